@@ -1,0 +1,49 @@
+.DEFAULT_GOAL := help
+.PHONY: help install test lint bench demo clean
+.DELETE_ON_ERROR:
+
+VENV := .venv
+VENV_BENCH := .venv-bench
+STAMP := $(VENV)/.installed
+STAMP_BENCH := $(VENV_BENCH)/.installed
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
+WORKERS ?= 2
+ARGS ?=
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP) ## Set up .venv and the programs the tests start
+	@scripts/setup-system.sh programs
+
+test: install ## Run the tests (ARGS="-k name")
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) -q $(ARGS)
+
+lint: $(STAMP) ## Check style, types and imports
+	@$(VENV)/bin/ruff check --quiet
+	@$(VENV)/bin/ruff format --check --quiet
+	@$(VENV)/bin/mypy --no-error-summary
+	@$(VENV)/bin/lint-imports --no-logo
+
+bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
+	@scripts/setup-system.sh programs
+	@$(VENV_BENCH)/bin/python -m bench $(ARGS)
+
+demo: install ## Run the demonstration
+	@$(VENV)/bin/kesin demo $(ARGS)
+
+clean: ## Remove what make made: both virtual environments, caches, builds
+	@rm -rf $(VENV) $(VENV_BENCH) build dist .hypothesis .*_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@scripts/setup-system.sh venv $(VENV)
+	@echo "Installing Kesin into $(VENV)"
+	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[all,dev]'
+	@touch $@
+
+$(STAMP_BENCH): pyproject.toml constraints.txt bench/requirements-peers.txt
+	@scripts/setup-system.sh venv $(VENV_BENCH)
+	@echo "Installing Kesin and its peers into $(VENV_BENCH)"
+	@$(VENV_BENCH)/bin/python $(PIP_INSTALL) -e '.[all]' -r bench/requirements-peers.txt
+	@touch $@

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Brings what pip cannot; silent when nothing is missing.
+#   setup-system.sh venv DIR    a virtual environment of Python 3.11 or newer
+#   setup-system.sh programs    the servers that the tests start
+set -euo pipefail
+
+# program → Debian package
+needed=(
+  "initdb    postgresql"
+  "postgres  postgresql"
+)
+
+fail() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+# Runs a command as root, if that is possible without asking anybody.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+may_install() {
+  command -v apt-get >/dev/null && as_root true 2>/dev/null
+}
+
+apt_install() {
+  echo "Installing $*"
+  as_root apt-get -qq update >/dev/null || true
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+present() {
+  command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+}
+
+# The tests start servers of their own, so Debian need not create one.
+install_packages() {
+  local drop_in=/etc/postgresql-common/createcluster.d/kesin-setup.conf status=0
+  as_root mkdir -p "${drop_in%/*}"
+  echo "create_main_cluster = false" | as_root tee "$drop_in" >/dev/null
+  apt_install "$@" || status=$?
+  as_root rm -f "$drop_in"
+  return "$status"
+}
+
+programs() {
+  local line program package missing=()
+  for line in "${needed[@]}"; do
+    read -r program package <<<"$line"
+    present "$program" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  may_install || fail "Kesin's tests need these packages: ${missing[*]}" \
+    "Install them, for example: sudo apt-get install ${missing[*]}"
+  install_packages "${missing[@]}" || fail "apt-get could not install: ${missing[*]}"
+}
+
+recent() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if recent "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+venv() {
+  local dir=$1 python package
+  if recent "$dir/bin/python" && "$dir/bin/python" -m pip --version >/dev/null 2>&1; then
+    return
+  fi
+  python=$(find_python) || fail \
+    "Kesin needs Python 3.11 or newer; ${PYTHON:-python3} says: $("${PYTHON:-python3}" --version 2>&1)" \
+    "Install one, or name it: make install PYTHON=/path/to/python3"
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    may_install || fail "$python lacks the venv module. Install it: sudo apt-get install $package"
+    apt_install "$package" || fail "apt-get could not install $package, which $python needs for its venv module"
+  fi
+  "$python" -m venv --clear "$dir"
+}
+
+case "${1:-}" in
+  venv) venv "${2:?the folder of the virtual environment}" ;;
+  programs) programs ;;
+  *) fail "usage: setup-system.sh venv DIR | programs" ;;
+esac

@@ -1,0 +1,201 @@
+"""Private servers for tests and bench.
+
+Each one lives in a temporary folder, is reached through a socket in that folder, and disappears
+with the process that started it, however that process ends.
+"""
+
+import os
+import pwd
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+from urllib.parse import quote
+
+PORT = 5432  # names the socket file; no TCP port is opened
+GUARD = 'read -r _; "$0" -D "$1/data" -m immediate stop; cd / && rm -rf "$1"'
+
+
+class PostgresServer:
+    """A PostgreSQL cluster of its own.
+
+    `fsync=False` trades durability for speed. `settings` go to postgresql.conf.
+    As root, the server runs as the user `postgres` or else `nobody`, since it refuses root.
+    """
+
+    def __init__(
+        self, *, fsync: bool = True, settings: Mapping[str, str | int] | None = None
+    ) -> None:
+        self._settings: dict[str, str | int] = {
+            "listen_addresses": "",
+            "max_connections": 100,
+            "port": PORT,
+        }
+        if not fsync:
+            self._settings |= {"fsync": "off", "full_page_writes": "off"}
+            self._settings |= {"synchronous_commit": "off"}
+        self._settings |= settings or {}
+        self._bin = _postgres_programs()
+        self._user = _unprivileged_user()
+        self._folder: Path | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="kesin-pg-"))
+        if self._user:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
+        try:
+            self._guard = self._start_guard()
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            raise RuntimeError("the PostgreSQL server is not open; use `with PostgresServer()`")
+        return self._folder
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, or None while it is stopped."""
+        with suppress(FileNotFoundError):
+            return int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+        return None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "server.log").read_text()
+
+    def url(self, dbname: str = "postgres") -> str:
+        folder = quote(str(self.folder), safe="/")
+        return f"postgresql://postgres@/{quote(dbname)}?host={folder}&port={PORT}"
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its URL."""
+        self._run("createdb", "-h", self.folder, "-p", str(PORT), "-U", "postgres", name)
+        return self.url(name)
+
+    def start(self) -> None:
+        """Start, or start again after `stop` or `kill`; returns when connections are accepted."""
+        data, log = self.folder / "data", self.folder / "server.log"
+        self._run("pg_ctl", "-D", data, "-l", log, "-t", "60", "-w", "start")
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
+        if self.pid is not None:
+            self._run("pg_ctl", "-D", self.folder / "data", "-m", mode, "-w", "stop")
+
+    def kill(self) -> None:
+        """Crash: every process of the server dies at once and nothing is flushed."""
+        if (pid := self.pid) is None:
+            return
+        os.kill(pid, signal.SIGSTOP)  # no new children while they are listed
+        processes = [pid, *_children(pid)]
+        handles = [os.pidfd_open(each) for each in processes]
+        for each in processes:
+            os.kill(each, signal.SIGKILL)
+        for handle in handles:
+            select.select([handle], [], [])
+            os.close(handle)
+        # Until something reaps it, a dead postmaster looks alive to the next start.
+        (self.folder / "data" / "postmaster.pid").unlink()
+        (self.folder / f".s.PGSQL.{PORT}.lock").unlink()
+
+    def close(self) -> None:
+        """End the server and remove its folder."""
+        if self._guard:
+            self._guard.communicate(b"\n")
+        elif self._folder:
+            shutil.rmtree(self._folder)
+        self._guard = self._folder = None
+
+    def _start_guard(self) -> subprocess.Popen[bytes]:
+        """Start the process that cleans up when told to, or when its input ends with ours."""
+        return subprocess.Popen(
+            ["sh", "-c", GUARD, self._bin / "pg_ctl", self.folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=self.folder,
+            user=self._user and self._user.pw_uid,
+            group=self._user and self._user.pw_gid,
+            extra_groups=self._user and [],
+        )
+
+    def _initialise(self) -> None:
+        options = ("--locale=C.UTF-8", "-E", "UTF8", "-U", "postgres", "-A", "trust", "--no-sync")
+        self._run("initdb", "-D", self.folder / "data", *options)
+        socket = {"unix_socket_directories": str(self.folder)}
+        with (self.folder / "data" / "postgresql.conf").open("a") as conf:
+            for name, value in (self._settings | socket).items():
+                conf.write(f"{name} = '{value}'\n")
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        done = subprocess.run(
+            [self._bin / program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
+            user=self._user and self._user.pw_uid,
+            group=self._user and self._user.pw_gid,
+            extra_groups=self._user and [],
+        )
+        if done.returncode:
+            log = self.folder / "server.log"
+            tail = log.read_text()[-2000:] if log.exists() else ""
+            raise RuntimeError(f"{program} failed ({done.returncode}):\n{done.stdout}{tail}")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _postgres_programs() -> Path:
+    """Return the folder of the newest installed server."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    installed = [
+        path.parent
+        for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")
+        if path.parts[-3].isdigit()
+    ]
+    if not installed:
+        raise RuntimeError("PostgreSQL's server programs are missing; run: make install")
+    return max(installed, key=lambda folder: int(folder.parts[-2]))
+
+
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return pwd.getpwnam("nobody")
