@@ -1,0 +1,1 @@
+"""Rules: lifecycles as data, and the proof that every job ends. No clock, no I/O."""

@@ -1,0 +1,268 @@
+"""Every job ends: eight rules, each checked on every configuration a job can reach.
+
+A rule that fails comes back with the shortest way a job gets there. A lifecycle with a broken
+rule is refused by the queue; one without has a bound on how many automatic moves a job can make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kesin.lifecycle.cycles import components, longest_path, some_cycle
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.explore import Configuration, Graph, Step, Walk, in_the_end
+from kesin.lifecycle.words import Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that does not hold, why, and the path that shows it."""
+
+    rule: str
+    why: str
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.rule}: {self.why}", *(f"    {line}" for line in self.path)])
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The outcome of ``prove``: truthy when every rule holds."""
+
+    lifecycle: str
+    broken: tuple[Broken, ...]
+    configurations: int
+    bound: int | None  # automatic moves from birth at the most, a wait counted once
+
+    def __bool__(self) -> bool:
+        return not self.broken
+
+    def __str__(self) -> str:
+        if self.broken:
+            return "\n".join(str(one) for one in self.broken)
+        return (
+            f"{self.lifecycle}: proved over {self.configurations} configurations; "
+            f"every job rests after at most {self.bound} automatic moves"
+        )
+
+
+class Unproved(ValueError):
+    """A lifecycle that may not run; the message holds every broken rule with its path."""
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__(f"the lifecycle {proof.lifecycle!r} is not proved to end:\n{proof}")
+        self.proof = proof
+
+
+RULES: dict[str, str] = {
+    "R1": "every state is reachable",
+    "R2": "nothing leaves a terminal state, and no resting or terminal job is claimed",
+    "R3": "a dead worker's job is always taken back by the clock",
+    "R4": "an unclaimed working job can always be claimed or moved by the clock",
+    "R5": "automatic moves never go round in a circle",
+    "R6": "an exclusive state is left in bounded time and never under a live claim",
+    "R7": "of the moves one call stands for, at most one fits a job",
+    "R8": "every failure gets exactly one verdict",
+}
+
+
+def prove(lifecycle: Lifecycle) -> Proof:
+    """Check all rules. Pure and quick: a few hundredths of a second for the real lifecycles."""
+    walk = Walk(lifecycle)
+    automatic = automatic_graph(walk)
+    broken = [
+        *_reachable(walk),
+        *_ends_are_ends(walk),
+        *_lost_claims_return(walk),
+        *_work_goes_on(walk),
+        *_no_circles(walk, automatic),
+        *_slots_are_left(walk, automatic),
+        *_alternatives_are_disjoint(lifecycle),
+        *_verdicts_are_unique(lifecycle),
+    ]
+    circular = any(one.rule == "R5" for one in broken)
+    bound = None if circular else 1 + longest_path(automatic, walk.start, is_wait)
+    return Proof(lifecycle.name, tuple(broken), len(walk.graph), bound)
+
+
+def automatic_graph(walk: Walk) -> Graph:
+    """The walk without the moves that need a person or a producer."""
+    return {
+        here: tuple(step for step in steps if step.automatic) for here, steps in walk.graph.items()
+    }
+
+
+def _reachable(walk: Walk) -> Iterator[Broken]:
+    reached = {here.state for here in walk.graph}
+    for state in walk.lifecycle.states:
+        if state.name not in reached:
+            yield Broken("R1", f"no path leads to {state.name}")
+
+
+def _ends_are_ends(walk: Walk) -> Iterator[Broken]:
+    states = walk.lifecycle.state
+    for move in walk.lifecycle.moves:
+        for source in move.sources:
+            if states[source].terminal and not move.prunes:
+                yield Broken("R2", f"{move.name} leaves the terminal state {source}")
+    for here in _first_of_each(walk, lambda c: c.owned and not states[c.state].working):
+        yield Broken("R2", f"a job rests in {here.state} under a claim", walk.path(here))
+
+
+def _lost_claims_return(walk: Walk) -> Iterator[Broken]:
+    allowed = {"lease_over", "budget_left", "budget_spent"}
+
+    def taken_back(here: Configuration) -> bool:
+        return any(
+            step.moves[0].claim == "drop"
+            and "clock" in step.moves[0].by
+            and step.moves[0].guard("lease_over") is not None
+            and {guard.kind for guard in step.moves[0].when} <= allowed
+            for step in walk.graph[here]
+        )
+
+    for here in _first_of_each(walk, lambda c: c.owned and not taken_back(c)):
+        why = f"a worker that dies in {here.state} keeps the job: no clock move on lease_over alone"
+        yield Broken("R3", why, walk.path(here))
+
+
+def _work_goes_on(walk: Walk) -> Iterator[Broken]:
+    lifecycle = walk.lifecycle
+
+    def goes_on(here: Configuration) -> bool:
+        return any(
+            (step.moves[0].claims or "clock" in step.moves[0].by)
+            and step.moves[0].guard("age_over") is None
+            and all(in_the_end(guard, here, lifecycle) for guard in step.moves[0].when)
+            for step in walk.graph[here]
+        )
+
+    def stuck(here: Configuration) -> bool:
+        return not here.owned and lifecycle.state[here.state].working and not goes_on(here)
+
+    for here in _first_of_each(walk, stuck):
+        why = f"a job waits in {here.state} for ever: no claim and no clock move opens"
+        yield Broken("R4", why, walk.path(here))
+
+
+def is_wait(step: Step, inside: frozenset[Configuration], graph: Graph) -> bool:
+    """Whether this edge of a circle is a wake-up that an armed timer, or a slot, cuts off."""
+    move = step.moves[0]
+    if not move.claims or move.attempt == "count":
+        return False
+    if move.guard("slot_free"):
+        return True
+    kept = all(
+        other.keeps_timer for one in inside for other in graph[one] if other.to in inside
+    ) and all(one.timer for one in inside)
+    return kept and move.guard("timer_not_over") is not None
+
+
+def _no_circles(walk: Walk, graph: Graph) -> Iterator[Broken]:
+    for inside in components(graph):
+        cycle = some_cycle(graph, inside, is_wait)
+        if cycle:
+            start, round_trip = cycle
+            lines = (*walk.path(start), "and round:", *(str(step) for step in round_trip))
+            yield Broken("R5", f"a job can go round through {start.state} for ever", lines)
+            return  # one circle is enough: the others mostly are its variations
+    for here, steps in walk.graph.items():
+        for step in steps:
+            if step.moves[0].attempt == "return" and not here.counted:
+                why = f"{step.name} returns an attempt that this claim did not count"
+                yield Broken("R5", why, walk.path(here))
+                return
+
+
+def _slots_are_left(walk: Walk, graph: Graph) -> Iterator[Broken]:
+    exclusive = {state.name for state in walk.lifecycle.states if state.exclusive}
+    for state in walk.lifecycle.states:
+        if state.exclusive and not state.working:
+            yield Broken("R6", f"the exclusive state {state.name} is not a working state")
+    for move in walk.lifecycle.moves:
+        for source in sorted(set(move.sources) & exclusive):
+            yield from _leaves_slot_rightly(move, source, exclusive)
+    waiting = (here for inside in components(graph) for here in inside)
+    untimed = [here for here in waiting if here.state in exclusive and not here.timer]
+    if untimed:
+        why = f"a job waits in the exclusive {untimed[0].state} with no timer armed"
+        yield Broken("R6", why, walk.path(untimed[0]))
+
+
+def _leaves_slot_rightly(move: Move, source: str, exclusive: set[str]) -> Iterator[Broken]:
+    if move.target(source) in exclusive - {source}:
+        yield Broken("R6", f"{move.name} leads from one exclusive state to another")
+    if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
+        yield Broken("R6", f"the clock's {move.name} may leave {source} under a live claim")
+    if move.claims and move.guard("slot_free"):
+        yield Broken("R6", f"{move.name} waits for a slot while it holds one")
+
+
+def _alternatives_are_disjoint(lifecycle: Lifecycle) -> Iterator[Broken]:
+    for call, moves in lifecycle.calls.items():
+        for index, one in enumerate(moves):
+            for other in moves[index + 1 :]:
+                shared = set(one.sources) & set(other.sources)
+                if shared and set(one.by) & set(other.by) and not exclude(one, other):
+                    state = min(shared)
+                    why = f"in {state} the call {call} could be {one.name} or {other.name}"
+                    yield Broken("R7", f"{why}: their guards overlap")
+
+
+def exclude(one: Move, other: Move) -> bool:
+    """Whether some guard of one contradicts some guard of the other."""
+    return any(_contradict(a, b) or _contradict(b, a) for a in one.when for b in other.when)
+
+
+_OPPOSITES = {
+    ("budget_left", "budget_spent"),
+    ("timer_over", "timer_not_over"),
+    ("unclaimed", "holds_claim"),
+    ("unclaimed", "lease_over"),
+}
+
+
+def _contradict(a: Guard, b: Guard) -> bool:
+    if (a.kind, b.kind) in _OPPOSITES:
+        return True
+    if (a.kind, b.kind) in {("code_in", "code_in"), ("category_in", "category_in")}:
+        return not set(a.names) & set(b.names)
+    if (a.kind, b.kind) == ("code_in", "code_not_in"):
+        return set(a.names) <= set(b.names)
+    if (a.kind, b.kind) == ("flag_set", "flag_not_set"):
+        return a.names == b.names
+    return a.kind == b.kind == "option" and a.names == b.names and a.number != b.number
+
+
+def _verdicts_are_unique(lifecycle: Lifecycle) -> Iterator[Broken]:
+    errors = lifecycle.errors
+    for channel in errors.channels:
+        for category in Category:
+            found = list(errors.verdicts(channel, category))
+            if len(found) != 1:
+                got = " and ".join(found) or "none"
+                yield Broken(
+                    "R8", f"channel {channel}, category {category}: one verdict, got {got}"
+                )
+    asked = {rule.verdict for rule in errors.rules}
+    asked |= {code.verdict for code in errors.codes if code.verdict and not code.move}
+    calls = [(verdict.value, errors.move_for(verdict)) for verdict in sorted(asked)]
+    calls += [(code.name, code.move) for code in errors.codes if code.move]
+    for what, call in calls:
+        if call is None or not lifecycle.allows(call, "worker"):
+            yield Broken("R8", f"{what} names {call!r}, which is no call a worker can make")
+    names = [code.name for code in errors.codes]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Broken("R8", f"the code {name} is declared twice")
+
+
+def _first_of_each(walk: Walk, is_bad: Callable[[Configuration], bool]) -> Iterator[Configuration]:
+    """One counter-example per state: the walk found the nearest one first."""
+    seen: set[str] = set()
+    for here in walk.graph:
+        if here.state not in seen and is_bad(here):
+            seen.add(here.state)
+            yield here

@@ -1,0 +1,1 @@
+"""Offline conversions to Google Ads."""

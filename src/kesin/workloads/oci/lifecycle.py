@@ -1,0 +1,389 @@
+"""A conversion's way to Google Ads: every row is somewhere, with a reason, and ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, Backoff, doubling
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.words import (
+    GONE,
+    Fixed,
+    age_over,
+    budget_left,
+    budget_spent,
+    category_in,
+    due,
+    holds_claim,
+    lease_over,
+    option,
+    retries_left,
+    returns_left,
+    timer_over,
+    unclaimed,
+    was_claimed,
+)
+
+CHANNELS = ("script", "api", "data_manager")
+MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
+EXPIRED = Fixed("EXPIRED", Category.VALIDATION, "the click is too old for Google to know it")
+ENDED = ("failed_at", "finished_at")
+BACKOFF = doubling(300, DAY_S, jitter_s=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The caps, pauses and ages of the workload."""
+
+    max_attempts_script: int = 5
+    max_attempts_api: int = 8
+    too_recent_waits: int = 8
+    too_recent_pause_s: int = 6 * HOUR_S
+    lease_seconds: int = 15 * MINUTE_S
+    click_lifetime_days: int = 90
+    revive: bool = True
+    keep_completed_days: int = 90
+    keep_failed_days: int = 365
+    backoff: Backoff = BACKOFF
+
+    def max_attempts(self, channel: str) -> int:
+        """The cap stamped on a row of a site on this channel."""
+        return self.max_attempts_script if channel == "script" else self.max_attempts_api
+
+
+def oci_lifecycle(limits: Limits | None = None) -> Lifecycle:
+    """The lifecycle under these limits."""
+    limits = limits or Limits()
+    return Lifecycle(
+        name="oci",
+        doc="Offline conversions: queued, claimed by a script or our worker, acknowledged.",
+        max_attempts=limits.max_attempts_script,
+        lease_seconds=limits.lease_seconds,
+        stamps=("conversion_at", "uploaded_at", "failed_at"),
+        states=(
+            State("QUEUED", initial=True, holds_key=True),
+            State("RETRY", holds_key=True),
+            State("PROCESSING", holds_key=True),
+            State("COMPLETED", terminal=True, success=True, holds_key=True),
+            State("FAILED", resting=True, holds_key=True),
+        ),
+        moves=(
+            *_worker_moves(limits),
+            *_clock_moves(limits),
+            *_people_moves(),
+        ),
+        errors=oci_errors(),
+    )
+
+
+def _worker_moves(limits: Limits) -> tuple[Move, ...]:
+    return (
+        Move(
+            "enqueue",
+            (),
+            "QUEUED",
+            by=("producer",),
+            run_at="input",
+            stamp_input=("conversion_at",),
+        ),
+        Move(
+            "claim",
+            ("QUEUED", "RETRY"),
+            "PROCESSING",
+            by=("worker",),
+            when=(due, unclaimed, budget_left),
+            claim="take",
+            attempt="count",
+        ),
+        Move(
+            "reject",
+            ("QUEUED", "RETRY"),
+            "FAILED",
+            by=("worker",),
+            when=(unclaimed,),
+            error="record",
+            stamp=ENDED,
+            doc="Found unsendable before the claim; no attempt is counted.",
+        ),
+        Move(
+            "ack",
+            ("PROCESSING",),
+            "COMPLETED",
+            by=("worker",),
+            claim="drop",
+            error="clear",
+            result="record",
+            timer="clear",
+            stamp=("uploaded_at", "finished_at"),
+        ),
+        Move(
+            "late_ack",
+            ("RETRY", "QUEUED", "FAILED"),
+            "COMPLETED",
+            call="ack",
+            by=("worker",),
+            when=(was_claimed,),
+            error="clear",
+            result="record",
+            timer="clear",
+            stamp=("uploaded_at", "finished_at"),
+            doc="No acknowledgement is ever lost.",
+        ),
+        Move(
+            "ack_duplicate",
+            ("PROCESSING",),
+            "COMPLETED",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            result="record",
+            stamp=("uploaded_at", "finished_at"),
+            doc="Google already had it; the code is kept.",
+        ),
+        Move(
+            "ack_failed",
+            ("PROCESSING",),
+            "FAILED",
+            by=("worker",),
+            when=(budget_left,),
+            claim="drop",
+            error="record",
+            timer=limits.backoff,
+            timer_for=(Category.TRANSIENT, Category.RATE_LIMIT),
+            stamp=ENDED,
+            doc="The timer revives a passing failure; no other row carries one.",
+        ),
+        Move(
+            "ack_failed",
+            ("PROCESSING",),
+            "FAILED",
+            by=("worker",),
+            when=(budget_spent,),
+            claim="drop",
+            error="record",
+            stamp=ENDED,
+        ),
+        Move(
+            "retry_later",
+            ("PROCESSING",),
+            "RETRY",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            run_at=limits.backoff,
+        ),
+        Move(
+            "release",
+            ("PROCESSING",),
+            "RETRY",
+            by=("worker",),
+            when=(holds_claim, returns_left),
+            claim="drop",
+            attempt="return",
+            run_at="now",
+        ),
+        Move(
+            "too_recent",
+            ("PROCESSING",),
+            "RETRY",
+            by=("worker",),
+            when=(holds_claim, retries_left(limits.too_recent_waits)),
+            claim="drop",
+            attempt="return",
+            retry="count",
+            error="record",
+            run_at=Backoff((limits.too_recent_pause_s,)),
+            doc="Google does not know the click yet.",
+        ),
+    )
+
+
+def _clock_moves(limits: Limits) -> tuple[Move, ...]:
+    revive = Move(
+        "revive",
+        ("FAILED",),
+        "RETRY",
+        by=("clock",),
+        when=(category_in(Category.TRANSIENT, Category.RATE_LIMIT), budget_left, timer_over),
+        timer="clear",
+        run_at="now",
+        unstamp=ENDED,
+        stage="revive",
+    )
+    return (
+        Move(
+            "attempt_cap",
+            ("QUEUED", "RETRY"),
+            "FAILED",
+            by=("clock",),
+            when=(unclaimed, budget_spent),
+            error=MAX_ATTEMPTS,
+            stamp=ENDED,
+            stage="cap",
+        ),
+        Move(
+            "attempt_cap",
+            ("PROCESSING",),
+            "FAILED",
+            by=("clock",),
+            when=(lease_over, budget_spent),
+            claim="drop",
+            error=MAX_ATTEMPTS,
+            stamp=ENDED,
+            stage="cap",
+            doc="Only once the lease is over: a last attempt in flight lives.",
+        ),
+        Move(
+            "recover",
+            ("PROCESSING",),
+            "RETRY",
+            by=("clock",),
+            when=(lease_over, budget_left),
+            claim="drop",
+            run_at="now",
+            stage="recover",
+        ),
+        Move(
+            "recover",
+            ("PROCESSING",),
+            "FAILED",
+            by=("clock",),
+            when=(lease_over, budget_spent),
+            claim="drop",
+            error=MAX_ATTEMPTS,
+            stamp=ENDED,
+            stage="recover",
+        ),
+        Move(
+            "expire",
+            ("QUEUED", "RETRY"),
+            "FAILED",
+            by=("clock",),
+            when=(unclaimed, age_over("conversion_at", limits.click_lifetime_days * DAY_S)),
+            error=EXPIRED,
+            stamp=ENDED,
+            stage="expire",
+        ),
+        *((revive,) if limits.revive else ()),
+        Move(
+            "prune",
+            ("COMPLETED",),
+            GONE,
+            by=("clock",),
+            when=(age_over("finished_at", limits.keep_completed_days * DAY_S),),
+            stage="prune",
+        ),
+        Move(
+            "prune",
+            ("FAILED",),
+            GONE,
+            by=("clock",),
+            when=(age_over("finished_at", limits.keep_failed_days * DAY_S),),
+            stage="prune",
+        ),
+    )
+
+
+def _people_moves() -> tuple[Move, ...]:
+    reset = Move(
+        "RESET_TO_QUEUED",
+        ("QUEUED", "RETRY", "PROCESSING", "FAILED"),
+        "QUEUED",
+        by=("operator",),
+        when=(option("clearErrors", is_set=False),),
+        claim="drop",
+        attempt="renew",
+        run_at="now",
+        timer="clear",
+        unstamp=ENDED,
+    )
+    return (
+        Move(
+            "RETRY_SELECTED",
+            ("FAILED", "RETRY"),
+            "QUEUED",
+            by=("operator",),
+            attempt="renew",
+            run_at="now",
+            timer="clear",
+            unstamp=ENDED,
+        ),
+        reset,
+        Move(
+            "RESET_TO_QUEUED",
+            reset.sources,
+            "QUEUED",
+            by=("operator",),
+            when=(option("clearErrors", is_set=True),),
+            claim="drop",
+            attempt="renew",
+            error="clear",
+            run_at="now",
+            timer="clear",
+            unstamp=ENDED,
+        ),
+        Move(
+            "MARK_FAILED",
+            ("PROCESSING", "QUEUED", "RETRY"),
+            "FAILED",
+            by=("operator",),
+            claim="drop",
+            error="record",
+            timer="clear",
+            stamp=ENDED,
+        ),
+        Move(
+            "correct",
+            ("FAILED",),
+            "QUEUED",
+            by=("producer", "operator"),
+            when=(category_in(Category.VALIDATION),),
+            attempt="renew",
+            error="clear",
+            run_at="now",
+            timer="clear",
+            payload="replace",
+            stamp_input=("conversion_at",),
+            unstamp=ENDED,
+            doc="The same externalId with mended data; the old payload stays in its event.",
+        ),
+    )
+
+
+def oci_errors() -> Taxonomy:
+    """Verdicts per channel. The script reports failures; only our own worker retries by itself."""
+    fails = dict.fromkeys(Category, Verdict.FAIL)
+    ours = {**fails, Category.TRANSIENT: Verdict.RETRY, Category.RATE_LIMIT: Verdict.RETRY}
+    rules: tuple[Rule, ...] = (
+        *same_everywhere(("script",), fails),
+        *same_everywhere(("api", "data_manager"), ours),
+    )
+    return Taxonomy(
+        channels=CHANNELS,
+        rules=rules,
+        moves=(
+            (Verdict.FAIL, "ack_failed"),
+            (Verdict.RETRY, "retry_later"),
+            (Verdict.COMPLETE, "ack"),
+            (Verdict.WAIT, "too_recent"),
+        ),
+        codes=(
+            Code("MAX_ATTEMPTS", Category.PERMANENT),
+            Code("EXPIRED", Category.VALIDATION),
+            Code("MANUAL_FAIL", Category.PERMANENT),
+            Code("VALIDATION_FAILED", Category.VALIDATION),
+            Code("UPLOAD_EXCEPTION", Category.TRANSIENT),
+            Code(
+                "ORDER_ID_ALREADY_IN_USE",
+                Category.PERMANENT,
+                Verdict.COMPLETE,
+                move="ack_duplicate",
+            ),
+            Code("TOO_RECENT_CLICK", Category.TRANSIENT, Verdict.WAIT),
+            Code("TOO_RECENT_EVENT", Category.TRANSIENT, Verdict.WAIT),
+            Code("TOO_RECENT_CONVERSION_ACTION", Category.TRANSIENT, Verdict.WAIT),
+        ),
+    )

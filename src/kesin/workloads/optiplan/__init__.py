@@ -1,0 +1,1 @@
+"""A furniture workshop's cutting orders, from centimetres to the saw."""

@@ -1,0 +1,404 @@
+"""An order's way to the saw: it stops where a person must decide, and says why.
+
+The claim travels with the job through several states, because one pass of a runner does several
+steps. Waiting for the slot, the XML or the machine drops the claim and sets a wake-up time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.words import (
+    GONE,
+    STAY,
+    After,
+    Fixed,
+    age_over,
+    budget_left,
+    budget_spent,
+    code_in,
+    code_not_in,
+    due,
+    flag_not_set,
+    holds_claim,
+    lease_over,
+    retries_left,
+    returns_left,
+    slot_free,
+    timer_not_over,
+    timer_over,
+    unclaimed,
+)
+
+HOLD_CODES = (
+    "E_CRM_NO_MATCH",
+    "E_TEMPLATE_INVALID",
+    "E_PLATE_SIZE_MISSING",
+    "E_BACKING_THICKNESS_UNKNOWN",
+    "E_TRIM_RULE_MISSING",
+)
+TRIGGER = "E_OPERATOR_TRIGGER_REQUIRED"
+NEVER_RETRIED = (
+    "E_TEMPLATE_INVALID",
+    "E_CRM_NO_MATCH",
+    "E_PLATE_SIZE_MISSING",
+    "E_XML_INVALID",
+    "E_CANCELLED",
+    "E_REISSUED",
+)
+CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
+APPROVED, REISSUED, CANCEL_ASKED = "manual_trigger_approved", "reissued", "cancel_requested"
+EARLY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The caps, pauses and deadlines of the workload."""
+
+    max_attempts: int = 5
+    retry_count_max: int = 3
+    retry_backoff_minutes: tuple[int, ...] = (1, 3, 9)
+    xml_timeout_minutes: int = 20
+    ack_timeout_minutes: int = 5
+    lease_seconds: int = 60
+    keep_done_days: int = 365
+
+
+def optiplan_lifecycle(limits: Limits | None = None) -> Lifecycle:
+    """The lifecycle under these limits."""
+    limits = limits or Limits()
+    return Lifecycle(
+        name="optiplan",
+        doc="Cutting orders: prepared, optimised one at a time, delivered to the saw.",
+        max_attempts=limits.max_attempts,
+        lease_seconds=limits.lease_seconds,
+        flags=(APPROVED, REISSUED, CANCEL_ASKED),
+        states=(
+            State("NEW", initial=True, holds_key=True),
+            State("PREPARED", holds_key=True),
+            State("OPTI_IMPORTED", holds_key=True),
+            State("OPTI_RUNNING", exclusive=True, holds_key=True),
+            State("OPTI_DONE", holds_key=True),
+            State("XML_READY", holds_key=True),
+            State("DELIVERED", holds_key=True),
+            State("DONE", terminal=True, success=True, holds_key=True),
+            State("HOLD", resting=True, holds_key=True),
+            State("FAILED", resting=True, holds_key=True),
+        ),
+        moves=(
+            Move("enqueue", (), "NEW", by=("producer",), run_at="input"),
+            *_claims(),
+            *_forward(limits),
+            *_ways_aside(),
+            *_clock_moves(limits),
+            *_operator_moves(limits),
+        ),
+        errors=optiplan_errors(),
+    )
+
+
+def _claims() -> tuple[Move, ...]:
+    return (
+        Move(
+            "claim",
+            ("NEW", "OPTI_DONE"),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, budget_left),
+            claim="take",
+            attempt="count",
+        ),
+        Move(
+            "claim",
+            ("OPTI_IMPORTED",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, slot_free("OPTI_RUNNING")),
+            claim="take",
+            doc="A wake-up: the job waits for the optimiser to be free.",
+        ),
+        Move(
+            "claim",
+            ("OPTI_RUNNING", "XML_READY"),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, timer_not_over),
+            claim="take",
+            doc="A wake-up: the job looks for its XML, or for the machine's ACK.",
+        ),
+        Move(
+            "wait",
+            ("OPTI_IMPORTED", "OPTI_RUNNING", "XML_READY"),
+            STAY,
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            run_at="input",
+        ),
+    )
+
+
+def _forward(limits: Limits) -> tuple[Move, ...]:
+    def step(name: str, source: str, to: str, timer: After | None = None) -> Move:
+        return Move(
+            name,
+            (source,),
+            to,
+            by=("worker",),
+            when=(holds_claim,),
+            timer=timer or "clear",
+        )
+
+    return (
+        step("prepare", "NEW", "PREPARED"),
+        step("import", "PREPARED", "OPTI_IMPORTED"),
+        step("run", "OPTI_IMPORTED", "OPTI_RUNNING", After(limits.xml_timeout_minutes * MINUTE_S)),
+        step("collect", "OPTI_RUNNING", "OPTI_DONE"),
+        step("validate", "OPTI_DONE", "XML_READY", After(limits.ack_timeout_minutes * MINUTE_S)),
+        step("deliver", "XML_READY", "DELIVERED"),
+        Move(
+            "done",
+            ("DELIVERED",),
+            "DONE",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            result="record",
+            stamp=("finished_at",),
+        ),
+        Move(
+            "done",
+            ("DELIVERED",),
+            "DONE",
+            by=("clock",),
+            when=(unclaimed,),
+            claim="drop",
+            stamp=("finished_at",),
+            stage="timeout",
+            doc="The runner died after the machine had acknowledged.",
+        ),
+    )
+
+
+def _ways_aside() -> tuple[Move, ...]:
+    return (
+        Move(
+            "hold",
+            ("NEW", "PREPARED"),
+            "HOLD",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            stamp=("finished_at",),
+        ),
+        Move(
+            "hold_for_operator",
+            ("OPTI_IMPORTED",),
+            "HOLD",
+            by=("worker",),
+            when=(holds_claim, flag_not_set(APPROVED)),
+            claim="drop",
+            error=Fixed(TRIGGER, Category.VALIDATION, "start OptiPlanning by hand, then approve"),
+            stamp=("finished_at",),
+        ),
+        Move(
+            "fail",
+            EARLY,
+            "FAILED",
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            timer="clear",
+            stamp=("finished_at",),
+        ),
+        Move(
+            "release",
+            ("NEW", "PREPARED"),
+            "NEW",
+            by=("worker",),
+            when=(holds_claim, returns_left),
+            claim="drop",
+            attempt="return",
+            run_at="now",
+        ),
+        Move(
+            "release",
+            ("OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
+            STAY,
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            run_at="now",
+        ),
+    )
+
+
+def _clock_moves(limits: Limits) -> tuple[Move, ...]:
+    def timeout(name: str, source: str, code: str, message: str) -> Move:
+        return Move(
+            name,
+            (source,),
+            "FAILED",
+            by=("clock",),
+            when=(unclaimed, timer_over),
+            error=Fixed(code, Category.TRANSIENT, message),
+            timer="clear",
+            stamp=("finished_at",),
+            stage="timeout",
+        )
+
+    return (
+        Move(
+            "attempt_cap",
+            ("NEW", "OPTI_DONE"),
+            "FAILED",
+            by=("clock",),
+            when=(unclaimed, budget_spent),
+            error=Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up"),
+            stamp=("finished_at",),
+            stage="cap",
+        ),
+        Move(
+            "recover",
+            ("NEW", "PREPARED", "OPTI_IMPORTED"),
+            "NEW",
+            by=("clock",),
+            when=(lease_over,),
+            claim="drop",
+            run_at="now",
+            stage="recover",
+            doc="The runner died before anything was started: the pass begins again.",
+        ),
+        Move(
+            "recover",
+            ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
+            STAY,
+            by=("clock",),
+            when=(lease_over,),
+            claim="drop",
+            run_at="now",
+            stage="recover",
+            doc="Later states stand, so nothing is delivered twice.",
+        ),
+        timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
+        timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
+        Move(
+            "prune",
+            ("DONE",),
+            GONE,
+            by=("clock",),
+            when=(age_over("finished_at", limits.keep_done_days * DAY_S),),
+            stage="prune",
+        ),
+    )
+
+
+def _operator_moves(limits: Limits) -> tuple[Move, ...]:
+    approve = Move(
+        "approve",
+        ("HOLD",),
+        "NEW",
+        by=("operator",),
+        when=(code_in(TRIGGER),),
+        attempt="renew",
+        error="clear",
+        run_at="now",
+        flag=(APPROVED,),
+        unstamp=("finished_at",),
+    )
+    pauses = tuple(minutes * MINUTE_S for minutes in limits.retry_backoff_minutes)
+    return (
+        approve,
+        Move(
+            "approve",
+            ("HOLD",),
+            "NEW",
+            by=("operator",),
+            when=(code_not_in(TRIGGER),),
+            attempt="renew",
+            error="clear",
+            run_at="now",
+            unstamp=("finished_at",),
+        ),
+        Move(
+            "retry",
+            ("FAILED",),
+            "NEW",
+            by=("operator",),
+            when=(
+                flag_not_set(REISSUED),
+                code_not_in(*NEVER_RETRIED),
+                retries_left(limits.retry_count_max),
+            ),
+            attempt="renew",
+            retry="count",
+            error="clear",
+            run_at=Backoff(pauses, counts="retries"),
+            unstamp=("finished_at",),
+        ),
+        Move(
+            "cancel",
+            (*EARLY, "HOLD"),
+            "FAILED",
+            by=("operator",),
+            when=(unclaimed,),
+            error=CANCELLED,
+            timer="clear",
+            stamp=("finished_at",),
+        ),
+        Move(
+            "request_cancel",
+            EARLY,
+            STAY,
+            by=("operator",),
+            when=(flag_not_set(CANCEL_ASKED),),
+            flag=(CANCEL_ASKED,),
+            doc="A claimed job: its worker makes the cancel at its next step.",
+        ),
+        Move(
+            "reissue",
+            ("FAILED",),
+            STAY,
+            by=("operator",),
+            when=(flag_not_set(REISSUED),),
+            flag=(REISSUED,),
+            doc="A new revision of the same order takes over.",
+        ),
+    )
+
+
+def optiplan_errors() -> Taxonomy:
+    """Hold codes wait for a person; everything else fails, and a person may retry it."""
+    verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
+    transient = (
+        "E_MAX_ATTEMPTS",
+        "E_OPTI_MODE_A_RUNNER_MISSING",
+        "E_OPTI_MODE_B_MACRO_MISSING",
+        "E_OPTI_RUNNER_FAILED",
+        "E_OPTI_XML_TIMEOUT",
+        "E_OSI_ACK_FAILED",
+        "E_OSI_ACK_TIMEOUT",
+    )
+    return Taxonomy(
+        channels=("runner",),
+        rules=same_everywhere(("runner",), verdicts),
+        moves=(
+            (Verdict.FAIL, "fail"),
+            (Verdict.HOLD, "hold"),
+            (Verdict.COMPLETE, "done"),
+        ),
+        codes=(
+            *(Code(name, Category.VALIDATION) for name in HOLD_CODES),
+            Code(TRIGGER, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),
+            Code("E_XML_INVALID", Category.PERMANENT),
+            Code("E_CANCELLED", Category.PERMANENT),
+            Code("E_REISSUED", Category.PERMANENT),
+            *(Code(name, Category.TRANSIENT) for name in transient),
+        ),
+        unknown=Category.TRANSIENT,
+    )

@@ -1,0 +1,1 @@
+"""HTML templates to PDF, away from the request path."""

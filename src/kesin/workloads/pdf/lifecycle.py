@@ -1,0 +1,198 @@
+"""A PDF that was asked for is made once, or its failure is explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.words import (
+    GONE,
+    Fixed,
+    age_over,
+    budget_left,
+    code_in,
+    due,
+    holds_claim,
+    lease_over,
+    retries_left,
+    returns_left,
+    unclaimed,
+)
+
+WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
+INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
+RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The caps, pauses and ages of the workload."""
+
+    max_retries: int = 2
+    retry_pauses_s: tuple[int, ...] = (0, 5)
+    lease_seconds: int = 60
+    ttl_hours: int = 24
+    keep_expired_days: int = 7
+
+
+def pdf_lifecycle(limits: Limits | None = None) -> Lifecycle:
+    """The lifecycle under these limits. A retry is *fail* and *requeue* in one transaction."""
+    limits = limits or Limits()
+    ttl_s = limits.ttl_hours * HOUR_S
+    return Lifecycle(
+        name="pdf",
+        doc="HTML templates to PDF: queued, rendered on a warm browser, kept for a day.",
+        max_attempts=limits.max_retries + 1,
+        lease_seconds=limits.lease_seconds,
+        stamps=("started_at",),
+        states=(
+            State("queued", initial=True, holds_key=True),
+            State("running", holds_key=True),
+            State("succeeded", resting=True, success=True, holds_key=True),
+            State("failed", resting=True),
+            State("expired", terminal=True),
+        ),
+        moves=(
+            Move("enqueue", (), "queued", by=("producer",), run_at="input"),
+            Move(
+                "claim",
+                ("queued",),
+                "running",
+                by=("worker",),
+                when=(due, unclaimed, budget_left),
+                claim="take",
+                attempt="count",
+                stamp=("started_at",),
+            ),
+            Move(
+                "succeed",
+                ("running",),
+                "succeeded",
+                by=("worker",),
+                when=(holds_claim,),
+                claim="drop",
+                error="clear",
+                result="record",
+                stamp=("finished_at",),
+            ),
+            Move(
+                "fail",
+                ("running",),
+                "failed",
+                by=("worker",),
+                when=(holds_claim,),
+                claim="drop",
+                error="record",
+                stamp=("finished_at",),
+                then="requeue",
+            ),
+            Move(
+                "release",
+                ("running",),
+                "failed",
+                by=("worker",),
+                when=(holds_claim, returns_left),
+                claim="drop",
+                attempt="return",
+                error=INTERRUPTED,
+                stamp=("finished_at",),
+                then="requeue",
+            ),
+            Move(
+                "lose",
+                ("running",),
+                "failed",
+                by=("clock",),
+                when=(lease_over,),
+                claim="drop",
+                error=WORKER_LOST,
+                stamp=("finished_at",),
+                then="requeue",
+                stage="recover",
+            ),
+            Move(
+                "requeue",
+                ("failed",),
+                "queued",
+                by=("worker", "clock"),
+                when=(code_in(*RETRYABLE), retries_left(limits.max_retries), budget_left),
+                retry="count",
+                run_at=Backoff(limits.retry_pauses_s, counts="retries"),
+                unstamp=("finished_at",),
+                chained=True,
+            ),
+            Move(
+                "resume",
+                ("failed",),
+                "queued",
+                call="requeue",
+                by=("worker",),
+                when=(code_in(INTERRUPTED.code), budget_left),
+                run_at="now",
+                unstamp=("finished_at",),
+                chained=True,
+            ),
+            Move(
+                "expire",
+                ("queued",),
+                "expired",
+                by=("clock",),
+                when=(unclaimed, age_over("created_at", ttl_s)),
+                stamp=("finished_at",),
+                stage="expire",
+            ),
+            Move(
+                "expire",
+                ("succeeded", "failed"),
+                "expired",
+                by=("clock",),
+                when=(age_over("finished_at", ttl_s),),
+                stage="expire",
+            ),
+            Move(
+                "artifact_gone",
+                ("succeeded",),
+                "expired",
+                by=("producer",),
+                doc="Asked for again, and the file is missing: a new job takes over the key.",
+            ),
+            Move(
+                "cancel",
+                ("queued",),
+                "expired",
+                by=("operator", "producer"),
+                when=(unclaimed,),
+                stamp=("finished_at",),
+            ),
+            Move(
+                "prune",
+                ("expired",),
+                GONE,
+                by=("clock",),
+                when=(age_over("finished_at", limits.keep_expired_days * DAY_S),),
+                stage="prune",
+            ),
+        ),
+        errors=pdf_errors(),
+    )
+
+
+def pdf_errors() -> Taxonomy:
+    """Every verdict is *fail*: whether a failure is tried again is the chain's own question."""
+    return Taxonomy(
+        channels=("worker",),
+        rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
+        moves=((Verdict.FAIL, "fail"), (Verdict.COMPLETE, "succeed")),
+        codes=(
+            Code("BROWSER_LAUNCH_FAILED", Category.TRANSIENT),
+            Code("NAVIGATION_TIMEOUT", Category.TRANSIENT),
+            Code("WORKER_LOST", Category.TRANSIENT),
+            Code("INTERRUPTED", Category.TRANSIENT),
+            Code("TEMPLATE_ERROR", Category.VALIDATION),
+            Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
+            Code("UNKNOWN", Category.PERMANENT),
+        ),
+        unknown=Category.PERMANENT,
+    )
