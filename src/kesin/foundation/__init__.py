@@ -1,0 +1,1 @@
+"""What every floor but the rules may use."""

@@ -1,0 +1,45 @@
+"""Text and JSON as the stores keep them: one spelling, nothing a database would choke on."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class NotJson(ValueError):
+    """A value that has no JSON spelling; the message says where and what."""
+
+
+def storable(text: str) -> str:
+    """The text without NUL and lone surrogates: PostgreSQL refuses them, SQLite cuts at NUL."""
+    return _UNSTORABLE.sub("", text)
+
+
+def canonical_json(value: Any) -> str:  # any JSON value
+    """One spelling per value: sorted keys, no spaces, no NaN; unstorable characters dropped."""
+    text = _dumps(value)
+    if "\\u0000" in text or _UNSTORABLE.search(text):
+        return _dumps(_cleaned(value))
+    return text
+
+
+def _dumps(value: Any) -> str:
+    try:
+        return json.dumps(
+            value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise NotJson(f"not a JSON value: {problem}") from None
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(str(key)): _cleaned(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(one) for one in value]
+    return value

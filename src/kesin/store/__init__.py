@@ -1,0 +1,1 @@
+"""Storage: the only floor that speaks SQL."""

@@ -1,0 +1,360 @@
+"""What every store promises. One conformance suite holds all of them to it.
+
+A store keeps jobs and moves them, in sets, exactly as their lifecycle declares. It knows nothing
+of handlers, threads or retries; those live one floor up.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.words import Role
+
+__all__ = [
+    "Change",
+    "Event",
+    "Filter",
+    "Flow",
+    "Job",
+    "NewJob",
+    "Note",
+    "Outcome",
+    "Page",
+    "Pause",
+    "QueueStats",
+    "Store",
+    "StoreError",
+    "UnknownQueue",
+]
+
+QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+MAX_BATCH = 10_000  # jobs in one call
+MAX_PAGE = 1_000  # rows in one page
+MAX_KEY = 512  # characters of a dedup key
+MAX_TENANT = 128
+MAX_MESSAGE = 1_000
+MAX_CODE = 64
+
+Result = Literal["inserted", "duplicate", "moved", "already", "refused", "busy", "unknown"]
+
+
+class StoreError(Exception):
+    """The store could not do it; the message says what happened and what to do."""
+
+
+class UnknownQueue(StoreError):
+    """A queue that was never opened on this store."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the queue {queue!r} is not open on this store: open it first")
+
+
+class NewJob(NamedTuple):
+    """A job about to be born."""
+
+    id: str
+    payload: str
+    max_attempts: int
+    salt: int
+    tenant: str = "default"
+    dedup_key: str | None = None
+    run_at: int | None = None
+    note: str | None = None
+    stamps: Mapping[str, int] = {}
+
+
+class Outcome(NamedTuple):
+    """What became of one job of a call. ``state`` and ``seq`` are as they are now.
+
+    ``reason`` of a refusal is ``stale`` (the claim was lost), ``state`` (no move of this name
+    leaves it), ``duplicate`` (its key is taken), or the name of the guard that stopped it.
+    """
+
+    result: Result
+    id: str
+    state: str | None = None
+    seq: int = 0
+    reason: str = ""
+
+    @property
+    def done(self) -> bool:
+        """The job is where the caller wants it, now or since before."""
+        return self.result in ("inserted", "moved", "already")
+
+
+class Event(NamedTuple):
+    """One line of a job's history, with everything the move set."""
+
+    job_id: str
+    seq: int
+    at: int
+    move: str
+    from_state: str
+    to_state: str
+    phase: int
+    claim: int
+    actor: str
+    worker: str | None
+    attempt: int
+    attempt_base: int
+    return_count: int
+    max_attempts: int
+    retry_count: int
+    flags: int
+    mask: int
+    error_code: str | None
+    error_category: str | None
+    error_message: str | None
+    note: str | None
+    run_at: int | None
+    timer_at: int | None
+    result: str | None
+    payload: str | None
+    old_payload: str | None
+    finished_at: int | None
+    stamp_1: int | None
+    stamp_2: int | None
+    stamp_3: int | None
+    stamp_4: int | None
+
+
+class Note(NamedTuple):
+    """A remark beside the events: it changes nothing."""
+
+    job_id: str | None
+    at: int
+    kind: str
+    actor: str
+    details: str | None
+
+
+class Flow(NamedTuple):
+    """How many jobs have made this move; '' is where births come from and prunes go."""
+
+    tenant: str
+    move: str
+    from_state: str
+    to_state: str
+    n: int
+
+
+class Pause(NamedTuple):
+    """A queue (tenant '') or one of its tenants that hands out no jobs."""
+
+    queue: str
+    tenant: str
+    at: int
+    actor: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs to list. Empty means all; everything given must hold."""
+
+    states: tuple[str, ...] = ()
+    tenants: tuple[str, ...] | None = None
+    codes: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    created_from: int | None = None
+    created_before: int | None = None
+    moved_before: int | None = None
+    dedup_key: str | None = None
+    text: str | None = None  # part of the error message, whatever the case of its letters
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs, newest first, and where the next page starts (None at the end)."""
+
+    jobs: list[Job]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue at a glance; the cost grows with states and tenants, not with jobs."""
+
+    queue: str
+    states: dict[str, int]
+    tenants: dict[str, dict[str, int]] = field(default_factory=dict)
+    oldest_due_at: int | None = None  # when the job that waits longest became due
+    lease_over: int = 0  # claimed jobs whose lease has run out
+    now: int = 0
+
+    @property
+    def total(self) -> int:
+        """All jobs in the store."""
+        return sum(self.states.values())
+
+
+class Store(ABC):
+    """Durable jobs. Safe to use from many threads."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations applied."""
+
+    @abstractmethod
+    def open(self, queue: str, lifecycle: Lifecycle) -> None:
+        """Declare a queue's moves to the database. Moves are only ever added."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """All calls of this thread inside the block commit together, or none does."""
+
+    @abstractmethod
+    def enqueue(
+        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+    ) -> list[Outcome]:
+        """Births; a job whose key is held answers ``duplicate`` with the holder's id."""
+
+    @abstractmethod
+    def claim(
+        self,
+        queue: str,
+        *,
+        worker: str,
+        limit: int,
+        lease_us: int,
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Job]:
+        """Give up to ``limit`` due jobs to ``worker``, oldest due first within a tenant.
+
+        Without ``tenants`` the limit is shared between all that have due jobs.
+        """
+
+    @abstractmethod
+    def renew(
+        self,
+        queue: str,
+        claims: Sequence[tuple[str, int]],
+        *,
+        lease_us: int,
+        now: int | None = None,
+    ) -> set[str]:
+        """Extend leases; the ids still held. Never beyond ``max_run_seconds`` from the claim."""
+
+    @abstractmethod
+    def apply(
+        self,
+        queue: str,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role,
+        actor: str,
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Outcome]:
+        """Ask for a move of many jobs; one outcome each, in order."""
+
+    @abstractmethod
+    def sweep(
+        self,
+        queue: str,
+        move: Move,
+        *,
+        limit: int,
+        now: int | None = None,
+        min_age_us: int = 0,
+        max_attempts: int | None = None,
+    ) -> int:
+        """Make one of the clock's moves for up to ``limit`` jobs; how many moved."""
+
+    @abstractmethod
+    def job(self, job_id: str) -> Job | None:
+        """One job, whole."""
+
+    @abstractmethod
+    def jobs(
+        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
+        """A page of jobs, newest first."""
+
+    @abstractmethod
+    def events(self, job_id: str) -> list[Event]:
+        """A job's whole history."""
+
+    @abstractmethod
+    def notes(self, job_id: str) -> list[Note]:
+        """The remarks beside it."""
+
+    @abstractmethod
+    def add_note(  # a row of six columns
+        self,
+        queue: str,
+        *,
+        kind: str,
+        actor: str,
+        tenant: str = "default",
+        job_id: str | None = None,
+        details: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        """Leave a remark."""
+
+    @abstractmethod
+    def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
+        """Counts by state and tenant, and what is overdue."""
+
+    @abstractmethod
+    def flows(self, queue: str) -> list[Flow]:
+        """Every counter of the queue, summed."""
+
+    @abstractmethod
+    def compact(self, queue: str) -> int:
+        """Fold counter rows together; how many were folded."""
+
+    @abstractmethod
+    def pause(
+        self,
+        queue: str,
+        *,
+        tenant: str = "",
+        actor: str,
+        reason: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        """Hand out no more jobs of the queue, or of one tenant."""
+
+    @abstractmethod
+    def resume(self, queue: str, *, tenant: str = "") -> bool:
+        """Undo a pause; whether there was one."""
+
+    @abstractmethod
+    def paused(self, queue: str) -> list[Pause]:
+        """What is paused."""
+
+    @abstractmethod
+    def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
+        """Every job with its events, in order of id, from one snapshot."""
+
+    @abstractmethod
+    def queues(self) -> list[str]:
+        """The queues ever opened on this store."""
+
+    @abstractmethod
+    def health(self) -> dict[str, str | int]:
+        """What an operator should know: version, size, oldest snapshot, journal."""
+
+    @abstractmethod
+    def pulse(self, queue: str) -> int:
+        """A number that changes when a job of the queue may have become ready."""
+
+    @abstractmethod
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        """Return when ``pulse`` is no longer ``since``, or after the timeout."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of every connection."""

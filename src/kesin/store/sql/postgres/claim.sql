@@ -1,0 +1,45 @@
+WITH RECURSIVE {clock},
+tenants AS (
+  {tenants}
+),
+open AS MATERIALIZED (
+  SELECT t.tenant
+  FROM tenants t
+  WHERE NOT EXISTS (
+      SELECT 1 FROM {schema}.paused p WHERE p.queue = %(queue)s AND p.tenant IN ('', t.tenant))
+    AND EXISTS (
+      SELECT 1 FROM {schema}.job j
+      WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
+        AND j.run_at <= (SELECT t FROM clock))
+),
+share AS (
+  SELECT (%(limit)s + count(*) - 1) / greatest(count(*), 1) AS n FROM open
+),
+pick AS MATERIALIZED (
+  SELECT c.id
+  FROM open t
+  CROSS JOIN LATERAL (
+    SELECT j.id, j.run_at
+    FROM {schema}.job j
+    WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
+      AND j.run_at <= (SELECT t FROM clock)
+      AND ({condition})
+    ORDER BY j.run_at, j.id
+    LIMIT (SELECT n FROM share)
+    FOR UPDATE SKIP LOCKED
+  ) c
+  ORDER BY c.run_at, c.id
+  LIMIT %(limit)s
+),
+moved AS (
+  UPDATE {schema}.job j
+   SET {assignments}
+  WHERE j.id = ANY(ARRAY(SELECT id FROM pick))
+  RETURNING j.*
+)
+SELECT {columns}
+FROM moved j
+CROSS JOIN LATERAL (
+  SELECT b.dedup_key, b.payload FROM {schema}.job_body b WHERE b.id = j.id OFFSET 0
+) b
+ORDER BY j.run_at, j.id

@@ -1,0 +1,3 @@
+clock AS MATERIALIZED (
+  SELECT coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint) AS t
+)

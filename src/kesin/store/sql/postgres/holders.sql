@@ -1,0 +1,7 @@
+SELECT i.ord, b.id::text, j.state, j.seq
+FROM jsonb_to_recordset(%(items)s::jsonb) AS i(ord integer, tenant text, dedup_key text)
+CROSS JOIN LATERAL (
+  SELECT b.id FROM {schema}.job_body b
+  WHERE b.queue = %(queue)s AND b.tenant = i.tenant AND b.held_key = i.dedup_key OFFSET 0
+) b
+CROSS JOIN LATERAL (SELECT j.state, j.seq FROM {schema}.job j WHERE j.id = b.id OFFSET 0) j

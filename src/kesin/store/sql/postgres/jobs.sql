@@ -1,0 +1,34 @@
+WITH pairs AS MATERIALIZED (
+  {pairs}
+),
+found AS MATERIALIZED (
+  SELECT c.id
+  FROM pairs p
+  CROSS JOIN LATERAL (
+    SELECT j.id
+    FROM {schema}.job j
+    WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.id < %(cursor)s::uuid
+      {filters}
+    ORDER BY j.id DESC
+    LIMIT %(limit)s
+  ) c
+  WHERE {wanted}
+  UNION ALL
+  (SELECT j.id
+   FROM {schema}.job j
+   WHERE j.queue = %(queue)s AND j.phase = 1 AND j.id < %(cursor)s::uuid
+     AND {owned}
+     {filters}
+   ORDER BY j.id DESC
+   LIMIT %(limit)s)
+  ORDER BY id DESC
+  LIMIT %(limit)s
+)
+SELECT {columns}
+FROM found
+CROSS JOIN LATERAL (SELECT j.* FROM {schema}.job j WHERE j.id = found.id OFFSET 0) j
+CROSS JOIN LATERAL (
+  SELECT b.dedup_key, b.payload FROM {schema}.job_body b WHERE b.id = found.id OFFSET 0
+) b
+ORDER BY j.id DESC

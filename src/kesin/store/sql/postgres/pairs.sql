@@ -1,0 +1,7 @@
+SELECT f.tenant, f.state
+  FROM (SELECT tenant, to_state AS state, n FROM {schema}.flow WHERE queue = %(queue)s
+        UNION ALL
+        SELECT tenant, from_state, -n FROM {schema}.flow WHERE queue = %(queue)s) f
+  WHERE f.state <> ''
+  GROUP BY f.tenant, f.state
+  HAVING sum(f.n) > 0

@@ -1,0 +1,15 @@
+WITH {clock},
+pick AS MATERIALIZED (
+  SELECT j.id
+  FROM {schema}.job j
+  WHERE j.queue = %(queue)s AND {access}
+    AND {condition}
+    AND j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s
+  ORDER BY {order}
+  LIMIT %(limit)s
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.job j
+   SET {assignments}
+ WHERE j.id = ANY(ARRAY(SELECT id FROM pick))
+RETURNING j.id::text

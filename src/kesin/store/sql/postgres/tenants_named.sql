@@ -1,0 +1,1 @@
+SELECT DISTINCT unnest(%(tenants)s::text[]) AS tenant

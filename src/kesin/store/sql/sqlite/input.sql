@@ -1,0 +1,1 @@
+SELECT key AS ord{columns} FROM json_each(:items)

@@ -1,0 +1,32 @@
+WITH pairs AS MATERIALIZED (
+  {pairs}
+),
+found AS MATERIALIZED (
+  SELECT c.id
+  FROM pairs p
+  CROSS JOIN job c ON c.id IN (
+    SELECT j.id
+    FROM job j INDEXED BY job_state
+    WHERE j.queue = :queue AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
+      AND j.id < :cursor
+      {filters}
+    ORDER BY j.id DESC
+    LIMIT :limit)
+  WHERE {wanted}
+  UNION ALL
+  SELECT id FROM (
+    SELECT j.id
+    FROM job j INDEXED BY job_owned
+    WHERE j.queue = :queue AND j.phase = 1 AND j.id < :cursor
+      AND {owned}
+      {filters}
+    ORDER BY j.id DESC
+    LIMIT :limit)
+  ORDER BY 1 DESC
+  LIMIT :limit
+)
+SELECT {columns}
+FROM found
+CROSS JOIN job j ON j.id = found.id
+CROSS JOIN job_body b ON b.id = found.id
+ORDER BY j.id DESC

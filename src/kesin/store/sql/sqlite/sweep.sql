@@ -1,0 +1,11 @@
+UPDATE job AS j
+   SET {assignments}
+ WHERE j.id IN (
+  SELECT j.id
+  FROM job j{index}
+  WHERE j.queue = :queue AND {access}
+    AND {condition}
+    AND j.moved_at <= :now - :min_age_us
+  ORDER BY {order}
+  LIMIT :limit)
+RETURNING id

@@ -1,0 +1,436 @@
+"""The embedded store: one SQLite file, several processes on one machine.
+
+One writer connection a process, taken in turn; readers have their own and never wait. Before a
+write, processes queue on a lock file: SQLite's own busy handler lets one of them starve.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kesin.foundation.clock import wall_clock_us
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.words import MAX_STAMPS
+from kesin.store.compile import Dialect
+from kesin.store.contract import Event, Job, NewJob, StoreError
+from kesin.store.migrate import migrations, outstanding
+from kesin.store.sqlstore import Conflict, Judged, SqlStore
+from kesin.store.statements import Statements, event_columns, fill, job_columns, template
+from kesin.store.turns import Turns
+
+OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+SQLITE = Dialect(
+    name="sqlite",
+    greatest="max",
+    now=":now",
+    param=lambda name: f":{name}",
+    table=lambda name: name,
+)
+
+
+class SqliteStore(SqlStore):
+    """Jobs in a file, or in memory with ``:memory:`` (one process, gone at the end)."""
+
+    dialect = SQLITE
+    schema = ""
+
+    def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
+        super().__init__()
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.37 or newer"
+            )
+        self.path = str(path)
+        self._in_memory = self.path == ":memory:"
+        self._busy_timeout_s = busy_timeout_s
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._owner = 0  # the thread inside a transaction
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._writer = self._connect()
+        self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
+        self.migrate()
+
+    def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._busy_timeout_s,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.Error as problem:
+            raise StoreError(f"cannot open the database {self.path}: {problem}") from problem
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -65536")
+        if reader:
+            connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    # Connections and transactions
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._lock:
+            if self._depth:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                return
+            with self._turns.mine():
+                self._begin()
+                self._depth = 1
+                self._owner = threading.get_ident()
+                try:
+                    yield
+                except BaseException:
+                    self._writer.execute("ROLLBACK")
+                    raise
+                else:
+                    self._writer.execute("COMMIT")
+                finally:
+                    self._depth = self._owner = 0
+
+    def _begin(self) -> None:
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as problem:
+            raise StoreError(f"the database {self.path} cannot be written: {problem}") from problem
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        with self.transaction():
+            self._writer.execute("SAVEPOINT judge")
+            try:
+                yield
+            except sqlite3.IntegrityError as problem:
+                self._writer.execute("ROLLBACK TO judge")
+                if "UNIQUE" in str(problem):
+                    raise Conflict from problem
+                raise
+            finally:
+                self._writer.execute("RELEASE judge")
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        if self._in_memory or self._owner == threading.get_ident():
+            return self._writer
+        reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = self._connect(reader=True)
+            self._readers.append(reader)
+        return reader
+
+    def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with self.transaction():
+            return self._writer.execute(sql, self._timed(params)).fetchall()
+
+    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        if self._in_memory:
+            with self._lock:
+                return self._writer.execute(sql, params).fetchall()
+        return self._reader.execute(sql, params).fetchall()
+
+    def _timed(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {**params, "now": wall_clock_us()} if params.get("now", 0) is None else params
+
+    def close(self) -> None:
+        with self._lock:
+            for reader in self._readers:
+                reader.close()
+            self._readers.clear()
+            self._writer.close()
+            self._turns.close()
+
+    # Schema
+
+    def migrate(self) -> list[str]:
+        with self.transaction():
+            self._writer.execute(
+                "CREATE TABLE IF NOT EXISTS schema_migration (version INTEGER PRIMARY KEY,"
+                " name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"
+            )
+            rows = self._writer.execute("SELECT version, checksum FROM schema_migration")
+            todo = outstanding(migrations("sqlite"), dict(rows.fetchall()))
+            for one in todo:
+                for statement in _split(one.text):
+                    self._writer.execute(statement)
+                self._writer.execute(
+                    "INSERT INTO schema_migration VALUES (?, ?, ?, ?)",
+                    (one.version, one.name, one.checksum, wall_clock_us()),
+                )
+        return [f"{one.version:04d}_{one.name}" for one in todo]
+
+    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
+        marks = ", ".join("?" * len(rows[0]))
+        known = self._read("SELECT * FROM declared WHERE queue = :queue", {"queue": queue})
+        if {tuple(row) for row in rows} == {tuple(row) for row in known}:
+            return
+        with self.transaction():
+            self._writer.executemany(
+                f"INSERT INTO declared VALUES ({marks}) ON CONFLICT DO UPDATE SET"
+                " phase = excluded.phase, mask = declared.mask | excluded.mask",
+                rows,
+            )
+            self._writer.execute(
+                "INSERT INTO lifecycle VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
+                " definition = excluded.definition",
+                (queue, wall_clock_us(), definition),
+            )
+
+    # Statements
+
+    def _array(self, values: Sequence[str] | None) -> Any:
+        return None if values is None else json.dumps(list(values))
+
+    def _is_in(self, column: str, name: str) -> str:
+        return f"{column} IN (SELECT value FROM json_each(:{name}))"
+
+    def _judge(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[tuple[int, Change]],
+        params: dict[str, Any],
+    ) -> list[Judged]:
+        items = _spell([_change_row(statements, change) for _, change in changes])
+        params = {**self._timed(params), "items": items}
+        number = {move.name: str(index) for index, move in enumerate(moves)}
+        with self.transaction():
+            answer = self._writer.execute(statements.apply(moves), params).fetchall()
+            moved = {row[0]: row for row in answer}
+            judged: list[Judged] = []
+            left: list[int] = []
+            for position, (ord_, change) in enumerate(changes):
+                row = moved.get(change.id)
+                if row is None:
+                    left.append(position)
+                else:
+                    judged.append(Judged(ord_, number[row[3]], row[1], row[2]))
+            if left:
+                judged += self._why_not(statements, moves, changes, left, params)
+        return judged
+
+    def _why_not(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[tuple[int, Change]],
+        left: list[int],
+        params: dict[str, Any],
+    ) -> list[Judged]:
+        asked = {**params, "left": json.dumps(left)}
+        judged = []
+        for position, why, state, seq, tenant in self._writer.execute(
+            statements.reasons(moves), asked
+        ).fetchall():
+            ord_, change = changes[position]
+            judged.append(Judged(ord_, why, state, seq or 0))
+            if why == "stale":
+                self.add_note(
+                    statements.queue,
+                    kind="stale",
+                    actor=params["actor"],
+                    tenant=tenant,
+                    job_id=change.id,
+                    details=moves[0].call,
+                    now=params["now"],
+                )
+        return judged
+
+    def _insert(
+        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+    ) -> set[str]:
+        params = {**self._timed(params)}
+        with self.transaction():
+            params["items"] = _spell([_birth_row(statements, job) for job in jobs])
+            born = self._writer.execute(statements.enqueue("enqueue_jobs"), params).fetchall()
+            self._writer.execute(statements.enqueue("enqueue_bodies"), params)
+        return {row[0] for row in born}
+
+    def _holders(
+        self, statements: Statements, jobs: Sequence[NewJob]
+    ) -> dict[int, tuple[str, str, int]]:
+        items = _spell([_birth_row(statements, job) for job in jobs])
+        with self.transaction():
+            rows = self._writer.execute(
+                statements.holders, {"queue": statements.queue, "items": items}
+            ).fetchall()
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+    def renew(
+        self,
+        queue: str,
+        claims: Sequence[tuple[str, int]],
+        *,
+        lease_us: int,
+        now: int | None = None,
+    ) -> set[str]:
+        statements = self.statements(queue)
+        params = self._timed({"queue": queue, "lease_us": lease_us, "now": now})
+        params["items"] = _spell(claims)
+        with self.transaction():
+            return {row[0] for row in self._writer.execute(statements.renew, params).fetchall()}
+
+    # The rest
+
+    def add_note(
+        self,
+        queue: str,
+        *,
+        kind: str,
+        actor: str,
+        tenant: str = "default",
+        job_id: str | None = None,
+        details: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        at = wall_clock_us() if now is None else now
+        with self.transaction():
+            self._writer.execute(
+                "INSERT INTO note (queue, tenant, job_id, at, kind, actor, details)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (queue, tenant, job_id, at, kind, actor, details),
+            )
+
+    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
+        at = wall_clock_us() if now is None else now
+        sql = fill(template("sqlite", "overdue"), {"tenants": template("sqlite", "tenants_ready")})
+        oldest, overdue = self._read(sql, {"queue": queue, "now": at})[0]
+        return oldest, overdue, at
+
+    def compact(self, queue: str) -> int:
+        """Nothing to fold: SQLite's counters are one row an edge from the start."""
+        self.statements(queue)
+        return 0
+
+    def pause(
+        self,
+        queue: str,
+        *,
+        tenant: str = "",
+        actor: str,
+        reason: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        at = wall_clock_us() if now is None else now
+        with self.transaction():
+            self._writer.execute(
+                "INSERT INTO paused VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (queue, tenant, at, actor, reason),
+            )
+
+    def resume(self, queue: str, *, tenant: str = "") -> bool:
+        with self.transaction():
+            gone = self._writer.execute(
+                "DELETE FROM paused WHERE queue = ? AND tenant = ?", (queue, tenant)
+            ).rowcount
+        self._pulses.beat(queue)
+        return gone > 0
+
+    def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
+        connection = self._writer if self._in_memory else self._connect(reader=True)
+        with self._lock if self._in_memory else _closing(connection):
+            connection.execute("BEGIN")
+            try:
+                jobs = connection.execute(
+                    f"SELECT {job_columns(SQLITE)} FROM job j JOIN job_body b ON b.id = j.id"
+                    " WHERE j.queue = ? ORDER BY j.id",
+                    (queue,),
+                )
+                events = connection.execute(
+                    f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq"
+                )
+                yield from self._pair_up(iter(jobs), iter(events))
+            finally:
+                connection.execute("ROLLBACK")
+
+    def health(self) -> dict[str, str | int]:
+        pages = self._read("PRAGMA page_count", {})[0][0]
+        size = self._read("PRAGMA page_size", {})[0][0]
+        report: dict[str, str | int] = {
+            "store": "sqlite",
+            "version": sqlite3.sqlite_version,
+            "path": self.path,
+            "bytes": pages * size,
+            "journal": self._read("PRAGMA journal_mode", {})[0][0],
+        }
+        log = Path(self.path + "-wal")
+        if not self._in_memory and log.exists():
+            report["wal_bytes"] = log.stat().st_size
+        return report
+
+
+@contextmanager
+def _closing(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def _change_row(statements: Statements, change: Change) -> tuple[Any, ...]:
+    """In the order of INPUT_COLUMNS, as far as a change goes."""
+    plain = (
+        change.id,
+        change.token,
+        change.error_code,
+        change.error_category,
+        change.error_message,
+        change.result,
+        change.run_at,
+        change.payload,
+        change.max_attempts,
+        change.note,
+    )
+    return (*plain, *_stamps(statements, change.stamps)) if change.stamps else plain
+
+
+def _birth_row(statements: Statements, job: NewJob) -> tuple[Any, ...]:
+    """In the order of INPUT_COLUMNS."""
+    return (
+        job.id,
+        *(None,) * 5,
+        job.run_at,
+        job.payload,
+        job.max_attempts,
+        job.note,
+        *_stamps(statements, job.stamps),
+        job.tenant,
+        job.dedup_key,
+        job.salt,
+    )
+
+
+def _stamps(statements: Statements, stamps: Mapping[str, int]) -> list[int | None]:
+    columns: list[int | None] = [None] * MAX_STAMPS
+    for name, at in stamps.items():
+        columns[statements.lifecycle.stamps.index(name)] = at
+    return columns
+
+
+def _spell(rows: Sequence[Sequence[Any]]) -> str:
+    return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+
+
+def _split(script: str) -> Iterator[str]:
+    """The statements of a script; trigger bodies hold semicolons of their own."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,195 @@
+"""Reading from a SQL store: one job, pages of jobs, histories, counts.
+
+Pages and counts are served by the counters and one index, so they cost the same with ten thousand
+jobs and with ten million. The counters say which (tenant, state) pairs hold jobs at all; each pair
+is then walked from its newest job down.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kesin.foundation.ids import is_id
+from kesin.lifecycle.model import Job
+from kesin.store.compile import Dialect, one_of
+from kesin.store.contract import (
+    MAX_PAGE,
+    Event,
+    Filter,
+    Flow,
+    Note,
+    Page,
+    Pause,
+    QueueStats,
+    Store,
+    StoreError,
+    UnknownQueue,
+)
+from kesin.store.statements import Statements, event_columns, job_columns
+
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+class SqlReader(Store):
+    """The reading half of the SQL stores."""
+
+    dialect: Dialect
+    _queues: dict[str, Statements]
+
+    @abstractmethod
+    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one query."""
+
+    @abstractmethod
+    def _array(self, values: Sequence[str] | None) -> Any:
+        """A list of text as this database takes it."""
+
+    def statements(self, queue: str) -> Statements:
+        """The queue's statements, for those who look under the bonnet: plans and benchmarks."""
+        try:
+            return self._queues[queue]
+        except KeyError:
+            raise UnknownQueue(queue) from None
+
+    def _job_query(self, where: str, params: dict[str, Any]) -> list[Job]:
+        columns = job_columns(self.dialect)
+        job, body = self.dialect.table("job"), self.dialect.table("job_body")
+        sql = f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id WHERE {where}"
+        return [Job._make(row) for row in self._read(sql, params)]
+
+    def job(self, job_id: str) -> Job | None:
+        if not is_id(job_id):
+            return None
+        found = self._job_query(f"j.id = {self.dialect.param('id')}", {"id": job_id})
+        return found[0] if found else None
+
+    def jobs(
+        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
+        statements = self.statements(queue)
+        if not 1 <= limit <= MAX_PAGE:
+            raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
+        if cursor is not None and not is_id(cursor):
+            raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
+        params: dict[str, Any] = {"queue": queue, "limit": limit, "cursor": cursor or LAST_ID}
+        filters, wanted = self._filters(where, params)
+        sql = statements.jobs(filters, wanted)
+        found = [Job._make(row) for row in self._read(sql, params)]
+        return Page(found, found[-1].id if len(found) == limit else None)
+
+    def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
+        param, body = self.dialect.param, self.dialect.table("job_body")
+        rows: list[str] = []
+        wanted = ["TRUE"]
+        if where.states:
+            wanted.append(f"p.state IN {one_of(where.states)}")
+        if where.tenants is not None:
+            wanted.append(self._is_in("p.tenant", "tenants"))
+            params["tenants"] = self._array(where.tenants)
+        if where.codes:
+            rows.append(self._is_in("j.error_code", "codes"))
+            params["codes"] = self._array(where.codes)
+        if where.categories:
+            rows.append(self._is_in("j.error_category", "categories"))
+            params["categories"] = self._array(where.categories)
+        for column, sign, value, name in (
+            ("created_at", ">=", where.created_from, "created_from"),
+            ("created_at", "<", where.created_before, "created_before"),
+            ("moved_at", "<", where.moved_before, "moved_before"),
+        ):
+            if value is not None:
+                rows.append(f"j.{column} {sign} {param(name)}")
+                params[name] = value
+        if where.dedup_key is not None:
+            rows.append(
+                f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
+                f" AND b.dedup_key = {param('dedup_key')})"
+            )
+            params["dedup_key"] = where.dedup_key
+        if where.text:
+            rows.append(f"lower(j.error_message) LIKE {param('text')} ESCAPE '!'")
+            params["text"] = "%" + _like(where.text.lower()) + "%"
+        return "".join(f" AND {row}" for row in rows), " AND ".join(wanted)
+
+    @abstractmethod
+    def _is_in(self, column: str, name: str) -> str:
+        """Membership of a column in an array parameter."""
+
+    def events(self, job_id: str) -> list[Event]:
+        if not is_id(job_id):
+            return []
+        sql = (
+            f"SELECT {event_columns(self.dialect)} FROM {self.dialect.table('event')}"
+            f" WHERE job_id = {self.dialect.param('id')} ORDER BY seq"
+        )
+        return [Event._make(row) for row in self._read(sql, {"id": job_id})]
+
+    def notes(self, job_id: str) -> list[Note]:
+        if not is_id(job_id):
+            return []
+        text = "::text" if self.dialect.name == "postgres" else ""
+        sql = (
+            f"SELECT job_id{text}, at, kind, actor, details FROM {self.dialect.table('note')}"
+            f" WHERE job_id = {self.dialect.param('id')} ORDER BY id"
+        )
+        return [Note._make(row) for row in self._read(sql, {"id": job_id})]
+
+    def flows(self, queue: str) -> list[Flow]:
+        sql = (
+            f"SELECT tenant, move, from_state, to_state, sum(n) FROM {self.dialect.table('flow')}"
+            f" WHERE queue = {self.dialect.param('queue')} GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        )
+        rows = self._read(sql, {"queue": queue})
+        return [Flow(row[0], row[1], row[2], row[3], int(row[4])) for row in rows]
+
+    def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
+        lifecycle = self.statements(queue).lifecycle
+        tenants: dict[str, dict[str, int]] = {}
+        for flow in self.flows(queue):
+            counts = tenants.setdefault(flow.tenant, dict.fromkeys(lifecycle.state, 0))
+            for state, n in ((flow.to_state, flow.n), (flow.from_state, -flow.n)):
+                if state:
+                    counts[state] = counts.get(state, 0) + n
+        states = dict.fromkeys(lifecycle.state, 0)
+        for counts in tenants.values():
+            for state, n in counts.items():
+                states[state] = states.get(state, 0) + n
+        oldest, overdue, at = self._overdue(queue, now)
+        return QueueStats(queue, states, tenants, oldest, overdue, at)
+
+    @abstractmethod
+    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
+        """(when the oldest due job became due, claims past their lease, now)."""
+
+    def paused(self, queue: str) -> list[Pause]:
+        sql = (
+            f"SELECT queue, tenant, at, actor, reason FROM {self.dialect.table('paused')}"
+            f" WHERE queue = {self.dialect.param('queue')} ORDER BY tenant"
+        )
+        return [Pause._make(row) for row in self._read(sql, {"queue": queue})]
+
+    def queues(self) -> list[str]:
+        sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"
+        return [row[0] for row in self._read(sql, {})]
+
+    def _pair_up(
+        self, jobs: Iterator[tuple[Any, ...]], events: Iterator[tuple[Any, ...]]
+    ) -> Iterator[tuple[Job, list[Event]]]:
+        """Merge two streams ordered by job id; events of pruned jobs do not exist."""
+        pending = next(events, None)
+        for row in jobs:
+            job = Job._make(row)
+            history: list[Event] = []
+            while pending is not None and pending[0] <= job.id:
+                if pending[0] == job.id:
+                    history.append(Event._make(pending))
+                pending = next(events, None)
+            yield job, history
+
+
+def _like(text: str) -> str:
+    for sign in ("!", "%", "_"):
+        text = text.replace(sign, "!" + sign)
+    return text

@@ -1,0 +1,365 @@
+"""What both SQL stores do alike: check the door, say the statement, read the answer.
+
+A subclass brings the connection and runs statements; how a call is judged, chained, retried and
+answered is the same for both and stands here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.ids import first_id_of, is_id
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.words import Role
+from kesin.store.compile import declared_rows
+from kesin.store.contract import (
+    MAX_BATCH,
+    QUEUE_NAME,
+    NewJob,
+    Outcome,
+    Result,
+    StoreError,
+)
+from kesin.store.pulse import Pulses
+from kesin.store.sqlread import LAST_ID, SqlReader
+from kesin.store.statements import Statements
+
+CONFLICT_TRIES = 3
+_VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
+
+
+class Conflict(Exception):  # not an error for the caller: it is tried again
+    """A unique index said no: somebody else took the slot or the key in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One row of an apply statement's answer."""
+
+    ord: int
+    verdict: str  # the index of the move made, or why none was
+    state: str | None
+    seq: int
+
+    @property
+    def moved(self) -> bool:
+        """A move was made."""
+        return self.verdict.isdigit()
+
+
+class SqlStore(SqlReader):
+    """The common half of the SQLite and PostgreSQL stores."""
+
+    schema: str
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Statements] = {}
+        self._pulses = Pulses()
+
+    # What a subclass brings
+
+    @abstractmethod
+    def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement that may write, in the current transaction or one of its own."""
+
+    @abstractmethod
+    def _savepoint(self) -> AbstractContextManager[None]:
+        """Undo everything inside on an exception; unique violations come out as Conflict."""
+
+    @abstractmethod
+    def _judge(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[tuple[int, Change]],
+        params: dict[str, Any],
+    ) -> list[Judged]:
+        """Run the apply statement over these changes."""
+
+    @abstractmethod
+    def _insert(
+        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+    ) -> set[str]:
+        """Insert what has no holder; the ids born."""
+
+    @abstractmethod
+    def _holders(
+        self, statements: Statements, jobs: Sequence[NewJob]
+    ) -> dict[int, tuple[str, str, int]]:
+        """Index of a new job → (id, state, seq) of the job that holds its key."""
+
+    @abstractmethod
+    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
+        """Store the queue's declared moves, adding to what is there."""
+
+    # Queues
+
+    def open(self, queue: str, lifecycle: Lifecycle) -> None:
+        if not QUEUE_NAME.fullmatch(queue):
+            raise StoreError(
+                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
+            )
+        definition = canonical_json(
+            {
+                "lifecycle": lifecycle.name,
+                "states": [state.name for state in lifecycle.states],
+                "stamps": list(lifecycle.stamps),
+                "flags": list(lifecycle.flags),
+            }
+        )
+        self._write_declared(queue, declared_rows(queue, lifecycle), definition)
+        self._queues[queue] = Statements(queue, lifecycle, self.dialect, self.schema)
+
+    def pulse(self, queue: str) -> int:
+        return self._pulses.read(queue)
+
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        self._pulses.wait(queue, since, timeout_s)
+
+    # Births
+
+    def enqueue(
+        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+    ) -> list[Outcome]:
+        statements = self.statements(queue)
+        _bounded(jobs)
+        initial = statements.lifecycle.initial.name
+        twins: dict[tuple[str, str], int] = {}
+        first: list[int] = []  # for each job, the first one of the batch with its key
+        for index, job in enumerate(jobs):
+            key = (job.tenant, job.dedup_key)
+            first.append(index if key[1] is None else twins.setdefault((key[0], key[1]), index))
+        left = [index for index, twin in enumerate(first) if twin == index]
+        answers: dict[int, Outcome] = {}
+        params = {"queue": queue, "actor": actor, "now": now}
+        for _ in range(CONFLICT_TRIES):
+            if not left:
+                break
+            asked = [jobs[index] for index in left]
+            born = self._insert(statements, asked, params)
+            answers |= {
+                index: Outcome("inserted", jobs[index].id, initial, 1)
+                for index in left
+                if jobs[index].id in born
+            }
+            left = [index for index in left if index not in answers]
+            holders = self._holders(statements, [jobs[index] for index in left]) if left else {}
+            for position, (holder, state, seq) in holders.items():
+                answers[left[position]] = Outcome("duplicate", holder, state, seq)
+            left = [index for index in left if index not in answers]
+        if left:
+            raise StoreError(f"the key {jobs[left[0]].dedup_key!r} keeps changing hands: try again")
+        if any(answer.result == "inserted" for answer in answers.values()):
+            self._pulses.beat(queue)
+        outcomes = [
+            answers[twin] if twin == index else answers[twin]._replace(result="duplicate")
+            for index, twin in enumerate(first)
+        ]
+        self._note_duplicates(queue, jobs, outcomes, actor, now)
+        return outcomes
+
+    def _note_duplicates(
+        self,
+        queue: str,
+        jobs: Sequence[NewJob],
+        outcomes: list[Outcome],
+        actor: str,
+        now: int | None,
+    ) -> None:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if outcome.result == "duplicate":
+                self.add_note(
+                    queue,
+                    kind="duplicate",
+                    actor=actor,
+                    tenant=job.tenant,
+                    job_id=outcome.id,
+                    now=now,
+                )
+
+    # Claims
+
+    def claim(
+        self,
+        queue: str,
+        *,
+        worker: str,
+        limit: int,
+        lease_us: int,
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Job]:
+        statements = self.statements(queue)
+        params = {
+            "queue": queue,
+            "worker": worker,
+            "actor": worker,
+            "limit": min(limit, MAX_BATCH),
+            "lease_us": lease_us,
+            "now": now,
+        }
+        if tenants is not None:
+            params["tenants"] = self._array(tenants)
+        rows = self._rows(statements.claim(named=tenants is not None), params)
+        return [Job._make(row) for row in rows]
+
+    # Moves
+
+    def apply(
+        self,
+        queue: str,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role,
+        actor: str,
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Outcome]:
+        statements = self.statements(queue)
+        _bounded(changes)
+        moves = statements.moves(call, role)
+        if not moves:
+            raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
+        params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
+        params["tenants"] = self._array(tenants)
+        params |= _option_params(moves, options)
+        where: dict[str, int] = {}
+        for index, change in enumerate(changes):
+            if is_id(change.id):
+                where.setdefault(change.id, index)
+        asked = [(where[one], changes[where[one]]) for one in sorted(where)]
+        if any(move.then for move in moves):
+            with self.transaction():
+                judged = self._judge_safely(statements, moves, asked, params)
+                judged |= self._chain(statements, moves, judged, changes, params)
+        else:
+            judged = self._judge_safely(statements, moves, asked, params)
+        if any(one.moved for one in judged.values()):
+            self._pulses.beat(queue)
+        unknown = Judged(-1, "unknown", None, 0)
+        return [
+            _outcome(change.id, judged.get(where.get(change.id, -1), unknown)) for change in changes
+        ]
+
+    def _judge_safely(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        asked: Sequence[tuple[int, Change]],
+        params: dict[str, Any],
+    ) -> dict[int, Judged]:
+        """Judge a batch; where a unique index objects, try again, then ask one by one."""
+        if not asked:
+            return {}
+        compiler = statements.compiler
+        if not any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves):
+            return {one.ord: one for one in self._judge(statements, moves, asked, params)}
+        for _ in range(CONFLICT_TRIES):
+            try:
+                with self._savepoint():
+                    return {one.ord: one for one in self._judge(statements, moves, asked, params)}
+            except Conflict:
+                continue
+        if len(asked) == 1:
+            why = "busy" if any(compiler.takes_slot(move) for move in moves) else "duplicate"
+            job = self.job(asked[0][1].id)
+            return {asked[0][0]: Judged(asked[0][0], why, job and job.state, job.seq if job else 0)}
+        half = len(asked) // 2
+        return self._judge_safely(statements, moves, asked[:half], params) | self._judge_safely(
+            statements, moves, asked[half:], params
+        )
+
+    def _chain(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        judged: dict[int, Judged],
+        changes: Sequence[Change],
+        params: dict[str, Any],
+    ) -> dict[int, Judged]:
+        """Make the second link for the jobs that moved and whose guards let it."""
+        answers: dict[int, Judged] = {}
+        for number, move in enumerate(moves):
+            links = statements.lifecycle.chained(move)
+            ready = [
+                (one.ord, Change(changes[one.ord].id))
+                for one in judged.values()
+                if one.verdict == str(number)
+            ]
+            if links and ready:
+                linked = self._judge_safely(statements, links, ready, params)
+                answers |= {
+                    ord_: Judged(ord_, str(number), one.state, one.seq)
+                    for ord_, one in linked.items()
+                    if one.moved
+                }
+        return answers
+
+    def sweep(
+        self,
+        queue: str,
+        move: Move,
+        *,
+        limit: int,
+        now: int | None = None,
+        min_age_us: int = 0,
+        max_attempts: int | None = None,
+    ) -> int:
+        statements = self.statements(queue)
+        bound = statements.born_before(move, wall_clock_us() if now is None else now)
+        params: dict[str, Any] = {
+            "queue": queue,
+            "actor": "clock",
+            "now": now,
+            "limit": min(limit, MAX_BATCH),
+            "min_age_us": min_age_us,
+            "before": LAST_ID if bound is None else first_id_of(bound),
+        }
+        if max_attempts is not None:
+            params["max_attempts"] = max_attempts
+        sql = statements.sweep(move, capped=max_attempts is not None)
+        if not move.then:
+            moved = self._rows(sql, params)
+        else:
+            with self.transaction():
+                moved = self._rows(sql, params)
+                links = statements.lifecycle.chained(move)
+                links = tuple(link for link in links if "clock" in link.by)
+                changes = [(index, Change(row[0])) for index, row in enumerate(sorted(moved))]
+                judged = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
+                self._judge_safely(statements, links, changes, judged)
+        if moved:
+            self._pulses.beat(queue)
+        return len(moved)
+
+
+def _bounded(batch: Sequence[object]) -> None:
+    if len(batch) > MAX_BATCH:
+        raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
+
+
+def _option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
+    known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
+    strange = sorted(options - known)
+    if strange:
+        choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
+        raise StoreError(f"{moves[0].call} has no option {strange[0]!r}: {choice}")
+    return {f"option_{name}": name in options for name in known}
+
+
+def _outcome(job_id: str, judged: Judged) -> Outcome:
+    if judged.moved:
+        return Outcome("moved", job_id, judged.state, judged.seq)
+    result = _VERDICTS.get(judged.verdict)
+    if result:
+        return Outcome(result, job_id, judged.state, judged.seq)
+    return Outcome("refused", job_id, judged.state, judged.seq, judged.verdict)

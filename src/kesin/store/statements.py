@@ -1,0 +1,249 @@
+"""The statements of one queue: templates from ``sql/`` filled with its lifecycle's fragments.
+
+Each is compiled once, when first used, and is the same text every time: databases cache plans by
+text, and the benchmark hashes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.resources import files
+
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import HOT_COLUMNS
+from kesin.lifecycle.words import READY, Role
+from kesin.store.compile import Compiler, Dialect, literal, one_of
+from kesin.store.contract import Event
+
+_GAP = re.compile(r"\{(\w+)\}")
+_INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
+
+# What a caller can say about a job, in the order in which it travels to SQLite.
+INPUT_COLUMNS = (
+    "id",
+    "token",
+    "error_code",
+    "error_category",
+    "error_message",
+    "result",
+    "run_at",
+    "payload",
+    "max_attempts",
+    "note",
+    "stamp_1",
+    "stamp_2",
+    "stamp_3",
+    "stamp_4",
+    "tenant",
+    "dedup_key",
+    "salt",
+)
+
+
+@cache
+def template(dialect: str, name: str) -> str:
+    """The text of ``sql/<dialect>/<name>.sql``."""
+    return (files("kesin.store") / "sql" / dialect / f"{name}.sql").read_text("utf-8").strip()
+
+
+def fill(text: str, fragments: dict[str, str]) -> str:
+    """The template with every gap filled; a gap without a fragment is a KeyError."""
+    return _GAP.sub(lambda gap: fragments[gap.group(1)], text)
+
+
+def job_columns(dialect: Dialect) -> str:
+    """The select list that makes a Job, from ``j`` and its body ``b``."""
+    text = "::text" if dialect.name == "postgres" else ""
+    hot = [f"j.{column}" for column in HOT_COLUMNS[1:]]
+    return ", ".join([f"j.id{text}", *hot, "b.dedup_key", "b.payload"])
+
+
+def event_columns(dialect: Dialect) -> str:
+    """The select list that makes an Event."""
+    text = "::text" if dialect.name == "postgres" else ""
+    return ", ".join([f"job_id{text}", *Event._fields[1:]])
+
+
+class Statements:
+    """Everything a store says to its database about one queue."""
+
+    def __init__(self, queue: str, lifecycle: Lifecycle, dialect: Dialect, schema: str) -> None:
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.dialect = dialect
+        self.compiler = Compiler(lifecycle, dialect)
+        self._shared = {"schema": schema}
+        self._built: dict[tuple[object, ...], str] = {}
+        for part in ("clock", "pairs"):
+            if part != "clock" or dialect.name == "postgres":
+                self._shared[part] = self._fill(part)
+
+    def _fill(self, name: str, **fragments: str) -> str:
+        text = template(self.dialect.name, name)
+        filled = fill(text, {**self._shared, "input": "{input}", **fragments})
+        return fill(filled, {"input": self._input(filled)}) if "{input}" in filled else filled
+
+    def _input(self, statement: str) -> str:
+        """SQLite's input rows: only the columns this statement reads are taken out of the JSON."""
+        used = dict.fromkeys(_INPUT_COLUMN.findall(statement))
+        places = [(INPUT_COLUMNS.index(name), name) for name in used if name != "ord"]
+        columns = "".join(f", value ->> {place} AS {name}" for place, name in places)
+        return fill(template("sqlite", "input"), {"columns": columns})
+
+    def claim(self, *, named: bool) -> str:
+        """Claim from named tenants, or share between all that have due jobs."""
+        return self._once(("claim", named), lambda: self._build_claim(named=named))
+
+    def _build_claim(self, *, named: bool) -> str:
+        moves = self.lifecycle.claims
+        conditions = [f"({self.compiler.condition(move, token=False)})" for move in moves]
+        which = self.compiler.chosen(moves, token=False)
+        if self.dialect.name == "postgres":
+            columns = job_columns(self.dialect)
+        else:
+            body = "(SELECT b.{0} FROM job_body b WHERE b.id = job.id)"
+            hot = ", ".join(HOT_COLUMNS)
+            columns = f"{hot}, {body.format('dedup_key')}, {body.format('payload')}"
+        return self._fill(
+            "claim",
+            tenants=self._fill("tenants_named" if named else "tenants_ready"),
+            condition=" OR ".join(conditions),
+            assignments=self.compiler.assignments(moves, which, note="NULL"),
+            columns=columns,
+        )
+
+    def moves(self, call: str, role: Role) -> tuple[Move, ...]:
+        """What this call can be when this role makes it."""
+        found = self.lifecycle.calls.get(call, ())
+        return tuple(move for move in found if role in move.by and not move.chained)
+
+    def apply(self, moves: tuple[Move, ...]) -> str:
+        """Make one of these moves of the jobs asked for."""
+        return self._once(("apply", moves), lambda: self._build_apply(moves))
+
+    def _build_apply(self, moves: tuple[Move, ...]) -> str:
+        compiler = self.compiler
+        if self.dialect.name == "sqlite":
+            which = compiler.chosen(moves, token=True)
+            return self._fill(
+                "apply",
+                which=which,
+                assignments=compiler.assignments(moves, which, note="i.note"),
+            )
+        picks = " ".join(
+            f"WHEN {compiler.condition(move, token=True)}{compiler.room(move)} THEN '{n}'"
+            for n, move in enumerate(moves)
+        )
+        numbers = [str(n) for n in range(len(moves))]
+        return self._fill(
+            "apply",
+            verdict=f"CASE {picks} ELSE {compiler.reason(moves)} END",
+            chosen=one_of(numbers),
+            assignments=compiler.assignments(moves, "i.verdict::integer", note="i.note"),
+            call=literal(moves[0].call),
+        )
+
+    def reasons(self, moves: tuple[Move, ...]) -> str:
+        """Why the others did not move (SQLite asks only when some did not)."""
+        build = lambda: self._fill("reasons", reason=self.compiler.reason(moves))  # noqa: E731
+        return self._once(("reasons", moves), build)
+
+    def enqueue(self, name: str = "enqueue") -> str:
+        """Births."""
+        birth, initial = self.lifecycle.birth, self.lifecycle.initial
+        return self._once(
+            (name,),
+            lambda: self._fill(
+                name,
+                state=literal(initial.name),
+                phase=str(self.lifecycle.unowned_phase(initial.name)),
+                move=literal(birth.name),
+                slot=literal(initial.name) if initial.exclusive else "NULL",
+                held_key="i.dedup_key" if initial.holds_key else "NULL",
+            ),
+        )
+
+    @cached_property
+    def holders(self) -> str:
+        """Who holds these keys."""
+        return self._fill("holders")
+
+    @cached_property
+    def renew(self) -> str:
+        """Extend leases."""
+        return self._fill("renew", max_run_us=str(self.lifecycle.max_run_seconds * SECOND_US))
+
+    def sweep(self, move: Move, *, capped: bool = False) -> str:
+        """One of the clock's moves. ``capped`` judges budgets by the caller's cap."""
+        return self._once(("sweep", move, capped), lambda: self._build_sweep(move, capped=capped))
+
+    def _build_sweep(self, move: Move, *, capped: bool) -> str:
+        condition = self.compiler.condition(move, token=False) + self.compiler.room(move)
+        if capped:
+            cap = self.dialect.param("max_attempts")
+            condition = condition.replace("j.max_attempts <=", f"{cap} <=")
+        assignments = "" if move.prunes else self.compiler.assignments((move,), "0", note="NULL")
+        way = None if capped else self._way_in(move)
+        if way:
+            index, access, order = way
+            return self._fill(
+                "sweep",
+                condition=condition,
+                assignments=assignments,
+                index=f" INDEXED BY {index}",
+                access=access,
+                order=order,
+            )
+        job = self.dialect.table("job")
+        alias = "AS j" if self.dialect.name == "sqlite" else "j"
+        action = (
+            f"DELETE FROM {job} {alias}"
+            if move.prunes
+            else f"UPDATE {job} {alias}\n   SET {assignments}"
+        )
+        return self._fill("sweep_states", condition=condition, action=action)
+
+    def _way_in(self, move: Move) -> tuple[str, str, str] | None:
+        """The partial index that holds the candidates: its name, its predicate, its order."""
+        now = self.compiler.now
+        ready = all(self.lifecycle.unowned_phase(source) == READY for source in move.sources)
+        aged = move.guard("age_over")
+        if move.guard("lease_over"):
+            return "job_owned", "j.phase = 1", "j.id"
+        if move.guard("timer_over"):
+            timer = f"j.timer_at IS NOT NULL AND j.timer_at <= {now}"
+            return "job_timer", timer, "j.timer_at, j.id"
+        if move.guard("budget_spent") and ready:
+            spent = "j.phase = 0 AND j.max_attempts <= j.attempt_count - j.attempt_base"
+            return "job_spent", spent, "j.id"
+        if aged and ready and self.lifecycle.stamp_column(aged.names[0]) == "stamp_1":
+            old = f"j.stamp_1 <= {now} - {aged.number * SECOND_US}"
+            access = f"j.phase = 0 AND j.stamp_1 IS NOT NULL AND {old}"
+            return "job_aged", access, "j.stamp_1, j.id"
+        return None
+
+    def born_before(self, move: Move, now: int) -> int | None:
+        """No job born after this can be old enough for the move; a day allows for clock skew."""
+        aged = move.guard("age_over")
+        if aged is None or aged.names[0] not in ("created_at", "moved_at", "finished_at"):
+            return None
+        return now - aged.number * SECOND_US + DAY_S * SECOND_US
+
+    def jobs(self, filters: str, wanted: str) -> str:
+        """A page of jobs under these conditions."""
+        columns = job_columns(self.dialect)
+        owned = wanted.replace("p.", "j.")
+        return self._fill("jobs", columns=columns, filters=filters, wanted=wanted, owned=owned)
+
+    @property
+    def pairs(self) -> str:
+        """Which (tenant, state) pairs hold jobs, from the counters."""
+        return self._shared["pairs"]
+
+    def _once(self, key: tuple[object, ...], build: Callable[[], str]) -> str:
+        if key not in self._built:
+            self._built[key] = build()
+        return self._built[key]
