@@ -1,0 +1,1 @@
+"""Motion: a lifecycle and a store make a queue that runs."""

@@ -1,0 +1,54 @@
+"""What a handler answers: small values that say what became of the job.
+
+Returning nothing means it is done. ``Failed`` may also be raised, from however deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kesin.lifecycle.errors import Category
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The work is done; ``result`` is kept with the job."""
+
+    result: Any = None
+
+
+class Failed(Exception):  # an answer first, an exception when that is handier
+    """The work failed. The code decides what follows: see the lifecycle's error table."""
+
+    def __init__(self, code: str, message: str = "", *, category: Category | None = None) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
+        self.code = code
+        self.message = message
+        self.category = category
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do yet: let go of the claim and look again after ``seconds``."""
+
+    seconds: float
+    call: str = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make this move, with whatever it records. For lifecycles with words of their own."""
+
+    call: str
+    result: Any = None
+    code: str | None = None
+    message: str | None = None
+    category: Category | None = None
+    note: Mapping[str, Any] | None = None
+    run_in_s: float | None = None
+    options: frozenset[str] = field(default_factory=frozenset)
+
+
+Answer = Done | Failed | Wait | Make | None

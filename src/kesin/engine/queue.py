@@ -1,0 +1,419 @@
+"""A queue: a lifecycle over a store. Enqueue, claim, apply, act.
+
+Everything that enters is checked here and once: types, sizes, spelling. Below this floor values
+are what they claim to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.ids import IdMaker, salt_of
+from kesin.foundation.text import NotJson, canonical_json, storable
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.prove import Proof, Unproved, prove
+from kesin.lifecycle.words import Role
+from kesin.store.contract import (
+    MAX_BATCH,
+    MAX_CODE,
+    MAX_KEY,
+    MAX_MESSAGE,
+    MAX_PAGE,
+    MAX_TENANT,
+    Event,
+    Filter,
+    NewJob,
+    Note,
+    Outcome,
+    Page,
+    QueueStats,
+    Store,
+)
+
+MAX_PAYLOAD_BYTES = 256 * 1024
+MAX_ATTEMPTS = 1_000
+LATEST_US = 253_402_300_800 * SECOND_US  # the year 10 000
+
+
+class BadInput(ValueError):
+    """Something that may not enter the queue; ``code`` and ``field`` say what, in one word each."""
+
+    def __init__(self, code: str, field_name: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field_name
+
+
+class StaleClaim(RuntimeError):
+    """The claim was lost: another worker may have the job. Stop working on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A job to enqueue. ``run_at`` is microseconds since 1970; None is now."""
+
+    payload: Any
+    key: str | None = None
+    tenant: str = "default"
+    run_at: int | None = None
+    max_attempts: int | None = None
+    stamps: Mapping[str, int] = field(default_factory=dict)
+    note: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """The sum of a bulk action, with every refusal by its reason."""
+
+    moved: int
+    already: int
+    refused: dict[str, int]
+    outcomes: list[Outcome]
+
+
+@lru_cache(maxsize=64)
+def proof_of(lifecycle: Lifecycle) -> Proof:
+    """The proof of a lifecycle, made once per process."""
+    return prove(lifecycle)
+
+
+class Queue:
+    """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused."""
+
+    def __init__(
+        self,
+        name: str,
+        lifecycle: Lifecycle,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        seed: int | None = None,
+        max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    ) -> None:
+        proof = proof_of(lifecycle)
+        if not proof:
+            raise Unproved(proof)
+        self.name = name
+        self.lifecycle = lifecycle
+        self.store = store
+        self.clock = clock or SystemClock()
+        self.max_payload_bytes = max_payload_bytes
+        self._ids = IdMaker(self.clock, seed)
+        store.open(name, lifecycle)
+
+    # Births
+
+    def enqueue(
+        self,
+        payload: Any,  # any JSON value
+        *,
+        key: str | None = None,
+        tenant: str = "default",
+        delay_s: float = 0,
+        run_at: int | None = None,
+        max_attempts: int | None = None,
+        stamps: Mapping[str, int] | None = None,
+        actor: str = "producer",
+    ) -> Outcome:
+        """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
+
+        Raises BadInput for what may not enter; nothing is written then.
+        """
+        if delay_s:
+            run_at = self.now() + round(delay_s * SECOND_US)
+        new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
+        job = self._checked(new, self._ids.make(1)[0])
+        return self.store.enqueue(self.name, [job], actor=actor, now=self.clock.now())[0]
+
+    def enqueue_many(
+        self, news: Iterable[New], *, actor: str = "producer"
+    ) -> list[Outcome | BadInput]:
+        """Enqueue a batch in one transaction. A bad one comes back as its BadInput; none sinks."""
+        wanted = list(news)
+        answers: list[Outcome | BadInput] = []
+        jobs: list[NewJob] = []
+        places: list[int] = []
+        for place, (new, job_id) in enumerate(
+            zip(wanted, self._ids.make(len(wanted)), strict=True)
+        ):
+            try:
+                jobs.append(self._checked(new, job_id))
+            except BadInput as problem:
+                answers.append(problem)
+            else:
+                places.append(place)
+                answers.append(Outcome("unknown", job_id))
+        now = self.clock.now()
+        outcomes: list[Outcome] = []
+        with self.store.transaction():
+            for start in range(0, len(jobs), MAX_BATCH):
+                part = jobs[start : start + MAX_BATCH]
+                outcomes += self.store.enqueue(self.name, part, actor=actor, now=now)
+        for place, outcome in zip(places, outcomes, strict=True):
+            answers[place] = outcome
+        return answers
+
+    def _checked(self, new: New, job_id: str) -> NewJob:
+        lifecycle = self.lifecycle
+        attempts = lifecycle.max_attempts if new.max_attempts is None else new.max_attempts
+        if not _is_int(attempts) or not 1 <= attempts <= MAX_ATTEMPTS:
+            raise BadInput(
+                "bad_max_attempts",
+                "max_attempts",
+                f"max_attempts must be a whole number in 1…{MAX_ATTEMPTS}, got {attempts!r}",
+            )
+        for name in new.stamps:
+            if name not in lifecycle.birth.stamp_input:
+                takes = ", ".join(lifecycle.birth.stamp_input) or "none"
+                raise BadInput(
+                    "unknown_stamp",
+                    "stamps",
+                    f"enqueue on {self.name!r} takes no stamp {name!r}: it takes {takes}",
+                )
+        return NewJob(
+            id=job_id,
+            payload=self.payload_text(new.payload),
+            max_attempts=attempts,
+            salt=salt_of(job_id),
+            tenant=_name(new.tenant, "tenant", MAX_TENANT),
+            dedup_key=None if new.key is None else _name(new.key, "key", MAX_KEY),
+            run_at=_time(new.run_at, "run_at"),
+            note=None if new.note is None else canonical_json(new.note),
+            stamps={name: _time(at, name) or 0 for name, at in new.stamps.items()},
+        )
+
+    def payload_text(self, payload: Any) -> str:
+        """The payload as it is stored; raises BadInput for what is no JSON or too large."""
+        try:
+            text = canonical_json(payload)
+        except NotJson as problem:
+            raise BadInput("not_json", "payload", f"the payload is {problem}") from None
+        size = len(text.encode())
+        if size > self.max_payload_bytes:
+            raise BadInput(
+                "payload_too_large",
+                "payload",
+                f"the payload has {size} bytes; the limit is {self.max_payload_bytes}: "
+                "store the data elsewhere and enqueue a reference",
+            )
+        return text
+
+    # Workers
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        lease_seconds: float | None = None,
+        tenants: Sequence[str] | None = None,
+    ) -> list[Job]:
+        """Take up to ``limit`` due jobs. They are this worker's until the lease is over."""
+        if limit < 1:
+            raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
+        lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
+        return self.store.claim(
+            self.name,
+            worker=worker,
+            limit=limit,
+            lease_us=round(lease_s * SECOND_US),
+            tenants=tenants,
+            now=self.clock.now(),
+        )
+
+    def renew(self, jobs: Sequence[Job], *, lease_seconds: float | None = None) -> set[str]:
+        """Extend the leases of these claims; the ids still held."""
+        lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
+        return self.store.renew(
+            self.name,
+            [(job.id, job.claim_seq) for job in jobs],
+            lease_us=round(lease_s * SECOND_US),
+            now=self.clock.now(),
+        )
+
+    def apply(
+        self,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role = "worker",
+        actor: str,
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+    ) -> list[Outcome]:
+        """Ask for a move of many jobs; one outcome each, in order."""
+        return self.store.apply(
+            self.name,
+            call,
+            changes,
+            role=role,
+            actor=actor,
+            options=options,
+            tenants=tenants,
+            now=self.clock.now(),
+        )
+
+    def move(
+        self,
+        job: Job,
+        call: str,
+        *,
+        actor: str | None = None,
+        result: Any = None,
+        note: Any = None,
+        run_in_s: float | None = None,
+    ) -> Outcome:
+        """Make a move in the middle of the work, under the job's own claim.
+
+        Raises StaleClaim when the claim was lost; a slot that is taken answers ``busy``.
+        """
+        change = Change(
+            job.id,
+            job.claim_seq,
+            result=None if result is None else canonical_json(result),
+            note=None if note is None else canonical_json(note),
+            run_at=None if run_in_s is None else self.now() + round(run_in_s * SECOND_US),
+        )
+        outcome = self.apply(call, [change], actor=actor or job.worker or "worker")[0]
+        if outcome.reason == "stale" or outcome.result == "unknown":
+            raise StaleClaim(f"job {job.id} is no longer held: {call} was refused")
+        return outcome
+
+    # Operators
+
+    def act(
+        self,
+        call: str,
+        *,
+        actor: str,
+        ids: Sequence[str] | None = None,
+        where: Filter | None = None,
+        role: Role = "operator",
+        options: frozenset[str] = frozenset(),
+        reason: str | None = None,
+        code: str | None = None,
+        category: Category | None = None,
+        tenants: Sequence[str] | None = None,
+    ) -> Bulk:
+        """An operator's move of chosen jobs, or of all that match a filter."""
+        if (ids is None) == (where is None):
+            raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
+        if not self.lifecycle.allows(call, role):
+            may = ", ".join(self.lifecycle.calls_of(role)) or "none"
+            raise BadInput(
+                "unknown_call", "call", f"{call!r} is no {role} call of {self.name}: it has {may}"
+            )
+        said = Change(
+            "",
+            error_code=None if code is None else _name(code, "code", MAX_CODE),
+            error_category=None if category is None else category.value,
+            error_message=None if reason is None else storable(reason)[:MAX_MESSAGE],
+            note=None if reason is None else canonical_json({"reason": reason}),
+        )
+        outcomes: list[Outcome] = []
+        for batch in self._batches(ids, where):
+            changes = [replace(said, id=one) for one in batch]
+            outcomes += self.apply(
+                call, changes, role=role, actor=actor, options=options, tenants=tenants
+            )
+        return _summary(outcomes)
+
+    def _batches(self, ids: Sequence[str] | None, where: Filter | None) -> Iterable[Sequence[str]]:
+        if where is None:
+            chosen = list(ids or ())
+            return (chosen[n : n + MAX_PAGE] for n in range(0, len(chosen), MAX_PAGE))
+        return self._matching(where)
+
+    def _matching(self, where: Filter) -> Iterable[Sequence[str]]:
+        """Pages of ids, each read before it is acted on; a job is never met twice."""
+        cursor: str | None = None
+        while True:
+            page = self.store.jobs(self.name, where, limit=MAX_PAGE, cursor=cursor)
+            if page.jobs:
+                yield [job.id for job in page.jobs]
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
+        """Hand out no more jobs of the queue, or of one tenant, until resumed."""
+        self.store.pause(self.name, tenant=tenant, actor=actor, reason=reason, now=self.clock.now())
+
+    def resume(self, *, tenant: str = "") -> bool:
+        """Undo a pause; whether there was one."""
+        return self.store.resume(self.name, tenant=tenant)
+
+    # Reading
+
+    def job(self, job_id: str) -> Job | None:
+        """One job of this queue."""
+        job = self.store.job(job_id)
+        return job if job and job.queue == self.name else None
+
+    def jobs(
+        self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
+        """A page of jobs, newest first."""
+        return self.store.jobs(self.name, where or Filter(), limit=limit, cursor=cursor)
+
+    def events(self, job_id: str) -> list[Event]:
+        """A job's history."""
+        return self.store.events(job_id)
+
+    def notes(self, job_id: str) -> list[Note]:
+        """The remarks beside it."""
+        return self.store.notes(job_id)
+
+    def stats(self) -> QueueStats:
+        """Counts by state and tenant, and what is overdue."""
+        return self.store.stats(self.name, now=self.clock.now())
+
+    def sweep(self, move: Move, *, limit: int = 1_000) -> int:
+        """Make one of the clock's moves once."""
+        return self.store.sweep(self.name, move, limit=limit, now=self.clock.now())
+
+    def now(self) -> int:
+        """The time, for computing with; the store's own clock decides what is written."""
+        now = self.clock.now()
+        return wall_clock_us() if now is None else now
+
+
+def _summary(outcomes: list[Outcome]) -> Bulk:
+    refused: dict[str, int] = {}
+    for one in outcomes:
+        if one.result not in ("moved", "already"):
+            why = one.reason or one.result
+            refused[why] = refused.get(why, 0) + 1
+    moved = sum(one.result == "moved" for one in outcomes)
+    already = sum(one.result == "already" for one in outcomes)
+    return Bulk(moved, already, refused, outcomes)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _name(value: object, what: str, longest: int) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"bad_{what}", what, f"{what} must be text, got {type(value).__name__}")
+    text = storable(value)
+    if not 1 <= len(text) <= longest:
+        raise BadInput(f"bad_{what}", what, f"{what} must have 1…{longest} characters")
+    return text
+
+
+def _time(value: object, what: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LATEST_US:
+        raise BadInput(
+            f"bad_{what}", what, f"{what} must be microseconds since 1970, got {value!r}"
+        )
+    return value

@@ -1,0 +1,113 @@
+"""The clock's moves: cap, recover, expire, revive, time out, prune, in that order.
+
+Each is one set-based statement in limited batches. Many sweepers may run at once, on one machine
+or several: they skip each other's rows.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from kesin.engine.queue import Queue
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.words import STAGES, Stage
+
+log = structlog.get_logger("kesin.sweeper")
+
+BATCH = 1_000
+MOST_BATCHES = 1_000  # a pass makes at most a million moves of one kind, then others get a turn
+EVERY_S: Mapping[Stage, float] = {
+    "cap": 60,
+    "recover": 60,
+    "expire": 3_600,
+    "revive": 60,
+    "timeout": 60,
+    "prune": 3_600,
+}
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a pass did: (queue, move) → jobs."""
+
+    moved: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All jobs moved."""
+        return sum(self.moved.values())
+
+
+class Sweeper:
+    """Makes the clock's moves for some queues, once or for ever."""
+
+    def __init__(
+        self,
+        queues: Sequence[Queue],
+        *,
+        every_s: Mapping[Stage, float] | None = None,
+        batch: int = BATCH,
+    ) -> None:
+        self.queues = list(queues)
+        self.every_s = {**EVERY_S, **(every_s or {})}
+        self.batch = batch
+        self.last_success: float | None = None  # monotonic seconds
+        self._stop = threading.Event()
+        self._due: dict[Stage, float] = {}
+        self._random = random.Random()
+
+    def sweep(self, stages: Sequence[Stage] = STAGES) -> Swept:
+        """One pass over all queues."""
+        swept = Swept()
+        for queue in self.queues:
+            for move in queue.lifecycle.clock_moves:
+                if move.stage in stages:
+                    moved = self._exhaust(queue, move)
+                    key = (queue.name, move.name)
+                    swept.moved[key] = swept.moved.get(key, 0) + moved
+            queue.store.compact(queue.name)
+        return swept
+
+    def _exhaust(self, queue: Queue, move: Move) -> int:
+        moved = 0
+        for _ in range(MOST_BATCHES):
+            batch = queue.sweep(move, limit=self.batch)
+            moved += batch
+            if batch < self.batch or self._stop.is_set():
+                break
+        if moved:
+            log.info("swept", queue=queue.name, move=move.name, jobs=moved)
+        return moved
+
+    def run(self) -> None:
+        """Sweep each stage when it is due, until stopped. Survives every error of the store."""
+        pause_s = 1.0
+        while not self._stop.is_set():
+            now = self._monotonic()
+            due = [stage for stage in STAGES if self._due.get(stage, now) <= now]
+            try:
+                if due:
+                    self.sweep(due)
+                    self.last_success = self._monotonic()
+                pause_s = 1.0
+            except Exception:  # whatever it was, the next pass tries again
+                log.exception("sweep_failed", again_in_s=pause_s)
+                self._stop.wait(pause_s * (0.5 + self._random.random()))
+                pause_s = min(pause_s * 2, 60.0)
+                continue
+            for stage in due:
+                self._due[stage] = now + self.every_s[stage]
+            next_due = min(self._due.values(), default=now + 1)
+            self._stop.wait(max(0.05, next_due - self._monotonic()))
+
+    def stop(self) -> None:
+        """End ``run`` after the batch at hand."""
+        self._stop.set()
+
+    def _monotonic(self) -> float:
+        return self.queues[0].clock.monotonic() if self.queues else 0.0

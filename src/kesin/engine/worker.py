@@ -1,0 +1,370 @@
+"""The claim loop: take jobs, run handlers, write results back in batches, stop gracefully.
+
+A worker is a few lanes, each a thread that claims a batch, works through it and writes it back.
+How many jobs a lane takes at once follows from how long they last: quick ones come by the
+hundred, slow ones singly, so no job waits in a worker's pocket while others are idle.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from kesin.engine.answers import Answer, Done, Failed, Make, Wait
+from kesin.engine.leases import Leases
+from kesin.engine.queue import Queue
+from kesin.foundation.text import NotJson, canonical_json, storable
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.errors import Category, Verdict
+from kesin.lifecycle.model import Change, Job
+from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome
+
+log = structlog.get_logger("kesin.worker")
+
+Handler = Callable[..., Answer]  # (job) or (job, run)
+BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
+
+LARGEST_BATCH = 500  # nothing is gained above it
+FULL_BATCH_S = 0.25  # a batch that lasts longer than this makes the next one smaller
+FLUSH_S = 0.5  # results wait no longer than this to be written
+LONGEST_PAUSE_S = 30.0
+GRACE_S = 30.0
+
+_Key = tuple[str, frozenset[str]]  # a call and its options
+
+
+class Run:
+    """What a handler may ask while it works, if it takes a second argument."""
+
+    __slots__ = ("_queue", "_worker", "job")
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        self._worker = worker
+        self._queue = worker.queue
+        self.job = job
+
+    @property
+    def lost(self) -> bool:
+        """The lease ran out: another worker may have the job, and this one's answer is refused."""
+        return self._worker.leases.is_lost(self.job.id)
+
+    @property
+    def stopping(self) -> bool:
+        """The worker was asked to stop; finish soon, or be released."""
+        return self._worker.stopping
+
+    def move(self, call: str, **details: Any) -> Outcome:
+        """Make a move in the middle of the work, under the claim."""
+        return self._queue.move(self.job, call, actor=self._worker.name, **details)
+
+
+class Worker:
+    """Runs one handler over one queue."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handler: Handler | None = None,
+        *,
+        batch_handler: BatchHandler | None = None,
+        threads: int = 1,
+        batch: int = LARGEST_BATCH,
+        lease_seconds: float | None = None,
+        tenants: Sequence[str] | None = None,
+        channel: str | None = None,
+        poll_s: float = 1.0,
+        grace_s: float = GRACE_S,
+        name: str | None = None,
+    ) -> None:
+        if (handler is None) == (batch_handler is None):
+            raise ValueError("give a handler or a batch_handler, and not both")
+        for what, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
+            if value <= 0:
+                raise ValueError(f"{what} must be positive, got {value}")
+        self.queue = queue
+        self.handler = handler
+        self.batch_handler = batch_handler
+        self.threads = threads
+        self.batch = min(batch, LARGEST_BATCH) if handler else batch
+        self.tenants = tenants
+        self.channel = channel
+        self.poll_s = poll_s
+        self.grace_s = grace_s
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        lease_s = lease_seconds or queue.lifecycle.lease_seconds
+        self.leases = Leases(queue, lease_s)
+        self.completed = 0
+        self.last_success: float | None = None  # monotonic seconds of the last claim that worked
+        self.takes_run = handler is not None and _takes_two(handler)
+        self._stop = threading.Event()
+        self._lanes: list[threading.Thread] = []
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
+
+    def run(self) -> None:
+        """Work until stopped; SIGTERM and SIGINT stop it when called in the main thread."""
+        with _signals(self):
+            self.start()
+            while not self._stop.wait(0.5):
+                pass
+            self.join()
+
+    def start(self) -> None:
+        """Start the lanes and return."""
+        self.leases.start()
+        for number in range(self.threads):
+            lane = threading.Thread(
+                target=_Lane(self).run, name=f"kesin-{self.queue.name}-{number}", daemon=True
+            )
+            self._lanes.append(lane)
+            lane.start()
+
+    def stop(self) -> None:
+        """Claim no more. ``join`` waits for what is running."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait out the grace period, then give back what is still running."""
+        until = self.queue.clock.monotonic() + self.grace_s
+        for lane in self._lanes:
+            lane.join(max(0.0, until - self.queue.clock.monotonic()))
+        left = self.leases.held()
+        if left:
+            log.warning("released_at_stop", queue=self.queue.name, jobs=len(left))
+            self.give_back(left)
+        self.leases.stop()
+
+    def drain(self) -> int:
+        """Work in this thread until no job is due; how many were handled. For scripts and tests."""
+        lane = _Lane(self)
+        handled = 0
+        while not self.stopping:
+            jobs = lane.pass_once()
+            if not jobs:
+                break
+            handled += jobs
+        return handled
+
+    def give_back(self, jobs: Sequence[Job]) -> None:
+        """Release claims: the attempt is returned while the budget allows it."""
+        if jobs and self.queue.lifecycle.allows("release", "worker"):
+            changes = [Change(job.id, job.claim_seq) for job in jobs]
+            self.queue.apply("release", changes, actor=self.name)
+        self.leases.drop(jobs)
+
+    def change_for(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
+        """The move an answer stands for."""
+        errors = self.queue.lifecycle.errors
+        match answer:
+            case None:
+                return self._complete(job, None)
+            case Done(result):
+                return self._complete(job, result)
+            case Failed():
+                resolved = errors.resolve(
+                    answer.code, channel=self.channel, category=answer.category
+                )
+                return (resolved.move, frozenset()), Change(
+                    job.id,
+                    job.claim_seq,
+                    error_code=_short(answer.code, MAX_CODE),
+                    error_category=resolved.category.value,
+                    error_message=_short(answer.message or answer.code, MAX_MESSAGE),
+                )
+            case Wait(seconds, call):
+                at = self.queue.now() + round(seconds * SECOND_US)
+                return (call, frozenset()), Change(job.id, job.claim_seq, run_at=at)
+            case Make():
+                at_ = answer.run_in_s
+                return (answer.call, answer.options), Change(
+                    job.id,
+                    job.claim_seq,
+                    error_code=answer.code and _short(answer.code, MAX_CODE),
+                    error_category=answer.category and answer.category.value,
+                    error_message=answer.message and _short(answer.message, MAX_MESSAGE),
+                    result=None if answer.result is None else canonical_json(answer.result),
+                    note=None if answer.note is None else canonical_json(answer.note),
+                    run_at=None if at_ is None else self.queue.now() + round(at_ * SECOND_US),
+                )
+
+    def _complete(self, job: Job, result: Any) -> tuple[_Key, Change]:
+        call = self.queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        if call is None:
+            raise ValueError(f"{self.queue.name} has no move for Done: answer with Make")
+        text = None if result is None else canonical_json(result)
+        return (call, frozenset()), Change(job.id, job.claim_seq, result=text)
+
+
+class _Lane:
+    """One thread's loop."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.queue = worker.queue
+        self._size = 1
+        self._random = random.Random()
+        self._monotonic = worker.queue.clock.monotonic
+
+    def run(self) -> None:
+        pause_s = 0.0
+        worker, store = self.worker, self.queue.store
+        while not worker.stopping:
+            pulse = store.pulse(self.queue.name)
+            try:
+                handled = self.pass_once()
+                pause_s = 0.0
+            except Exception:  # a lane outlives whatever the store throws
+                pause_s = min(max(pause_s * 2, 0.1), LONGEST_PAUSE_S)
+                log.exception("lane_failed", queue=self.queue.name, again_in_s=pause_s)
+                worker._stop.wait(pause_s * (0.5 + self._random.random()))  # noqa: SLF001
+                continue
+            if not handled and not worker.stopping:
+                store.wait(self.queue.name, pulse, worker.poll_s * (0.5 + self._random.random()))
+
+    def pass_once(self) -> int:
+        """Claim a batch, work through it, write it back; how many jobs were claimed."""
+        worker = self.worker
+        jobs = self.queue.claim(
+            worker.name,
+            limit=worker.batch if worker.batch_handler else min(self._size, worker.batch),
+            lease_seconds=worker.leases.lease_s,
+            tenants=worker.tenants,
+        )
+        worker.last_success = started = self._monotonic()
+        if not jobs:
+            self._size = 1
+            return 0
+        worker.leases.take(jobs)
+        try:
+            if worker.batch_handler:
+                self._handle_together(jobs)
+            else:
+                self._handle_singly(jobs)
+        except BaseException:
+            worker.leases.drop(jobs)
+            raise
+        lasted_s = self._monotonic() - started
+        grow = lasted_s < FULL_BATCH_S and len(jobs) >= self._size
+        self._size = min(self._size * 2, LARGEST_BATCH) if grow else max(self._size // 2, 1)
+        return len(jobs)
+
+    def _handle_singly(self, jobs: list[Job]) -> None:
+        worker = self.worker
+        results: list[tuple[Job, Answer]] = []
+        flushed = self._monotonic()
+        for number, job in enumerate(jobs):
+            if worker.stopping:
+                self._write(results)
+                worker.give_back(jobs[number:])
+                return
+            results.append((job, self._answer(job)))
+            if self._monotonic() - flushed > FLUSH_S:
+                self._write(results)
+                results = []
+                flushed = self._monotonic()
+        self._write(results)
+
+    def _answer(self, job: Job) -> Answer:
+        worker = self.worker
+        handler = worker.handler
+        assert handler is not None  # noqa: S101  # the constructor made sure
+        try:
+            return handler(job, Run(worker, job)) if worker.takes_run else handler(job)
+        except Failed as failed:
+            return failed
+        except Exception as problem:  # a handler may throw anything
+            log.warning("handler_raised", queue=self.queue.name, job=job.id, exc_info=True)
+            return Failed(type(problem).__name__, str(problem))
+
+    def _handle_together(self, jobs: list[Job]) -> None:
+        handler = self.worker.batch_handler
+        assert handler is not None  # noqa: S101
+        try:
+            answers = list(handler(jobs))
+            _all_answered(jobs, answers)
+        except Failed as failed:
+            answers = [failed] * len(jobs)
+        except Exception as problem:
+            log.warning("handler_raised", queue=self.queue.name, jobs=len(jobs), exc_info=True)
+            answers = [Failed(type(problem).__name__, str(problem))] * len(jobs)
+        self._write(list(zip(jobs, answers, strict=True)))
+
+    def _write(self, results: list[tuple[Job, Answer]]) -> None:
+        """Write answers back, one statement a call; what was refused is logged and noted."""
+        if not results:
+            return
+        groups: dict[_Key, list[Change]] = {}
+        for job, answer in results:
+            try:
+                key, change = self.worker.change_for(job, answer)
+            except (NotJson, LookupError, ValueError) as problem:
+                failed = Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
+                key, change = self.worker.change_for(job, failed)
+            groups.setdefault(key, []).append(change)
+        for (call, options), changes in groups.items():
+            outcomes = self.queue.apply(call, changes, actor=self.worker.name, options=options)
+            for outcome in outcomes:
+                if not outcome.done:
+                    log.warning(
+                        "answer_refused",
+                        queue=self.queue.name,
+                        job=outcome.id,
+                        call=call,
+                        reason=outcome.reason or outcome.result,
+                    )
+            self.worker.completed += sum(outcome.result == "moved" for outcome in outcomes)
+        self.worker.leases.drop([job for job, _ in results])
+
+
+def _all_answered(jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
+    if len(answers) != len(jobs):
+        raise RuntimeError(f"{len(jobs)} jobs went in, {len(answers)} answers came out")
+
+
+def _takes_two(handler: Handler) -> bool:
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters if one.kind in plain and one.default is one.empty]
+    return len(needed) == 2  # noqa: PLR2004  # (job, run)
+
+
+def _short(text: str, longest: int) -> str:
+    return storable(text)[:longest]
+
+
+class _signals:  # noqa: N801  # a context manager, used like a function
+    """SIGTERM and SIGINT stop the worker; a second one gives everything back at once."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        if self._worker.stopping:
+            self._worker.grace_s = 0.0
+        self._worker.stop()
