@@ -7,7 +7,7 @@ are what they claim to be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -319,7 +319,7 @@ class Queue:
         )
         outcomes: list[Outcome] = []
         for batch in self._batches(ids, where):
-            changes = [replace(said, id=one) for one in batch]
+            changes = [said._replace(id=one) for one in batch]
             outcomes += self.apply(
                 call, changes, role=role, actor=actor, options=options, tenants=tenants
             )

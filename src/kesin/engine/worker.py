@@ -27,7 +27,7 @@ from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome
+from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome, StoreUnreachable
 
 log = structlog.get_logger("kesin.worker")
 
@@ -39,6 +39,7 @@ FULL_BATCH_S = 0.25  # a batch that lasts longer than this makes the next one sm
 FLUSH_S = 0.5  # results wait no longer than this to be written
 LONGEST_PAUSE_S = 30.0
 GRACE_S = 30.0
+WRITE_TRIES = 8  # within about 25 s
 
 _Key = tuple[str, frozenset[str]]  # a call and its options
 
@@ -136,6 +137,10 @@ class Worker:
         """Claim no more. ``join`` waits for what is running."""
         self._stop.set()
 
+    def pause(self, seconds: float) -> None:
+        """Sit still for a while, or until asked to stop."""
+        self._stop.wait(seconds)
+
     def join(self) -> None:
         """Wait out the grace period, then give back what is still running."""
         until = self.queue.clock.monotonic() + self.grace_s
@@ -229,7 +234,7 @@ class _Lane:
             except Exception:  # a lane outlives whatever the store throws
                 pause_s = min(max(pause_s * 2, 0.1), LONGEST_PAUSE_S)
                 log.exception("lane_failed", queue=self.queue.name, again_in_s=pause_s)
-                worker._stop.wait(pause_s * (0.5 + self._random.random()))  # noqa: SLF001
+                worker.pause(pause_s * (0.5 + self._random.random()))
                 continue
             if not handled and not worker.stopping:
                 store.wait(self.queue.name, pulse, worker.poll_s * (0.5 + self._random.random()))
@@ -315,7 +320,7 @@ class _Lane:
                 key, change = self.worker.change_for(job, failed)
             groups.setdefault(key, []).append(change)
         for (call, options), changes in groups.items():
-            outcomes = self.queue.apply(call, changes, actor=self.worker.name, options=options)
+            outcomes = self._apply(call, changes, options)
             for outcome in outcomes:
                 if not outcome.done:
                     log.warning(
@@ -327,6 +332,18 @@ class _Lane:
                     )
             self.worker.completed += sum(outcome.result == "moved" for outcome in outcomes)
         self.worker.leases.drop([job for job, _ in results])
+
+    def _apply(self, call: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
+        """Write answers, again where the store was away: what got through answers "already"."""
+        pause_s = 0.1
+        for _ in range(WRITE_TRIES - 1):
+            try:
+                return self.queue.apply(call, changes, actor=self.worker.name, options=options)
+            except StoreUnreachable as problem:
+                log.warning("answer_not_written", queue=self.queue.name, why=str(problem))
+                self.worker.pause(pause_s * (0.5 + self._random.random()))
+                pause_s *= 2
+        return self.queue.apply(call, changes, actor=self.worker.name, options=options)
 
 
 def _all_answered(jobs: Sequence[Job], answers: Sequence[Answer]) -> None:

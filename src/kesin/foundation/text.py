@@ -26,6 +26,14 @@ def canonical_json(value: Any) -> str:  # any JSON value
     return text
 
 
+def wire_json(rows: Any) -> str:
+    """Rows on their way into a database: unstorable characters are dropped here at the latest."""
+    text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    if "\\u0000" in text or _UNSTORABLE.search(text):
+        return json.dumps(_cleaned(rows), separators=(",", ":"), ensure_ascii=False)
+    return text
+
+
 def _dumps(value: Any) -> str:
     try:
         return json.dumps(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kesin.lifecycle.budget import SECOND_US, Backoff
@@ -84,10 +85,10 @@ class Job(NamedTuple):
 
 JOB_COLUMNS = Job._fields
 HOT_COLUMNS = JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")]
+NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What a caller says about one job when asking for a move."""
 
     id: str
@@ -100,7 +101,7 @@ class Change:
     payload: str | None = None
     max_attempts: int | None = None
     note: str | None = None
-    stamps: Mapping[str, int] = field(default_factory=dict)
+    stamps: Mapping[str, int] = NO_STAMPS
 
 
 @dataclass(frozen=True, slots=True)

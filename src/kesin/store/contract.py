@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import NO_STAMPS, Change, Job
 from kesin.lifecycle.words import Role
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "QueueStats",
     "Store",
     "StoreError",
+    "StoreUnreachable",
     "UnknownQueue",
 ]
 
@@ -47,6 +48,10 @@ Result = Literal["inserted", "duplicate", "moved", "already", "refused", "busy",
 
 class StoreError(Exception):
     """The store could not do it; the message says what happened and what to do."""
+
+
+class StoreUnreachable(StoreError):
+    """The database is away for the moment; whether the last call was carried out is unknown."""
 
 
 class UnknownQueue(StoreError):
@@ -67,7 +72,7 @@ class NewJob(NamedTuple):
     dedup_key: str | None = None
     run_at: int | None = None
     note: str | None = None
-    stamps: Mapping[str, int] = {}
+    stamps: Mapping[str, int] = NO_STAMPS
 
 
 class Outcome(NamedTuple):

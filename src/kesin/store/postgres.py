@@ -1,15 +1,16 @@
 """The store for several machines: PostgreSQL through psycopg 3 and a pool.
 
 Every call is one statement in autocommit, a chain one transaction. No session state is kept, so a
-transaction pooler may stand in between. NOTIFY only shortens a wait; polling alone is enough.
+transaction pooler may stand in between. Statements are planned anew each time: a plan prepared on
+an empty table would be kept while the table grows. NOTIFY only shortens a wait; polling alone is
+enough.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,18 +18,30 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, StoreError
+from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
-from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Judged, SqlStore
-from kesin.store.statements import Statements, event_columns, fill, job_columns, template
+from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Judged, Remark, SqlStore
+from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
 _TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
+_UNREACHABLE = ("08", "57P")  # connection trouble; the server is stopping or starting
+# A network that went silent is noticed by the kernel, not waited for.
+_CONNECTION = {
+    "autocommit": True,
+    "prepare_threshold": None,
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 SCAN_ROWS = 2_000  # fetched at a time when everything is read
 
 
@@ -67,8 +80,7 @@ class PostgresStore(SqlStore):
             min_size=1,
             max_size=pool_size,
             timeout=timeout_s,
-            kwargs={"autocommit": True},
-            check=None,
+            kwargs=dict(_CONNECTION),
             open=True,
         )
         self._listener = Listener(url, schema, self._pulses) if listen else None
@@ -92,11 +104,13 @@ class PostgresStore(SqlStore):
             with self._pool.connection() as connection:
                 yield connection
         except PoolTimeout as problem:
-            raise StoreError(
+            raise StoreUnreachable(
                 f"no connection to PostgreSQL within {self._timeout_s:g} s"
             ) from problem
         except psycopg.OperationalError as problem:
-            raise StoreError(f"PostgreSQL is not reachable: {problem}") from problem
+            if problem.sqlstate and not problem.sqlstate.startswith(_UNREACHABLE):
+                raise
+            raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -164,26 +178,27 @@ class PostgresStore(SqlStore):
                 )
         return [f"{one.version:04d}_{one.name}" for one in todo]
 
-    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
-        table = self.dialect.table
+    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
         try:
-            known = self._read(
-                f"SELECT * FROM {table('declared')} WHERE queue = %(queue)s",
+            rows = self._read(
+                f"SELECT * FROM {self.dialect.table('declared')} WHERE queue = %(queue)s",
                 {"queue": queue},
             )
-        except errors.UndefinedTable:
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
             raise StoreError(
                 f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
             ) from None
-        if {tuple(row) for row in rows} == {tuple(row) for row in known}:
-            return
+        return {row[:4]: row[4:] for row in rows}
+
+    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
+        table = self.dialect.table
         marks = ", ".join(["%s"] * len(rows[0]))
         with self.transaction(), self._connection() as connection:
             with connection.cursor() as cursor:
                 cursor.executemany(
                     f"INSERT INTO {table('declared')} AS d VALUES ({marks})"
                     " ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
-                    " phase = excluded.phase, mask = d.mask | excluded.mask",
+                    " mask = d.mask | excluded.mask",
                     sorted(rows, key=str),
                 )
             self._rows(
@@ -219,30 +234,37 @@ class PostgresStore(SqlStore):
         changes: Sequence[tuple[int, Change]],
         params: dict[str, Any],
     ) -> list[Judged]:
-        items = [
-            _change_item(statements, position, change)
-            for position, (_, change) in enumerate(changes)
-        ]
-        answer = self._rows(statements.apply(moves), {**params, "items": _spell(items)})
+        statement = statements.apply(moves)
+        items = _items(statements, statement, [change for _, change in changes])
+        answer = self._rows(statement.sql, {**params, "items": items})
         return [Judged(changes[row[0]][0], row[1], row[2], row[3] or 0) for row in answer]
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
-        items = [_birth_item(statements, job) for job in in_order]
-        rows = self._rows(statements.enqueue(), {**params, "items": _spell(items)})
-        return {row[0] for row in rows}
+        statement = statements.enqueue()
+        items = _items(statements, statement, in_order)
+        return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
+
+    def _remark(
+        self,
+        statements: Statements,
+        kind: str,
+        remarks: Sequence[Remark],
+        actor: str,
+        now: int | None,
+    ) -> None:
+        items = _items(statements, statements.remark, remarks)
+        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
+        self._rows(statements.remark.sql, {**params, "items": items})
 
     def _holders(
         self, statements: Statements, jobs: Sequence[NewJob]
     ) -> dict[int, tuple[str, str, int]]:
-        items = [
-            {"ord": ord_, "tenant": job.tenant, "dedup_key": job.dedup_key}
-            for ord_, job in enumerate(jobs)
-        ]
-        params = {"queue": statements.queue, "items": _spell(items)}
-        return {row[0]: (row[1], row[2], row[3]) for row in self._rows(statements.holders, params)}
+        items = _items(statements, statements.holders, jobs)
+        rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def renew(
         self,
@@ -253,9 +275,10 @@ class PostgresStore(SqlStore):
         now: int | None = None,
     ) -> set[str]:
         statements = self.statements(queue)
-        items = [{"id": job_id, "token": token} for job_id, token in sorted(claims)]
-        params = {"queue": queue, "lease_us": lease_us, "now": now, "items": _spell(items)}
-        return {row[0] for row in self._rows(statements.renew, params)}
+        changes = [Change(job_id, token) for job_id, token in sorted(claims)]
+        items = _items(statements, statements.renew, changes)
+        params = {"queue": queue, "lease_us": lease_us, "now": now, "items": items}
+        return {row[0] for row in self._rows(statements.renew.sql, params)}
 
     # The rest
 
@@ -350,34 +373,11 @@ class PostgresStore(SqlStore):
         }
 
 
-def _change_item(statements: Statements, ord_: int, change: Change) -> dict[str, Any]:
-    said = {name: getattr(change, name) for name in _CHANGE_FIELDS}
-    item = {name: value for name, value in said.items() if value is not None}
-    return {"ord": ord_, "id": change.id, **item, **_stamps(statements, change.stamps)}
-
-
-_CHANGE_FIELDS = (
-    "token",
-    "error_code",
-    "error_category",
-    "error_message",
-    "result",
-    "run_at",
-    "payload",
-    "max_attempts",
-    "note",
-)
-
-
-def _birth_item(statements: Statements, job: NewJob) -> dict[str, Any]:
-    said = {name: getattr(job, name) for name in NewJob._fields if name != "stamps"}
-    item = {name: value for name, value in said.items() if value is not None}
-    return item | _stamps(statements, job.stamps)
-
-
-def _stamps(statements: Statements, stamps: Mapping[str, int]) -> dict[str, int]:
-    return {statements.lifecycle.stamp_column(name): at for name, at in stamps.items()}
-
-
-def _spell(items: list[dict[str, Any]]) -> str:
-    return json.dumps(items, separators=(",", ":"), ensure_ascii=False)
+def _items(
+    statements: Statements, statement: Statement, things: Sequence[Change | NewJob | Remark]
+) -> str:
+    """The input rows as one JSON document: a tenth of the cost of binding them one by one."""
+    names = ("ord", *statement.columns)
+    rows = statements.input_rows(statement, things)
+    items = [dict(zip(names, (ord_, *row), strict=True)) for ord_, row in enumerate(rows)]
+    return wire_json(items)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
-from kesin.lifecycle.words import MAX_STAMPS
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, StoreError
+from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachable
 from kesin.store.migrate import migrations, outstanding
-from kesin.store.sqlstore import Conflict, Judged, SqlStore
+from kesin.store.sqlstore import Conflict, Judged, Remark, SqlStore
 from kesin.store.statements import Statements, event_columns, fill, job_columns, template
 from kesin.store.turns import Turns
 
@@ -108,7 +108,9 @@ class SqliteStore(SqlStore):
         try:
             self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as problem:
-            raise StoreError(f"the database {self.path} cannot be written: {problem}") from problem
+            raise StoreUnreachable(
+                f"the database {self.path} cannot be written: {problem}"
+            ) from problem
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -174,15 +176,16 @@ class SqliteStore(SqlStore):
                 )
         return [f"{one.version:04d}_{one.name}" for one in todo]
 
+    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
+        rows = self._read("SELECT * FROM declared WHERE queue = :queue", {"queue": queue})
+        return {row[:4]: (*row[4:-1], bool(row[-1])) for row in rows}
+
     def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
         marks = ", ".join("?" * len(rows[0]))
-        known = self._read("SELECT * FROM declared WHERE queue = :queue", {"queue": queue})
-        if {tuple(row) for row in rows} == {tuple(row) for row in known}:
-            return
         with self.transaction():
             self._writer.executemany(
                 f"INSERT INTO declared VALUES ({marks}) ON CONFLICT DO UPDATE SET"
-                " phase = excluded.phase, mask = declared.mask | excluded.mask",
+                " mask = declared.mask | excluded.mask",
                 rows,
             )
             self._writer.execute(
@@ -206,69 +209,78 @@ class SqliteStore(SqlStore):
         changes: Sequence[tuple[int, Change]],
         params: dict[str, Any],
     ) -> list[Judged]:
-        items = _spell([_change_row(statements, change) for _, change in changes])
+        statement = statements.apply(moves)
+        items = wire_json(statements.input_rows(statement, (change for _, change in changes)))
         params = {**self._timed(params), "items": items}
         number = {move.name: str(index) for index, move in enumerate(moves)}
         with self.transaction():
-            answer = self._writer.execute(statements.apply(moves), params).fetchall()
+            answer = self._writer.execute(statement.sql, params).fetchall()
             moved = {row[0]: row for row in answer}
             judged: list[Judged] = []
-            left: list[int] = []
-            for position, (ord_, change) in enumerate(changes):
+            left: list[tuple[int, Change]] = []
+            for ord_, change in changes:
                 row = moved.get(change.id)
                 if row is None:
-                    left.append(position)
+                    left.append((ord_, change))
                 else:
                     judged.append(Judged(ord_, number[row[3]], row[1], row[2]))
             if left:
-                judged += self._why_not(statements, moves, changes, left, params)
+                judged += self._why_not(statements, moves, left, params)
         return judged
 
     def _why_not(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
-        left: list[int],
+        left: Sequence[tuple[int, Change]],
         params: dict[str, Any],
     ) -> list[Judged]:
-        asked = {**params, "left": json.dumps(left)}
-        judged = []
+        statement = statements.reasons(moves)
+        items = wire_json(statements.input_rows(statement, (change for _, change in left)))
+        judged: list[Judged] = []
+        remarks: list[Remark] = []
         for position, why, state, seq, tenant in self._writer.execute(
-            statements.reasons(moves), asked
+            statement.sql, {**params, "items": items}
         ).fetchall():
-            ord_, change = changes[position]
+            ord_, change = left[position]
             judged.append(Judged(ord_, why, state, seq or 0))
             if why == "stale":
-                self.add_note(
-                    statements.queue,
-                    kind="stale",
-                    actor=params["actor"],
-                    tenant=tenant,
-                    job_id=change.id,
-                    details=moves[0].call,
-                    now=params["now"],
-                )
+                remarks.append(Remark(change.id, tenant, moves[0].call))
+        if remarks:
+            self._remark(statements, "stale", remarks, params["actor"], params["now"])
         return judged
+
+    def _remark(
+        self,
+        statements: Statements,
+        kind: str,
+        remarks: Sequence[Remark],
+        actor: str,
+        now: int | None,
+    ) -> None:
+        items = wire_json(statements.input_rows(statements.remark, remarks))
+        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
+        self._rows(statements.remark.sql, {**params, "items": items})
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
-        params = {**self._timed(params)}
+        params = self._timed(params)
+        rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
         with self.transaction():
-            params["items"] = _spell([_birth_row(statements, job) for job in jobs])
-            born = self._writer.execute(statements.enqueue("enqueue_jobs"), params).fetchall()
-            self._writer.execute(statements.enqueue("enqueue_bodies"), params)
+            items = wire_json(statements.input_rows(rows, jobs))
+            born = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
+            items = wire_json(statements.input_rows(bodies, jobs))
+            self._writer.execute(bodies.sql, {**params, "items": items})
         return {row[0] for row in born}
 
     def _holders(
         self, statements: Statements, jobs: Sequence[NewJob]
     ) -> dict[int, tuple[str, str, int]]:
-        items = _spell([_birth_row(statements, job) for job in jobs])
+        items = wire_json(statements.input_rows(statements.holders, jobs))
+        params = {"queue": statements.queue, "items": items}
         with self.transaction():
-            rows = self._writer.execute(
-                statements.holders, {"queue": statements.queue, "items": items}
-            ).fetchall()
+            rows = self._writer.execute(statements.holders.sql, params).fetchall()
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def renew(
@@ -280,10 +292,11 @@ class SqliteStore(SqlStore):
         now: int | None = None,
     ) -> set[str]:
         statements = self.statements(queue)
+        changes = [Change(job_id, token) for job_id, token in claims]
+        items = wire_json(statements.input_rows(statements.renew, changes))
         params = self._timed({"queue": queue, "lease_us": lease_us, "now": now})
-        params["items"] = _spell(claims)
-        with self.transaction():
-            return {row[0] for row in self._writer.execute(statements.renew, params).fetchall()}
+        rows = self._rows(statements.renew.sql, {**params, "items": items})
+        return {row[0] for row in rows}
 
     # The rest
 
@@ -380,50 +393,6 @@ def _closing(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.close()
-
-
-def _change_row(statements: Statements, change: Change) -> tuple[Any, ...]:
-    """In the order of INPUT_COLUMNS, as far as a change goes."""
-    plain = (
-        change.id,
-        change.token,
-        change.error_code,
-        change.error_category,
-        change.error_message,
-        change.result,
-        change.run_at,
-        change.payload,
-        change.max_attempts,
-        change.note,
-    )
-    return (*plain, *_stamps(statements, change.stamps)) if change.stamps else plain
-
-
-def _birth_row(statements: Statements, job: NewJob) -> tuple[Any, ...]:
-    """In the order of INPUT_COLUMNS."""
-    return (
-        job.id,
-        *(None,) * 5,
-        job.run_at,
-        job.payload,
-        job.max_attempts,
-        job.note,
-        *_stamps(statements, job.stamps),
-        job.tenant,
-        job.dedup_key,
-        job.salt,
-    )
-
-
-def _stamps(statements: Statements, stamps: Mapping[str, int]) -> list[int | None]:
-    columns: list[int | None] = [None] * MAX_STAMPS
-    for name, at in stamps.items():
-        columns[statements.lifecycle.stamps.index(name)] = at
-    return columns
-
-
-def _spell(rows: Sequence[Sequence[Any]]) -> str:
-    return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
 def _split(script: str) -> Iterator[str]:

@@ -7,16 +7,15 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_of, is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.model import NO_STAMPS, Change, Job
 from kesin.lifecycle.words import Role
 from kesin.store.compile import declared_rows
 from kesin.store.contract import (
@@ -32,6 +31,7 @@ from kesin.store.sqlread import LAST_ID, SqlReader
 from kesin.store.statements import Statements
 
 CONFLICT_TRIES = 3
+_MASK = 6  # the place of the mask behind the key of a declared row
 _VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
@@ -39,8 +39,7 @@ class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index said no: somebody else took the slot or the key in between."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """One row of an apply statement's answer."""
 
     ord: int
@@ -52,6 +51,15 @@ class Judged:
     def moved(self) -> bool:
         """A move was made."""
         return self.verdict.isdigit()
+
+
+class Remark(NamedTuple):
+    """A note about to be left beside a job."""
+
+    id: str
+    tenant: str
+    note: str | None = None
+    stamps: Mapping[str, int] = NO_STAMPS
 
 
 class SqlStore(SqlReader):
@@ -96,6 +104,10 @@ class SqlStore(SqlReader):
         """Index of a new job → (id, state, seq) of the job that holds its key."""
 
     @abstractmethod
+    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
+        """(queue, move, from, to) → the rest of the row, as the database has it."""
+
+    @abstractmethod
     def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
         """Store the queue's declared moves, adding to what is there."""
 
@@ -114,7 +126,12 @@ class SqlStore(SqlReader):
                 "flags": list(lifecycle.flags),
             }
         )
-        self._write_declared(queue, declared_rows(queue, lifecycle), definition)
+        rows = declared_rows(queue, lifecycle)
+        known = self._known_declared(queue)
+        for row in rows:
+            _only_added(row, known.get(row[:4]))
+        if any(known.get(row[:4]) != row[4:] for row in rows):
+            self._write_declared(queue, rows, definition)
         self._queues[queue] = Statements(queue, lifecycle, self.dialect, self.schema)
 
     def pulse(self, queue: str) -> int:
@@ -173,16 +190,24 @@ class SqlStore(SqlReader):
         actor: str,
         now: int | None,
     ) -> None:
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            if outcome.result == "duplicate":
-                self.add_note(
-                    queue,
-                    kind="duplicate",
-                    actor=actor,
-                    tenant=job.tenant,
-                    job_id=outcome.id,
-                    now=now,
-                )
+        remarks = [
+            Remark(outcome.id, job.tenant)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+            if outcome.result == "duplicate"
+        ]
+        if remarks:
+            self._remark(self.statements(queue), "duplicate", remarks, actor, now)
+
+    @abstractmethod
+    def _remark(
+        self,
+        statements: Statements,
+        kind: str,
+        remarks: Sequence[Remark],
+        actor: str,
+        now: int | None,
+    ) -> None:
+        """Leave notes beside these jobs, in one statement."""
 
     # Claims
 
@@ -340,6 +365,20 @@ class SqlStore(SqlReader):
         if moved:
             self._pulses.beat(queue)
         return len(moved)
+
+
+def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
+    """Processes of the old version still run: what they rely on may not change under them."""
+    if known is None:
+        return
+    queue, move, source, target, *now = row
+    then = list(known)
+    del now[_MASK], then[_MASK]
+    if now != then:
+        raise StoreError(
+            f"queue {queue!r}: the move {move} ({source or 'birth'} → {target or 'prune'}) is"
+            " already declared with other effects; give the changed move a new name"
+        )
 
 
 def _bounded(batch: Sequence[object]) -> None:

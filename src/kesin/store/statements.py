@@ -7,9 +7,11 @@ text, and the benchmark hashes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 from importlib.resources import files
+from operator import attrgetter
+from typing import NamedTuple, TypeVar, cast
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -20,27 +22,38 @@ from kesin.store.contract import Event
 
 _GAP = re.compile(r"\{(\w+)\}")
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
+_STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
-# What a caller can say about a job, in the order in which it travels to SQLite.
-INPUT_COLUMNS = (
-    "id",
-    "token",
-    "error_code",
-    "error_category",
-    "error_message",
-    "result",
-    "run_at",
-    "payload",
-    "max_attempts",
-    "note",
-    "stamp_1",
-    "stamp_2",
-    "stamp_3",
-    "stamp_4",
-    "tenant",
-    "dedup_key",
-    "salt",
-)
+# What a caller can say about a job, and the type it has for PostgreSQL.
+INPUT_TYPES = {
+    "id": "uuid",
+    "token": "integer",
+    "error_code": "text",
+    "error_category": "text",
+    "error_message": "text",
+    "result": "text",
+    "run_at": "bigint",
+    "payload": "text",
+    "max_attempts": "integer",
+    "note": "text",
+    "stamp_1": "bigint",
+    "stamp_2": "bigint",
+    "stamp_3": "bigint",
+    "stamp_4": "bigint",
+    "tenant": "text",
+    "dedup_key": "text",
+    "salt": "integer",
+}
+
+
+_Built = TypeVar("_Built", str, "Statement")
+
+
+class Statement(NamedTuple):
+    """SQL, and which of the caller's columns it reads: only those travel."""
+
+    sql: str
+    columns: tuple[str, ...]
 
 
 @cache
@@ -76,22 +89,43 @@ class Statements:
         self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
         self._shared = {"schema": schema}
-        self._built: dict[tuple[object, ...], str] = {}
+        self._built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
             if part != "clock" or dialect.name == "postgres":
                 self._shared[part] = self._fill(part)
 
     def _fill(self, name: str, **fragments: str) -> str:
-        text = template(self.dialect.name, name)
-        filled = fill(text, {**self._shared, "input": "{input}", **fragments})
-        return fill(filled, {"input": self._input(filled)}) if "{input}" in filled else filled
+        return fill(template(self.dialect.name, name), {**self._shared, **fragments})
 
-    def _input(self, statement: str) -> str:
-        """SQLite's input rows: only the columns this statement reads are taken out of the JSON."""
-        used = dict.fromkeys(_INPUT_COLUMN.findall(statement))
-        places = [(INPUT_COLUMNS.index(name), name) for name in used if name != "ord"]
-        columns = "".join(f", value ->> {place} AS {name}" for place, name in places)
-        return fill(template("sqlite", "input"), {"columns": columns})
+    def _with_input(self, name: str, **fragments: str) -> Statement:
+        """A statement over input rows, which come as one JSON document."""
+        filled = self._fill(name, input="{input}", **fragments)
+        used = [one for one in dict.fromkeys(_INPUT_COLUMN.findall(filled)) if one in INPUT_TYPES]
+        if self.dialect.name == "postgres":
+            columns = "".join(f", {name} {INPUT_TYPES[name]}" for name in used)
+        else:
+            columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(used))
+        source = fill(template(self.dialect.name, "input"), {"columns": columns})
+        return Statement(fill(filled, {"input": source}), tuple(used))
+
+    def input_rows(
+        self, statement: Statement, things: Iterable[object]
+    ) -> list[tuple[object, ...]]:
+        """What these changes or births say, as the columns the statement reads."""
+        plain = [name for name in statement.columns if not name.startswith("stamp_")]
+        take = attrgetter(*plain, "stamps")
+        if len(plain) == len(statement.columns):
+            return [row[:-1] for row in map(take, things)]
+        names = dict(zip(_STAMP_COLUMNS, self.lifecycle.stamps, strict=False))
+        stamps = [names.get(column) for column in statement.columns if column not in plain]
+        order = [name for name in statement.columns if name not in plain]
+        places = [(*plain, *order).index(column) for column in statement.columns]
+        rows = []
+        for row in map(take, things):
+            given = row[-1]
+            full = (*row[:-1], *(given.get(name) for name in stamps))
+            rows.append(tuple(full[place] for place in places))
+        return rows
 
     def claim(self, *, named: bool) -> str:
         """Claim from named tenants, or share between all that have due jobs."""
@@ -120,15 +154,15 @@ class Statements:
         found = self.lifecycle.calls.get(call, ())
         return tuple(move for move in found if role in move.by and not move.chained)
 
-    def apply(self, moves: tuple[Move, ...]) -> str:
+    def apply(self, moves: tuple[Move, ...]) -> Statement:
         """Make one of these moves of the jobs asked for."""
         return self._once(("apply", moves), lambda: self._build_apply(moves))
 
-    def _build_apply(self, moves: tuple[Move, ...]) -> str:
+    def _build_apply(self, moves: tuple[Move, ...]) -> Statement:
         compiler = self.compiler
         if self.dialect.name == "sqlite":
             which = compiler.chosen(moves, token=True)
-            return self._fill(
+            return self._with_input(
                 "apply",
                 which=which,
                 assignments=compiler.assignments(moves, which, note="i.note"),
@@ -138,7 +172,7 @@ class Statements:
             for n, move in enumerate(moves)
         )
         numbers = [str(n) for n in range(len(moves))]
-        return self._fill(
+        return self._with_input(
             "apply",
             verdict=f"CASE {picks} ELSE {compiler.reason(moves)} END",
             chosen=one_of(numbers),
@@ -146,17 +180,19 @@ class Statements:
             call=literal(moves[0].call),
         )
 
-    def reasons(self, moves: tuple[Move, ...]) -> str:
+    def reasons(self, moves: tuple[Move, ...]) -> Statement:
         """Why the others did not move (SQLite asks only when some did not)."""
-        build = lambda: self._fill("reasons", reason=self.compiler.reason(moves))  # noqa: E731
-        return self._once(("reasons", moves), build)
+        return self._once(
+            ("reasons", moves),
+            lambda: self._with_input("reasons", reason=self.compiler.reason(moves)),
+        )
 
-    def enqueue(self, name: str = "enqueue") -> str:
+    def enqueue(self, name: str = "enqueue") -> Statement:
         """Births."""
         birth, initial = self.lifecycle.birth, self.lifecycle.initial
         return self._once(
             (name,),
-            lambda: self._fill(
+            lambda: self._with_input(
                 name,
                 state=literal(initial.name),
                 phase=str(self.lifecycle.unowned_phase(initial.name)),
@@ -167,14 +203,20 @@ class Statements:
         )
 
     @cached_property
-    def holders(self) -> str:
+    def holders(self) -> Statement:
         """Who holds these keys."""
-        return self._fill("holders")
+        return self._with_input("holders")
 
     @cached_property
-    def renew(self) -> str:
+    def remark(self) -> Statement:
+        """Leave the same kind of note beside many jobs."""
+        return self._with_input("remark")
+
+    @cached_property
+    def renew(self) -> Statement:
         """Extend leases."""
-        return self._fill("renew", max_run_us=str(self.lifecycle.max_run_seconds * SECOND_US))
+        longest = str(self.lifecycle.max_run_seconds * SECOND_US)
+        return self._with_input("renew", max_run_us=longest)
 
     def sweep(self, move: Move, *, capped: bool = False) -> str:
         """One of the clock's moves. ``capped`` judges budgets by the caller's cap."""
@@ -243,7 +285,7 @@ class Statements:
         """Which (tenant, state) pairs hold jobs, from the counters."""
         return self._shared["pairs"]
 
-    def _once(self, key: tuple[object, ...], build: Callable[[], str]) -> str:
+    def _once(self, key: tuple[object, ...], build: Callable[[], _Built]) -> _Built:
         if key not in self._built:
             self._built[key] = build()
-        return self._built[key]
+        return cast("_Built", self._built[key])

@@ -1,10 +1,11 @@
 -- The guard: every change of a job is checked against the declared moves and leaves its event and
 -- its count in the same statement. Statement triggers, because row triggers cost four times as
--- much. enable_nestloop is off inside: the plan is cached from the session's first, maybe one-row,
--- batch, and a nested loop would be quadratic for the next one.
+-- much. Rows are paired by id and by nothing else: of any second equality the planner may make a
+-- join of its own, and pair every row with every other. Their plans are cached from the session's first batch, maybe of one row, maybe on an empty
+-- table: with nested loops and sequential scans off, the cached plan is right for the next one too.
 
 CREATE FUNCTION {schema}.guard_births() RETURNS trigger
-LANGUAGE plpgsql SET enable_nestloop = off AS $guard$
+LANGUAGE plpgsql SET enable_nestloop = off SET enable_seqscan = off AS $guard$
 DECLARE
   total   bigint;
   written bigint;
@@ -45,7 +46,7 @@ CREATE TRIGGER guard_births AFTER INSERT ON {schema}.job
   REFERENCING NEW TABLE AS born FOR EACH STATEMENT EXECUTE FUNCTION {schema}.guard_births();
 
 CREATE FUNCTION {schema}.guard_moves() RETURNS trigger
-LANGUAGE plpgsql SET enable_nestloop = off AS $guard$
+LANGUAGE plpgsql SET enable_nestloop = off SET enable_seqscan = off AS $guard$
 DECLARE
   total   bigint;
   written bigint;
@@ -63,14 +64,15 @@ BEGIN
     JOIN stale o ON o.id = n.id
     JOIN {schema}.declared d
       ON d.queue = n.queue AND d.move = n.move AND d.from_state = o.state AND d.to_state = n.state
-    WHERE n.seq = o.seq + 1
-      AND n.queue = o.queue AND n.tenant = o.tenant AND n.created_at = o.created_at
-      AND n.salt = o.salt AND n.moved_at >= o.moved_at
-      AND n.attempt_count = o.attempt_count + d.counts
+    WHERE n.seq - o.seq = 1
+      AND n.queue IS NOT DISTINCT FROM o.queue AND n.tenant IS NOT DISTINCT FROM o.tenant
+      AND n.created_at IS NOT DISTINCT FROM o.created_at AND n.salt IS NOT DISTINCT FROM o.salt
+      AND n.keyed IS NOT DISTINCT FROM o.keyed AND n.moved_at >= o.moved_at
+      AND n.attempt_count - o.attempt_count = d.counts
       AND n.attempt_base = CASE d.base WHEN 0 THEN o.attempt_base WHEN 1 THEN o.attempt_base + 1
                                        ELSE o.attempt_count END
       AND n.return_count = CASE d.base WHEN 2 THEN 0 ELSE o.return_count + d.returns END
-      AND n.retry_count = o.retry_count + d.retries
+      AND n.retry_count - o.retry_count = d.retries
       AND (d.base = 2 OR n.max_attempts = o.max_attempts)
       AND n.slot IS NOT DISTINCT FROM d.slot
       AND CASE d.claim
@@ -115,7 +117,7 @@ BEGIN
     INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n)
     SELECT queue, tenant, move, from_state, state, count(*) FROM ok GROUP BY 1, 2, 3, 4, 5
   )
-  SELECT count(*), bool_or(mask & 6144 <> 0), bool_or(new_payload IS NOT NULL),
+  SELECT count(*), bool_or(keyed AND mask & 6144 <> 0), bool_or(new_payload IS NOT NULL),
          bool_or(phase = 0 AND from_phase <> 1 AND run_at <= moved_at)
     INTO written, keys, bodies, ready FROM ok;
   IF written <> total THEN
@@ -125,13 +127,13 @@ BEGIN
       AND (n.created_at, n.moved_at, n.run_at, n.timer_at, n.claimed_at, n.finished_at, n.stamp_1,
            n.stamp_2, n.stamp_3, n.stamp_4, n.seq, n.claim_seq, n.payload_seq, n.attempt_count,
            n.attempt_base, n.return_count, n.max_attempts, n.retry_count, n.salt, n.flags, n.phase,
-           n.queue, n.tenant, n.state, n.move, n.actor, n.worker, n.slot, n.error_code,
+           n.keyed, n.queue, n.tenant, n.state, n.move, n.actor, n.worker, n.slot, n.error_code,
            n.error_category, n.error_message, n.note, n.result, n.new_payload)
       IS NOT DISTINCT FROM
           (o.created_at, o.moved_at, o.run_at, o.timer_at, o.claimed_at, o.finished_at, o.stamp_1,
            o.stamp_2, o.stamp_3, o.stamp_4, o.seq, o.claim_seq, o.payload_seq, o.attempt_count,
            o.attempt_base, o.return_count, o.max_attempts, o.retry_count, o.salt, o.flags, o.phase,
-           o.queue, o.tenant, o.state, o.move, o.actor, o.worker, o.slot, o.error_code,
+           o.keyed, o.queue, o.tenant, o.state, o.move, o.actor, o.worker, o.slot, o.error_code,
            o.error_category, o.error_message, o.note, o.result, o.new_payload);
     IF written + renewed <> total THEN
       RAISE EXCEPTION 'kesin: a job changes only by a declared move'
@@ -146,7 +148,7 @@ BEGIN
       JOIN stale o ON o.id = n.id
       JOIN {schema}.declared d ON d.queue = n.queue AND d.move = n.move
        AND d.from_state = o.state AND d.to_state = n.state AND d.mask & 6144 <> 0
-     WHERE b.id = n.id AND b.id = ANY(ARRAY(SELECT id FROM fresh)) AND b.dedup_key IS NOT NULL;
+     WHERE b.id = n.id AND b.id = ANY(ARRAY(SELECT id FROM fresh WHERE keyed));
   END IF;
   IF bodies THEN
     UPDATE {schema}.job_body b SET payload = n.new_payload
@@ -164,7 +166,7 @@ CREATE TRIGGER guard_moves AFTER UPDATE ON {schema}.job
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.guard_moves();
 
 CREATE FUNCTION {schema}.guard_prunes() RETURNS trigger
-LANGUAGE plpgsql SET enable_nestloop = off AS $guard$
+LANGUAGE plpgsql SET enable_nestloop = off SET enable_seqscan = off AS $guard$
 DECLARE
   total  bigint;
   pruned bigint;
@@ -210,14 +212,16 @@ CREATE TRIGGER guard_body AFTER UPDATE OR DELETE ON {schema}.job_body
   FOR EACH STATEMENT EXECUTE FUNCTION {schema}.guard_inner();
 
 CREATE FUNCTION {schema}.guard_bodies() RETURNS trigger
-LANGUAGE plpgsql SET enable_nestloop = off AS $guard$
+LANGUAGE plpgsql SET enable_nestloop = off SET enable_seqscan = off AS $guard$
 BEGIN
   IF (SELECT count(*) FROM born) <> (
     SELECT count(*) FROM born b
-    JOIN {schema}.job j ON j.id = b.id AND j.queue = b.queue AND j.tenant = b.tenant
+    JOIN {schema}.job j ON j.id = b.id
     JOIN {schema}.declared d
       ON d.queue = j.queue AND d.move = j.move AND d.from_state = '' AND d.to_state = j.state
     WHERE j.id = ANY(ARRAY(SELECT id FROM born)) AND j.seq = 1
+      AND j.queue IS NOT DISTINCT FROM b.queue AND j.tenant IS NOT DISTINCT FROM b.tenant
+      AND j.keyed = (b.dedup_key IS NOT NULL)
       AND b.held_key IS NOT DISTINCT FROM CASE WHEN d.holds_key THEN b.dedup_key END)
   THEN
     RAISE EXCEPTION 'kesin: a body needs a job just born' USING ERRCODE = 'check_violation';

@@ -69,7 +69,7 @@ CREATE TABLE job (
                            AND attempt_count - attempt_base <= max_attempts),
   CONSTRAINT job_due    CHECK (run_at IS NOT NULL OR phase IN (1, 2, 3)),
   CONSTRAINT job_phase  CHECK (phase BETWEEN 0 AND 4)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- No index on a lease: renewing one must stay cheap.
 CREATE INDEX job_ready ON job (queue, tenant, run_at, id) WHERE phase = 0;

@@ -171,10 +171,9 @@ BEGIN
   SELECT RAISE(ABORT, 'kesin: DELETE on job_body is not allowed: it is written by its job');
 END;
 
+-- The event of a job's present seq is always there already, so nobody can bring another one.
 CREATE TRIGGER guard_event_birth BEFORE INSERT ON event
-WHEN NOT EXISTS (
-  SELECT 1 FROM job WHERE id = NEW.job_id AND seq = NEW.seq AND move = NEW.move
-    AND state = NEW.to_state AND moved_at = NEW.at AND actor = NEW.actor)
+WHEN (SELECT seq FROM job WHERE id = NEW.job_id) IS NOT NEW.seq
   OR EXISTS (SELECT 1 FROM event WHERE job_id = NEW.job_id AND seq = NEW.seq)
 BEGIN
   SELECT RAISE(ABORT, 'kesin: INSERT on event is not allowed: it is written by its job');

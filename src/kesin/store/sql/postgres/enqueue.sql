@@ -1,8 +1,6 @@
 WITH {clock},
 input AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(%(items)s::jsonb) AS r(
-    id uuid, tenant text, dedup_key text, payload text, run_at bigint, max_attempts integer,
-    salt integer, note text, stamp_1 bigint, stamp_2 bigint, stamp_3 bigint, stamp_4 bigint)
+  {input}
 ),
 bodies AS (
   INSERT INTO {schema}.job_body (id, queue, tenant, dedup_key, held_key, payload)
@@ -16,9 +14,9 @@ bodies AS (
 ),
 jobs AS (
   INSERT INTO {schema}.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt,
-    slot, note, created_at, moved_at, run_at, stamp_1, stamp_2, stamp_3, stamp_4)
+    keyed, slot, note, created_at, moved_at, run_at, stamp_1, stamp_2, stamp_3, stamp_4)
   SELECT i.id, %(queue)s, i.tenant, {state}, {phase}, {move}, %(actor)s, 1, i.max_attempts, i.salt,
-    {slot}, i.note, c.t, c.t, coalesce(i.run_at, c.t), i.stamp_1, i.stamp_2, i.stamp_3, i.stamp_4
+    i.dedup_key IS NOT NULL, {slot}, i.note, c.t, c.t, coalesce(i.run_at, c.t), i.stamp_1, i.stamp_2, i.stamp_3, i.stamp_4
   FROM input i CROSS JOIN clock c
   WHERE i.id IN (SELECT id FROM bodies)
 )

@@ -1,5 +1,8 @@
+WITH i AS MATERIALIZED (
+  {input}
+)
 SELECT i.ord, b.id::text, j.state, j.seq
-FROM jsonb_to_recordset(%(items)s::jsonb) AS i(ord integer, tenant text, dedup_key text)
+FROM i
 CROSS JOIN LATERAL (
   SELECT b.id FROM {schema}.job_body b
   WHERE b.queue = %(queue)s AND b.tenant = i.tenant AND b.held_key = i.dedup_key OFFSET 0

@@ -1,6 +1,6 @@
 WITH {clock},
 input AS MATERIALIZED (
-  SELECT * FROM jsonb_to_recordset(%(items)s::jsonb) AS r(id uuid, token integer)
+  {input}
 ),
 held AS MATERIALIZED (
   SELECT j.id, j.lease
@@ -16,5 +16,5 @@ held AS MATERIALIZED (
 )
 UPDATE {schema}.job j SET lease_until = h.lease
 FROM held h
-WHERE j.id = h.id AND j.id = ANY(ARRAY(SELECT id FROM held))
+WHERE j.id = h.id
 RETURNING j.id::text
