@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-import structlog
-
 from kesin.engine.queue import Queue
+from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 
-log = structlog.get_logger("kesin.leases")
+log = Logger("kesin.leases")
 
 
 class Leases:
@@ -77,6 +76,7 @@ class Leases:
 
     def start(self) -> None:
         """Renew in the background until stopped."""
+        self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="kesin-leases", daemon=True)
         self._thread.start()
 

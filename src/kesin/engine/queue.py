@@ -14,7 +14,7 @@ from typing import Any
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.foundation.text import NotJson, canonical_json, storable
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.budget import LONGEST_DELAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
@@ -127,7 +127,9 @@ class Queue:
         Raises BadInput for what may not enter; nothing is written then.
         """
         if delay_s:
-            run_at = self.now() + round(delay_s * SECOND_US)
+            if run_at is not None:
+                raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
+            run_at = self.now() + _delay_us(delay_s)
         new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
         job = self._checked(new, self._ids.make(1)[0])
         return self.store.enqueue(self.name, [job], actor=actor, now=self.clock.now())[0]
@@ -185,16 +187,13 @@ class Queue:
             tenant=_name(new.tenant, "tenant", MAX_TENANT),
             dedup_key=None if new.key is None else _name(new.key, "key", MAX_KEY),
             run_at=_time(new.run_at, "run_at"),
-            note=None if new.note is None else canonical_json(new.note),
+            note=None if new.note is None else _json(new.note, "note"),
             stamps={name: _time(at, name) or 0 for name, at in new.stamps.items()},
         )
 
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput for what is no JSON or too large."""
-        try:
-            text = canonical_json(payload)
-        except NotJson as problem:
-            raise BadInput("not_json", "payload", f"the payload is {problem}") from None
+        text = _json(payload, "payload")
         size = len(text.encode())
         if size > self.max_payload_bytes:
             raise BadInput(
@@ -398,6 +397,21 @@ def _summary(outcomes: list[Outcome]) -> Bulk:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _delay_us(seconds: float) -> int:
+    if not 0 <= seconds <= LONGEST_DELAY_S:
+        raise BadInput(
+            "bad_delay_s", "delay_s", f"delay_s must lie in 0…{LONGEST_DELAY_S}, got {seconds!r}"
+        )
+    return round(seconds * SECOND_US)
+
+
+def _json(value: Any, what: str) -> str:
+    try:
+        return canonical_json(value)
+    except NotJson as problem:
+        raise BadInput("not_json", what, f"the {what} is {problem}") from None
 
 
 def _name(value: object, what: str, longest: int) -> str:

@@ -11,13 +11,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from kesin.engine.queue import Queue
+from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.words import STAGES, Stage
 
-log = structlog.get_logger("kesin.sweeper")
+log = Logger("kesin.sweeper")
 
 BATCH = 1_000
 MOST_BATCHES = 1_000  # a pass makes at most a million moves of one kind, then others get a turn

@@ -18,18 +18,17 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-import structlog
-
 from kesin.engine.answers import Answer, Done, Failed, Make, Wait
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
+from kesin.foundation.logs import Logger
 from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
 from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome, StoreUnreachable
 
-log = structlog.get_logger("kesin.worker")
+log = Logger("kesin.worker")
 
 Handler = Callable[..., Answer]  # (job) or (job, run)
 BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
@@ -156,11 +155,15 @@ class Worker:
         """Work in this thread until no job is due; how many were handled. For scripts and tests."""
         lane = _Lane(self)
         handled = 0
-        while not self.stopping:
-            jobs = lane.pass_once()
-            if not jobs:
-                break
-            handled += jobs
+        self.leases.start()
+        try:
+            while not self.stopping:
+                jobs = lane.pass_once()
+                if not jobs:
+                    break
+                handled += jobs
+        finally:
+            self.leases.stop()
         return handled
 
     def give_back(self, jobs: Sequence[Job]) -> None:
@@ -171,7 +174,13 @@ class Worker:
         self.leases.drop(jobs)
 
     def change_for(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
-        """The move an answer stands for."""
+        """The move an answer stands for; raises ValueError where no worker can make it."""
+        key, change = self._translate(job, answer)
+        if not self.queue.lifecycle.allows(key[0], "worker"):
+            raise ValueError(f"{key[0]!r} is no call a worker can make on {self.queue.name}")
+        return key, change
+
+    def _translate(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
         errors = self.queue.lifecycle.errors
         match answer:
             case None:

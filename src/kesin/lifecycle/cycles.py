@@ -89,7 +89,8 @@ def _without_waits(graph: Graph, inside: frozenset[Configuration], is_wait: IsWa
         here: tuple(
             step for step in graph[here] if step.to in inside and not is_wait(step, inside, graph)
         )
-        for here in sorted(inside, key=str)
+        for here in graph
+        if here in inside
     }
 
 

@@ -203,4 +203,5 @@ class Lifecycle:
 
     def with_limits(self, *, max_attempts: int | None = None) -> Lifecycle:
         """The same rules under another cap."""
-        return replace(self, max_attempts=max_attempts or self.max_attempts)
+        cap = self.max_attempts if max_attempts is None else max_attempts
+        return replace(self, max_attempts=cap)

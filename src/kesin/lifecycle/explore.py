@@ -35,6 +35,7 @@ class Configuration(NamedTuple):
     def __str__(self) -> str:
         parts = ["claimed" if self.owned else "unclaimed", f"{self.used} used"]
         parts += [f"{self.retries} retries"] if self.retries else []
+        parts += [f"{self.returns} returned"] if self.returns else []
         parts += ["timer armed"] if self.timer else []
         parts += [f"error {self.error[0]}/{self.error[1]}"] if self.error != NO_ERROR else []
         parts += sorted(self.flags)

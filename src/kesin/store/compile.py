@@ -33,6 +33,7 @@ class Dialect:
     name: str
     greatest: str
     now: str  # the time of the call, as an expression
+    modulo: str
     param: Callable[[str], str]
     table: Callable[[str], str]
 
@@ -317,12 +318,13 @@ class Compiler:
         wait = f"CASE {tries} WHEN -1 THEN {delays[0]} {whens} ELSE {delays[-1]} END"
         if not backoff.jitter_s:
             return f"({wait})"
+        percent = self.dialect.modulo
         positive = f"{self.dialect.greatest}({tries}, 0)"
         mixed = (
             f"(CAST(j.salt AS bigint) * {JITTER_MULTIPLIER} + {positive} * {JITTER_STEP})"
-            f" % {JITTER_MODULUS}"
+            f" {percent} {JITTER_MODULUS}"
         )
-        return f"({wait} + ({mixed}) % {backoff.jitter_s * SECOND_US + 1})"
+        return f"({wait} + ({mixed}) {percent} {backoff.jitter_s * SECOND_US + 1})"
 
     def assignments(self, moves: tuple[Move, ...], which: str, *, note: str) -> str:
         """The ``SET`` list of a call: per column the move's own expression.
@@ -362,7 +364,7 @@ class Compiler:
         """Slot and key of the target are guards by implication."""
         room = ""
         if self.takes_slot(move):
-            room += f" AND i.ord = 0 AND {self.slot_free(move.to)}"
+            room += f" AND {self.slot_free(move.to)}"
         if self.takes_key(move):
             room += f" AND {self.key_free()}"
         return room

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import NO_STAMPS, Change, Job
@@ -87,11 +87,12 @@ class Outcome(NamedTuple):
     state: str | None = None
     seq: int = 0
     reason: str = ""
+    holder: str | None = None  # the job that has the key, where the reason is ``duplicate``
 
     @property
     def done(self) -> bool:
         """The job is where the caller wants it, now or since before."""
-        return self.result in ("inserted", "moved", "already")
+        return self.result in ("inserted", "duplicate", "moved", "already")
 
 
 class Event(NamedTuple):
@@ -212,8 +213,12 @@ class Store(ABC):
         """Declare a queue's moves to the database. Moves are only ever added."""
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """All calls of this thread inside the block commit together, or none does."""
+    def transaction(self) -> AbstractContextManager[Any]:
+        """All calls of this thread inside the block commit together, or none does.
+
+        The block is given the database connection, so that a program's own rows can join. A block
+        inside a block is undone alone when an exception leaves it.
+        """
 
     @abstractmethod
     def enqueue(

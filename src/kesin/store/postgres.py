@@ -26,7 +26,14 @@ from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachabl
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Judged, Remark, SqlStore
-from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
+from kesin.store.statements import (
+    Statement,
+    Statements,
+    event_columns,
+    fill,
+    job_columns,
+    template,
+)
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
@@ -50,6 +57,7 @@ def _dialect(schema: str) -> Dialect:
         name="postgres",
         greatest="greatest",
         now="(SELECT t FROM clock)",
+        modulo="%%",  # psycopg reads a single one as a placeholder
         param=lambda name: f"%({name})s",
         table=lambda name: f"{schema}.{name}",
     )
@@ -113,12 +121,12 @@ class PostgresStore(SqlStore):
             raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
         with self._connection() as connection, connection.transaction():
             before = getattr(self._local, "connection", None)
             self._local.connection = connection
             try:
-                yield
+                yield connection
             finally:
                 self._local.connection = before
 
@@ -234,51 +242,52 @@ class PostgresStore(SqlStore):
         changes: Sequence[tuple[int, Change]],
         params: dict[str, Any],
     ) -> list[Judged]:
+        judged = self._ask(statements, moves, changes, params)
+        lost = {one.ord for one in judged if one.verdict == "stale"}
+        if not lost:
+            return judged
+        # Who waited for the row's lock saw events of before the wait: look a second time.
+        again = [(ord_, change) for ord_, change in changes if ord_ in lost]
+        seen = {one.ord: one for one in self._ask(statements, moves, again, params)}
+        owner = {ord_: change.id for ord_, change in again}
+        remarks = [
+            Remark(owner[one.ord], one.tenant, moves[0].call)
+            for one in seen.values()
+            if one.verdict == "stale"
+        ]
+        if remarks:
+            self._remark(statements, "stale", remarks, params["actor"], params["now"])
+        return [seen.get(one.ord, one) for one in judged]
+
+    def _ask(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[tuple[int, Change]],
+        params: dict[str, Any],
+    ) -> list[Judged]:
         statement = statements.apply(moves)
-        items = _items(statements, statement, [change for _, change in changes])
+        items = self._items(statements, statement, [change for _, change in changes])
         answer = self._rows(statement.sql, {**params, "items": items})
-        return [Judged(changes[row[0]][0], row[1], row[2], row[3] or 0) for row in answer]
+        return [
+            Judged(changes[ord_][0], verdict, state, seq or 0, tenant or "")
+            for ord_, verdict, state, seq, tenant in answer
+        ]
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
         statement = statements.enqueue()
-        items = _items(statements, statement, in_order)
+        items = self._items(statements, statement, in_order)
         return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
 
-    def _remark(
-        self,
-        statements: Statements,
-        kind: str,
-        remarks: Sequence[Remark],
-        actor: str,
-        now: int | None,
-    ) -> None:
-        items = _items(statements, statements.remark, remarks)
-        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        self._rows(statements.remark.sql, {**params, "items": items})
-
-    def _holders(
-        self, statements: Statements, jobs: Sequence[NewJob]
-    ) -> dict[int, tuple[str, str, int]]:
-        items = _items(statements, statements.holders, jobs)
-        rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
-
-    def renew(
-        self,
-        queue: str,
-        claims: Sequence[tuple[str, int]],
-        *,
-        lease_us: int,
-        now: int | None = None,
-    ) -> set[str]:
-        statements = self.statements(queue)
-        changes = [Change(job_id, token) for job_id, token in sorted(claims)]
-        items = _items(statements, statements.renew, changes)
-        params = {"queue": queue, "lease_us": lease_us, "now": now, "items": items}
-        return {row[0] for row in self._rows(statements.renew.sql, params)}
+    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
+        names = ("ord", *statement.columns)
+        rows = statements.input_rows(statement, things)
+        return wire_json(
+            [dict(zip(names, (ord_, *row), strict=True)) for ord_, row in enumerate(rows)]
+        )
 
     # The rest
 
@@ -371,13 +380,3 @@ class PostgresStore(SqlStore):
             "oldest_snapshot_s": row[2],
             "dead_rows": row[3],
         }
-
-
-def _items(
-    statements: Statements, statement: Statement, things: Sequence[Change | NewJob | Remark]
-) -> str:
-    """The input rows as one JSON document: a tenth of the cost of binding them one by one."""
-    names = ("ord", *statement.columns)
-    rows = statements.input_rows(statement, things)
-    items = [dict(zip(names, (ord_, *row), strict=True)) for ord_, row in enumerate(rows)]
-    return wire_json(items)

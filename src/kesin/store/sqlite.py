@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from kesin.store.compile import Dialect
 from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachable
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.sqlstore import Conflict, Judged, Remark, SqlStore
-from kesin.store.statements import Statements, event_columns, fill, job_columns, template
+from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
 from kesin.store.turns import Turns
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -30,6 +30,7 @@ SQLITE = Dialect(
     name="sqlite",
     greatest="max",
     now=":now",
+    modulo="%",
     param=lambda name: f":{name}",
     table=lambda name: name,
 )
@@ -74,6 +75,7 @@ class SqliteStore(SqlStore):
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
+        connection.create_function("lower", 1, _lower, deterministic=True)  # all alphabets
         if reader:
             connection.execute("PRAGMA query_only = ON")
         return connection
@@ -81,28 +83,39 @@ class SqliteStore(SqlStore):
     # Connections and transactions
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             if self._depth:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
+                yield from self._nested()
                 return
             with self._turns.mine():
                 self._begin()
                 self._depth = 1
                 self._owner = threading.get_ident()
                 try:
-                    yield
-                except BaseException:
-                    self._writer.execute("ROLLBACK")
-                    raise
-                else:
+                    yield self._writer
                     self._writer.execute("COMMIT")
+                except BaseException:
+                    if self._writer.in_transaction:
+                        self._writer.execute("ROLLBACK")
+                    raise
                 finally:
                     self._depth = self._owner = 0
+
+    def _nested(self) -> Iterator[sqlite3.Connection]:
+        name = f"nested_{self._depth}"
+        self._writer.execute(f"SAVEPOINT {name}")
+        self._depth += 1
+        try:
+            yield self._writer
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute(f"ROLLBACK TO {name}")
+            raise
+        finally:
+            self._depth -= 1
+            if self._writer.in_transaction:
+                self._writer.execute(f"RELEASE {name}")
 
     def _begin(self) -> None:
         try:
@@ -114,17 +127,13 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
-        with self.transaction():
-            self._writer.execute("SAVEPOINT judge")
-            try:
+        try:
+            with self.transaction():
                 yield
-            except sqlite3.IntegrityError as problem:
-                self._writer.execute("ROLLBACK TO judge")
-                if "UNIQUE" in str(problem):
-                    raise Conflict from problem
-                raise
-            finally:
-                self._writer.execute("RELEASE judge")
+        except sqlite3.IntegrityError as problem:
+            if "UNIQUE" in str(problem):
+                raise Conflict from problem
+            raise
 
     @property
     def _reader(self) -> sqlite3.Connection:
@@ -210,10 +219,12 @@ class SqliteStore(SqlStore):
         params: dict[str, Any],
     ) -> list[Judged]:
         statement = statements.apply(moves)
-        items = wire_json(statements.input_rows(statement, (change for _, change in changes)))
+        items = self._items(statements, statement, (change for _, change in changes))
         params = {**self._timed(params), "items": items}
         number = {move.name: str(index) for index, move in enumerate(moves)}
+        told_apart = len(number) == len(moves) or not any(move.then for move in moves)
         with self.transaction():
+            chosen = {} if told_apart else self._chosen(statements, moves, changes, params)
             answer = self._writer.execute(statement.sql, params).fetchall()
             moved = {row[0]: row for row in answer}
             judged: list[Judged] = []
@@ -223,10 +234,24 @@ class SqliteStore(SqlStore):
                 if row is None:
                     left.append((ord_, change))
                 else:
-                    judged.append(Judged(ord_, number[row[3]], row[1], row[2]))
+                    verdict = chosen.get(ord_) or number[row[3]]
+                    judged.append(Judged(ord_, verdict, row[1], row[2]))
             if left:
                 judged += self._why_not(statements, moves, left, params)
         return judged
+
+    def _chosen(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[tuple[int, Change]],
+        params: dict[str, Any],
+    ) -> dict[int, str]:
+        """Which alternative each job will make, where two of one name end differently."""
+        statement = statements.chosen(moves)
+        items = self._items(statements, statement, (change for _, change in changes))
+        rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
+        return {changes[row[0]][0]: str(row[1]) for row in rows if row[1] is not None}
 
     def _why_not(
         self,
@@ -236,7 +261,7 @@ class SqliteStore(SqlStore):
         params: dict[str, Any],
     ) -> list[Judged]:
         statement = statements.reasons(moves)
-        items = wire_json(statements.input_rows(statement, (change for _, change in left)))
+        items = self._items(statements, statement, (change for _, change in left))
         judged: list[Judged] = []
         remarks: list[Remark] = []
         for position, why, state, seq, tenant in self._writer.execute(
@@ -250,53 +275,20 @@ class SqliteStore(SqlStore):
             self._remark(statements, "stale", remarks, params["actor"], params["now"])
         return judged
 
-    def _remark(
-        self,
-        statements: Statements,
-        kind: str,
-        remarks: Sequence[Remark],
-        actor: str,
-        now: int | None,
-    ) -> None:
-        items = wire_json(statements.input_rows(statements.remark, remarks))
-        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        self._rows(statements.remark.sql, {**params, "items": items})
-
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
         params = self._timed(params)
         rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
         with self.transaction():
-            items = wire_json(statements.input_rows(rows, jobs))
+            items = self._items(statements, rows, jobs)
             born = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
-            items = wire_json(statements.input_rows(bodies, jobs))
+            items = self._items(statements, bodies, jobs)
             self._writer.execute(bodies.sql, {**params, "items": items})
         return {row[0] for row in born}
 
-    def _holders(
-        self, statements: Statements, jobs: Sequence[NewJob]
-    ) -> dict[int, tuple[str, str, int]]:
-        items = wire_json(statements.input_rows(statements.holders, jobs))
-        params = {"queue": statements.queue, "items": items}
-        with self.transaction():
-            rows = self._writer.execute(statements.holders.sql, params).fetchall()
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
-
-    def renew(
-        self,
-        queue: str,
-        claims: Sequence[tuple[str, int]],
-        *,
-        lease_us: int,
-        now: int | None = None,
-    ) -> set[str]:
-        statements = self.statements(queue)
-        changes = [Change(job_id, token) for job_id, token in claims]
-        items = wire_json(statements.input_rows(statements.renew, changes))
-        params = self._timed({"queue": queue, "lease_us": lease_us, "now": now})
-        rows = self._rows(statements.renew.sql, {**params, "items": items})
-        return {row[0] for row in rows}
+    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
+        return wire_json(statements.input_rows(statement, things))
 
     # The rest
 
@@ -385,6 +377,10 @@ class SqliteStore(SqlStore):
         if not self._in_memory and log.exists():
             report["wal_bytes"] = log.stat().st_size
         return report
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else str(text).lower()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import Job
-from kesin.store.compile import Dialect, one_of
+from kesin.store.compile import Dialect
 from kesin.store.contract import (
     MAX_PAGE,
     Event,
@@ -73,18 +73,20 @@ class SqlReader(Store):
             raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
         if cursor is not None and not is_id(cursor):
             raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
-        params: dict[str, Any] = {"queue": queue, "limit": limit, "cursor": cursor or LAST_ID}
+        params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
         filters, wanted = self._filters(where, params)
         sql = statements.jobs(filters, wanted)
         found = [Job._make(row) for row in self._read(sql, params)]
-        return Page(found, found[-1].id if len(found) == limit else None)
+        more = len(found) > limit
+        return Page(found[:limit], found[limit - 1].id if more else None)
 
     def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
         param, body = self.dialect.param, self.dialect.table("job_body")
         rows: list[str] = []
         wanted = ["TRUE"]
         if where.states:
-            wanted.append(f"p.state IN {one_of(where.states)}")
+            wanted.append(self._is_in("p.state", "states"))
+            params["states"] = self._array(where.states)
         if where.tenants is not None:
             wanted.append(self._is_in("p.tenant", "tenants"))
             params["tenants"] = self._array(where.tenants)

@@ -7,7 +7,7 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from kesin.store.contract import (
 )
 from kesin.store.pulse import Pulses
 from kesin.store.sqlread import LAST_ID, SqlReader
-from kesin.store.statements import Statements
+from kesin.store.statements import Statement, Statements
 
 CONFLICT_TRIES = 3
 _MASK = 6  # the place of the mask behind the key of a declared row
@@ -46,6 +46,7 @@ class Judged(NamedTuple):
     verdict: str  # the index of the move made, or why none was
     state: str | None
     seq: int
+    tenant: str = ""
 
     @property
     def moved(self) -> bool:
@@ -98,10 +99,8 @@ class SqlStore(SqlReader):
         """Insert what has no holder; the ids born."""
 
     @abstractmethod
-    def _holders(
-        self, statements: Statements, jobs: Sequence[NewJob]
-    ) -> dict[int, tuple[str, str, int]]:
-        """Index of a new job → (id, state, seq) of the job that holds its key."""
+    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
+        """Input rows as one JSON document: a tenth of the cost of binding them one by one."""
 
     @abstractmethod
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
@@ -182,6 +181,14 @@ class SqlStore(SqlReader):
         self._note_duplicates(queue, jobs, outcomes, actor, now)
         return outcomes
 
+    def _holders(
+        self, statements: Statements, jobs: Sequence[NewJob]
+    ) -> dict[int, tuple[str, str, int]]:
+        """Index of a new job → (id, state, seq) of the job that holds its key."""
+        items = self._items(statements, statements.holders, jobs)
+        rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
     def _note_duplicates(
         self,
         queue: str,
@@ -198,7 +205,6 @@ class SqlStore(SqlReader):
         if remarks:
             self._remark(self.statements(queue), "duplicate", remarks, actor, now)
 
-    @abstractmethod
     def _remark(
         self,
         statements: Statements,
@@ -208,6 +214,9 @@ class SqlStore(SqlReader):
         now: int | None,
     ) -> None:
         """Leave notes beside these jobs, in one statement."""
+        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
+        params["items"] = self._items(statements, statements.remark, remarks)
+        self._rows(statements.remark.sql, params)
 
     # Claims
 
@@ -233,7 +242,24 @@ class SqlStore(SqlReader):
         if tenants is not None:
             params["tenants"] = self._array(tenants)
         rows = self._rows(statements.claim(named=tenants is not None), params)
-        return [Job._make(row) for row in rows]
+        jobs = [Job._make(row) for row in rows]
+        jobs.sort(key=_due_order)
+        return jobs
+
+    def renew(
+        self,
+        queue: str,
+        claims: Sequence[tuple[str, int]],
+        *,
+        lease_us: int,
+        now: int | None = None,
+    ) -> set[str]:
+        statements = self.statements(queue)
+        _bounded(claims)
+        changes = [Change(job_id, token) for job_id, token in sorted(claims) if is_id(job_id)]
+        params: dict[str, Any] = {"queue": queue, "lease_us": lease_us, "now": now}
+        params["items"] = self._items(statements, statements.renew, changes)
+        return {row[0] for row in self._rows(statements.renew.sql, params)}
 
     # Moves
 
@@ -270,10 +296,22 @@ class SqlStore(SqlReader):
             judged = self._judge_safely(statements, moves, asked, params)
         if any(one.moved for one in judged.values()):
             self._pulses.beat(queue)
+        holders = self._rivals(statements, judged, changes)
         unknown = Judged(-1, "unknown", None, 0)
         return [
-            _outcome(change.id, judged.get(where.get(change.id, -1), unknown)) for change in changes
+            _outcome(change.id, judged.get(where.get(change.id, -1), unknown), holders)
+            for change in changes
         ]
+
+    def _rivals(
+        self, statements: Statements, judged: dict[int, Judged], changes: Sequence[Change]
+    ) -> dict[str, str]:
+        """Job → the job that has its key, for those refused because of it."""
+        lost = [changes[one.ord] for one in judged.values() if one.verdict == "duplicate"]
+        if not lost:
+            return {}
+        items = self._items(statements, statements.rivals, lost)
+        return {row[0]: row[1] for row in self._rows(statements.rivals.sql, {"items": items})}
 
     def _judge_safely(
         self,
@@ -282,13 +320,13 @@ class SqlStore(SqlReader):
         asked: Sequence[tuple[int, Change]],
         params: dict[str, Any],
     ) -> dict[int, Judged]:
-        """Judge a batch; where a unique index objects, try again, then ask one by one."""
+        """Judge a batch; where a unique index objects, judge its halves, and a single job again."""
         if not asked:
             return {}
         compiler = statements.compiler
         if not any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves):
             return {one.ord: one for one in self._judge(statements, moves, asked, params)}
-        for _ in range(CONFLICT_TRIES):
+        for _ in range(CONFLICT_TRIES if len(asked) == 1 else 1):
             try:
                 with self._savepoint():
                     return {one.ord: one for one in self._judge(statements, moves, asked, params)}
@@ -367,6 +405,10 @@ class SqlStore(SqlReader):
         return len(moved)
 
 
+def _due_order(job: Job) -> tuple[int, str]:
+    return (job.run_at or 0, job.id)
+
+
 def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
     """Processes of the old version still run: what they rely on may not change under them."""
     if known is None:
@@ -395,10 +437,11 @@ def _option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str
     return {f"option_{name}": name in options for name in known}
 
 
-def _outcome(job_id: str, judged: Judged) -> Outcome:
+def _outcome(job_id: str, judged: Judged, holders: dict[str, str]) -> Outcome:
     if judged.moved:
         return Outcome("moved", job_id, judged.state, judged.seq)
     result = _VERDICTS.get(judged.verdict)
     if result:
         return Outcome(result, job_id, judged.state, judged.seq)
-    return Outcome("refused", job_id, judged.state, judged.seq, judged.verdict)
+    holder = holders.get(job_id) if judged.verdict == "duplicate" else None
+    return Outcome("refused", job_id, judged.state, judged.seq, judged.verdict, holder)

@@ -177,7 +177,13 @@ class Statements:
             verdict=f"CASE {picks} ELSE {compiler.reason(moves)} END",
             chosen=one_of(numbers),
             assignments=compiler.assignments(moves, "i.verdict::integer", note="i.note"),
-            call=literal(moves[0].call),
+        )
+
+    def chosen(self, moves: tuple[Move, ...]) -> Statement:
+        """Which alternative fits, for SQLite, where names alone do not tell."""
+        return self._once(
+            ("chosen", moves),
+            lambda: self._with_input("chosen", which=self.compiler.chosen(moves, token=True)),
         )
 
     def reasons(self, moves: tuple[Move, ...]) -> Statement:
@@ -208,6 +214,11 @@ class Statements:
         return self._with_input("holders")
 
     @cached_property
+    def rivals(self) -> Statement:
+        """Who holds the keys of these jobs."""
+        return self._with_input("rivals")
+
+    @cached_property
     def remark(self) -> Statement:
         """Leave the same kind of note beside many jobs."""
         return self._with_input("remark")
@@ -228,7 +239,9 @@ class Statements:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
         assignments = "" if move.prunes else self.compiler.assignments((move,), "0", note="NULL")
-        way = None if capped else self._way_in(move)
+        way = self._way_in(move)
+        if capped and way and way[0] == "job_spent":
+            way = None  # that index knows only the cap stamped on each job
         if way:
             index, access, order = way
             return self._fill(

@@ -49,7 +49,7 @@ CREATE TABLE {schema}.job (
   salt           integer  NOT NULL,
   flags          integer  NOT NULL DEFAULT 0,
   phase          smallint NOT NULL,        -- 0 ready, 1 owned, 2 resting, 3 over, 4 waiting
-  keyed          boolean  NOT NULL,        -- its body has a dedup key
+  keyed          boolean  NOT NULL DEFAULT FALSE, -- its body has a dedup key
   queue          text     NOT NULL,
   tenant         text     NOT NULL,
   state          text     NOT NULL,

@@ -20,8 +20,11 @@ BEGIN
     WHERE n.seq = 1 AND n.claim_seq = 0 AND n.payload_seq = 1 AND n.phase = d.phase
       AND n.attempt_count = 0 AND n.attempt_base = 0 AND n.return_count = 0 AND n.retry_count = 0
       AND n.moved_at = n.created_at AND n.flags = 0 AND n.new_payload IS NULL
-      AND n.slot IS NOT DISTINCT FROM d.slot AND n.error_code IS NULL AND n.result IS NULL
-      AND n.timer_at IS NULL AND n.finished_at IS NULL
+      AND n.slot IS NOT DISTINCT FROM d.slot AND n.result IS NULL AND n.timer_at IS NULL
+      AND n.error_code IS NULL AND n.error_category IS NULL AND n.error_message IS NULL
+      AND n.finished_at IS NULL
+      AND (d.mask & 128 <> 0 OR n.stamp_1 IS NULL) AND (d.mask & 256 <> 0 OR n.stamp_2 IS NULL)
+      AND (d.mask & 512 <> 0 OR n.stamp_3 IS NULL) AND (d.mask & 1024 <> 0 OR n.stamp_4 IS NULL)
   ), events AS (
     INSERT INTO {schema}.event (job_id, seq, at, move, from_state, to_state, phase, claim, actor,
       attempt, attempt_base, return_count, max_attempts, retry_count, flags, mask, note, run_at,
@@ -64,7 +67,7 @@ BEGIN
     JOIN stale o ON o.id = n.id
     JOIN {schema}.declared d
       ON d.queue = n.queue AND d.move = n.move AND d.from_state = o.state AND d.to_state = n.state
-    WHERE n.seq - o.seq = 1
+    WHERE n.seq - o.seq = 1 AND d.to_state <> ''
       AND n.queue IS NOT DISTINCT FROM o.queue AND n.tenant IS NOT DISTINCT FROM o.tenant
       AND n.created_at IS NOT DISTINCT FROM o.created_at AND n.salt IS NOT DISTINCT FROM o.salt
       AND n.keyed IS NOT DISTINCT FROM o.keyed AND n.moved_at >= o.moved_at

@@ -21,8 +21,11 @@ BEGIN
     AND NEW.seq = 1 AND NEW.claim_seq = 0 AND NEW.payload_seq = 1 AND NEW.phase = d.phase
     AND NEW.attempt_count = 0 AND NEW.attempt_base = 0 AND NEW.return_count = 0
     AND NEW.retry_count = 0 AND NEW.moved_at = NEW.created_at AND NEW.flags = 0
-    AND NEW.new_payload IS NULL AND NEW.slot IS d.slot AND NEW.error_code IS NULL
-    AND NEW.result IS NULL AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL;
+    AND NEW.new_payload IS NULL AND NEW.slot IS d.slot AND NEW.result IS NULL
+    AND NEW.error_code IS NULL AND NEW.error_category IS NULL AND NEW.error_message IS NULL
+    AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
+    AND (d.mask & 128 <> 0 OR NEW.stamp_1 IS NULL) AND (d.mask & 256 <> 0 OR NEW.stamp_2 IS NULL)
+    AND (d.mask & 512 <> 0 OR NEW.stamp_3 IS NULL) AND (d.mask & 1024 <> 0 OR NEW.stamp_4 IS NULL);
   SELECT RAISE(ABORT, 'kesin: a job may only be born by its declared enqueue') WHERE changes() = 0;
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
   VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1)
@@ -51,7 +54,7 @@ BEGIN
     CASE WHEN d.mask & 1024 <> 0 THEN NEW.stamp_4 END
   FROM declared d
   WHERE d.queue = NEW.queue AND d.move = NEW.move
-    AND d.from_state = OLD.state AND d.to_state = NEW.state
+    AND d.from_state = OLD.state AND d.to_state = NEW.state AND d.to_state <> ''
     AND NEW.seq = OLD.seq + 1 AND NEW.id = OLD.id
     AND NEW.queue = OLD.queue AND NEW.tenant = OLD.tenant AND NEW.created_at = OLD.created_at
     AND NEW.salt = OLD.salt AND NEW.moved_at >= OLD.moved_at
@@ -119,6 +122,31 @@ END;
 CREATE TRIGGER guard_payload AFTER INSERT ON event WHEN NEW.payload IS NOT NULL
 BEGIN
   UPDATE job_body SET payload = NEW.payload WHERE id = NEW.job_id;
+END;
+
+-- OR REPLACE would delete the holder of a slot or a key, past every trigger: refuse it first. The
+-- store takes the word UNIQUE for a conflict, as it takes the index's own.
+CREATE TRIGGER guard_slot BEFORE UPDATE OF slot ON job
+WHEN NEW.slot IS NOT NULL AND NEW.slot IS NOT OLD.slot AND EXISTS (
+  SELECT 1 FROM job WHERE queue = NEW.queue AND slot = NEW.slot AND id <> NEW.id)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: UNIQUE slot: another job is in this exclusive state');
+END;
+
+CREATE TRIGGER guard_held_key BEFORE UPDATE OF held_key ON job_body
+WHEN NEW.held_key IS NOT NULL AND NEW.held_key IS NOT OLD.held_key AND EXISTS (
+  SELECT 1 FROM job_body
+  WHERE queue = NEW.queue AND tenant = NEW.tenant AND held_key = NEW.held_key AND id <> NEW.id)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: UNIQUE key: another job holds it');
+END;
+
+CREATE TRIGGER guard_new_key BEFORE INSERT ON job_body
+WHEN NEW.held_key IS NOT NULL AND EXISTS (
+  SELECT 1 FROM job_body
+  WHERE queue = NEW.queue AND tenant = NEW.tenant AND held_key = NEW.held_key)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: UNIQUE key: another job holds it');
 END;
 
 CREATE TRIGGER guard_prunes BEFORE DELETE ON job

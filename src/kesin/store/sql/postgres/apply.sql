@@ -19,11 +19,6 @@ moved AS (
   FROM judged i
   WHERE j.id = i.id AND i.verdict IN {chosen}
   RETURNING j.id, j.state, j.seq
-),
-noted AS (
-  INSERT INTO {schema}.note (queue, tenant, job_id, at, kind, actor, details)
-  SELECT %(queue)s, i.owner, i.id, (SELECT t FROM clock), 'stale', %(actor)s, {call}
-  FROM judged i WHERE i.verdict = 'stale'
 )
-SELECT i.ord, coalesce(i.verdict, 'unknown'), coalesce(m.state, i.state), coalesce(m.seq, i.seq)
+SELECT i.ord, coalesce(i.verdict, 'unknown'), coalesce(m.state, i.state), coalesce(m.seq, i.seq), i.owner
 FROM judged i LEFT JOIN moved m ON m.id = i.id

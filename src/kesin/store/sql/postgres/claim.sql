@@ -19,16 +19,19 @@ pick AS MATERIALIZED (
   SELECT c.id
   FROM open t
   CROSS JOIN LATERAL (
-    SELECT j.id, j.run_at
-    FROM {schema}.job j
-    WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
-      AND j.run_at <= (SELECT t FROM clock)
-      AND ({condition})
-    ORDER BY j.run_at, j.id
-    LIMIT (SELECT n FROM share)
-    FOR UPDATE SKIP LOCKED
+    SELECT d.id, d.run_at, row_number() OVER (ORDER BY d.run_at, d.id) AS turn
+    FROM (
+      SELECT j.id, j.run_at
+      FROM {schema}.job j
+      WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
+        AND j.run_at <= (SELECT t FROM clock)
+        AND ({condition})
+      ORDER BY j.run_at, j.id
+      LIMIT (SELECT n FROM share)
+      FOR UPDATE SKIP LOCKED
+    ) d
   ) c
-  ORDER BY c.run_at, c.id
+  ORDER BY c.turn, c.run_at, c.id
   LIMIT %(limit)s
 ),
 moved AS (

@@ -27,6 +27,6 @@ UPDATE job AS j
       AND ({condition})
     ORDER BY j.run_at, j.id
     LIMIT (SELECT n FROM share))
-  ORDER BY c.run_at, c.id
+  ORDER BY row_number() OVER (PARTITION BY c.tenant ORDER BY c.run_at, c.id), c.run_at, c.id
   LIMIT :limit)
 RETURNING {columns}

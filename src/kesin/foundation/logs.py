@@ -1,0 +1,109 @@
+"""Logs: structured, on standard error, for a person or for a machine; never with a payload.
+
+Standard output belongs to what a command prints. Tracebacks come without local variables, which
+would show what handlers were working on.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final, Literal
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+Style = Literal["console", "json"]
+Level = Literal["info", "warning", "error"]
+PRIVATE: Final = frozenset({"payload", "new_payload", "old_payload", "result", "data", "outcome"})
+
+
+class Logger:
+    """A line and its details.
+
+    Until an application sets logs up, it is a plain library logger: silent below a warning, and
+    never on standard output.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def info(self, event: str, **details: object) -> None:
+        """Something worth knowing."""
+        self._say("info", event, details)
+
+    def warning(self, event: str, *, exc_info: bool = False, **details: object) -> None:
+        """Something worth a look."""
+        self._say("warning", event, details, exc_info=exc_info)
+
+    def exception(self, event: str, **details: object) -> None:
+        """Something that failed, with its traceback."""
+        self._say("error", event, details, exc_info=True)
+
+    def _say(
+        self, level: str, event: str, details: dict[str, object], *, exc_info: bool = False
+    ) -> None:
+        if structlog.is_configured():
+            extra = {"exc_info": True} if exc_info else {}
+            getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
+            return
+        shown = " ".join(f"{name}={value}" for name, value in details.items())
+        getattr(logging.getLogger(self._name), level)("%s %s", event, shown, exc_info=exc_info)
+
+
+def without_payloads(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Drop what belongs to the job: a log is read by more people than a queue."""
+    for name in PRIVATE & event.keys():
+        del event[name]
+    return event
+
+
+def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
+    """Send every log line of this process, libraries' included, to standard error in one form."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        without_payloads,
+    ]
+    ending = _ending(style, colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[*shared, *ending],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = _Libraries()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending],
+        )
+    )
+    root = logging.getLogger()
+    for one in root.handlers[:]:
+        if isinstance(one, _Libraries):
+            root.removeHandler(one)
+    root.addHandler(handler)
+
+
+class _Libraries(logging.Handler):
+    """What libraries log, from a warning on, in the same form."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201  # it is the log
+
+
+def _ending(style: Style, *, colors: bool) -> list[Processor]:
+    if style == "json":
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ]
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

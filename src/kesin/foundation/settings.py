@@ -1,0 +1,140 @@
+"""Settings: read from the environment once, checked at the door, named ``KESIN_…``.
+
+A setting is a field with a sentence. Whoever needs a new one adds a line here and it appears in
+`kesin doctor` with its value and where that came from.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX: Final = "KESIN_"
+DATABASE_FILE: Final = "kesin.db"
+SQLITE: Final = "sqlite:///"
+POSTGRES: Final = ("postgresql://", "postgres://")
+_SECRET_PART = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|token)\w*=)[^&\s]*", re.IGNORECASE)
+
+
+class BadSettings(ValueError):
+    """An environment variable that cannot be used; the message names it and what it takes."""
+
+
+class Settings(BaseSettings):
+    """What an operator decides. Empty variables count as not set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    data_dir: Path = Field(Path("kesin-data"), description="a folder for everything kept on disk")
+    database_url: str | None = Field(
+        None, description="a file, sqlite:///file or postgresql://…; a file in the folder if unset"
+    )
+    redis_url: str | None = Field(None, description="redis://…, for the PDF workload")
+    host: str = Field("127.0.0.1", description="the address the server listens on")
+    port: int = Field(8000, ge=1, le=65535, description="a whole number in 1…65535")
+    log: Literal["console", "json"] = Field("console", description="console or json")
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str | None) -> str | None:
+        if url and "://" in url and not url.startswith((SQLITE, *POSTGRES)):
+            raise ValueError("an unknown kind of database")
+        return url
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_redis(cls, url: str | None) -> str | None:
+        if url and not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("no address of a Redis")
+        return url
+
+    @property
+    def database(self) -> str:
+        """Where jobs are kept, as ``open_store`` takes it."""
+        return self.database_url or str(self.data_dir / DATABASE_FILE)
+
+    @property
+    def database_file(self) -> Path | None:
+        """The file of the embedded store; None for a server."""
+        if self.database.startswith(POSTGRES):
+            return None
+        return Path(self.database.removeprefix(SQLITE))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it stands, fit to be shown: secrets are masked."""
+
+    name: str
+    value: str
+    source: Literal["environment", "default"]
+
+
+def load_settings() -> Settings:
+    """The settings of this process; raises BadSettings with one sentence for all that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as problem:
+        raise BadSettings("; ".join(_sentences(problem))) from None
+
+
+def _sentences(problem: ValidationError) -> Iterator[str]:
+    for error in problem.errors(include_url=False):
+        field = str(error["loc"][0])
+        takes = Settings.model_fields[field].description
+        yield f"{variable(field)} must be {takes}, got {masked(str(error['input']))!r}"
+
+
+def variable(field: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + field.upper()
+
+
+def described(settings: Settings, environment: Mapping[str, str] | None = None) -> list[Setting]:
+    """Every setting with its value and where it came from."""
+    environment = os.environ if environment is None else environment
+    given = {name.upper() for name, value in environment.items() if value}
+    shown = []
+    for field in Settings.model_fields:
+        value = settings.database if field == "database_url" else getattr(settings, field)
+        source: Literal["environment", "default"] = (
+            "environment" if variable(field) in given else "default"
+        )
+        text = "" if value is None else masked(str(value))
+        shown.append(Setting(variable(field), text, source))
+    return shown
+
+
+def strangers(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """Variables that look like settings and are none, each with the one it may be meant for."""
+    environment = os.environ if environment is None else environment
+    known = [field.upper() for field in Settings.model_fields]
+    found: dict[str, str | None] = {}
+    for name in sorted(environment):
+        word = name.upper().removeprefix(PREFIX)
+        if name.upper().startswith(PREFIX) and word not in known:
+            close = get_close_matches(word, known, n=1)
+            found[name] = PREFIX + close[0] if close else None
+    return found
+
+
+def masked(text: str) -> str:
+    """The text without the passwords an address can hold."""
+    try:
+        password = urlsplit(text).password if "://" in text else None
+    except ValueError:
+        return "…"
+    if password:
+        text = text.replace(f":{password}@", ":…@", 1)
+    return _SECRET_PART.sub(r"\1…", text)
