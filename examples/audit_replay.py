@@ -1,0 +1,43 @@
+"""The history of a job, replayed; and what happens to those who change a row behind its back."""
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from kesin import Done, Failed, Job, Queue, Worker, open_store, task_lifecycle
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock
+
+with tempfile.TemporaryDirectory() as folder:
+    file = Path(folder) / "kesin.db"
+    clock = ManualClock()
+    store = open_store(file)
+    parcels = Queue("parcels", task_lifecycle(), store, clock=clock)
+
+    def deliver(job: Job) -> Done:
+        """Find nobody at home the first time."""
+        if job.attempt_count == 1:
+            raise Failed("NOBODY_HOME", "the bell was rung twice")
+        return Done({"signed": "M. Yıldız"})
+
+    parcel = parcels.enqueue({"street": "Gül Sokak 7"}).id
+    worker = Worker(parcels, deliver, name="van-1")
+    worker.drain()
+    clock.advance(60)
+    worker.drain()
+
+    for event in parcels.events(parcel):
+        why = f"  {event.error_code}: {event.error_message}" if event.error_code else ""
+        print(f"{event.seq}  {event.move:9} {event.from_state or '(new)':8}→ {event.to_state}{why}")
+
+    outcome = verify(store, "parcels")
+    print(f"replayed {outcome.events} events of {outcome.jobs} job: equal is {bool(outcome)}")
+
+    with sqlite3.connect(file) as prompt:  # a person with a SQL prompt
+        for sql in ("UPDATE job SET state = 'ready'", "DELETE FROM event"):
+            try:
+                prompt.execute(sql)
+            except sqlite3.IntegrityError as refused:
+                print(f"{sql} → {refused}")
+    prompt.close()
+    store.close()

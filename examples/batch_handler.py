@@ -1,0 +1,25 @@
+"""A handler that takes many jobs at once and answers for each: one request instead of hundreds."""
+
+from collections.abc import Sequence
+
+from kesin import Done, Failed, Job, New, Queue, Worker, open_store, task_lifecycle
+from kesin.lifecycle.errors import Category
+
+points = Queue("points", task_lifecycle(), open_store(":memory:"))
+known = {f"customer-{n}" for n in range(290)}  # the other side knows these
+
+
+def upload(jobs: Sequence[Job]) -> list[Done | Failed]:
+    """Send a whole batch; answers stand in the order of the jobs."""
+    print(f"one request with {len(jobs)} rows")
+    return [
+        Done()
+        if job.data["customer"] in known
+        else Failed("UNKNOWN_CUSTOMER", category=Category.VALIDATION)
+        for job in jobs
+    ]
+
+
+points.enqueue_many(New({"customer": f"customer-{n}", "points": 10}) for n in range(300))
+Worker(points, batch_handler=upload, batch=100).drain()
+print(points.stats().states)

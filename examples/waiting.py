@@ -1,0 +1,86 @@
+"""A job that waits for a file: it lets go of its claim, looks again, and has a deadline."""
+
+import tempfile
+from pathlib import Path
+
+from kesin import Done, Job, Lifecycle, Move, Queue, State, Sweeper, Wait, Worker, open_store
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.logs import set_up_logs
+from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.words import (
+    STAY,
+    After,
+    Fixed,
+    budget_left,
+    budget_spent,
+    due,
+    holds_claim,
+    lease_over,
+    timer_not_over,
+    timer_over,
+    unclaimed,
+)
+
+LATE = Fixed("NO_FILE", Category.TRANSIENT, "no file came within ten minutes")
+GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+BOTH = ("new", "waiting")
+
+states = (
+    State("new", initial=True),
+    State("waiting"),
+    State("done", terminal=True, success=True),
+    State("failed", resting=True),
+)
+# fmt: off
+moves = (
+    Move("enqueue", (), "new", by=("producer",), run_at="input"),
+    Move("claim", ("new",), STAY, by=("worker",), when=(due, unclaimed, budget_left),
+         claim="take", attempt="count"),
+    Move("claim", ("waiting",), STAY, by=("worker",), when=(due, unclaimed, timer_not_over),
+         claim="take"),  # a wake-up: it counts no attempt, and the timer cuts it off
+    Move("wait", ("new",), "waiting", by=("worker",), when=(holds_claim,),
+         claim="drop", run_at="input", timer=After(600)),  # the first wait sets the deadline
+    Move("wait", ("waiting",), STAY, by=("worker",), when=(holds_claim,),
+         claim="drop", run_at="input"),
+    Move("complete", BOTH, "done", by=("worker",), when=(holds_claim,),
+         claim="drop", timer="clear", result="record", stamp=("finished_at",)),
+    Move("fail", BOTH, "failed", by=("worker",), when=(holds_claim,),
+         claim="drop", timer="clear", error="record", stamp=("finished_at",)),
+    Move("late", ("waiting",), "failed", by=("clock",), when=(unclaimed, timer_over),
+         timer="clear", error=LATE, stamp=("finished_at",), stage="timeout"),
+    Move("recover", BOTH, STAY, by=("clock",), when=(lease_over,),
+         claim="drop", run_at="now", stage="recover"),
+    Move("attempt_cap", ("new",), "failed", by=("clock",), when=(unclaimed, budget_spent),
+         error=GAVE_UP, stamp=("finished_at",), stage="cap"),
+)
+# fmt: on
+errors = Taxonomy(
+    channels=("worker",),
+    rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
+    moves=((Verdict.FAIL, "fail"), (Verdict.COMPLETE, "complete")),
+)
+
+
+def fetch(job: Job) -> Done | Wait:
+    """Never sleep: say when to look again, and the worker is free for other jobs."""
+    file = Path(job.data)
+    return Done({"bytes": file.stat().st_size}) if file.exists() else Wait(seconds=60)
+
+
+set_up_logs()  # to standard error, and only warnings
+clock = ManualClock()
+pickups = Queue(
+    "pickups", Lifecycle("pickup", states, moves, errors), open_store(":memory:"), clock=clock
+)
+with tempfile.TemporaryDirectory() as folder:
+    ids = [pickups.enqueue(f"{folder}/{name}").id for name in ("comes", "never")]
+    for minute in range(12):
+        if minute == 2:
+            Path(folder, "comes").write_text("here it is")
+        Worker(pickups, fetch).drain()
+        Sweeper([pickups]).sweep()
+        clock.advance(60)
+for job in filter(None, map(pickups.job, ids)):
+    waits = sum(event.move == "wait" for event in pickups.events(job.id))
+    print(f"{job.state} after {waits} waits and {job.attempt_count} attempt:", end=" ")
+    print(job.outcome or job.error_message)
