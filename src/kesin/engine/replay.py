@@ -8,13 +8,13 @@ guard keeps it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.compile import MASK
-from kesin.store.contract import Event, Store
+from kesin.store.contract import Event, Flow, Store
 
 _SINGLE = (
     "run_at",
@@ -27,6 +27,7 @@ _SINGLE = (
     "stamp_4",
 )
 _NOT_REPLAYED = {"lease_until"}
+_STEP = 500  # jobs between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,23 @@ class Difference:
 
 @dataclass(slots=True)
 class Verified:
-    """The outcome of an audit."""
+    """The outcome of an audit: truthy when nothing differs."""
 
     queue: str
-    jobs: int
-    events: int
-    differences: list[Difference]
+    jobs: int = 0
+    events: int = 0
+    different: int = 0
+    differences: list[Difference] = field(default_factory=list)  # the first of them
+    counters: Literal["agree", "differ", "not compared: jobs moved"] = "agree"
 
     def __bool__(self) -> bool:
-        return not self.differences
+        return not self.different
+
+    def add(self, difference: Difference, most: int) -> None:
+        """Count a difference, and keep the first ones."""
+        self.different += 1
+        if len(self.differences) < most:
+            self.differences.append(difference)
 
 
 def fold(birth: Job, events: Iterable[Event]) -> dict[str, Any]:
@@ -117,31 +126,44 @@ def differences(job: Job, events: list[Event]) -> Iterator[Difference]:
         state = event.to_state
 
 
-def verify(store: Store, queue: str, *, most: int = 100) -> Verified:
-    """Replay every job of a queue and compare; then compare the counters with the rows."""
-    outcome = Verified(queue, 0, 0, [])
+def verify(
+    store: Store, queue: str, *, most: int = 100, progress: Callable[[int], None] | None = None
+) -> Verified:
+    """Replay every job of a queue and compare; then compare the counters with the rows.
+
+    Counters are compared only if nothing moved meanwhile: rows and counters are read one after
+    the other. ``progress`` is told how many jobs have been read since it was last told.
+    """
+    before = store.flows(queue)
+    outcome = Verified(queue)
     counts: Counter[tuple[str, str]] = Counter()
     for job, events in store.scan(queue):
         outcome.jobs += 1
         outcome.events += len(events)
         counts[job.tenant, job.state] += 1
         for difference in differences(job, events):
-            if len(outcome.differences) < most:
-                outcome.differences.append(difference)
+            outcome.add(difference, most)
+        if progress and outcome.jobs % _STEP == 0:
+            progress(_STEP)
+    if progress:
+        progress(outcome.jobs % _STEP)
+    if store.flows(queue) != before:
+        outcome.counters = "not compared: jobs moved"
+        return outcome
+    for difference in _miscounts(queue, before, counts):
+        outcome.counters = "differ"
+        outcome.add(difference, most)
     return outcome
 
 
-def verify_counters(store: Store, queue: str, counts: Counter[tuple[str, str]]) -> list[Difference]:
-    """Where the counters and ``count(*)`` disagree; only exact while nothing moves."""
-    stats = store.stats(queue)
-    counted = {
-        (tenant, state): n
-        for tenant, states in stats.tenants.items()
-        for state, n in states.items()
-        if n
-    }
-    return [
-        Difference(queue, f"the count of {tenant}/{state}", counts[tenant, state], n)
-        for tenant, state in sorted({*counted, *counts})
-        if (n := counted.get((tenant, state), 0)) != counts[tenant, state]
-    ]
+def _miscounts(
+    queue: str, flows: list[Flow], counts: Counter[tuple[str, str]]
+) -> Iterator[Difference]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for flow in flows:
+        counted[flow.tenant, flow.to_state] += flow.n
+        counted[flow.tenant, flow.from_state] -= flow.n
+    for tenant, state in sorted({*counted, *counts}):
+        if state and counted[tenant, state] != counts[tenant, state]:
+            what = f"the count of {tenant}/{state}"
+            yield Difference(queue, what, counts[tenant, state], counted[tenant, state])

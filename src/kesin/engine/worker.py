@@ -142,9 +142,10 @@ class Worker:
 
     def join(self) -> None:
         """Wait out the grace period, then give back what is still running."""
-        until = self.queue.clock.monotonic() + self.grace_s
+        since = self.queue.clock.monotonic()
         for lane in self._lanes:
-            lane.join(max(0.0, until - self.queue.clock.monotonic()))
+            while lane.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
+                lane.join(0.1)  # in short turns: a second signal ends the grace period
         left = self.leases.held()
         if left:
             log.warning("released_at_stop", queue=self.queue.name, jobs=len(left))

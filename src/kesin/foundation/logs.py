@@ -1,7 +1,8 @@
 """Logs: structured, on standard error, for a person or for a machine; never with a payload.
 
-Standard output belongs to what a command prints. Tracebacks come without local variables, which
-would show what handlers were working on.
+Standard output belongs to what a command prints. A line is one write, so that those of several
+processes do not mix. Tracebacks come without local variables, which would show what handlers were
+working on.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def set_up_logs(style: Style = "console", level: Level = "warning") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     handler = _Libraries()
@@ -96,7 +97,8 @@ class _Libraries(logging.Handler):
         super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201  # it is the log
+        sys.stderr.write(self.format(record) + "\n")
+        sys.stderr.flush()
 
 
 def _ending(style: Style, *, colors: bool) -> list[Processor]:

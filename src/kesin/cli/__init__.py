@@ -1,0 +1,113 @@
+"""Doors for people and scripts: the command line, one module a command group.
+
+Modules here import nothing heavy at the top: `kesin --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kesin.cli import audit, doctor, jobs, lifecycle
+from kesin.cli.demo import demo
+from kesin.cli.failures import FAILED, explain
+from kesin.cli.queues import enqueue, pause, resume
+from kesin.cli.schema import migrate
+from kesin.cli.stats import stats
+from kesin.cli.sweep import sweep
+from kesin.cli.worker import worker
+
+__all__ = ["app", "main"]
+
+
+class Commands(TyperGroup):
+    """Tells what went wrong in one sentence, whichever command it was."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.Abort:
+            code = _tell("stopped, nothing was changed", FAILED)
+        except Exception as problem:
+            if type(problem).__name__ == "NoArgsIsHelpError":
+                problem.show()  # type: ignore[attr-defined]
+                code = problem.exit_code  # type: ignore[attr-defined]
+            elif (told := explain(problem)) is not None:
+                code = _tell(told.sentence, told.code)
+            else:
+                raise
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
+
+
+def _tell(sentence: str, code: int) -> int:
+    from kesin.cli.output import visible_lines, warn
+
+    sys.stdout.flush()
+    warn(visible_lines(sentence))
+    return code
+
+
+app = typer.Typer(
+    name="kesin",
+    cls=Commands,
+    help="Durable work queues in which every job provably ends.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from kesin import __version__
+        from kesin.cli.output import say
+
+        say(f"kesin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everything(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Durable work queues in which every job provably ends."""
+
+
+app.command()(migrate)
+app.command()(stats)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(lifecycle.app, name="lifecycle")
+app.command()(enqueue)
+app.command()(worker)
+app.command()(sweep)
+app.command()(pause)
+app.command()(resume)
+app.add_typer(audit.app, name="audit")
+app.command()(doctor.doctor)
+app.command()(demo)
+
+
+def main() -> None:
+    """The `kesin` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    typer.main.get_command(app)(prog_name="kesin")

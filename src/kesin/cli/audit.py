@@ -1,0 +1,146 @@
+"""`kesin audit verify` and `kesin audit export`: the history checked, and taken elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from kesin.cli.failures import FAILED
+from kesin.cli.options import AsJson, QueueNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kesin.store.contract import Store
+
+MOST = 100  # differences that are told
+
+app = typer.Typer(help="Check and export the append-only history.", no_args_is_help=True)
+
+
+@app.command("verify")
+def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
+    """Replay all events and compare.
+
+    Every job is made again from its events and compared with its row: there is no difference. Also
+    compares the counters with the rows, unless jobs moved meanwhile. Exits with 1 on any
+    difference.
+    """
+    from kesin.cli.desk import open_desk
+    from kesin.cli.output import say_json
+
+    with open_desk() as desk:
+        names = desk.all_or(queues)
+        total = sum(desk.store.stats(name).total for name in names)
+        with _progress(total, shown=not as_json) as advance:
+            reports = [verified(desk.store, name, advance) for name in names]
+    if as_json:
+        say_json(reports)
+    else:
+        print_reports(reports)
+    if any(one["different"] for one in reports):
+        raise typer.Exit(FAILED)
+
+
+def verified(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
+    """The report on one queue."""
+    from kesin.engine.replay import verify
+
+    audit = verify(store, queue, most=MOST, progress=advance)
+    return {
+        "queue": queue,
+        "jobs": audit.jobs,
+        "events": audit.events,
+        "different": audit.different,
+        "differences": [str(one) for one in audit.differences],
+        "counters": audit.counters,
+    }
+
+
+def print_reports(reports: list[dict[str, Any]]) -> None:
+    """The reports as a table, and every difference."""
+    from kesin.cli.output import print_table, warn
+
+    print_table(
+        ("queue", "jobs", "events", "differences", "counters"),
+        [
+            (one["queue"], one["jobs"], one["events"], one["different"], one["counters"])
+            for one in reports
+        ],
+        empty="no queue has been opened yet",
+    )
+    for one in reports:
+        for text in one["differences"]:
+            warn(text)
+        if one["different"] > len(one["differences"]):
+            warn(f"{one['queue']}: and {one['different'] - len(one['differences'])} more")
+
+
+@contextmanager
+def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    if not (shown and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from kesin.cli.output import error_console
+
+    columns = ("replaying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task("jobs", total=total)
+        yield lambda jobs: bar.advance(task, jobs)
+
+
+@app.command("export")
+def export_audit(
+    queues: QueueNames = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Into this file, not to the screen."),
+    ] = None,
+) -> None:
+    """Write every event as a line of JSON.
+
+    Job by job, from one snapshot a queue. Columns stand as the store keeps them: times are
+    microseconds since 1970, and payloads, results and notes are JSON text. Empty columns are left
+    out.
+    """
+    from kesin.cli.desk import open_desk
+    from kesin.cli.output import warn
+
+    with open_desk() as desk, _target(out) as file:
+        written = sum(_export(desk.store, name, file) for name in desk.all_or(queues))
+    if out is not None:
+        warn(f"wrote {written} events to {out}")
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[TextIO]:
+    """The file appears under its name once it is whole."""
+    if out is None:
+        yield sys.stdout
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            yield file
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _export(store: Store, queue: str, file: TextIO) -> int:
+    written = 0
+    for job, history in store.scan(queue):
+        for event in history:
+            columns = {name: one for name, one in event._asdict().items() if one is not None}
+            line = {"queue": queue, "tenant": job.tenant, **columns}
+            file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            written += 1
+    return written

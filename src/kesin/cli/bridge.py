@@ -1,0 +1,139 @@
+"""What commands need of a store and its contract does not offer yet, in one place.
+
+Each function here is a wish: once the contract has it, the function goes and its callers use the
+contract. Nothing else in this folder reaches below it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+from urllib.parse import quote
+
+from kesin.foundation.settings import Settings
+from kesin.store.contract import Store, StoreError
+
+CONNECT_TIMEOUT_S = 5
+
+
+class Definition(NamedTuple):
+    """What the store remembers of a queue's lifecycle."""
+
+    lifecycle: str
+    states: tuple[str, ...]
+    stamps: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def definition(store: Store, queue: str) -> Definition | None:
+    """The names a queue was declared with; None for a queue never opened."""
+    sql = _sql(store)
+    table, parameter = sql.dialect.table("lifecycle"), sql.dialect.param("queue")
+    rows = sql._read(  # noqa: SLF001
+        f"SELECT definition FROM {table} WHERE queue = {parameter}",  # noqa: S608
+        {"queue": queue},
+    )
+    if not rows:
+        return None
+    names: dict[str, Any] = json.loads(rows[0][0])
+    return Definition(
+        str(names.get("lifecycle", "")),
+        tuple(names.get("states", ())),
+        tuple(names.get("stamps", ())),
+        tuple(names.get("flags", ())),
+    )
+
+
+def look(store: Store, queue: str) -> None:
+    """Make ``stats`` and ``jobs`` of a queue work without declaring anything to the database."""
+    from kesin.lifecycle.declare import Lifecycle
+    from kesin.store.statements import Statements
+
+    sql = _sql(store)
+    if queue in sql._queues:  # noqa: SLF001
+        return
+    known = definition(store, queue)
+    states = SimpleNamespace(state=dict.fromkeys(known.states if known else ()))
+    sql._queues[queue] = Statements(  # noqa: SLF001
+        queue, cast("Lifecycle", states), sql.dialect, sql.schema
+    )
+
+
+def outstanding(settings: Settings) -> list[str]:
+    """What ``migrate`` would apply, without applying it."""
+    from kesin.store.migrate import migrations
+    from kesin.store.migrate import outstanding as still_to_apply
+
+    file = settings.database_file
+    if file is None:
+        dialect, applied = "postgres", _applied_on_server(settings.database)
+    else:
+        dialect, applied = "sqlite", {}
+        if file.exists():
+            applied = _applied_in_file(f"file:{quote(str(file.resolve()))}?mode=ro")
+    todo = still_to_apply(migrations(dialect), applied)
+    return [f"{one.version:04d}_{one.name}" for one in todo]
+
+
+def _applied_in_file(uri: str) -> dict[int, str]:
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            rows = connection.execute("SELECT version, checksum FROM schema_migration").fetchall()
+    except sqlite3.Error as problem:
+        if "no such table" in str(problem):
+            return {}
+        raise StoreError(f"cannot read the database: {problem}") from problem
+    return dict(rows)
+
+
+def _applied_on_server(url: str) -> dict[int, str]:
+    import psycopg
+    from psycopg import errors
+
+    try:
+        with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+            rows = connection.execute(
+                "SELECT version, checksum FROM kesin.schema_migration"
+            ).fetchall()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return {}
+    return dict(rows)
+
+
+def check_reachable(settings: Settings) -> None:
+    """Fail within seconds, and with the server's own words, where the pool would wait in vain."""
+    if settings.database_file is not None:
+        return
+    try:
+        import psycopg
+    except ImportError:
+        return  # the store says what to install
+    try:
+        psycopg.connect(settings.database, connect_timeout=CONNECT_TIMEOUT_S).close()
+    except psycopg.Error as problem:
+        why = " ".join(str(problem).split()) or type(problem).__name__
+        raise StoreError(
+            f"PostgreSQL is not reachable: {why}; check KESIN_DATABASE_URL and the server"
+        ) from None
+
+
+def database_time_us(store: Store) -> int | None:
+    """The database server's clock; None where it is this machine's own."""
+    sql = _sql(store)
+    if sql.dialect.name != "postgres":
+        return None
+    rows = sql._read(  # noqa: SLF001
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}
+    )
+    return int(rows[0][0])
+
+
+def _sql(store: Store) -> Any:
+    from kesin.store.sqlstore import SqlStore
+
+    if not isinstance(store, SqlStore):
+        raise StoreError("this command speaks with SQLite and PostgreSQL only")
+    return store

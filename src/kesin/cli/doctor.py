@@ -1,0 +1,37 @@
+"""`kesin doctor`: is everything here that Kesin needs, and if not, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from kesin.cli.failures import FAILED
+from kesin.cli.options import AsJson
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check everything Kesin needs here.
+
+    Settings, folders, database, lifecycles; each problem comes with what to do about it. Exits
+    with 1 when something that is needed fails. Changes nothing.
+    """
+    from kesin.cli.checks import all_checks
+    from kesin.cli.output import print_table, say, say_json
+    from kesin.foundation.logs import set_up_logs
+
+    set_up_logs()
+    checks = list(all_checks())
+    bad = [one for one in checks if one.status == "failure"]
+    doubtful = [one for one in checks if one.status == "warning"]
+    if as_json:
+        say_json({"ok": not bad, "checks": [asdict(one) for one in checks]})
+    else:
+        signs = {"ok": "✓", "warning": "!", "failure": "✗"}
+        print_table(
+            ("", "check", "found", "what to do"),
+            [(signs[one.status], one.name, one.found, one.remedy or " ") for one in checks],
+        )
+        say(f"{len(bad)} failures, {len(doubtful)} warnings, {len(checks)} checks")
+    if bad:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,213 @@
+"""`kesin jobs list` and `kesin jobs show`: pages of jobs, and one job with its whole history."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kesin.cli.act import act
+from kesin.cli.failures import Failure, Usage
+from kesin.cli.filters import Wanted
+from kesin.cli.options import (
+    AsJson,
+    Categories,
+    Codes,
+    Key,
+    QueueName,
+    States,
+    Tenants,
+    TextPart,
+)
+
+if TYPE_CHECKING:
+    from kesin.cli.bridge import Definition
+    from kesin.lifecycle.model import Job
+    from kesin.store.contract import Event, Note
+
+MOST = 1_000
+MESSAGE_WIDTH = 80
+
+app = typer.Typer(help="Look at jobs and move them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_jobs(
+    queue: QueueName,
+    *,
+    state: States = None,
+    tenant: Tenants = None,
+    code: Codes = None,
+    category: Categories = None,
+    text: TextPart = None,
+    key: Key = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="Jobs on the page.")] = 50,
+    cursor: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on after the page that ended with this.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    from kesin.cli import bridge
+    from kesin.cli.desk import open_desk
+    from kesin.cli.output import clock_time, print_table, say, say_json
+    from kesin.cli.records import job_record
+    from kesin.foundation.ids import is_id
+
+    if cursor is not None and not is_id(cursor):
+        raise Usage(f"{cursor!r} is no cursor: take it from the page before")
+    wanted = Wanted(state, tenant, code, category, text, key)
+    with open_desk() as desk:
+        name = desk.readable(queue)
+        names = bridge.definition(desk.store, name)
+        page = desk.store.jobs(name, wanted.checked(names), limit=limit, cursor=cursor)
+    if as_json:
+        records = [job_record(job, names) for job in page.jobs]
+        say_json({"jobs": records, "cursor": page.cursor})
+        return
+    print_table(
+        ("id", "state", "tenant", "attempts", "moved", "error", "message"),
+        [
+            (
+                job.id,
+                job.state,
+                job.tenant,
+                f"{job.attempt_count} of {job.attempt_base + job.max_attempts}",
+                clock_time(job.moved_at),
+                job.error_code,
+                (job.error_message or "")[:MESSAGE_WIDTH],
+            )
+            for job in page.jobs
+        ],
+        empty="no job matches",
+    )
+    if page.cursor:
+        say(f"more: --cursor {page.cursor}")
+
+
+@app.command("show")
+def show_job(
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one job: its row, its payload, its history and the notes beside it."""
+    from kesin.cli import bridge
+    from kesin.cli.desk import open_desk
+    from kesin.cli.output import say_json
+    from kesin.cli.records import event_record, job_record, note_record
+    from kesin.foundation.ids import is_id
+
+    if not is_id(job_id):
+        raise Usage(f"{job_id!r} is no job id: take it whole from `kesin jobs list`")
+    with open_desk() as desk:
+        job = desk.store.job(job_id)
+        if job is None:
+            raise Failure(f"there is no job {job_id}: it never was, or it has been pruned")
+        names = bridge.definition(desk.store, job.queue)
+        events, notes = desk.store.events(job_id), desk.store.notes(job_id)
+    if as_json:
+        say_json(
+            {
+                **job_record(job, names),
+                "events": [event_record(event, names) for event in events],
+                "notes": [note_record(note) for note in notes],
+            }
+        )
+        return
+    print_job(job, names)
+    print_history(events, names)
+    print_notes(notes)
+
+
+def print_job(job: Job, names: Definition | None) -> None:
+    """The row, without what is empty, then the payload."""
+    from kesin.cli.output import clock_time, decoded, print_table, say, visible_lines
+    from kesin.cli.records import PHASES, flag_names, stamps
+
+    times = {
+        "created": job.created_at,
+        "due": job.run_at,
+        "timer": job.timer_at,
+        "claimed": job.claimed_at,
+        "lease until": job.lease_until,
+        "finished": job.finished_at,
+        **stamps(job, names),
+    }
+    error = ": ".join(filter(None, (job.error_code, job.error_message)))
+    fields = {
+        "id": job.id,
+        "queue": job.queue,
+        "tenant": job.tenant,
+        "key": job.dedup_key,
+        "state": f"{job.state} ({PHASES[job.phase]})",
+        "attempts": f"{job.attempt_count}, {job.attempts_left} left",
+        "retries": job.retry_count or None,
+        "flags": ", ".join(flag_names(job.flags, names)),
+        "worker": job.worker,
+        "error": f"{error} ({job.error_category})" if error else None,
+        **{name: clock_time(at) for name, at in times.items() if at is not None},
+        "result": job.result,
+    }
+    print_table(("job", ""), [(name, text) for name, text in fields.items() if text])
+    say()
+    say("payload")
+    pretty = json.dumps(decoded(job.payload), indent=2, ensure_ascii=False)
+    say(visible_lines(pretty))
+
+
+def print_history(events: list[Event], names: Definition | None) -> None:
+    """What happened, line by line."""
+    from kesin.cli.output import clock_time, print_table, say
+
+    say()
+    print_table(
+        ("seq", "at", "move", "from", "to", "by", "attempt", "what"),
+        [
+            (
+                event.seq,
+                clock_time(event.at),
+                event.move,
+                event.from_state or "(new)",
+                event.to_state or "(gone)",
+                event.actor,
+                event.attempt,
+                _what(event, names),
+            )
+            for event in events
+        ],
+        title="history",
+    )
+
+
+def _what(event: Event, names: Definition | None) -> str:
+    from kesin.cli.output import clock_time
+    from kesin.cli.records import flag_names
+
+    error = ": ".join(filter(None, (event.error_code, event.error_message)))
+    parts = (
+        error[:MESSAGE_WIDTH],
+        f"due {clock_time(event.run_at)}" if event.run_at and event.run_at > event.at else "",
+        f"timer {clock_time(event.timer_at)}" if event.timer_at else "",
+        f"flags {', '.join(flag_names(event.flags, names))}" if event.flags else "",
+        f"note {event.note}" if event.note else "",
+        "new payload" if event.payload else "",
+    )
+    return "; ".join(part for part in parts if part)
+
+
+def print_notes(notes: list[Note]) -> None:
+    """The remarks, if there are any."""
+    from kesin.cli.output import clock_time, print_table, say
+
+    if not notes:
+        return
+    say()
+    print_table(
+        ("at", "kind", "by", "details"),
+        [(clock_time(note.at), note.kind, note.actor, note.details) for note in notes],
+        title="notes",
+    )
+
+
+app.command("act")(act)

@@ -1,0 +1,181 @@
+"""`kesin worker`: handlers over queues, in threads and processes, until asked to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.failures import FAILED, Usage
+from kesin.cli.options import LifecycleName
+
+if TYPE_CHECKING:
+    from kesin.cli.signals import Stop
+    from kesin.engine.worker import Worker
+
+WRITING_S = 5.0  # beyond the grace period, for giving back what did not finish
+
+
+def worker(
+    queues: Annotated[list[str], typer.Argument(metavar="QUEUE", help="The queues to work on.")],
+    *,
+    handler: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="What is called with each job; the current folder is searched first.",
+        ),
+    ],
+    batch_handler: Annotated[
+        bool, typer.Option("--batch-handler", help="The handler takes a list of jobs at once.")
+    ] = False,
+    lifecycle: LifecycleName = None,
+    threads: Annotated[
+        int, typer.Option(min=1, max=1_000, metavar="N", help="Jobs at the same time, a process.")
+    ] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Jobs a claim takes at most.")
+    ] = 500,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENANT", help="Only of this tenant; repeatable."),
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="At a stop, how long running jobs may go on."),
+    ] = 30.0,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop when no job is due.")
+    ] = False,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+) -> None:
+    """Run a handler over queues.
+
+    SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
+    given back. A second one gives everything back at once. Jobs of a process that dies are taken
+    back by the sweeper: run `kesin sweep --every 60` beside it.
+    """
+    from kesin.cli.desk import open_desk
+    from kesin.cli.names import load_handler
+    from kesin.cli.signals import stop_on_signals
+    from kesin.engine.worker import Worker
+
+    if len(set(queues)) < len(queues):
+        raise Usage("a queue is named twice")
+    function = load_handler(handler)
+    with open_desk(make=True, level="info") as desk:
+        opened = [desk.queue(name, lifecycle) for name in queues]
+        if processes == 1:
+            chosen: dict[str, Any] = {"batch_handler" if batch_handler else "handler": function}
+            chosen |= {"batch": batch, "tenants": tenant, "grace_s": grace}
+            if until_idle:  # draining is the work of one thread
+                workers = [Worker(queue, **chosen) for queue in opened for _ in range(threads)]
+            else:
+                workers = [Worker(queue, **chosen, threads=threads) for queue in opened]
+            with stop_on_signals() as stop:
+                if child:
+                    _stop_with_parent(stop)
+                run_workers(workers, stop, until_idle=until_idle)
+            return
+    from kesin.cli.processes import Processes
+
+    repeated = [f"--tenant={one}" for one in tenant or ()]
+    flags = [
+        *(["--batch-handler"] if batch_handler else []),
+        *(["--until-idle"] if until_idle else []),
+        *([f"--lifecycle={lifecycle}"] if lifecycle else []),
+    ]
+    numbers = [f"--threads={threads}", f"--batch={batch}", f"--grace={grace}"]
+    command = [sys.executable, "-m", "kesin.cli", "worker", "--child", f"--handler={handler}"]
+    crew = Processes([*command, *numbers, *flags, *repeated, "--", *queues], processes, grace)
+    with stop_on_signals(children=True) as stop:
+        code = crew.run(stop)
+    if code:
+        raise typer.Exit(FAILED if code < 0 else code)
+
+
+def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:
+    """Run them all; return when they have stopped, everything written back or given back."""
+    from kesin.foundation.logs import Logger
+
+    log = Logger("kesin.cli")
+    names = list(dict.fromkeys(one.queue.name for one in workers))
+    log.info("worker_started", queues=names, worker=workers[0].name, pid=os.getpid())
+    grace_s = max(one.grace_s for one in workers)
+    if until_idle:
+        _drain(workers, stop, grace_s)
+    else:
+        for one in workers:
+            one.start()
+        while not stop.wait():
+            pass
+        log.info("worker_stopping", queues=names)
+        for one in workers:
+            one.stop()
+        _in_threads([one.join for one in workers], stop, workers, grace_s + WRITING_S)
+    log.info("worker_stopped", queues=names, jobs=sum(one.completed for one in workers))
+
+
+def _drain(workers: Sequence[Worker], stop: Stop, grace_s: float) -> None:
+    """Work until nothing is due, each worker on a thread of its own."""
+    for one in workers:
+        stop.also(one.stop)
+    try:
+        _in_threads([one.drain for one in workers], stop, workers, grace_s)
+    finally:
+        for one in workers:
+            one.give_back(one.leases.held())
+
+
+def _in_threads(
+    calls: Sequence[Callable[[], object]],
+    stop: Stop,
+    workers: Sequence[Worker],
+    patience_s: float,
+) -> None:
+    """Make these calls at once and wait for them: once asked to stop, only for so long.
+
+    What is not done by then, or when the stop is asked for again, is given back.
+    """
+    problems: list[BaseException] = []
+    left = len(calls)
+    lock = threading.Lock()
+
+    def run(call: Callable[[], object]) -> None:
+        nonlocal left
+        try:
+            call()
+        except BaseException as problem:  # noqa: BLE001  # raised again where it can be told
+            problems.append(problem)
+        with lock:
+            left -= 1
+        stop.wake()
+
+    for call in calls:
+        threading.Thread(target=run, args=(call,), daemon=True).start()
+    while left and not stop.insisted:
+        if not stop.asked:
+            stop.wait()
+        elif not stop.wait_until(lambda: not left or stop.insisted, patience_s):
+            break
+    if left:
+        for one in workers:
+            one.give_back(one.leases.held())
+    if problems:
+        raise problems[0]
+
+
+def _stop_with_parent(stop: Stop) -> None:
+    """A child whose parent is gone, however it went, stops as well: its input ends."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        stop.ask()
+
+    threading.Thread(target=watch, name="kesin-parent", daemon=True).start()

@@ -1,0 +1,124 @@
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from kesin.cli import app, bridge
+from kesin.foundation.settings import load_settings
+from kesin.store.contract import Store
+from kesin.store.open import open_store
+from tests.cli.programs import Answer, Programs
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path, monkeypatch):
+    """A folder of its own for every test, and none of the settings of whoever runs it."""
+    for name in [name for name in os.environ if name.startswith("KESIN_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    config = structlog.get_config() if structlog.is_configured() else None
+    handlers = logging.getLogger().handlers[:]
+    yield
+    structlog.reset_defaults()
+    if config is not None:
+        structlog.configure(**config)
+    logging.getLogger().handlers[:] = handlers
+
+
+Kesin = Callable[..., Answer]
+
+
+@pytest.fixture
+def kesin() -> Kesin:
+    """Run a command in this process."""
+
+    def run(*words: object, text: str | None = None) -> Answer:
+        result = CliRunner().invoke(app, [str(word) for word in words], input=text)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Answer(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def programs(tmp_path) -> Iterator[Programs]:
+    """Run commands as processes of their own; none outlives the test."""
+    with Programs(tmp_path) as programs:
+        yield programs
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path, monkeypatch) -> str:
+    """Each kind of database in turn, its schema ready."""
+    if request.param == "sqlite":
+        address = str(tmp_path / "data" / "kesin.db")
+    else:
+        server = request.getfixturevalue("postgres_server")
+        address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}")
+    monkeypatch.setenv("KESIN_DATABASE_URL", address)
+    open_store(address, migrate=True).close()
+    return address
+
+
+@pytest.fixture
+def empty_postgres(postgres_server, monkeypatch) -> str:
+    """A server's database in which nothing has been made yet."""
+    address = postgres_server.create_database(f"cli_{os.getpid()}_{next(_numbers)}")
+    monkeypatch.setenv("KESIN_DATABASE_URL", address)
+    return address
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch) -> Callable[[str], str]:
+    """Write a module of the user's own into the current folder; its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(text: str) -> str:
+        name = f"own_{os.getpid()}_{next(_numbers)}"
+        Path(tmp_path, f"{name}.py").write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def states() -> Iterator[Callable[[str], dict[str, int]]]:
+    """How many jobs of a queue are in each state, asked again and again at little cost."""
+    opened: list[Store] = []
+
+    def look(queue: str) -> dict[str, int]:
+        if not opened:
+            opened.append(open_store(load_settings().database, migrate=False))
+        bridge.look(opened[0], queue)
+        return opened[0].stats(queue).states
+
+    yield look
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def fill(kesin) -> Callable[..., list[str]]:
+    """Enqueue so many numbered jobs; their ids."""
+
+    def enqueue(queue: str, jobs: int, *words: str) -> list[str]:
+        lines = "".join(json.dumps({"n": n}) + "\n" for n in range(jobs))
+        answer = kesin("enqueue", queue, "-", "--json", *words, text=lines)
+        assert answer.code == 0, answer.err
+        return [json.loads(line)["id"] for line in answer.out.splitlines()]
+
+    return enqueue

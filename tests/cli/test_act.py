@@ -1,0 +1,119 @@
+import pytest
+
+from kesin.foundation.ids import first_id_of
+
+
+def state_of(kesin, job):
+    return kesin("jobs", "show", job, "--json").json["state"]
+
+
+def test_chosen_jobs_are_moved_and_the_reason_is_kept(kesin, database, fill):
+    ids = fill("task", 3)
+    answer = kesin("jobs", "act", "task", "cancel", *ids[:2], "--reason", "ordered twice")
+    assert (answer.code, answer.out) == (0, "moved 2, already there 0, refused 0\n")
+    assert [state_of(kesin, job) for job in ids] == ["failed", "failed", "ready"]
+    last = kesin("jobs", "show", ids[0], "--json").json["events"][-1]
+    assert last["note"] == {"reason": "ordered twice"}
+    assert last["actor"].startswith("cli:")
+
+
+@pytest.fixture
+def done(kesin, database, fill, module) -> list[str]:
+    """Two jobs that are done."""
+    ids = fill("task", 2)
+    handler = f"{module('def work(job): pass')}:work"
+    kesin("worker", "task", "--handler", handler, "--until-idle")
+    return ids
+
+
+def test_what_is_refused_is_told_by_its_reason(kesin, done, fill):
+    ready, failed = fill("task", 2)
+    kesin("jobs", "act", "task", "cancel", failed)
+    jobs = (done[0], failed, ready, first_id_of(1), "not-an-id")
+    answer = kesin("jobs", "act", "task", "requeue", *jobs, "--json")
+    assert answer.code == 0
+    assert answer.json == {"moved": 1, "already": 1, "refused": {"state": 1, "unknown": 2}}
+
+
+def test_nothing_moved_and_something_refused_is_a_failure(kesin, done):
+    answer = kesin("jobs", "act", "task", "requeue", *done)
+    assert answer.code == 1
+    assert answer.lines == [
+        "moved 0, already there 0, refused 2",
+        "  2 × state: no move of this name leaves the job's state",
+    ]
+
+
+def test_all_that_match_are_moved_with_yes(kesin, database, fill):
+    fill("task", 1_100, "--tenant", "north")
+    fill("task", 5)
+    answer = kesin("jobs", "act", "task", "cancel", "--all-matching", "--tenant", "north", "--yes")
+    assert answer.out == "moved 1100, already there 0, refused 0\n"
+    assert kesin("stats", "--json").json[0]["states"]["ready"] == 5
+
+
+def test_without_a_terminal_a_filter_needs_yes(kesin, fill):
+    fill("task", 3)
+    answer = kesin("jobs", "act", "task", "cancel", "--all-matching", text="y\n")
+    assert answer.code == 2
+    assert answer.err == "kesin: cancel of 3 jobs of task needs a confirmation: add --yes\n"
+    assert kesin("stats", "--json").json[0]["states"]["ready"] == 3
+
+
+@pytest.mark.parametrize(("typed", "moved"), [("y\n", 3), ("n\n", 0), ("\n", 0), ("\x03", 0)])
+def test_on_a_terminal_a_filter_is_counted_and_asked_about(kesin, fill, programs, typed, moved):
+    fill("task", 3)
+    words = ("jobs", "act", "task", "cancel", "--all-matching")
+    answer = programs.on_terminal(*words, after="cancel 3 jobs of task?", type_in=typed)
+    assert (answer.code == 0) == bool(moved)
+    assert "Traceback" not in answer.out
+    assert kesin("stats", "--json").json[0]["states"]["failed"] == moved
+
+
+def test_nothing_that_matches_needs_no_question(kesin, fill):
+    fill("task", 1)
+    answer = kesin("jobs", "act", "task", "requeue", "--all-matching", "--state", "failed")
+    assert (answer.code, answer.out) == (0, "moved 0, already there 0, refused 0\n")
+
+
+def test_a_dry_run_counts_and_moves_nothing(kesin, database, fill):
+    ids = fill("task", 3)
+    kesin("jobs", "act", "task", "cancel", ids[0])
+    answer = kesin("jobs", "act", "task", "cancel", "--all-matching", "--dry-run", "--json")
+    assert answer.json == {
+        "chosen": 3,
+        "states": {"ready": {"jobs": 2, "fits": True}, "failed": {"jobs": 1, "fits": False}},
+    }
+    shown = kesin("jobs", "act", "task", "cancel", *ids, "--dry-run")
+    assert "may move" in shown.out
+    assert state_of(kesin, ids[1]) == "ready"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("cancel",), "nothing was chosen: name jobs, or use --all-matching"),
+        (("cancel", "--state", "ready"), "filters need --all-matching"),
+        (("cancel", first_id_of(1), "--all-matching"), "not by both"),
+        (("cancel", first_id_of(1), "--state", "ready"), "not by both"),
+        (("cancle", first_id_of(1)), "did you mean 'cancel'?"),
+        (("claim", first_id_of(1)), "is no move an operator can make on task"),
+        (("cancel", first_id_of(1), "--option", "x"), "there is no option of cancel 'x'"),
+        (("cancel", first_id_of(1), "--error-category", "x"), "there is no error category 'X'"),
+    ],
+)
+def test_what_does_not_fit_together_is_bad_usage(kesin, fill, words, sentence):
+    fill("task", 1)
+    answer = kesin("jobs", "act", "task", *words)
+    assert answer.code == 2
+    assert sentence in answer.err
+
+
+def test_an_option_of_the_call_decides_which_move_it_is(kesin, fill):
+    job = fill("oci", 1)[0]
+    kesin("jobs", "act", "oci", "MARK_FAILED", job, "--error-code", "BY_HAND", "--reason", "why")
+    shown = kesin("jobs", "show", job, "--json").json
+    assert (shown["state"], shown["error"]["code"]) == ("FAILED", "BY_HAND")
+    kesin("jobs", "act", "oci", "RESET_TO_QUEUED", job, "--option", "clearErrors")
+    shown = kesin("jobs", "show", job, "--json").json
+    assert (shown["state"], shown["error"]) == ("QUEUED", None)

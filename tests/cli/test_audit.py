@@ -1,0 +1,127 @@
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from kesin.engine.replay import fold
+
+HANDLER = """
+from kesin import Done, Failed
+from kesin.lifecycle.errors import Category
+
+def work(job):
+    if job.data["n"] % 2:
+        raise Failed("NO_LUCK", "not today", category=Category.PERMANENT)
+    return Done({"n": job.data["n"]})
+"""
+
+
+@pytest.fixture
+def worked(kesin, database, fill, module) -> list[str]:
+    ids = fill("task", 20)
+    kesin("worker", "task", "--handler", f"{module(HANDLER)}:work", "--until-idle")
+    return ids
+
+
+def test_the_history_says_the_same_as_the_rows(kesin, worked):
+    answer = kesin("audit", "verify", "--json")
+    assert answer.code == 0
+    assert answer.json == [
+        {
+            "queue": "task",
+            "jobs": 20,
+            "events": 60,
+            "different": 0,
+            "differences": [],
+            "counters": "agree",
+        }
+    ]
+    assert kesin("audit", "verify", "task").lines[1].split() == ["task", "20", "60", "0", "agree"]
+
+
+def tampered(path, statement) -> None:
+    """Change a row behind the guard's back: its triggers are dropped first."""
+    with closing(sqlite3.connect(path)) as database, database:
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for (name,) in names:
+            database.execute(f"DROP TRIGGER {name}")
+        assert database.execute(statement).rowcount > 0
+
+
+def test_a_row_that_was_tampered_with_is_found(kesin, fill, tmp_path):
+    job = fill("task", 3)[0]
+    tampered(tmp_path / "data" / "kesin.db", f"UPDATE job SET error_code = 'X' WHERE id = '{job}'")
+    answer = kesin("audit", "verify")
+    assert answer.code == 1
+    assert answer.err == f"kesin: {job}: error_code is 'X', its events say None\n"
+    report = kesin("audit", "verify", "--json")
+    assert (report.code, report.json[0]["different"]) == (1, 1)
+
+
+def test_a_missing_event_is_found(kesin, fill, tmp_path):
+    job = fill("task", 1)[0]
+    tampered(tmp_path / "data" / "kesin.db", f"DELETE FROM event WHERE job_id = '{job}'")
+    answer = kesin("audit", "verify")
+    assert answer.code == 1
+    assert "the event sequence" in answer.err
+
+
+def test_a_counter_that_was_tampered_with_is_found(kesin, fill, tmp_path):
+    fill("task", 3)
+    tampered(tmp_path / "data" / "kesin.db", "UPDATE flow SET n = n + 1")
+    answer = kesin("audit", "verify")
+    assert answer.code == 1
+    assert "the count of default/ready is 3, its events say 4" in answer.err
+
+
+def test_every_event_is_exported_as_a_line(kesin, worked):
+    lines = [json.loads(line) for line in kesin("audit", "export").lines]
+    assert len(lines) == 60
+    first = [line for line in lines if line["job_id"] == worked[0]]
+    assert [line["move"] for line in first] == ["enqueue", "claim", "complete"]
+    assert first[2]["result"] == '{"n":0}'
+    assert {line["queue"] for line in lines} == {"task"}
+    assert {line["tenant"] for line in lines} == {"default"}
+
+
+def test_the_export_is_enough_to_replay_a_job(kesin, worked):
+    from kesin.foundation.settings import load_settings
+    from kesin.store.contract import Event
+    from kesin.store.open import open_store
+
+    store = open_store(load_settings().database)
+    job = store.job(worked[1])
+    store.close()
+    lines = map(json.loads, kesin("audit", "export", "task").lines)
+    events = [
+        Event(**{name: line.get(name) for name in Event._fields})
+        for line in lines
+        if line["job_id"] == job.id
+    ]
+    replayed = fold(job, events)
+    assert {name: replayed[name] for name in ("state", "error_code", "attempt_count", "seq")} == {
+        "state": job.state,
+        "error_code": job.error_code,
+        "attempt_count": job.attempt_count,
+        "seq": job.seq,
+    }
+
+
+def test_an_export_goes_into_a_file_that_appears_when_it_is_whole(kesin, worked, tmp_path):
+    answer = kesin("audit", "export", "--out", "events.ndjson")
+    assert (answer.code, answer.out) == (0, "")
+    assert "wrote 60 events to events.ndjson" in answer.err
+    assert len((tmp_path / "events.ndjson").read_text().splitlines()) == 60
+    assert not (tmp_path / "events.ndjson.part").exists()
+
+
+def test_on_a_terminal_there_is_a_progress_bar(kesin, fill, programs):
+    fill("task", 600)
+    assert "replaying" in programs.on_terminal("audit", "verify").out
+
+
+def test_one_queue_can_be_verified_alone(kesin, fill):
+    fill("task", 1)
+    fill("pdf", 1)
+    assert [one["queue"] for one in kesin("audit", "verify", "pdf", "--json").json] == ["pdf"]

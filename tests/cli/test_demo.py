@@ -1,0 +1,36 @@
+def test_the_tour_ends_well_and_leaves_nothing_behind(programs, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    answer = programs.run("demo", "--for", "1", TMPDIR=str(tmp_path / "tmp"))
+    assert answer.code == 0, answer.out + answer.err
+    for part in (
+        "inserted 1850, duplicates 150",
+        "was killed with SIGKILL",
+        "the sweeper took back",
+        "0 were lost, 0 delivered twice",
+        "HOLD: E_CRM_NO_MATCH",
+        "recover",
+        "agree",
+    ):
+        assert part in answer.out
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_tour_is_lively_on_a_terminal_and_can_be_kept(programs, kesin, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    answer = programs.on_terminal("demo", "--for", "1", "--keep")
+    assert answer.code == 0
+    assert "/1850" in answer.out
+    (folder,) = (tmp_path / "tmp").iterdir()
+    monkeypatch.setenv("KESIN_DATA_DIR", str(folder))
+    assert kesin("audit", "verify").code == 0
+
+
+def test_ctrl_c_ends_the_tour_cleanly(programs, tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    answer = programs.on_terminal("demo", "--for", "60", after="/1850", type_in="\x03")
+    assert answer.code == 130
+    assert "Traceback" not in answer.out
+    assert list((tmp_path / "tmp").iterdir()) == []

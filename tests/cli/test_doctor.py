@@ -1,0 +1,143 @@
+import sqlite3
+
+import pytest
+
+
+def found(answer):
+    return {one["name"]: one for one in answer.json["checks"]}
+
+
+def test_a_fresh_folder_is_healthy_and_nothing_is_made(kesin, tmp_path):
+    answer = kesin("doctor", "--json")
+    assert (answer.code, answer.json["ok"]) == (0, True)
+    checks = found(answer)
+    assert {one["status"] for one in checks.values()} == {"ok"}
+    assert "made at first use" in checks["database"]["found"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_everything_needed_is_looked_at(kesin, database):
+    checks = found(kesin("doctor", "--json"))
+    assert {
+        *("python", "sqlite", "data folder", "disk space", "database", "schema"),
+        *("lifecycle oci", "lifecycle pdf", "lifecycle optiplan", "lifecycle task"),
+        *("KESIN_DATA_DIR", "KESIN_DATABASE_URL", "KESIN_LOG", "PostgreSQL programs"),
+    } <= checks.keys()
+    assert checks["schema"]["found"] == "up to date"
+    assert checks["KESIN_DATA_DIR"]["found"].endswith("(environment)")
+    assert checks["KESIN_LOG"]["found"] == "console (default)"
+
+
+def test_a_server_is_asked_for_its_clock_and_its_oldest_snapshot(kesin, database):
+    checks = found(kesin("doctor", "--json"))
+    if database.startswith("postgresql"):
+        assert checks["clocks"]["status"] == "ok"
+        assert checks["oldest snapshot"]["status"] == "ok"
+        assert checks["database"]["found"].startswith("postgres 1")
+    else:
+        assert "clocks" not in checks
+        assert checks["database"]["found"].startswith("sqlite 3.")
+
+
+def test_for_people_it_is_a_table_with_a_sum(kesin):
+    lines = kesin("doctor").lines
+    assert lines[0].split() == ["CHECK", "FOUND", "WHAT", "TO", "DO"]
+    assert lines[1].startswith("✓  python")
+    assert lines[-1].startswith("0 failures, 0 warnings")
+
+
+def test_a_bad_setting_fails_and_the_rest_is_still_checked(kesin, monkeypatch):
+    monkeypatch.setenv("KESIN_PORT", "http")
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    checks = found(answer)
+    assert checks["settings"]["status"] == "failure"
+    assert "KESIN_PORT" in checks["settings"]["found"]
+    assert checks["lifecycle oci"]["status"] == "ok"
+
+
+def test_a_misspelt_setting_is_a_warning_with_the_right_name(kesin, monkeypatch):
+    monkeypatch.setenv("KESIN_DATABSE_URL", "x")
+    monkeypatch.setenv("KESIN_ZZZ", "x")
+    answer = kesin("doctor", "--json")
+    assert answer.code == 0
+    checks = found(answer)
+    assert checks["KESIN_DATABSE_URL"]["remedy"] == "did you mean KESIN_DATABASE_URL?"
+    assert checks["KESIN_ZZZ"]["status"] == "warning"
+
+
+def test_passwords_are_not_shown(kesin, monkeypatch):
+    monkeypatch.setenv("KESIN_DATABASE_URL", "postgresql://me:hush@127.0.0.1:1/nowhere")
+    answer = kesin("doctor")
+    assert answer.code == 1
+    assert "me:…@" in answer.out
+    assert "hush" not in answer.out + answer.err
+    assert "PostgreSQL is not reachable" in answer.out
+
+
+def test_an_unmigrated_server_fails_with_what_to_run(kesin, empty_postgres):
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    assert found(answer)["schema"]["remedy"] == "run `kesin migrate`"
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_data_folder_that_is_a_file_fails(kesin, monkeypatch, tmp_path, below):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "file" / below))
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    assert found(answer)["data folder"]["remedy"] == "set KESIN_DATA_DIR"
+
+
+def test_a_file_that_is_no_database_fails(kesin, monkeypatch, tmp_path):
+    (tmp_path / "notes.txt").write_text("no database, but long enough to be looked at\n" * 9)
+    monkeypatch.setenv("KESIN_DATABASE_URL", str(tmp_path / "notes.txt"))
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    assert found(answer)["database"]["status"] == "failure"
+
+
+def test_a_newer_schema_fails(kesin, tmp_path):
+    kesin("migrate")
+    with sqlite3.connect(tmp_path / "data" / "kesin.db") as database:
+        database.execute("INSERT INTO schema_migration VALUES (9999, 'future', 'x', 0)")
+    database.close()
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    assert "upgrade kesin" in found(answer)["schema"]["remedy"]
+
+
+def test_what_is_paused_is_a_warning_with_the_way_back(kesin, database, fill):
+    fill("task", 1)
+    kesin("pause", "task", "--reason", "inventory")
+    kesin("pause", "task", "--tenant", "north")
+    answer = kesin("doctor", "--json")
+    assert answer.code == 0
+    checks = found(answer)
+    assert checks["paused task"]["remedy"] == "`kesin resume task`"
+    assert checks["paused task"]["found"].endswith(": inventory")
+    assert checks["paused north of task"]["remedy"] == "`kesin resume task --tenant north`"
+
+
+def test_a_broken_lifecycle_fails(kesin, monkeypatch):
+    from dataclasses import replace
+
+    from kesin.lifecycle.task import task_lifecycle
+    from kesin.workloads import LIFECYCLES
+
+    plain = task_lifecycle()
+    moves = tuple(move for move in plain.moves if move.name != "recover")
+    monkeypatch.setitem(LIFECYCLES, "task", lambda: replace(plain, moves=moves))
+    answer = kesin("doctor", "--json")
+    assert answer.code == 1
+    assert found(answer)["lifecycle task"]["remedy"] == "see `kesin lifecycle prove task`"
+
+
+def test_little_room_on_the_disk_is_told(kesin, monkeypatch):
+    import shutil
+    from types import SimpleNamespace
+
+    for free, status in ((10, "failure"), (500 * 1024**2, "warning"), (5 * 1024**3, "ok")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        assert found(kesin("doctor", "--json"))["disk space"]["status"] == status

@@ -1,0 +1,164 @@
+import json
+
+import pytest
+
+from kesin.foundation.ids import first_id_of
+
+HANDLERS = """
+from kesin import Done, Failed
+from kesin.lifecycle.errors import Category
+
+def work(job):
+    n = job.data["n"]
+    if n % 3 == 0:
+        raise Failed("NO_STREET", f"no street {n}", category=Category.VALIDATION)
+    if n % 3 == 1:
+        raise Failed("NO_HOUSE", "the house is gone", category=Category.PERMANENT)
+    return Done({"n": n})
+"""
+OWN = """
+from dataclasses import replace
+from kesin import task_lifecycle
+from kesin.lifecycle.declare import Move
+
+plain = task_lifecycle("mine")
+renamed = {"failed": "given_up"}
+
+def mine():
+    states = tuple(replace(s, name=renamed.get(s.name, s.name)) for s in plain.states)
+    moves = tuple(
+        replace(m, sources=tuple(renamed.get(s, s) for s in m.sources), to=renamed.get(m.to, m.to))
+        for m in plain.moves
+    )
+    return replace(plain, states=states, moves=moves)
+"""
+
+
+@pytest.fixture
+def worked(kesin, database, fill, module) -> list[str]:
+    """Nine jobs: a third with no street, a third with no house, a third done."""
+    ids = fill("task", 9)
+    name = module(HANDLERS)
+    assert kesin("worker", "task", "--handler", f"{name}:work", "--until-idle").code == 0
+    return ids
+
+
+def listed(kesin, *words):
+    return [job["payload"]["n"] for job in kesin("jobs", "list", *words, "--json").json["jobs"]]
+
+
+def test_jobs_are_listed_newest_first(kesin, worked):
+    assert listed(kesin, "task") == [8, 7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_filters_narrow_the_list(kesin, worked):
+    assert listed(kesin, "task", "--state", "done") == [8, 5, 2]
+    assert listed(kesin, "task", "--code", "NO_STREET") == [6, 3, 0]
+    assert listed(kesin, "task", "--category", "permanent") == [7, 4, 1]
+    assert listed(kesin, "task", "--text", "STREET 3") == [3]
+    assert listed(kesin, "task", "--tenant", "south") == []
+    both = listed(kesin, "task", "--code", "NO_STREET", "--code", "NO_HOUSE", "--state", "failed")
+    assert both == [7, 6, 4, 3, 1, 0]
+
+
+def test_a_key_finds_its_job(kesin, database):
+    kesin("enqueue", "task", '{"n": 1}', "--key", "a")
+    kesin("enqueue", "task", '{"n": 2}', "--key", "b")
+    assert listed(kesin, "task", "--key", "b") == [2]
+
+
+def test_pages_follow_each_other(kesin, worked):
+    first = kesin("jobs", "list", "task", "--limit", "4", "--json").json
+    second = kesin(
+        "jobs", "list", "task", "--limit", "9", "--cursor", first["cursor"], "--json"
+    ).json
+    assert [job["payload"]["n"] for job in first["jobs"] + second["jobs"]] == list(range(8, -1, -1))
+    assert second["cursor"] is None
+    shown = kesin("jobs", "list", "task", "--limit", "4")
+    assert shown.lines[-1] == f"more: --cursor {first['cursor']}"
+
+
+def test_for_people_a_job_is_a_line(kesin, worked):
+    lines = kesin("jobs", "list", "task").lines
+    assert len(lines) == 10
+    assert "NO_HOUSE" in lines[2]
+    assert "1 of 5" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--state", "readdy"), "there is no state 'readdy': did you mean 'ready'?"),
+        (("--category", "transiant"), "did you mean 'TRANSIENT'?"),
+        (("--cursor", "7"), "'7' is no cursor"),
+        (("--limit", "0"), "'--limit'"),
+    ],
+)
+def test_what_does_not_exist_is_bad_usage(kesin, fill, words, sentence):
+    fill("task", 1)
+    answer = kesin("jobs", "list", "task", *words)
+    assert answer.code == 2
+    assert sentence in answer.err
+
+
+def test_a_job_is_shown_with_its_history_and_notes(kesin, database, fill, module):
+    job = kesin("enqueue", "task", '{"n": 3}', "--key", "k", "--json").json["id"]
+    kesin("enqueue", "task", '{"n": 3}', "--key", "k")
+    kesin("worker", "task", "--handler", f"{module(HANDLERS)}:work", "--until-idle")
+    shown = kesin("jobs", "show", job, "--json").json
+    assert shown["state"] == "failed"
+    assert shown["error"] == {
+        "code": "NO_STREET",
+        "category": "VALIDATION",
+        "message": "no street 3",
+    }
+    assert [event["move"] for event in shown["events"]] == ["enqueue", "claim", "fail"]
+    assert shown["events"][2]["from"] == "running"
+    assert [note["kind"] for note in shown["notes"]] == ["duplicate"]
+    text = kesin("jobs", "show", job).out
+    for part in (job, "NO_STREET: no street 3 (VALIDATION)", '"n": 3', "history", "notes", "(new)"):
+        assert part in text
+
+
+def test_stamps_and_flags_have_their_names(kesin, fill):
+    job = fill("optiplan", 1)[0]
+    kesin("jobs", "act", "optiplan", "request_cancel", job)
+    shown = kesin("jobs", "show", job, "--json").json
+    assert shown["flags"] == ["cancel_requested"]
+    assert "cancel_requested" in kesin("jobs", "show", job).out
+
+
+def test_text_from_outside_cannot_steer_the_terminal(kesin):
+    payload = json.dumps({"n": "\x1b[2Jboo\u202e"})
+    job = kesin("enqueue", "task", payload, "--key", "a\x1bb", "--json").json["id"]
+    text = kesin("jobs", "show", job).out
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "a\\x1bb" in text
+
+
+def test_an_id_that_is_none_and_a_job_that_is_not_there(kesin, fill):
+    fill("task", 1)
+    assert kesin("jobs", "show", "7").code == 2
+    answer = kesin("jobs", "show", first_id_of(1))
+    assert answer.code == 1
+    assert "it never was, or it has been pruned" in answer.err
+
+
+def test_a_queue_under_a_lifecycle_of_your_own_can_be_looked_at_without_it(kesin, database, module):
+    own = f"{module(OWN)}:mine"
+    job = kesin("enqueue", "mails", '{"n": 1}', "--lifecycle", own, "--json").json["id"]
+    assert listed(kesin, "mails", "--state", "ready") == [1]
+    assert kesin("jobs", "list", "mails", "--state", "failed").code == 2
+    assert kesin("jobs", "show", job).code == 0
+    assert kesin("audit", "verify", "mails").code == 0
+
+
+def test_a_queue_under_a_lifecycle_of_your_own_is_moved_with_it(kesin, database, module):
+    own = f"{module(OWN)}:mine"
+    job = kesin("enqueue", "mails", '{"n": 1}', "--lifecycle", own, "--json").json["id"]
+    refused = kesin("jobs", "act", "mails", "cancel", job)
+    assert refused.code == 2
+    assert "--lifecycle module:attribute" in refused.err
+    assert kesin("jobs", "act", "mails", "cancel", job, "--lifecycle", own).code == 0
+    assert kesin("jobs", "show", job, "--json").json["state"] == "given_up"

@@ -1,0 +1,158 @@
+import pytest
+
+from kesin.lifecycle.draw import mermaid, page, svg
+from kesin.lifecycle.prove import prove
+from kesin.lifecycle.task import task_lifecycle
+from kesin.workloads import LIFECYCLES
+
+OWN = """
+from kesin import task_lifecycle
+from kesin.lifecycle.declare import Move
+from dataclasses import replace
+
+mine = task_lifecycle("mine", max_attempts=2)
+
+def made():
+    return task_lifecycle("made")
+
+def needs(argument):
+    return mine
+
+number = 7
+without_recovery = replace(
+    mine, name="endless", moves=tuple(move for move in mine.moves if move.name != "recover")
+)
+"""
+
+
+def test_the_list_names_every_registered_lifecycle(kesin):
+    assert [one["name"] for one in kesin("lifecycle", "list", "--json").json] == list(LIFECYCLES)
+    assert [line.split()[0] for line in kesin("lifecycle", "list").lines[1:]] == list(LIFECYCLES)
+
+
+def test_show_prints_the_tables_and_the_diagram(kesin):
+    answer = kesin("lifecycle", "show", "task")
+    assert answer.code == 0
+    assert "ready" in answer.out
+    assert "claim taken, attempt counted" in answer.out
+    assert mermaid(task_lifecycle()) in answer.out
+
+
+def test_the_picture_goes_to_standard_output_or_into_a_file(kesin, tmp_path):
+    picture = svg(LIFECYCLES["pdf"]())
+    assert kesin("lifecycle", "show", "pdf", "--svg").out == picture
+    answer = kesin("lifecycle", "show", "pdf", "--svg", "pdf.svg")
+    assert answer.out == "wrote pdf.svg\n"
+    assert (tmp_path / "pdf.svg").read_text() == picture
+
+
+def test_mermaid_alone_can_be_had(kesin):
+    assert kesin("lifecycle", "show", "oci", "--mermaid").out == mermaid(LIFECYCLES["oci"]())
+
+
+@pytest.mark.parametrize("name", LIFECYCLES)
+def test_write_makes_the_page_and_its_picture(kesin, tmp_path, name):
+    kesin("lifecycle", "show", name, "--write", "docs/pages")
+    lifecycle = LIFECYCLES[name]()
+    assert (tmp_path / "docs" / "pages" / f"{name}.md").read_text() == page(lifecycle)
+    assert (tmp_path / "docs" / "pages" / f"{name}.svg").read_text() == svg(lifecycle)
+
+
+def test_json_tells_states_with_marks_and_moves_with_guards(kesin):
+    found = kesin("lifecycle", "show", "task", "--json").json
+    assert found["states"][0] == {"name": "ready", "marks": ["initial", "working", "holds key"]}
+    claim = next(one for one in found["moves"] if one["move"] == "claim")
+    assert claim["when"] == ["due", "unclaimed", "budget_left"]
+    assert (claim["from"], claim["to"], claim["by"]) == (["ready"], "running", ["worker"])
+
+
+@pytest.mark.parametrize(
+    "words", [("--svg", "--mermaid"), ("--json", "--svg"), ("a-file",), ("--write", "x", "--json")]
+)
+def test_what_does_not_go_together_is_refused(kesin, words):
+    assert kesin("lifecycle", "show", "task", *words).code == 2
+
+
+def test_all_registered_lifecycles_are_proved_by_default(kesin):
+    answer = kesin("lifecycle", "prove", "--json")
+    assert answer.code == 0
+    expected = [prove(make()) for make in LIFECYCLES.values()]
+    assert [(one["lifecycle"], one["configurations"], one["bound"]) for one in answer.json] == [
+        (one.lifecycle, one.configurations, one.bound) for one in expected
+    ]
+
+
+def test_a_proof_is_told_with_its_bound_and_configurations(kesin):
+    proof = prove(task_lifecycle())
+    line = kesin("lifecycle", "prove", "task").lines[1]
+    assert line.split() == ["task", "proved", str(proof.configurations), str(proof.bound)]
+
+
+def test_your_own_lifecycle_is_found_as_an_object_or_a_function(kesin, module):
+    name = module(OWN)
+    answer = kesin("lifecycle", "prove", f"{name}:mine", f"{name}:made", "--json")
+    assert [one["lifecycle"] for one in answer.json] == ["mine", "made"]
+    assert kesin("lifecycle", "show", f"{name}:mine").code == 0
+
+
+def test_a_broken_lifecycle_fails_with_the_way_a_job_gets_there(kesin, module):
+    name = module(OWN)
+    answer = kesin("lifecycle", "prove", "task", f"{name}:without_recovery")
+    assert answer.code == 1
+    assert "BROKEN" in answer.out
+    assert "R3: a worker that dies in running keeps the job" in answer.out
+    broken = kesin("lifecycle", "prove", f"{name}:without_recovery", "--json")
+    assert broken.code == 1
+    assert broken.json[0]["broken"][0]["rule"] == "R3"
+    assert broken.json[0]["broken"][0]["path"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "sentence"),
+    [
+        ("number", "is no lifecycle and returns none, but a int"),
+        ("needs", "cannot be called without arguments"),
+        ("mime", "has no 'mime': did you mean 'mine'?"),
+    ],
+)
+def test_an_attribute_that_is_no_lifecycle_is_bad_usage(kesin, module, attribute, sentence):
+    answer = kesin("lifecycle", "prove", f"{module(OWN)}:{attribute}")
+    assert answer.code == 2
+    assert sentence in answer.err
+
+
+def test_an_unknown_name_gets_a_suggestion(kesin):
+    answer = kesin("lifecycle", "show", "tasc")
+    assert answer.code == 2
+    assert "there is no lifecycle 'tasc': did you mean 'task'?" in answer.err
+
+
+def test_a_module_that_is_not_there_is_bad_usage(kesin):
+    answer = kesin("lifecycle", "prove", "no_such_module:x")
+    assert answer.code == 2
+    assert "there is no module 'no_such_module'" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import no_such_thing", "No module named 'no_such_thing'"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_a_sentence(kesin, module, text, why):
+    answer = kesin("lifecycle", "prove", f"{module(text)}:x")
+    assert answer.code == 1
+    assert why in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_declaration_that_contradicts_itself_is_told_in_a_sentence(kesin, module):
+    text = (
+        'from kesin import task_lifecycle\ndef bad(): return task_lifecycle("bad", max_attempts=0)'
+    )
+    answer = kesin("lifecycle", "prove", f"{module(text)}:bad")
+    assert answer.code == 1
+    assert "Traceback" not in answer.err

@@ -1,0 +1,110 @@
+import json
+import signal
+
+import pytest
+
+OWN = """
+from kesin import task_lifecycle
+
+def quick():
+    return task_lifecycle("quick", lease_seconds=1, keep_days=1)
+
+def same():
+    return task_lifecycle("same")
+"""
+
+
+@pytest.fixture
+def own(module) -> str:
+    return module(OWN)
+
+
+@pytest.fixture
+def abandoned(kesin, database, fill, own) -> list[str]:
+    """Jobs claimed by a worker that is no more, their leases about to end."""
+    from kesin.engine.queue import Queue
+    from kesin.lifecycle.task import task_lifecycle
+    from kesin.store.open import open_store
+
+    ids = fill("quick", 3, "--lifecycle", f"{own}:quick")
+    store = open_store(database)
+    queue = Queue("quick", task_lifecycle("quick", lease_seconds=1), store)
+    assert len(queue.claim("gone", limit=3, lease_seconds=0.001)) == 3
+    store.close()
+    return ids
+
+
+def test_what_a_dead_worker_held_is_taken_back(kesin, abandoned, own):
+    answer = kesin("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
+    assert answer.code == 0
+    assert answer.json == {
+        "moved": 3,
+        "moves": [{"queue": "quick", "move": "recover", "jobs": 3}],
+    }
+    assert kesin("stats", "--json").json[0]["states"]["ready"] == 3
+
+
+def test_for_people_it_is_a_table_or_a_word(kesin, abandoned, own):
+    words = ("sweep", "quick", "--lifecycle", f"{own}:quick")
+    assert kesin(*words).lines[1].split() == ["quick", "recover", "3"]
+    assert kesin(*words).out == "nothing was due\n"
+
+
+def test_only_the_stages_asked_for_are_made(kesin, abandoned, own):
+    words = ("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
+    assert kesin(*words, "--stage", "cap", "--stage", "prune").json["moved"] == 0
+    assert kesin(*words, "--stage", "recover").json["moved"] == 3
+
+
+def test_an_unknown_stage_is_bad_usage(kesin):
+    answer = kesin("sweep", "--stage", "recovery")
+    assert answer.code == 2
+    assert "there is no stage 'recovery': did you mean 'recover'?" in answer.err
+
+
+def test_all_queues_are_swept_by_default_and_one_of_unknown_rules_is_skipped_aloud(
+    kesin, fill, abandoned
+):
+    fill("task", 1)
+    answer = kesin("sweep", "--json")
+    assert (answer.code, answer.json["moved"]) == (0, 0)
+    assert "skipped quick" in answer.err
+    assert "task" not in answer.err.split("skipped quick")[0]
+
+
+def test_a_lifecycle_without_queues_is_bad_usage(kesin):
+    assert kesin("sweep", "--lifecycle", "task").code == 2
+
+
+def test_every_so_often_it_goes_on(kesin, abandoned, own):
+    words = ("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
+    answer = kesin(*words, "--every", "0.01", "--count", "3")
+    assert [json.loads(line)["moved"] for line in answer.lines] == [3, 0, 0]
+
+
+def test_a_stop_ends_it_with_success(programs, kesin, fill):
+    fill("task", 1)
+    program = programs.start("sweep", "--every", "60", "--json")
+    assert program.process.stdout.readline()
+    program.signal(signal.SIGTERM)
+    assert program.end() == 0
+
+
+def test_it_outlives_a_database_that_is_away_for_a_while(
+    programs, kesin, postgres_server, empty_postgres
+):
+    assert kesin("migrate").code == 0
+    assert kesin("enqueue", "task", "1").code == 0
+    program = programs.start("sweep", "--every", "0.05", "--json")
+    assert program.process.stdout.readline()
+    postgres_server.stop("immediate")
+    try:
+        while "is tried again in" not in (line := program.read_line()):
+            assert line
+    finally:
+        postgres_server.start()
+    seen = len(program.said)
+    assert program.process.stdout.readline()
+    assert seen
+    program.signal(signal.SIGTERM)
+    assert program.end() == 0
