@@ -16,14 +16,21 @@ from kesin.lifecycle.model import Job
 log = Logger("kesin.leases")
 
 
+_Claim = tuple[str, int]  # a job can be claimed again by the same worker: the token tells
+
+
+def _claim(job: Job) -> _Claim:
+    return (job.id, job.claim_seq)
+
+
 class Leases:
     """What is claimed and not yet written back."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
         self._queue = queue
-        self._held: dict[str, tuple[Job, float]] = {}
-        self._lost: set[str] = set()
+        self._held: dict[_Claim, tuple[Job, float]] = {}
+        self._lost: set[_Claim] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -33,25 +40,24 @@ class Leases:
         now = self._queue.clock.monotonic()
         with self._lock:
             for job in jobs:
-                self._held[job.id] = (job, now)
-                self._lost.discard(job.id)
+                self._held[_claim(job)] = (job, now)
 
     def drop(self, jobs: Iterable[Job]) -> None:
         """These were written back or given up."""
         with self._lock:
             for job in jobs:
-                self._held.pop(job.id, None)
-                self._lost.discard(job.id)
+                self._held.pop(_claim(job), None)
+                self._lost.discard(_claim(job))
 
     def held(self) -> list[Job]:
         """Everything still claimed, lost ones excepted."""
         with self._lock:
-            return [job for job, _ in self._held.values() if job.id not in self._lost]
+            return [job for claim, (job, _) in self._held.items() if claim not in self._lost]
 
-    def is_lost(self, job_id: str) -> bool:
-        """Whether a renewal found that the job is no longer ours."""
+    def is_lost(self, job: Job) -> bool:
+        """Whether a renewal found that this claim is no longer ours."""
         with self._lock:
-            return job_id in self._lost
+            return _claim(job) in self._lost
 
     def renew(self) -> int:
         """Renew what is old enough; how many leases were extended."""
@@ -59,18 +65,20 @@ class Leases:
         with self._lock:
             due = [
                 job
-                for job, renewed in self._held.values()
-                if now - renewed >= self.lease_s / 3 and job.id not in self._lost
+                for claim, (job, renewed) in self._held.items()
+                if now - renewed >= self.lease_s / 3 and claim not in self._lost
             ]
         if not due:
             return 0
         kept = self._queue.renew(due, lease_seconds=self.lease_s)
         with self._lock:
             for job in due:
-                if job.id in kept and job.id in self._held:
-                    self._held[job.id] = (job, now)
-                elif job.id in self._held:
-                    self._lost.add(job.id)
+                if _claim(job) not in self._held:
+                    continue
+                if job.id in kept:
+                    self._held[_claim(job)] = (job, now)
+                else:
+                    self._lost.add(_claim(job))
                     log.warning("lease_lost", queue=self._queue.name, job=job.id)
         return len(kept)
 

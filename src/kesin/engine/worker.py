@@ -56,7 +56,7 @@ class Run:
     @property
     def lost(self) -> bool:
         """The lease ran out: another worker may have the job, and this one's answer is refused."""
-        return self._worker.leases.is_lost(self.job.id)
+        return self._worker.leases.is_lost(self.job)
 
     @property
     def stopping(self) -> bool:
@@ -179,6 +179,9 @@ class Worker:
         key, change = self._translate(job, answer)
         if not self.queue.lifecycle.allows(key[0], "worker"):
             raise ValueError(f"{key[0]!r} is no call a worker can make on {self.queue.name}")
+        strange = key[1] - self.queue.lifecycle.options_of(key[0])
+        if strange:
+            raise ValueError(f"{key[0]!r} has no option {min(strange)!r}")
         return key, change
 
     def _translate(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
@@ -213,6 +216,10 @@ class Worker:
                     result=None if answer.result is None else canonical_json(answer.result),
                     note=None if answer.note is None else canonical_json(answer.note),
                     run_at=None if at_ is None else self.queue.now() + round(at_ * SECOND_US),
+                )
+            case _:
+                raise ValueError(
+                    f"a handler answers with Done, Failed, Wait or Make, not {answer!r}"
                 )
 
     def _complete(self, job: Job, result: Any) -> tuple[_Key, Change]:

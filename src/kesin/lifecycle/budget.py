@@ -23,6 +23,7 @@ JITTER_MODULUS = 4_294_967_296
 SALT_LIMIT = 2**31
 
 LONGEST_DELAY_S = 366 * DAY_S
+LARGEST_JITTER_S = JITTER_MODULUS // SECOND_US  # the mix yields no larger number
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Backoff:
         for delay in self.delays_s:
             if not 0 <= delay <= LONGEST_DELAY_S:
                 raise ValueError(f"a delay must lie in 0…{LONGEST_DELAY_S} s, got {delay}")
-        if not 0 <= self.jitter_s <= DAY_S:
-            raise ValueError(f"jitter_s must lie in 0…{DAY_S}, got {self.jitter_s}")
+        if not 0 <= self.jitter_s <= LARGEST_JITTER_S:
+            raise ValueError(f"jitter_s must lie in 0…{LARGEST_JITTER_S}, got {self.jitter_s}")
 
     def delay_us(self, tries: int, salt: int) -> int:
         """The wait in microseconds after ``tries`` earlier tries, jitter included."""

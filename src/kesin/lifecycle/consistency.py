@@ -23,6 +23,7 @@ def check(lifecycle: Lifecycle) -> None:
     _check_states(lifecycle)
     for move in lifecycle.moves:
         _check_edges(lifecycle, move)
+        _check_twins(lifecycle, move)
         _check_run_at(lifecycle, move)
         _check_stamps_and_flags(lifecycle, move)
         _check_claim(move)
@@ -74,30 +75,35 @@ def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
         _refuse(here, "a move's name is letters, digits and _")
     if not move.by:
         _refuse(here, "nobody may make it: say by=")
-    for state in (*move.sources, move.to):
-        if state not in lifecycle.state and state not in (STAY, GONE):
+    for state in move.sources:
+        if state not in lifecycle.state:
             _refuse(here, f"unknown state {state!r}")
+    if move.to not in lifecycle.state and move.to not in (STAY, GONE):
+        _refuse(here, f"unknown state {move.to!r}")
     if len(set(move.sources)) != len(move.sources):
         _refuse(here, "a source is named twice")
-    for guard in move.when:
-        if guard.kind == "slot_free" and not lifecycle.state[guard.names[0]].exclusive:
-            _refuse(here, f"slot_free names {guard.names[0]}, which is not exclusive")
-    twins = [
-        other
-        for other in lifecycle.moves
-        if other is not move and other.name == move.name and set(other.sources) & set(move.sources)
-    ]
-    for twin in twins:
-        shared = next(iter(set(twin.sources) & set(move.sources)))
-        if (twin.target(shared) == move.target(shared)) and _counting(twin) != _counting(move):
-            _refuse(here, f"two moves {shared} → {move.target(shared)} count differently")
+    slot = move.guard("slot_free")
+    if slot and not getattr(lifecycle.state.get(slot.names[0]), "exclusive", False):
+        _refuse(here, f"slot_free names {slot.names[0]}, which is not exclusive")
+
+
+def _check_twins(lifecycle: Lifecycle, move: Move) -> None:
+    """The database tells moves apart by name, source and target: those must count alike."""
+    here = f"{lifecycle.name}.{move.name}"
+    for twin in lifecycle.moves:
+        if twin.name != move.name:
+            continue
+        for shared in sorted(set(twin.sources) & set(move.sources)):
+            alike = twin.target(shared) == move.target(shared)
+            if alike and _counting(twin) != _counting(move):
+                _refuse(here, f"two moves {shared} → {move.target(shared)} count differently")
 
 
 def _check_run_at(lifecycle: Lifecycle, move: Move) -> None:
     """A working job always has a time to run at: the stores rely on it."""
     here = f"{lifecycle.name}.{move.name}"
     to = lifecycle.state.get(move.to)
-    rested = bool(move.sources) and all(not lifecycle.state[one].working for one in move.sources)
+    rested = any(not lifecycle.state[one].working for one in move.sources)
     if move.run_at == "clear" and (to is None or to.working):
         _refuse(here, "only a move that ends the work may clear run_at")
     if to and to.working and move.run_at == "keep" and (rested or move.births):
@@ -141,6 +147,8 @@ def _check_claim(move: Move) -> None:
             _refuse(move.name, "only a worker claims")
     elif move.attempt == "count":
         _refuse(move.name, "an attempt is counted by a claim and nowhere else")
+    if move.attempt == "return" and move.claim != "drop":
+        _refuse(move.name, "an attempt is returned with the claim: say claim='drop'")
     if "holds_claim" in kinds and kinds & {"unclaimed", "lease_over"}:
         _refuse(move.name, "holds_claim contradicts unclaimed and lease_over")
 

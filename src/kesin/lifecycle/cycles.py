@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from kesin.lifecycle.explore import Configuration, Graph, Step
@@ -52,36 +53,39 @@ def _all_components(graph: Graph) -> Iterator[frozenset[Configuration]]:
                     yield frozenset(part)
 
 
-def some_cycle(
-    graph: Graph, inside: frozenset[Configuration], is_wait: IsWait
-) -> tuple[Configuration, list[Step]] | None:
-    """A circle in this part that no wait cuts: where it starts, and its steps."""
-    left = _without_waits(graph, inside, is_wait)
-    colour: dict[Configuration, int] = {}
-    for root in left:
-        if root in colour:
-            continue
-        trail: list[Step] = []
-        work = [(root, iter(left[root]))]
-        colour[root] = 1
-        while work:
-            here, steps = work[-1]
-            for step in steps:
-                if colour.get(step.to) == 1:
-                    places = [one for one, _ in work]
-                    first = places.index(step.to)
-                    return step.to, [*trail[first:], step]
-                if step.to not in colour:
-                    colour[step.to] = 1
-                    trail.append(step)
-                    work.append((step.to, iter(left[step.to])))
-                    break
-            else:
-                colour[here] = 2
-                work.pop()
-                if trail:
-                    trail.pop()
-    return None
+def shortest_circle(graph: Graph, is_wait: IsWait) -> tuple[Configuration, list[Step]] | None:
+    """A circle that no wait cuts, the one reached soonest: where it starts, and its steps."""
+    order = {here: place for place, here in enumerate(graph)}
+    found: list[tuple[int, Configuration, Graph]] = []
+    for inside in components(graph):
+        left = _without_waits(graph, inside, is_wait)
+        for part in components(left):
+            start = min(part, key=order.__getitem__)
+            circle = {here: tuple(step for step in left[here] if step.to in part) for here in part}
+            found.append((order[start], start, circle))
+    if not found:
+        return None
+    _, start, circle = min(found, key=lambda one: one[0])
+    return start, _round_trip(circle, start)
+
+
+def _round_trip(circle: Graph, start: Configuration) -> list[Step]:
+    """The shortest way from ``start`` back to it."""
+    came: dict[Configuration, tuple[Configuration, Step]] = {}
+    ahead = deque([start])
+    while ahead:
+        here = ahead.popleft()
+        for step in circle[here]:
+            if step.to == start:
+                trail = [step]
+                while here != start:
+                    here, taken = came[here]
+                    trail.append(taken)
+                return trail[::-1]
+            if step.to not in came:
+                came[step.to] = (here, step)
+                ahead.append(step.to)
+    raise AssertionError("a part that holds a circle leads back to each of its places")
 
 
 def _without_waits(graph: Graph, inside: frozenset[Configuration], is_wait: IsWait) -> Graph:
@@ -89,52 +93,57 @@ def _without_waits(graph: Graph, inside: frozenset[Configuration], is_wait: IsWa
         here: tuple(
             step for step in graph[here] if step.to in inside and not is_wait(step, inside, graph)
         )
-        for here in graph
-        if here in inside
+        for here in inside
     }
 
 
 def longest_path(graph: Graph, start: Configuration, is_wait: IsWait) -> int:
-    """Moves on the longest automatic path from ``start``; a waiting part is passed once.
+    """Moves on the longest automatic path from ``start``; in a waiting part one wake-up counts.
 
-    Parts come sinks first, so each one's onward distance is known when it is reached. Inside a
-    waiting part the wake-ups are cut and one of them is counted.
+    Parts come sinks first, so each one's onward distance is known when it is reached.
     """
     onward: dict[Configuration, int] = {}
     for part in _all_components(graph):
         if len(part) == 1:
             (alone,) = part
-            onward[alone] = max(
-                (len(step.moves) + onward[step.to] for step in graph[alone] if step.to != alone),
-                default=0,
-            )
+            onward[alone] = _furthest(graph[alone], onward, part)
             continue
         left = _without_waits(graph, part, is_wait)
-        out = {
+        out = {here: _furthest(graph[here], onward, part) for here in part}
+        woken = _distances(left, out)
+        wake = {
             here: max(
-                (len(step.moves) + onward[step.to] for step in graph[here] if step.to not in part),
+                (
+                    len(step.moves) + woken[step.to]
+                    for step in graph[here]
+                    if step.to in part and step not in left[here]
+                ),
                 default=0,
             )
             for here in part
         }
-        inner = _depths(left)
-        far = max(out.values())
-        for here in part:
-            onward[here] = inner[here] + 1 + far
+        onward |= _distances(left, {here: max(out[here], wake[here]) for here in part})
     return onward[start]
 
 
-def _depths(graph: Graph) -> dict[Configuration, int]:
-    """The longest path inside an acyclic part, from each of its configurations."""
-    depth: dict[Configuration, int] = {}
+def _furthest(
+    steps: tuple[Step, ...], onward: dict[Configuration, int], part: frozenset[Configuration]
+) -> int:
+    return max(
+        (len(step.moves) + onward[step.to] for step in steps if step.to not in part), default=0
+    )
+
+
+def _distances(graph: Graph, ends: dict[Configuration, int]) -> dict[Configuration, int]:
+    """The longest way through an acyclic part from each place, counting what follows at its end."""
+    known: dict[Configuration, int] = {}
 
     def measure(here: Configuration) -> int:
-        if here not in depth:
-            depth[here] = max(
-                (len(step.moves) + measure(step.to) for step in graph[here]), default=0
-            )
-        return depth[here]
+        if here not in known:
+            inner = (len(step.moves) + measure(step.to) for step in graph[here])
+            known[here] = max(ends[here], *inner) if graph[here] else ends[here]
+        return known[here]
 
     for here in graph:
         measure(here)
-    return depth
+    return known

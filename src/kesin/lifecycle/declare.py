@@ -177,6 +177,15 @@ class Lifecycle:
         """Whether that role may ask for that call at all."""
         return any(role in move.by and not move.chained for move in self.calls.get(call, ()))
 
+    def options_of(self, call: str) -> frozenset[str]:
+        """The options a call takes."""
+        return frozenset(
+            guard.names[0]
+            for move in self.calls.get(call, ())
+            for guard in move.when
+            if guard.kind == "option"
+        )
+
     def calls_of(self, role: Role) -> tuple[str, ...]:
         """The calls a role may make, in the order they are declared."""
         return tuple(call for call in self.calls if self.allows(call, role))

@@ -33,12 +33,20 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A stable error code. ``verdict`` overrides the category's; ``move`` the verdict's."""
+    """A stable error code. ``verdict`` overrides the category's; ``move`` the verdict's.
+
+    Where ``channels`` are named, it overrides only there.
+    """
 
     name: str
     category: Category
     verdict: Verdict | None = None
     move: str | None = None
+    channels: tuple[str, ...] = ()
+
+    def speaks_on(self, channel: str) -> bool:
+        """Whether its own verdict and move hold on this channel."""
+        return not self.channels or channel in self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +103,11 @@ class Taxonomy:
         channel = channel or self.channels[0]
         known = self.code(name)
         kind = known.category if known else category or self.unknown
-        verdict = known.verdict if known else None
-        if verdict is None:
-            verdict = next(self.verdicts(channel, kind), None)
+        own = known if known and known.speaks_on(channel) else None
+        verdict = (own.verdict if own else None) or next(self.verdicts(channel, kind), None)
         if verdict is None:
             raise LookupError(f"no verdict for category {kind} on channel {channel!r}")
-        move = (known.move if known else None) or self.move_for(verdict)
+        move = (own.move if own else None) or self.move_for(verdict)
         if move is None:
             raise LookupError(f"no move carries out the verdict {verdict!r}")
         return Resolved(code=name, category=kind, verdict=verdict, move=move)

@@ -118,7 +118,10 @@ class Walk:
         for move in self._leaving[here.state]:
             if all(possible(guard, here, self.lifecycle) for guard in move.when):
                 for after in self._after(move, here):
-                    yield from self._linked(move, after) or (Step((move,), after),)
+                    linked = self._linked(move, after)
+                    yield from linked
+                    if not any(_certain(step.moves[1]) for step in linked):
+                        yield Step((move,), after)
 
     def _linked(self, move: Move, after: Configuration) -> list[Step]:
         """The chain's second move, where its guards hold: it is made in the same transaction."""
@@ -171,6 +174,12 @@ class Walk:
         if move.error == "record":
             return self._errors.all
         return (NO_ERROR,) if move.error == "clear" else (here.error,)
+
+
+def _certain(link: Move) -> bool:
+    """Whether a link that is possible is made for sure: no moment, caller or slot decides."""
+    open_kinds = {"due", "timer_over", "timer_not_over", "option", "age_over", "slot_free"}
+    return not any(guard.kind in open_kinds for guard in link.when)
 
 
 def possible(guard: Guard, here: Configuration, lifecycle: Lifecycle) -> bool:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
@@ -248,16 +257,17 @@ class _Errors:
 
 
 def _all_errors(lifecycle: Lifecycle) -> Iterator[tuple[str, str]]:
-    """Any unnamed code of each category, declared codes, and others that guards name."""
-    for category in Category:
-        yield ("*", category.value)
-    for code in lifecycle.errors.codes:
-        yield (code.name, code.category.value)
+    """Every code that is declared, fixed or named by a guard, and any other, in each category.
+
+    A caller may send a declared code under another category.
+    """
+    codes = ["*", *(code.name for code in lifecycle.errors.codes)]
     for move in lifecycle.moves:
         if isinstance(move.error, Fixed):
-            yield (move.error.code, move.error.category.value)
+            codes.append(move.error.code)
         for guard in move.when:
             if guard.kind in ("code_in", "code_not_in"):
-                for name in guard.names:
-                    if lifecycle.errors.code(name) is None:
-                        yield from ((name, category.value) for category in Category)
+                codes += guard.names
+    for code in dict.fromkeys(codes):
+        for category in Category:
+            yield (code, category.value)

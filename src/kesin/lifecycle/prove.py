@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kesin.lifecycle.cycles import components, longest_path, some_cycle
+from kesin.lifecycle.cycles import components, longest_path, shortest_circle
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.explore import Configuration, Graph, Step, Walk, in_the_end
@@ -154,7 +154,7 @@ def is_wait(step: Step, inside: frozenset[Configuration], graph: Graph) -> bool:
     if not move.claims or move.attempt == "count":
         return False
     if move.guard("slot_free"):
-        return True
+        return len({one.state for one in inside}) == 1
     kept = all(
         other.keeps_timer for one in inside for other in graph[one] if other.to in inside
     ) and all(one.timer for one in inside)
@@ -162,19 +162,30 @@ def is_wait(step: Step, inside: frozenset[Configuration], graph: Graph) -> bool:
 
 
 def _no_circles(walk: Walk, graph: Graph) -> Iterator[Broken]:
-    for inside in components(graph):
-        cycle = some_cycle(graph, inside, is_wait)
-        if cycle:
-            start, round_trip = cycle
-            lines = (*walk.path(start), "and round:", *(str(step) for step in round_trip))
-            yield Broken("R5", f"a job can go round through {start.state} for ever", lines)
-            return  # one circle is enough: the others mostly are its variations
+    circle = shortest_circle(graph, is_wait)
+    if circle:
+        start, round_trip = circle
+        lines = (*walk.path(start), "and round:", *(str(step) for step in round_trip))
+        yield Broken("R5", f"a job can go round through {start.state} for ever", lines)
+        return  # one circle is enough: the others mostly are its variations
     for here, steps in walk.graph.items():
         for step in steps:
-            if step.moves[0].attempt == "return" and not here.counted:
-                why = f"{step.name} returns an attempt that this claim did not count"
-                yield Broken("R5", why, walk.path(here))
+            why = _miscount(walk.lifecycle, here, step)
+            if why:
+                yield Broken("R5", f"{step.name} {why}", walk.path(here))
                 return
+
+
+def _miscount(lifecycle: Lifecycle, here: Configuration, step: Step) -> str:
+    """How this step would make the budget say something untrue; '' if it does not."""
+    returned = sum(move.attempt == "return" for move in step.moves)
+    if returned and not here.counted:
+        return "returns an attempt that this claim did not count"
+    if returned > 1:
+        return "returns one attempt twice"
+    if step.moves[0].attempt == "count" and here.used >= lifecycle.max_attempts:
+        return "counts an attempt beyond the budget"
+    return ""
 
 
 def _slots_are_left(walk: Walk, graph: Graph) -> Iterator[Broken]:
@@ -197,7 +208,7 @@ def _leaves_slot_rightly(move: Move, source: str, exclusive: set[str]) -> Iterat
         yield Broken("R6", f"{move.name} leads from one exclusive state to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
         yield Broken("R6", f"the clock's {move.name} may leave {source} under a live claim")
-    if move.claims and move.guard("slot_free"):
+    if move.guard("slot_free"):
         yield Broken("R6", f"{move.name} waits for a slot while it holds one")
 
 

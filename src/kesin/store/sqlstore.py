@@ -241,10 +241,27 @@ class SqlStore(SqlReader):
         }
         if tenants is not None:
             params["tenants"] = self._array(tenants)
-        rows = self._rows(statements.claim(named=tenants is not None), params)
+        sql = statements.claim(named=tenants is not None)
+        rows = self._pick(statements, statements.lifecycle.claims, sql, params)
         jobs = [Job._make(row) for row in rows]
         jobs.sort(key=_due_order)
         return jobs
+
+    def _pick(
+        self, statements: Statements, moves: Sequence[Move], sql: str, params: dict[str, Any]
+    ) -> list[tuple[Any, ...]]:
+        """Run a claim or a sweep; where it takes a slot or a key, somebody else may be first."""
+        if not statements.contested(moves):
+            return self._rows(sql, params)
+        if statements.takes_slot(moves):
+            params["limit"] = min(params["limit"], 1)
+        for limit in (params["limit"], 1):
+            try:
+                with self._savepoint():
+                    return self._rows(sql, {**params, "limit": limit})
+            except Conflict:
+                continue
+        return []
 
     def renew(
         self,
@@ -323,8 +340,7 @@ class SqlStore(SqlReader):
         """Judge a batch; where a unique index objects, judge its halves, and a single job again."""
         if not asked:
             return {}
-        compiler = statements.compiler
-        if not any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves):
+        if not statements.contested(moves):
             return {one.ord: one for one in self._judge(statements, moves, asked, params)}
         for _ in range(CONFLICT_TRIES if len(asked) == 1 else 1):
             try:
@@ -333,7 +349,7 @@ class SqlStore(SqlReader):
             except Conflict:
                 continue
         if len(asked) == 1:
-            why = "busy" if any(compiler.takes_slot(move) for move in moves) else "duplicate"
+            why = "busy" if statements.takes_slot(moves) else "duplicate"
             job = self.job(asked[0][1].id)
             return {asked[0][0]: Judged(asked[0][0], why, job and job.state, job.seq if job else 0)}
         half = len(asked) // 2
@@ -391,10 +407,10 @@ class SqlStore(SqlReader):
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
         if not move.then:
-            moved = self._rows(sql, params)
+            moved = self._pick(statements, (move,), sql, params)
         else:
             with self.transaction():
-                moved = self._rows(sql, params)
+                moved = self._pick(statements, (move,), sql, params)
                 links = statements.lifecycle.chained(move)
                 links = tuple(link for link in links if "clock" in link.by)
                 changes = [(index, Change(row[0])) for index, row in enumerate(sorted(moved))]

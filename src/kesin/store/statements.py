@@ -133,7 +133,10 @@ class Statements:
 
     def _build_claim(self, *, named: bool) -> str:
         moves = self.lifecycle.claims
-        conditions = [f"({self.compiler.condition(move, token=False)})" for move in moves]
+        conditions = [
+            f"({self.compiler.condition(move, token=False)}{self.compiler.room(move)})"
+            for move in moves
+        ]
         which = self.compiler.chosen(moves, token=False)
         if self.dialect.name == "postgres":
             columns = job_columns(self.dialect)
@@ -148,6 +151,15 @@ class Statements:
             assignments=self.compiler.assignments(moves, which, note="NULL"),
             columns=columns,
         )
+
+    def takes_slot(self, moves: Iterable[Move]) -> bool:
+        """Whether any of these enters an exclusive state: then one job at a time."""
+        return any(self.compiler.takes_slot(move) for move in moves)
+
+    def contested(self, moves: Iterable[Move]) -> bool:
+        """Whether any of these takes a slot or a key that another may take first."""
+        compiler = self.compiler
+        return any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves)
 
     def moves(self, call: str, role: Role) -> tuple[Move, ...]:
         """What this call can be when this role makes it."""

@@ -25,7 +25,8 @@ from kesin.lifecycle.words import (
     was_claimed,
 )
 
-CHANNELS = ("script", "api", "data_manager")
+OURS = ("api", "data_manager")  # where our own worker uploads
+CHANNELS = ("script", *OURS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, "the click is too old for Google to know it")
 ENDED = ("failed_at", "finished_at")
@@ -359,7 +360,7 @@ def oci_errors() -> Taxonomy:
     ours = {**fails, Category.TRANSIENT: Verdict.RETRY, Category.RATE_LIMIT: Verdict.RETRY}
     rules: tuple[Rule, ...] = (
         *same_everywhere(("script",), fails),
-        *same_everywhere(("api", "data_manager"), ours),
+        *same_everywhere(OURS, ours),
     )
     return Taxonomy(
         channels=CHANNELS,
@@ -381,9 +382,15 @@ def oci_errors() -> Taxonomy:
                 Category.PERMANENT,
                 Verdict.COMPLETE,
                 move="ack_duplicate",
+                channels=OURS,
             ),
-            Code("TOO_RECENT_CLICK", Category.TRANSIENT, Verdict.WAIT),
-            Code("TOO_RECENT_EVENT", Category.TRANSIENT, Verdict.WAIT),
-            Code("TOO_RECENT_CONVERSION_ACTION", Category.TRANSIENT, Verdict.WAIT),
+            *(
+                Code(name, Category.TRANSIENT, Verdict.WAIT, channels=OURS)
+                for name in (
+                    "TOO_RECENT_EVENT",
+                    "TOO_RECENT_CALL",
+                    "TOO_RECENT_CONVERSION_ACTION",
+                )
+            ),
         ),
     )

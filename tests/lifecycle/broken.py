@@ -1,0 +1,493 @@
+"""Deliberately broken declarations: the real ones with one thing wrong each.
+
+Each says which rules must catch it, which states the counter-example must name, and what the
+adversary of ``adversary.py`` runs into when the same thing is wrong under small caps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from kesin.lifecycle.budget import Backoff
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict
+from kesin.lifecycle.prove import prove
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import (
+    STAY,
+    After,
+    age_over,
+    budget_spent,
+    holds_claim,
+    lease_over,
+    returns_left,
+    timer_over,
+    unclaimed,
+)
+from kesin.workloads.oci.lifecycle import Limits as OciLimits
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import Limits as OptiplanLimits
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+
+proved = cache(prove)  # a lifecycle is its own key, and its proof never changes
+
+REAL = {
+    "oci": oci_lifecycle(),
+    "pdf": pdf_lifecycle(),
+    "optiplan": optiplan_lifecycle(),
+    "task": task_lifecycle(),
+}
+# What is broken on purpose: the real ones, with smaller caps where the proof takes long.
+SOUND = {
+    **REAL,
+    "oci": oci_lifecycle(OciLimits(too_recent_waits=1)),
+    "optiplan": replace(REAL["optiplan"].with_limits(max_attempts=2), max_returns=1),
+}
+# The same rules under caps and pauses that leave few histories to walk.
+SMALL = {
+    "oci": oci_lifecycle(
+        OciLimits(
+            max_attempts_script=2,
+            too_recent_waits=2,
+            too_recent_pause_s=1,
+            lease_seconds=1,
+            backoff=Backoff((1,)),
+        )
+    ),
+    "pdf": pdf_lifecycle(),
+    "optiplan": optiplan_lifecycle(
+        OptiplanLimits(
+            max_attempts=1, retry_count_max=1, xml_timeout_minutes=1, ack_timeout_minutes=1
+        )
+    ),
+    "task": task_lifecycle(max_attempts=2, backoff=Backoff((1,))),
+}
+# What a worker may report: one of each kind that some guard of the lifecycle tells apart.
+CATEGORIES = [("SOME", category.value) for category in Category]
+REPORTS = {
+    "oci": CATEGORIES,
+    "pdf": [
+        ("BROWSER_LAUNCH_FAILED", "TRANSIENT"),
+        ("WORKER_LOST", "TRANSIENT"),
+        ("INTERRUPTED", "TRANSIENT"),
+        ("UNKNOWN", "PERMANENT"),
+    ],
+    "optiplan": [
+        ("E_CRM_NO_MATCH", "VALIDATION"),
+        ("E_XML_INVALID", "PERMANENT"),
+        *CATEGORIES[2:3],
+    ],
+    "task": CATEGORIES,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    of: str
+    change: Callable[[Lifecycle], Lifecycle]
+    rules: set[str]
+    shows: tuple[str, ...] = ()  # in this order in the counter-example of the first rule
+    says: str = ""  # in the reason
+    meets: str = ""  # the adversary's word for it
+
+
+def edit(
+    name: str,
+    *,
+    where: Callable[[Move], bool] = lambda _: True,
+    without: tuple[str, ...] = (),
+    **changes: Any,
+) -> Callable[[Lifecycle], Lifecycle]:
+    """Change every move of that name: take guards of these kinds away, replace these fields."""
+
+    def changed(move: Move) -> Move:
+        when = tuple(guard for guard in move.when if guard.kind not in without)
+        return replace(move, **{"when": when, **changes})
+
+    def apply(lifecycle: Lifecycle) -> Lifecycle:
+        meant = [move for move in lifecycle.moves if move.name == name and where(move)]
+        assert meant, f"{lifecycle.name} has no such move {name}"
+        moves = tuple(changed(move) if move in meant else move for move in lifecycle.moves)
+        return replace(lifecycle, moves=moves)
+
+    return apply
+
+
+def remove(name: str, *, where: Callable[[Move], bool] = lambda _: True):
+    """Take every move of that name away."""
+
+    def apply(lifecycle: Lifecycle) -> Lifecycle:
+        kept = tuple(move for move in lifecycle.moves if not (move.name == name and where(move)))
+        assert len(kept) < len(lifecycle.moves)
+        return replace(lifecycle, moves=kept)
+
+    return apply
+
+
+def add(*moves: Move) -> Callable[[Lifecycle], Lifecycle]:
+    return lambda lifecycle: replace(lifecycle, moves=(*lifecycle.moves, *moves))
+
+
+def mark(name: str, **marks: bool) -> Callable[[Lifecycle], Lifecycle]:
+    """Put marks on a state."""
+
+    def apply(lifecycle: Lifecycle) -> Lifecycle:
+        states = tuple(replace(s, **marks) if s.name == name else s for s in lifecycle.states)
+        assert states != lifecycle.states
+        return replace(lifecycle, states=states)
+
+    return apply
+
+
+def errors(change: Callable[[Taxonomy], dict[str, Any]]) -> Callable[[Lifecycle], Lifecycle]:
+    return lambda lifecycle: replace(
+        lifecycle, errors=replace(lifecycle.errors, **change(lifecycle.errors))
+    )
+
+
+def stays(move: Move) -> bool:
+    return move.to == STAY
+
+
+def returns(move: Move) -> bool:
+    return move.attempt == "return"
+
+
+def cut_by_timer(move: Move) -> bool:
+    return move.guard("timer_not_over") is not None
+
+
+MUTANTS = {
+    # R1
+    "a state nothing leads to": Mutant(
+        "oci",
+        lambda oci: replace(oci, states=(*oci.states, State("LIMBO", resting=True))),
+        {"R1"},
+        says="LIMBO",
+    ),
+    "a state only an unreachable state leads to": Mutant(
+        "oci",
+        lambda oci: replace(
+            add(Move("sink", ("LIMBO",), "PIT", by=("operator",)))(
+                replace(
+                    oci,
+                    states=(*oci.states, State("LIMBO", resting=True), State("PIT", resting=True)),
+                )
+            ),
+        ),
+        {"R1"},
+        says="LIMBO",
+    ),
+    # R2
+    "a move that leaves a terminal state": Mutant(
+        "oci",
+        add(Move("reopen", ("COMPLETED",), "QUEUED", by=("operator",), run_at="now")),
+        {"R2"},
+        says="reopen leaves the terminal state COMPLETED",
+    ),
+    "a claim kept into HOLD": Mutant(
+        "optiplan",
+        edit("hold", claim="keep"),
+        {"R2", "R3"},
+        shows=("NEW (unclaimed", "NEW (claimed", "hold → HOLD (claimed"),
+        says="HOLD under a claim",
+        meets="rests claimed",
+    ),
+    "a claim kept into success": Mutant(
+        "pdf",
+        edit("succeed", claim="keep"),
+        {"R2", "R3"},
+        shows=("claim → running (claimed", "succeed → succeeded (claimed"),
+        says="succeeded under a claim",
+        meets="rests claimed",
+    ),
+    # R3
+    "a recover that misses a state": Mutant(
+        "optiplan",
+        edit("recover", where=stays, sources=("OPTI_RUNNING", "OPTI_DONE", "DELIVERED")),
+        {"R3"},
+        shows=(
+            "NEW",
+            "PREPARED",
+            "OPTI_IMPORTED",
+            "OPTI_RUNNING",
+            "OPTI_DONE",
+            "XML_READY (claimed",
+        ),
+        says="dies in XML_READY",
+        meets="stuck",
+    ),
+    "a recover that takes only jobs with budget": Mutant(
+        "oci",
+        lambda oci: remove("attempt_cap", where=lambda m: "PROCESSING" in m.sources)(
+            remove("recover", where=lambda m: m.to == "FAILED")(oci)
+        ),
+        {"R3"},
+        shows=("QUEUED", "PROCESSING (claimed, 5 used"),
+        says="dies in PROCESSING",
+        meets="stuck",
+    ),
+    "a recover that also waits for a timer": Mutant(
+        "optiplan",
+        edit("recover", where=stays, when=(lease_over, timer_over)),
+        {"R3"},
+        says="dies in OPTI_RUNNING",
+        meets="stuck",
+    ),
+    "a recover that keeps the claim": Mutant(
+        "pdf",
+        edit("lose", claim="keep", to=STAY, then="", stamp=(), error="keep"),
+        {"R3", "R5"},
+        shows=("claim → running (claimed",),
+        says="dies in running",
+        meets="endless",
+    ),
+    # R4
+    "no attempt_cap": Mutant(
+        "oci",
+        remove("attempt_cap"),
+        {"R4"},
+        shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
+        says="waits in RETRY for ever",
+        meets="stuck",
+    ),
+    "no attempt_cap where two states are claimed": Mutant(
+        "optiplan", remove("attempt_cap"), {"R4"}, says="OPTI_DONE for ever", meets="stuck"
+    ),
+    "a requeue without budget and without a cap": Mutant(
+        "pdf",
+        edit("requeue", without=("budget_left", "retries_left")),
+        {"R4"},
+        shows=("queued", "running", "fail + requeue → queued", "queued (unclaimed, 3 used"),
+        says="waits in queued for ever",
+        meets="stuck",
+    ),
+    "no timeout behind a timer": Mutant(
+        "optiplan",
+        remove("xml_timeout"),
+        {"R4"},
+        shows=("NEW", "OPTI_RUNNING (unclaimed, 1 used, timer armed"),
+        says="waits in OPTI_RUNNING for ever",
+        meets="stuck",
+    ),
+    "a last step nobody takes": Mutant(
+        "optiplan",
+        remove("done", where=lambda m: m.stage is not None),
+        {"R4"},
+        shows=("XML_READY", "DELIVERED (claimed", "DELIVERED (unclaimed"),
+        says="waits in DELIVERED for ever",
+        meets="stuck",
+    ),
+    "an expiry as the only way out of a working state": Mutant(
+        "oci",
+        edit(
+            "attempt_cap",
+            where=lambda m: "RETRY" in m.sources,
+            when=(unclaimed, budget_spent, age_over("created_at", 60)),
+            stage="expire",
+        ),
+        {"R4"},
+        shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
+        says="waits in RETRY for ever",
+        meets="stuck",
+    ),
+    # R5
+    "a claim without budget_left": Mutant(
+        "oci",
+        edit("claim", without=("budget_left",)),
+        {"R5"},
+        shows=("QUEUED", "and round:", "PROCESSING (claimed, 5 used"),
+        says="go round",
+        meets="overdrawn",
+    ),
+    "a wait that re-arms its timer": Mutant(
+        "optiplan",
+        edit("wait", timer=After(1_200)),
+        {"R5"},
+        shows=("timer armed", "and round:", "wait → "),
+        meets="waits for ever",
+    ),
+    "a wait that clears its timer": Mutant(
+        "optiplan",
+        edit("wait", timer="clear"),
+        {"R5", "R6"},
+        shows=("timer armed", "wait → ", "and round:"),
+        meets="waits for ever",
+    ),
+    "a wake-up not cut by the timer": Mutant(
+        "optiplan",
+        edit("claim", where=cut_by_timer, without=("timer_not_over",)),
+        {"R5"},
+        shows=("timer armed", "and round:", "wait → "),
+        meets="waits for ever",
+    ),
+    "a wait without a timer": Mutant(
+        "optiplan",
+        edit("run", timer="clear"),
+        {"R5", "R6"},
+        shows=("OPTI_RUNNING (claimed, 1 used)", "and round:", "OPTI_RUNNING"),
+        meets="waits for ever",
+    ),
+    "a release that returns the attempt without bound": Mutant(
+        "oci",
+        edit("release", without=("returns_left",)),
+        {"R5"},
+        shows=("and round:", "release → RETRY"),
+        meets="endless",
+    ),
+    "a wait for Google without bound": Mutant(
+        "oci",
+        edit("too_recent", without=("retries_left",)),
+        {"R5"},
+        shows=("and round:", "too_recent → RETRY"),
+        meets="endless",
+    ),
+    "a release without bound in a later state": Mutant(
+        "optiplan",
+        edit("release", where=returns, without=("returns_left",)),
+        {"R5"},
+        shows=("and round:", "release → NEW"),
+        meets="endless",
+    ),
+    "a release that returns what a wake-up never counted": Mutant(
+        "optiplan",
+        edit("release", where=stays, attempt="return", when=(holds_claim, returns_left)),
+        {"R5"},
+        shows=("NEW (claimed", "OPTI_IMPORTED (unclaimed", "claim → OPTI_IMPORTED (claimed"),
+        says="release returns an attempt that this claim did not count",
+        meets="overdrawn",
+    ),
+    "a revive that renews the budget": Mutant(
+        "oci",
+        edit("revive", attempt="renew"),
+        {"R5"},
+        shows=("and round:", "revive → RETRY"),
+        meets="endless",
+    ),
+    "a revive that waits for no timer": Mutant(
+        "oci",
+        edit("revive", without=("timer_over",)),
+        {"R5"},
+        shows=("and round:", "FAILED (unclaimed"),
+        meets="endless",
+    ),
+    "a revive of whatever failed, budget or none": Mutant(
+        "oci",
+        edit("revive", without=("timer_over", "budget_left", "category_in")),
+        {"R5"},
+        shows=("and round:", "revive → RETRY"),
+        meets="endless",
+    ),
+    "a clock move round a working state": Mutant(
+        "task",
+        add(
+            Move(
+                "nudge",
+                ("ready",),
+                STAY,
+                by=("clock",),
+                when=(unclaimed,),
+                run_at="now",
+                stage="timeout",
+            )
+        ),
+        {"R5"},
+        shows=("ready (unclaimed", "and round:", "nudge → ready (unclaimed"),
+        meets="endless",
+    ),
+    # R6
+    "two exclusive states in a row": Mutant(
+        "optiplan",
+        mark("OPTI_DONE", exclusive=True),
+        {"R6"},
+        says="collect leads from one exclusive state to another",
+    ),
+    "a clock move that leaves OPTI_RUNNING under a live claim": Mutant(
+        "optiplan",
+        edit("xml_timeout", when=(timer_over,), claim="drop"),
+        {"R6"},
+        says="xml_timeout may leave OPTI_RUNNING under a live claim",
+    ),
+    "an exclusive resting state": Mutant(
+        "optiplan",
+        mark("HOLD", exclusive=True),
+        {"R6"},
+        says="HOLD is not a working state",
+    ),
+    "an exclusive terminal state": Mutant(
+        "optiplan",
+        mark("DONE", exclusive=True),
+        {"R6"},
+        says="DONE is not a working state",
+    ),
+    # R7
+    "alternatives of one call that overlap": Mutant(
+        "oci",
+        edit("RESET_TO_QUEUED", where=lambda m: m.error == "keep", when=()),
+        {"R7"},
+        says="the call RESET_TO_QUEUED could be RESET_TO_QUEUED or RESET_TO_QUEUED",
+    ),
+    "a recover that is both": Mutant(
+        "oci",
+        edit("recover", when=(lease_over,)),
+        {"R7"},
+        says="in PROCESSING the call recover",
+        meets="ambiguous",
+    ),
+    "an approve that is both": Mutant(
+        "optiplan",
+        edit("approve", without=("code_in",)),
+        {"R7"},
+        says="in HOLD the call approve",
+    ),
+    "alternatives of different names that overlap": Mutant(
+        "oci",
+        edit("late_ack", sources=("RETRY", "PROCESSING"), claim="drop"),
+        {"R7"},
+        says="in PROCESSING the call ack could be ack or late_ack",
+        meets="ambiguous",
+    ),
+    # R8
+    "a category without a verdict": Mutant(
+        "oci",
+        errors(
+            lambda e: {
+                "rules": tuple(r for r in e.rules if r != Rule("api", Category.AUTH, Verdict.FAIL))
+            }
+        ),
+        {"R8"},
+        says="channel api, category AUTH: one verdict, got none",
+    ),
+    "a category with two verdicts": Mutant(
+        "oci",
+        errors(lambda e: {"rules": (*e.rules, Rule("script", Category.TRANSIENT, Verdict.RETRY))}),
+        {"R8"},
+        says="channel script, category TRANSIENT: one verdict, got fail and retry",
+    ),
+    "a verdict that names a move of the clock": Mutant(
+        "task",
+        errors(lambda e: {"moves": ((Verdict.FAIL, "attempt_cap"), (Verdict.RETRY, "retry"))}),
+        {"R8"},
+        says="fail names 'attempt_cap', which is no call a worker can make",
+    ),
+    "a verdict that names no move": Mutant(
+        "task",
+        errors(lambda e: {"moves": ((Verdict.FAIL, "fail"),)}),
+        {"R8"},
+        says="retry names None",
+    ),
+    "a code that names no call of a worker": Mutant(
+        "pdf",
+        errors(lambda e: {"codes": (*e.codes, Code("LOST", Category.TRANSIENT, move="requeue"))}),
+        {"R8"},
+        says="LOST names 'requeue'",
+    ),
+    "a code declared twice": Mutant(
+        "pdf",
+        errors(lambda e: {"codes": (*e.codes, Code("UNKNOWN", Category.TRANSIENT))}),
+        {"R8"},
+        says="UNKNOWN is declared twice",
+    ),
+}

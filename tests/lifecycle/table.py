@@ -1,0 +1,178 @@
+"""The rows of a specification's transition table, as tests can read and run them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard, step
+from kesin.lifecycle.words import Role
+from tests.lifecycle.adversary import NOW, born
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+LEASE = 60 * SECOND
+PAST, FUTURE = NOW - SECOND, NOW + SECOND
+STALE = -1  # the token of a claim that was lost
+
+# A job that somebody works on: the claim is a minute old and has an hour to live.
+CLAIMED: dict[str, Any] = {
+    "worker": "worker-1",
+    "seq": 4,
+    "claim_seq": 4,
+    "claimed_at": NOW - MINUTE,
+    "lease_until": NOW + HOUR,
+    "attempt_count": 1,
+}
+LOST = {**CLAIMED, "lease_until": NOW}  # the same, with the lease over this instant
+
+
+def error(code: str, category: str, message: str = "as told") -> dict[str, Any]:
+    """The three error columns of a row."""
+    return {"error_code": code, "error_category": category, "error_message": message}
+
+
+NO_ERROR = dict.fromkeys(("error_code", "error_category", "error_message"))
+NO_CLAIM = dict.fromkeys(("worker", "claimed_at", "lease_until"))
+
+
+@dataclass(frozen=True)
+class Within:
+    """Any time from ``first`` to ``last``: what a jitter may draw."""
+
+    first: int
+    last: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and self.first <= other <= self.last
+
+    def __hash__(self) -> int:
+        return hash((self.first, self.last))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One promise: this call by this role on this job makes these moves and leaves these columns.
+
+    ``given`` and ``then`` name columns or named stamps; a job was due a second ago unless it says
+    otherwise. ``path`` holds one move per event; ``refused`` names instead the guard that stops
+    the call, or ``state`` or ``role``.
+    """
+
+    call: str
+    by: Role
+    source: str
+    given: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    options: frozenset[str] = frozenset()
+    path: str = ""
+    then: dict[str, Any] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def rows(table: dict[str, Row]) -> Any:
+    """Parametrize a test with a table, each row under its own sentence."""
+    named = [pytest.param(row, id=name.replace(" ", "_")) for name, row in table.items()]
+    return pytest.mark.parametrize("row", named)
+
+
+def hold(lifecycle: Lifecycle, row: Row) -> None:
+    """Make the call of a row on the reference model and compare."""
+    given = {"run_at": PAST, **_columns(lifecycle, row.given)}
+    job = born(lifecycle, state=row.source, **given)
+    if row.refused:
+        assert row.refused in refusals(lifecycle, row, job)
+        return
+    events = made(lifecycle, row, job)
+    assert " + ".join(_line(before, after) for before, after in events) == row.path
+    last = events[-1][1]
+    wanted = _columns(lifecycle, row.then)
+    assert {column: getattr(last, column) for column in wanted} == wanted
+    kept = [lifecycle.stamp_column(c) if c not in Job._fields else c for c in row.kept]
+    assert {c: getattr(last, c) for c in kept} == {c: getattr(job, c) for c in kept}
+    assert (last.seq, last.moved_at) == (job.seq + len(events), NOW)
+
+
+def made(lifecycle: Lifecycle, row: Row, job: Job) -> list[tuple[Job, Job]]:
+    """The moves the call stands for, each as the job before and after it."""
+    asked = _asked(row)
+    change = Change(job.id, **{"token": job.claim_seq, **row.told})
+    open_to = [m for m in lifecycle.calls[row.call] if row.by in m.by and not m.chained]
+    move = _only(lifecycle, open_to, job, asked, change.token)
+    assert move is not None, f"{row.call} is refused: {refusals(lifecycle, row, job)}"
+    events = [(job, step(lifecycle, move, job, change, asked))]
+    link = _only(lifecycle, lifecycle.chained(move), events[0][1], asked, None)
+    if link is not None:
+        after = events[0][1]
+        events.append((after, step(lifecycle, link, after, Change(job.id), asked)))
+    return events
+
+
+def refusals(lifecycle: Lifecycle, row: Row, job: Job) -> set[str]:
+    """What stops the call: a guard of each alternative that could have been meant."""
+    asked, token = _asked(row), row.told.get("token", job.claim_seq)
+    if not lifecycle.allows(row.call, row.by):
+        return {"role"}
+    meant = [
+        move
+        for move in lifecycle.calls[row.call]
+        if row.by in move.by and job.state in move.sources and not move.chained
+    ]
+    stops = [failing_guard(move, job, lifecycle, asked, token) for move in meant]
+    if not all(stops):
+        return set()
+    return {stop.kind for stop in stops if stop} or {"state"}
+
+
+def edges_by_role(lifecycle: Lifecycle) -> set[tuple[str, str, str, str]]:
+    """Every declared (move, from, to, who) but birth and prune, which the engine declares."""
+    return {
+        (move.name, source, to, role)
+        for move, source, to in edges(lifecycle)
+        if not (move.births or move.prunes)
+        for role in move.by
+    }
+
+
+def written(*lines: str) -> set[tuple[str, str, str, str]]:
+    """The same set from lines like ``claim | QUEUED, RETRY → PROCESSING | worker``."""
+    found = set()
+    for line in lines:
+        move, ends, roles = (part.strip() for part in line.split("|"))
+        sources, to = (part.strip() for part in ends.split("→"))
+        for source in sources.split(", "):
+            target = source if to == "unchanged" else to
+            found |= {(move, source, target, role) for role in roles.split(", ")}
+    return found
+
+
+def _asked(row: Row) -> Asked:
+    return Asked(NOW, row.by, "worker-2", LEASE, row.options)
+
+
+def _only(
+    lifecycle: Lifecycle, moves: Any, job: Job, asked: Asked, token: int | None
+) -> Move | None:
+    fitting = [
+        move
+        for move in moves
+        if job.state in move.sources and failing_guard(move, job, lifecycle, asked, token) is None
+    ]
+    assert len(fitting) <= 1, f"{[move.name for move in fitting]} all fit"
+    return fitting[0] if fitting else None
+
+
+def _columns(lifecycle: Lifecycle, named: dict[str, Any]) -> dict[str, Any]:
+    known = Job._fields
+    return {
+        name if name in known else lifecycle.stamp_column(name): value
+        for name, value in named.items()
+    }
+
+
+def _line(before: Job, after: Job) -> str:
+    return f"{after.move}: {before.state} → {after.state}"

@@ -1,0 +1,191 @@
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.lifecycle.budget import (
+    DAY_S,
+    JITTER_MODULUS,
+    JITTER_MULTIPLIER,
+    JITTER_STEP,
+    LARGEST_JITTER_S,
+    LONGEST_DELAY_S,
+    SALT_LIMIT,
+    SECOND_US,
+    Backoff,
+    doubling,
+    jitter_us,
+)
+
+SALTS = st.integers(0, SALT_LIMIT - 1)
+TRIES = st.integers(0, 10_000)
+LARGEST = 2**63 - 1  # of an INTEGER or bigint column
+
+
+def some_salts(count):
+    chance = random.Random(20_26)
+    return [chance.randrange(SALT_LIMIT) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (100, 30), (-1, 0)]
+)
+def test_each_try_waits_its_own_delay_and_the_last_repeats(tries, seconds):
+    assert Backoff((0, 5, 30)).delay_us(tries, salt=7) == seconds * SECOND_US
+
+
+@pytest.mark.parametrize("tries", range(20))
+def test_doubling_waits_300_times_two_to_the_n_but_never_more_than_a_day(tries):
+    backoff = doubling(300, 86_400)
+    assert backoff.delay_us(tries, salt=1) == min(300 * 2**tries, 86_400) * SECOND_US
+
+
+def test_doubling_writes_the_schedule_out_until_it_stops_growing():
+    assert doubling(300, 86_400).delays_s == (
+        300,
+        600,
+        1_200,
+        2_400,
+        4_800,
+        9_600,
+        19_200,
+        38_400,
+        76_800,
+        86_400,
+    )
+
+
+def test_doubling_that_begins_at_its_end_has_one_delay():
+    assert doubling(60, 60).delays_s == (60,)
+
+
+def test_doubling_carries_its_jitter():
+    assert doubling(300, 86_400, jitter_s=60).jitter_s == 60
+
+
+@pytest.mark.parametrize(("first", "longest"), [(0, 10), (-5, 10), (11, 10)])
+def test_doubling_refuses_a_schedule_that_cannot_grow_and_names_both_values(first, longest):
+    with pytest.raises(ValueError, match=rf"got {first} and {longest}$"):
+        doubling(first, longest)
+
+
+def test_a_backoff_without_delays_is_refused():
+    with pytest.raises(ValueError, match="at least one delay, got none"):
+        Backoff(())
+
+
+@pytest.mark.parametrize("delay", [-1, LONGEST_DELAY_S + 1])
+def test_a_delay_out_of_range_is_refused_with_its_value(delay):
+    with pytest.raises(
+        ValueError, match=rf"a delay must lie in 0…{LONGEST_DELAY_S} s, got {delay}$"
+    ):
+        Backoff((1, delay))
+
+
+@pytest.mark.parametrize("jitter", [-1, DAY_S + 1])
+def test_a_jitter_out_of_range_is_refused_with_its_value(jitter):
+    with pytest.raises(ValueError, match=rf"jitter_s must lie in 0…\d+, got {jitter}$"):
+        Backoff((1,), jitter_s=jitter)
+
+
+def test_the_limits_themselves_are_accepted():
+    assert Backoff((0, LONGEST_DELAY_S)).delays_s == (0, LONGEST_DELAY_S)
+
+
+@given(salt=SALTS, tries=TRIES, jitter_s=st.integers(1, 3_600))
+def test_jitter_lies_between_nothing_and_jitter_s(salt, tries, jitter_s):
+    assert 0 <= jitter_us(jitter_s, tries, salt) <= jitter_s * SECOND_US
+
+
+@given(salt=SALTS, tries=TRIES)
+def test_without_jitter_no_salt_changes_the_delay(salt, tries):
+    assert Backoff((9,)).delay_us(tries, salt) == 9 * SECOND_US
+
+
+@given(salt=SALTS, tries=TRIES)
+def test_jitter_is_added_to_the_delay(salt, tries):
+    backoff = Backoff((9,), jitter_s=60)
+    assert backoff.delay_us(tries, salt) == 9 * SECOND_US + jitter_us(60, tries, salt)
+
+
+@pytest.mark.parametrize(
+    ("salt", "tries", "expected"),
+    [(0, 0, 0), (1, 0, 14_435_717), (2_147_483_647, 0, 8_015_120), (12_345, 3, 4_089_825)],
+)
+def test_jitter_is_the_same_number_everywhere(salt, tries, expected):
+    assert jitter_us(60, tries, salt) == expected
+
+
+@given(salt=SALTS, tries=TRIES, jitter_s=st.integers(1, DAY_S))
+def test_a_database_that_counts_in_64_bits_draws_the_same_jitter(salt, tries, jitter_s):
+    asked = "SELECT (? * ? + ? * ?) % ? % ?"
+    bound = (salt, JITTER_MULTIPLIER, tries, JITTER_STEP, JITTER_MODULUS, jitter_s * SECOND_US + 1)
+    with closing(sqlite3.connect(":memory:")) as database:
+        (answer,) = database.execute(asked, bound).fetchone()
+    assert answer == jitter_us(jitter_s, tries, salt)
+
+
+def test_jitter_spreads_jobs_evenly_over_its_range():
+    tenths = Counter(
+        jitter_us(60, 0, salt) * 10 // (60 * SECOND_US + 1) for salt in some_salts(10_000)
+    )
+    assert sorted(tenths) == list(range(10))
+    assert all(800 < count < 1_200 for count in tenths.values())
+
+
+def test_neighbouring_salts_do_not_share_a_delay():
+    drawn = {jitter_us(60, 0, salt) for salt in range(1_000)}
+    assert len(drawn) > 990
+
+
+@given(salt=SALTS, tries=TRIES)
+def test_the_next_try_of_a_job_draws_another_jitter(salt, tries):
+    assert jitter_us(60, tries, salt) != jitter_us(60, tries + 1, salt)
+
+
+@pytest.mark.parametrize("jitter_s", [1, 60, 3_600, LARGEST_JITTER_S])
+def test_jitter_reaches_the_far_end_of_every_range_that_is_accepted(jitter_s):
+    backoff = Backoff((0,), jitter_s=jitter_s)
+    farthest = max(backoff.delay_us(0, salt) for salt in some_salts(2_000))
+    assert farthest > 0.9 * jitter_s * SECOND_US
+
+
+def test_the_product_behind_the_jitter_fits_a_database_integer():
+    most_tries = 2**31
+    assert (SALT_LIMIT - 1) * JITTER_MULTIPLIER + most_tries * JITTER_STEP <= LARGEST
+
+
+def test_the_latest_wake_up_of_this_century_fits_a_database_integer():
+    year_2100 = 4_102_444_800 * SECOND_US
+    latest = Backoff((LONGEST_DELAY_S,), jitter_s=LARGEST_JITTER_S).delay_us(0, SALT_LIMIT - 1)
+    assert year_2100 + latest <= LARGEST
+
+
+def test_the_mixing_constants_are_odd_so_no_salt_is_lost():
+    assert JITTER_MULTIPLIER % 2 == JITTER_STEP % 2 == 1
+    assert JITTER_MODULUS > SALT_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("backoff", "shown"),
+    [
+        (Backoff((0, 5), counts="retries"), "backoff(0, 5 s by retries)"),
+        (Backoff((300,), jitter_s=60), "backoff(300 + 0…60 s by attempts)"),
+    ],
+)
+def test_a_backoff_reads_as_a_sentence(backoff, shown):
+    assert str(backoff) == shown
+
+
+def test_a_backoff_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Backoff((1,)).jitter_s = 5
+
+
+def test_equal_backoffs_are_one_key():
+    assert len({doubling(300, 600), Backoff((300, 600))}) == 1

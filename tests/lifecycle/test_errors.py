@@ -1,0 +1,247 @@
+from dataclasses import replace
+
+import pytest
+
+from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import Fixed
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+
+LIFECYCLES = {
+    lifecycle.name: lifecycle
+    for lifecycle in (oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle())
+}
+OCI, PDF, OPTIPLAN = (LIFECYCLES[name].errors for name in ("oci", "pdf", "optiplan"))
+VALIDATION, AUTH, TRANSIENT, RATE_LIMIT, PERMANENT = Category
+
+# The verdict table of each specification page: channel → category → (verdict, move).
+ALWAYS_FAIL = dict.fromkeys(Category, ("fail", "ack_failed"))
+OURS = {**ALWAYS_FAIL, TRANSIENT: ("retry", "retry_later"), RATE_LIMIT: ("retry", "retry_later")}
+VERDICTS = {
+    ("oci", "script"): ALWAYS_FAIL,
+    ("oci", "api"): OURS,
+    ("oci", "data_manager"): OURS,
+    ("pdf", "worker"): dict.fromkeys(Category, ("fail", "fail")),
+    ("optiplan", "runner"): {
+        **dict.fromkeys(Category, ("fail", "fail")),
+        VALIDATION: ("hold", "hold"),
+    },
+    ("task", "worker"): {
+        VALIDATION: ("fail", "fail"),
+        AUTH: ("fail", "fail"),
+        TRANSIENT: ("retry", "retry"),
+        RATE_LIMIT: ("retry", "retry"),
+        PERMANENT: ("fail", "fail"),
+    },
+}
+ROWS = [
+    pytest.param(queue, channel, category, *answer, id=f"{queue}-{channel}-{category}")
+    for (queue, channel), table in VERDICTS.items()
+    for category, answer in table.items()
+]
+
+
+def taxonomy(**changes):
+    plain = Taxonomy(
+        channels=("first", "second"),
+        rules=(
+            *same_everywhere(("first",), dict.fromkeys(Category, Verdict.FAIL)),
+            *same_everywhere(("second",), dict.fromkeys(Category, Verdict.RETRY)),
+        ),
+        moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "retry")),
+        codes=(Code("KNOWN", PERMANENT),),
+        unknown=TRANSIENT,
+    )
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(("queue", "channel", "category", "verdict", "move"), ROWS)
+def test_a_category_has_the_verdict_of_its_channel(queue, channel, category, verdict, move):
+    found = LIFECYCLES[queue].errors.resolve("NEVER_SEEN", channel=channel, category=category)
+    assert (found.code, found.category, found.verdict, found.move) == (
+        "NEVER_SEEN",
+        category,
+        verdict,
+        move,
+    )
+
+
+@pytest.mark.parametrize("queue", LIFECYCLES)
+def test_the_table_above_names_every_channel_there_is(queue):
+    named = {channel for known, channel in VERDICTS if known == queue}
+    assert set(LIFECYCLES[queue].errors.channels) == named
+
+
+@pytest.mark.parametrize("channel", ["api", "data_manager"])
+def test_an_order_id_google_already_knows_completes_the_row_and_keeps_the_code(channel):
+    found = OCI.resolve("ORDER_ID_ALREADY_IN_USE", channel=channel)
+    assert (found.verdict, found.move) == (Verdict.COMPLETE, "ack_duplicate")
+
+
+@pytest.mark.parametrize("channel", ["api", "data_manager"])
+@pytest.mark.parametrize(
+    "code", ["TOO_RECENT_EVENT", "TOO_RECENT_CALL", "TOO_RECENT_CONVERSION_ACTION"]
+)
+def test_what_google_calls_too_recent_waits(code, channel):
+    found = OCI.resolve(code, channel=channel)
+    assert (found.verdict, found.move) == (Verdict.WAIT, "too_recent")
+
+
+@pytest.mark.parametrize(
+    ("code", "category"),
+    [
+        ("MAX_ATTEMPTS", PERMANENT),
+        ("EXPIRED", VALIDATION),
+        ("MANUAL_FAIL", PERMANENT),
+        ("VALIDATION_FAILED", VALIDATION),
+        ("UPLOAD_EXCEPTION", TRANSIENT),
+    ],
+)
+def test_oci_codes_of_our_own_have_their_category(code, category):
+    assert OCI.resolve(code).category is category
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "E_CRM_NO_MATCH",
+        "E_TEMPLATE_INVALID",
+        "E_PLATE_SIZE_MISSING",
+        "E_BACKING_THICKNESS_UNKNOWN",
+        "E_TRIM_RULE_MISSING",
+    ],
+)
+def test_optiplan_hold_codes_are_validation_and_hold(code):
+    found = OPTIPLAN.resolve(code)
+    assert (found.category, found.verdict, found.move) == (VALIDATION, Verdict.HOLD, "hold")
+
+
+def test_optiplan_holds_for_the_operator_by_a_move_of_its_own():
+    found = OPTIPLAN.resolve("E_OPERATOR_TRIGGER_REQUIRED")
+    assert (found.verdict, found.move) == (Verdict.HOLD, "hold_for_operator")
+
+
+@pytest.mark.parametrize("code", ["E_XML_INVALID", "E_CANCELLED"])
+def test_optiplan_permanent_codes_fail(code):
+    found = OPTIPLAN.resolve(code)
+    assert (found.category, found.verdict, found.move) == (PERMANENT, Verdict.FAIL, "fail")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "E_MAX_ATTEMPTS",
+        "E_OPTI_MODE_A_RUNNER_MISSING",
+        "E_OPTI_MODE_B_MACRO_MISSING",
+        "E_OPTI_RUNNER_FAILED",
+        "E_OPTI_XML_TIMEOUT",
+        "E_OSI_ACK_FAILED",
+        "E_OSI_ACK_TIMEOUT",
+        "E_INVALID_GRAIN",
+        "E_EDGE_MAPPING_UNKNOWN",
+        "E_UNKNOWN",
+    ],
+)
+def test_optiplan_codes_that_are_neither_are_transient_and_fail(code):
+    found = OPTIPLAN.resolve(code)
+    assert (found.category, found.verdict, found.move) == (TRANSIENT, Verdict.FAIL, "fail")
+
+
+@pytest.mark.parametrize(
+    ("code", "category"),
+    [
+        ("BROWSER_LAUNCH_FAILED", TRANSIENT),
+        ("NAVIGATION_TIMEOUT", TRANSIENT),
+        ("WORKER_LOST", TRANSIENT),
+        ("INTERRUPTED", TRANSIENT),
+        ("TEMPLATE_ERROR", VALIDATION),
+        ("UNSUPPORTED_PLATFORM", PERMANENT),
+        ("UNKNOWN", PERMANENT),
+    ],
+)
+def test_pdf_codes_have_their_category_and_all_fail_first(code, category):
+    found = PDF.resolve(code)
+    assert (found.category, found.verdict, found.move) == (category, Verdict.FAIL, "fail")
+
+
+@pytest.mark.parametrize("queue", LIFECYCLES)
+def test_every_error_a_move_records_by_itself_is_a_declared_code_of_that_category(queue):
+    lifecycle = LIFECYCLES[queue]
+    fixed = {move.error for move in lifecycle.moves if isinstance(move.error, Fixed)}
+    declared = {(code.name, code.category) for code in lifecycle.errors.codes}
+    assert fixed
+    assert {(error.code, error.category) for error in fixed} <= declared
+
+
+def test_the_five_categories_are_the_same_for_every_workload():
+    assert [str(category) for category in Category] == [
+        "VALIDATION",
+        "AUTH",
+        "TRANSIENT",
+        "RATE_LIMIT",
+        "PERMANENT",
+    ]
+
+
+def test_a_code_nobody_declared_is_of_the_unknown_category():
+    assert taxonomy(unknown=AUTH).resolve("ValueError").category is AUTH
+
+
+def test_a_category_the_caller_gives_wins_over_the_unknown_one():
+    assert taxonomy(unknown=AUTH).resolve("ValueError", category=RATE_LIMIT).category is RATE_LIMIT
+
+
+def test_a_category_the_caller_gives_does_not_win_over_a_declared_code():
+    assert taxonomy().resolve("KNOWN", category=TRANSIENT).category is PERMANENT
+
+
+def test_without_a_channel_the_first_one_judges():
+    assert taxonomy().resolve("KNOWN").verdict is Verdict.FAIL
+
+
+def test_a_named_channel_judges_by_its_own_rules():
+    assert taxonomy().resolve("KNOWN", channel="second").verdict is Verdict.RETRY
+
+
+def test_a_code_with_a_verdict_of_its_own_is_judged_alike_on_every_channel():
+    own = taxonomy(codes=(Code("GONE", PERMANENT, Verdict.RETRY),))
+    found = {own.resolve("GONE", channel=channel).move for channel in own.channels}
+    assert found == {"retry"}
+
+
+def test_a_code_with_a_move_of_its_own_overrides_the_move_of_its_verdict():
+    own = taxonomy(codes=(Code("GONE", PERMANENT, move="bury"),))
+    found = own.resolve("GONE")
+    assert (found.verdict, found.move) == (Verdict.FAIL, "bury")
+
+
+def test_a_channel_without_a_rule_is_an_error_that_names_category_and_channel():
+    with pytest.raises(LookupError, match="category TRANSIENT on channel 'fax'"):
+        taxonomy().resolve("ValueError", channel="fax")
+
+
+def test_a_verdict_without_a_move_is_an_error_that_names_the_verdict():
+    with pytest.raises(LookupError, match="hold"):
+        taxonomy(codes=(Code("ASK", AUTH, Verdict.HOLD),)).resolve("ASK")
+
+
+def test_a_lookup_finds_a_declared_code_and_nothing_else():
+    assert taxonomy().code("KNOWN") == Code("KNOWN", PERMANENT)
+    assert taxonomy().code("OTHER") is None
+
+
+def test_a_doubled_rule_shows_both_verdicts():
+    doubled = taxonomy(rules=(*taxonomy().rules, Rule("first", AUTH, Verdict.RETRY)))
+    assert list(doubled.verdicts("first", AUTH)) == [Verdict.FAIL, Verdict.RETRY]
+
+
+def test_same_everywhere_writes_one_rule_per_channel_and_category():
+    rules = same_everywhere(("a", "b"), {AUTH: Verdict.FAIL, TRANSIENT: Verdict.RETRY})
+    assert rules == (
+        Rule("a", AUTH, Verdict.FAIL),
+        Rule("a", TRANSIENT, Verdict.RETRY),
+        Rule("b", AUTH, Verdict.FAIL),
+        Rule("b", TRANSIENT, Verdict.RETRY),
+    )
