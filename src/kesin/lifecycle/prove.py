@@ -196,8 +196,10 @@ def _slots_are_left(walk: Walk, graph: Graph) -> Iterator[Broken]:
     for move in walk.lifecycle.moves:
         for source in sorted(set(move.sources) & exclusive):
             yield from _leaves_slot_rightly(move, source, exclusive)
-    waiting = (here for inside in components(graph) for here in inside)
-    untimed = [here for here in waiting if here.state in exclusive and not here.timer]
+    waiting = {here for inside in components(graph) for here in inside}
+    untimed = [
+        here for here in graph if here in waiting and here.state in exclusive and not here.timer
+    ]
     if untimed:
         why = f"a job waits in the exclusive {untimed[0].state} with no timer armed"
         yield Broken("R6", why, walk.path(untimed[0]))

@@ -43,11 +43,6 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def one_of(names: Iterable[str]) -> str:
-    """A parenthesised list of quoted names."""
-    return "(" + ", ".join(literal(name) for name in names) + ")"
-
-
 # The free columns, in the order of their bits in ``declared.mask`` and ``event.mask``.
 MASK = {
     "error": 1,
@@ -112,6 +107,14 @@ class Compiler:
         self.now = dialect.now
         self.at = f"{dialect.greatest}({self.now}, j.moved_at)"
 
+    def literal(self, text: str) -> str:
+        """A quoted string, in a statement where parameters stand too."""
+        return literal(text).replace("%", self.dialect.modulo)
+
+    def one_of(self, names: Iterable[str]) -> str:
+        """A parenthesised list of quoted names."""
+        return "(" + ", ".join(self.literal(name) for name in names) + ")"
+
     # Guards
 
     def guard(self, guard: Guard) -> str:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
@@ -119,7 +122,7 @@ class Compiler:
         now = self.now
         match guard.kind:
             case "due":
-                return f"j.run_at <= {now}"
+                return f"coalesce(j.run_at <= {now}, FALSE)"
             case "unclaimed":
                 return f"j.phase <> {OWNED}"
             case "holds_claim":
@@ -137,11 +140,11 @@ class Compiler:
             case "retries_left":
                 return f"j.retry_count < {guard.number}"
             case "code_in":
-                return f"coalesce(j.error_code IN {one_of(guard.names)}, FALSE)"
+                return f"coalesce(j.error_code IN {self.one_of(guard.names)}, FALSE)"
             case "code_not_in":
-                return f"coalesce(j.error_code NOT IN {one_of(guard.names)}, TRUE)"
+                return f"coalesce(j.error_code NOT IN {self.one_of(guard.names)}, TRUE)"
             case "category_in":
-                return f"coalesce(j.error_category IN {one_of(guard.names)}, FALSE)"
+                return f"coalesce(j.error_category IN {self.one_of(guard.names)}, FALSE)"
             case "returns_left":
                 return f"j.return_count < {self.lifecycle.max_returns}"
             case "was_claimed":
@@ -164,7 +167,7 @@ class Compiler:
         job = self.dialect.table("job")
         return (
             f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
-            f" AND s.slot = {literal(state)} AND s.id <> j.id)"
+            f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
         )
 
     def key_free(self) -> str:
@@ -178,7 +181,7 @@ class Compiler:
 
     def condition(self, move: Move, *, token: bool) -> str:
         """State and guards of one move; with ``token``, a token that is given must fit."""
-        parts = [f"j.state IN {one_of(move.sources)}"]
+        parts = [f"j.state IN {self.one_of(move.sources)}"]
         parts += [self.guard(guard) for guard in move.when]
         if token and not move.guard("holds_claim"):
             parts.append(f"(i.token IS NULL OR (j.phase = {OWNED} AND j.claim_seq = i.token))")
@@ -201,8 +204,8 @@ class Compiler:
     def effects(self, move: Move) -> dict[str, str]:
         """Column → expression for everything the move sets, beyond what every move sets."""
         sets = {
-            "state": "j.state" if move.to == STAY else literal(move.to),
-            "move": literal(move.name),
+            "state": "j.state" if move.to == STAY else self.literal(move.to),
+            "move": self.literal(move.name),
             "phase": self._phase(move),
         }
         if any(state.exclusive for state in self.lifecycle.states):
@@ -228,7 +231,7 @@ class Compiler:
         if len(set(phases.values())) == 1:
             unowned = str(next(iter(phases.values())))
         else:
-            whens = " ".join(f"WHEN {literal(s)} THEN {p}" for s, p in phases.items())
+            whens = " ".join(f"WHEN {self.literal(s)} THEN {p}" for s, p in phases.items())
             unowned = f"CASE j.state {whens} END"
         if move.claim == "drop" or move.guard("unclaimed"):
             return unowned
@@ -236,7 +239,7 @@ class Compiler:
 
     def _slot(self, move: Move) -> str:
         if move.to != STAY:
-            return literal(move.to) if self.takes_slot(move) else "NULL"
+            return self.literal(move.to) if self.takes_slot(move) else "NULL"
         return "j.slot"
 
     def _claim_effects(self, move: Move) -> dict[str, str]:
@@ -272,7 +275,7 @@ class Compiler:
         columns = ("error_code", "error_category", "error_message")
         if isinstance(move.error, Fixed):
             fixed = (move.error.code, move.error.category.value, move.error.message)
-            return dict(zip(columns, map(literal, fixed), strict=True))
+            return dict(zip(columns, map(self.literal, fixed), strict=True))
         if move.error == "record":
             return {column: f"i.{column}" for column in columns}
         return dict.fromkeys(columns, "NULL") if move.error == "clear" else {}
@@ -295,7 +298,7 @@ class Compiler:
             )
             armed = f"{self.at} + {wait}"
             if move.timer_for:
-                names = one_of(category.value for category in move.timer_for)
+                names = self.one_of(category.value for category in move.timer_for)
                 armed = f"CASE WHEN i.error_category IN {names} THEN {armed} END"
             sets["timer_at"] = armed
         elif move.timer == "clear":
@@ -378,17 +381,17 @@ class Compiler:
         whens.append(f"WHEN i.token IS NOT NULL AND {self.finished_already(moves)} THEN 'already'")
         if not fenced and targets:
             whens.append(
-                f"WHEN i.token IS NULL AND j.state IN {one_of(targets)}"
-                f" AND j.state NOT IN {one_of(sources)} THEN 'already'"
+                f"WHEN i.token IS NULL AND j.state IN {self.one_of(targets)}"
+                f" AND j.state NOT IN {self.one_of(sources)} THEN 'already'"
             )
         lost = f"j.phase <> {OWNED} OR j.claim_seq <> coalesce(i.token, -1)"
         given = "TRUE" if fenced else "i.token IS NOT NULL"
         whens.append(f"WHEN {given} AND ({lost}) THEN 'stale'")
-        whens.append(f"WHEN j.state NOT IN {one_of(sources)} THEN 'state'")
+        whens.append(f"WHEN j.state NOT IN {self.one_of(sources)} THEN 'state'")
         for move in moves:
-            here = f"j.state IN {one_of(move.sources)}"
+            here = f"j.state IN {self.one_of(move.sources)}"
             whens += [
-                f"WHEN {here} AND NOT ({self.guard(guard)}) THEN {literal(guard.kind)}"
+                f"WHEN {here} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}"
                 for guard in move.when
             ]
             if self.takes_slot(move):
@@ -400,7 +403,7 @@ class Compiler:
     def finished_already(self, moves: tuple[Move, ...]) -> str:
         """The same claim made one of these moves before: its answer got lost, not its work."""
         event = self.dialect.table("event")
-        names = one_of(dict.fromkeys(move.name for move in moves))
+        names = self.one_of(dict.fromkeys(move.name for move in moves))
         return (
             f"EXISTS (SELECT 1 FROM {event} e WHERE e.job_id = j.id AND e.seq > i.token"
             f" AND e.move IN {names} AND NOT EXISTS (SELECT 1 FROM {event} c"

@@ -49,6 +49,10 @@ _CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+_IN_INDEX_ORDER = (
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
+    " set_config('enable_seqscan', 'off', true)"
+)
 SCAN_ROWS = 2_000  # fetched at a time when everything is read
 
 
@@ -137,6 +141,13 @@ class PostgresStore(SqlStore):
                 yield
         except errors.UniqueViolation as problem:
             raise Conflict from problem
+
+    @contextmanager
+    def _sweeping(self) -> Iterator[psycopg.Connection[Any]]:
+        """Candidates are walked in the order of their index, however few the planner expects."""
+        with self.transaction() as connection:
+            connection.execute(_IN_INDEX_ORDER)
+            yield connection
 
     @property
     def _in_transaction(self) -> bool:

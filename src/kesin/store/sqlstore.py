@@ -98,6 +98,10 @@ class SqlStore(SqlReader):
     ) -> set[str]:
         """Insert what has no holder; the ids born."""
 
+    def _sweeping(self) -> AbstractContextManager[Any]:
+        """The transaction a sweep runs in; a store may steer its planner there."""
+        return self.transaction()
+
     @abstractmethod
     def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
         """Input rows as one JSON document: a tenth of the cost of binding them one by one."""
@@ -406,11 +410,9 @@ class SqlStore(SqlReader):
         if max_attempts is not None:
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
-        if not move.then:
+        with self._sweeping():
             moved = self._pick(statements, (move,), sql, params)
-        else:
-            with self.transaction():
-                moved = self._pick(statements, (move,), sql, params)
+            if move.then:
                 links = statements.lifecycle.chained(move)
                 links = tuple(link for link in links if "clock" in link.by)
                 changes = [(index, Change(row[0])) for index, row in enumerate(sorted(moved))]

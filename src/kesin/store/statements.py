@@ -17,7 +17,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import HOT_COLUMNS
 from kesin.lifecycle.words import READY, Role
-from kesin.store.compile import Compiler, Dialect, literal, one_of
+from kesin.store.compile import Compiler, Dialect, literal
 from kesin.store.contract import Event
 
 _GAP = re.compile(r"\{(\w+)\}")
@@ -187,7 +187,7 @@ class Statements:
         return self._with_input(
             "apply",
             verdict=f"CASE {picks} ELSE {compiler.reason(moves)} END",
-            chosen=one_of(numbers),
+            chosen=compiler.one_of(numbers),
             assignments=compiler.assignments(moves, "i.verdict::integer", note="i.note"),
         )
 
@@ -251,6 +251,7 @@ class Statements:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
         assignments = "" if move.prunes else self.compiler.assignments((move,), "0", note="NULL")
+        aged = move.guard("age_over")
         way = self._way_in(move)
         if capped and way and way[0] == "job_spent":
             way = None  # that index knows only the cap stamped on each job
@@ -264,6 +265,11 @@ class Statements:
                 access=access,
                 order=order,
             )
+        if aged and aged.names[0] == "finished_at":
+            old = f"j.finished_at <= {self.compiler.now} - {aged.number * SECOND_US}"
+            name, extra = "sweep_finished", {"states": self._values(move.sources), "access": old}
+        else:
+            name, extra = "sweep_states", {}
         job = self.dialect.table("job")
         alias = "AS j" if self.dialect.name == "sqlite" else "j"
         action = (
@@ -271,7 +277,10 @@ class Statements:
             if move.prunes
             else f"UPDATE {job} {alias}\n   SET {assignments}"
         )
-        return self._fill("sweep_states", condition=condition, action=action)
+        return self._fill(name, condition=condition, action=action, **extra)
+
+    def _values(self, states: tuple[str, ...]) -> str:
+        return ", ".join(f"({literal(state)})" for state in states)
 
     def _way_in(self, move: Move) -> tuple[str, str, str] | None:
         """The partial index that holds the candidates: its name, its predicate, its order."""
@@ -295,7 +304,7 @@ class Statements:
     def born_before(self, move: Move, now: int) -> int | None:
         """No job born after this can be old enough for the move; a day allows for clock skew."""
         aged = move.guard("age_over")
-        if aged is None or aged.names[0] not in ("created_at", "moved_at", "finished_at"):
+        if aged is None or aged.names[0] not in ("created_at", "moved_at"):
             return None
         return now - aged.number * SECOND_US + DAY_S * SECOND_US
 

@@ -7,10 +7,11 @@ open AS MATERIALIZED (
   FROM tenants t
   WHERE NOT EXISTS (
       SELECT 1 FROM {schema}.paused p WHERE p.queue = %(queue)s AND p.tenant IN ('', t.tenant))
-    AND EXISTS (
-      SELECT 1 FROM {schema}.job j
+    AND (
+      SELECT TRUE FROM {schema}.job j
       WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
-        AND j.run_at <= (SELECT t FROM clock))
+        AND j.run_at <= (SELECT t FROM clock)
+      ORDER BY j.run_at LIMIT 1)
 ),
 share AS (
   SELECT (%(limit)s + count(*) - 1) / greatest(count(*), 1) AS n FROM open

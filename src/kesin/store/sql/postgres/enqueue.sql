@@ -6,9 +6,10 @@ bodies AS (
   INSERT INTO {schema}.job_body (id, queue, tenant, dedup_key, held_key, payload)
   SELECT i.id, %(queue)s, i.tenant, i.dedup_key, {held_key}, i.payload
   FROM input i
-  WHERE i.dedup_key IS NULL OR NOT EXISTS (
-    SELECT 1 FROM {schema}.job_body h
-    WHERE h.queue = %(queue)s AND h.tenant = i.tenant AND h.held_key = i.dedup_key)
+  WHERE i.dedup_key IS NULL OR (
+    SELECT h.id FROM {schema}.job_body h
+    WHERE h.queue = %(queue)s AND h.tenant = i.tenant AND h.held_key = i.dedup_key
+    LIMIT 1) IS NULL
   ON CONFLICT (queue, tenant, held_key) WHERE held_key IS NOT NULL DO NOTHING
   RETURNING id
 ),

@@ -3,7 +3,7 @@ input AS MATERIALIZED (
   {input}
 ),
 held AS MATERIALIZED (
-  SELECT j.id, j.lease
+  SELECT j.id, j.lease, 'kept' AS verdict
   FROM input i
   CROSS JOIN LATERAL (
     SELECT j.id, greatest(j.lease_until, least((SELECT t FROM clock) + %(lease_us)s,
@@ -16,5 +16,5 @@ held AS MATERIALIZED (
 )
 UPDATE {schema}.job j SET lease_until = h.lease
 FROM held h
-WHERE j.id = h.id
+WHERE j.id = h.id AND h.verdict = 'kept'
 RETURNING j.id::text

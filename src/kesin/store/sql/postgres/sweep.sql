@@ -4,7 +4,7 @@ pick AS MATERIALIZED (
   FROM {schema}.job j
   WHERE j.queue = %(queue)s AND {access}
     AND {condition}
-    AND j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s
+    AND (%(min_age_us)s = 0 OR j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s)
   ORDER BY {order}
   LIMIT %(limit)s
   FOR UPDATE SKIP LOCKED

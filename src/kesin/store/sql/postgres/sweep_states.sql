@@ -11,7 +11,7 @@ pick AS MATERIALIZED (
     WHERE j.queue = %(queue)s AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1
       AND j.id < %(before)s::uuid
       AND {condition}
-      AND j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s
+      AND (%(min_age_us)s = 0 OR j.moved_at <= (SELECT t FROM clock) - %(min_age_us)s)
     ORDER BY j.id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED

@@ -5,7 +5,7 @@ UPDATE job AS j
   FROM job j{index}
   WHERE j.queue = :queue AND {access}
     AND {condition}
-    AND j.moved_at <= :now - :min_age_us
+    AND (:min_age_us = 0 OR j.moved_at <= :now - :min_age_us)
   ORDER BY {order}
   LIMIT :limit)
 RETURNING id

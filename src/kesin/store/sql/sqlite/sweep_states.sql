@@ -10,7 +10,7 @@ WITH pairs AS MATERIALIZED (
     FROM job j
     WHERE j.queue = :queue AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1 AND j.id < :before
       AND {condition}
-      AND j.moved_at <= :now - :min_age_us
+      AND (:min_age_us = 0 OR j.moved_at <= :now - :min_age_us)
     ORDER BY j.id
     LIMIT :limit)
   LIMIT :limit)

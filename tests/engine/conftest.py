@@ -1,0 +1,90 @@
+"""A queue on a store in memory under a clock that the test moves, and what threads need to meet."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from kesin import Job, Queue, Worker, task_lifecycle
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.budget import Backoff
+from kesin.store.sqlite import SqliteStore
+
+PATIENCE_S = 20.0  # how long a thread may take to get somewhere on a busy machine
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store() -> Iterator[SqliteStore]:
+    with closing(SqliteStore(":memory:")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(store: SqliteStore, clock: ManualClock) -> Iterator[Queue]:
+    """The plain lifecycle; whatever a test does to it, its history replays."""
+    lifecycle = task_lifecycle(max_attempts=3, backoff=Backoff((10, 100)))
+    made = Queue("work", lifecycle, store, clock=clock, seed=1)
+    yield made
+    assert [str(one) for one in verify(store, "work").differences] == []
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[[Worker], Worker]]:
+    """Starts workers and, at the end, stops them and sees that their threads are gone."""
+    started: list[Worker] = []
+
+    def start(worker: Worker) -> Worker:
+        started.append(worker)
+        worker.start()
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+        worker.queue.store.resume(worker.queue.name)  # wakes whoever waits for a job
+        worker.join()
+        for lane in worker._lanes:
+            lane.join(PATIENCE_S)
+            assert not lane.is_alive()
+
+
+class Meeting:
+    """A handler that stops where the test wants it: it says that it began, and waits to go on."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.began = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        self.jobs: list[Job] = []
+        self.answer = answer
+
+    def __call__(self, job: Job) -> Any:
+        self.jobs.append(job)
+        self.began.release()
+        assert self.go_on.wait(PATIENCE_S)
+        return self.answer
+
+    def wait(self, jobs: int = 1) -> None:
+        for _ in range(jobs):
+            assert self.began.acquire(timeout=PATIENCE_S)
+
+
+def states(queue: Queue) -> dict[str, int]:
+    """State → jobs, without the empty ones."""
+    return {state: n for state, n in queue.stats().states.items() if n}
+
+
+def only(queue: Queue) -> Job:
+    [job] = queue.jobs().jobs
+    return job
+
+
+def moves(queue: Queue, job_id: str) -> list[str]:
+    return [event.move for event in queue.events(job_id)]

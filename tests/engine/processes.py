@@ -1,0 +1,157 @@
+"""What the processes of ``test_processes`` do: each a fresh interpreter with a pipe to the test."""
+
+import random
+import signal
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kesin import Done, Job, New, Queue, Sweeper, Worker, task_lifecycle
+from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.lifecycle.declare import Lifecycle
+from kesin.store.contract import Filter, Store
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+
+LEASE_S = 600
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the store is, in words that travel to another process."""
+
+    url: str
+    schema: str = ""
+
+    def open(self) -> Store:
+        if self.schema:
+            return PostgresStore(self.url, schema=self.schema, pool_size=2, listen=False)
+        return SqliteStore(self.url)
+
+
+def lifecycle() -> Lifecycle:
+    return task_lifecycle(max_attempts=20, lease_seconds=LEASE_S)
+
+
+def claim_and_finish(address: Address, pipe: Connection, batch: int) -> None:
+    """Claim and complete until nothing is left; tells the ids it got."""
+    with closing(address.open()) as store:
+        queue = Queue("work", lifecycle(), store)
+        pipe.send("ready")
+        pipe.recv()
+        got: list[str] = []
+        worker = Worker(queue, lambda job: got.append(job.id), batch=batch)  # type: ignore[func-returns-value]
+        worker.drain()
+        pipe.send(got)
+
+
+def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
+    """Enqueue the same keys as everyone else, in an order of its own; tells what became of them."""
+    with closing(address.open()) as store:
+        queue = Queue("work", lifecycle(), store)
+        keys = [f"key-{number}" for number in range(300)]
+        random.Random(seed).shuffle(keys)
+        pipe.send("ready")
+        pipe.recv()
+        told: list[tuple[str, str, str]] = []
+        for start in range(0, len(keys), 30):
+            part = keys[start : start + 30]
+            outcomes = queue.enqueue_many(New({"key": key}, key=key) for key in part)
+            told += [(key, one.result, one.id) for key, one in zip(part, outcomes, strict=True)]  # type: ignore[union-attr]
+        pipe.send(told)
+
+
+def work_until_killed(address: Address, pipe: Connection, batch: int) -> None:
+    """Complete jobs and tell each, as fast as it can; it never ends by itself."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with closing(address.open()) as store:
+        queue = Queue("work", lifecycle(), store)
+
+        def handler(job: Job) -> Done:
+            pipe.send(job.id)
+            return Done(job.data)
+
+        pipe.send("ready")
+        pipe.recv()
+        Worker(queue, handler, batch=batch).drain()
+        pipe.send("ran out of work")
+        pipe.recv()  # hold the pipe open until killed
+
+
+def claim_and_hang(address: Address, pipe: Connection, limit: int) -> None:
+    """Claim a batch and die with it in hand."""
+    with closing(address.open()) as store:
+        queue = Queue("work", lifecycle(), store)
+        pipe.send("ready")
+        pipe.recv()
+        pipe.send([job.id for job in queue.claim("doomed", limit=limit)])
+        pipe.recv()
+
+
+def die_inside_a_transaction(address: Address, pipe: Connection, limit: int) -> None:
+    """Claim and complete inside a transaction that is never committed."""
+    with closing(address.open()) as store:
+        queue = Queue("work", lifecycle(), store)
+        pipe.send("ready")
+        pipe.recv()
+        with store.transaction():
+            worker = Worker(queue, lambda _job: Done("never"), batch=limit)
+            worker.drain()
+            pipe.send("inside")
+            pipe.recv()
+
+
+def take_the_slot(address: Address, pipe: Connection, orders: int) -> None:
+    """Bring orders to the one optimiser until all are done; tells what it met."""
+    with closing(address.open()) as store:
+        queue = Queue("orders", optiplan_lifecycle(), store)
+        pipe.send("ready")
+        pipe.recv()
+        told: Counter[str] = Counter()
+        while queue.stats().states["DONE"] < orders:
+            for job in queue.claim("runner"):
+                told["claimed"] += 1
+                if job.state == "NEW":
+                    queue.move(job, "prepare")
+                    queue.move(job, "import")
+                result = queue.move(job, "run").result
+                told[result] += 1
+                if result == "busy":
+                    queue.move(job, "wait", run_in_s=0)
+                    continue
+                inside = queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs
+                assert [one.id for one in inside] == [job.id]
+                for call in ("collect", "validate", "deliver", "done"):
+                    assert queue.move(job, call).result == "moved"
+        pipe.send(told)
+
+
+def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:
+    """A sweeper and a worker whose clock is already beyond every lease."""
+    with closing(address.open()) as store:
+        clock = ManualClock(wall_clock_us() + later_s * 1_000_000)
+        queue = Queue("work", lifecycle(), store, clock=clock)
+        pipe.send("ready")
+        pipe.recv()
+        moved = 0
+        for _ in range(20):
+            moved += Sweeper([queue], batch=7).sweep(("recover",)).total
+            Worker(queue, lambda job: Done(job.data), batch=5).drain()
+        pipe.send(moved)
+
+
+PARTS: dict[str, Any] = {
+    part.__name__: part
+    for part in (
+        claim_and_finish,
+        enqueue_keys,
+        work_until_killed,
+        claim_and_hang,
+        die_inside_a_transaction,
+        take_the_slot,
+        sweep_and_work,
+    )
+}

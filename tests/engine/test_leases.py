@@ -1,0 +1,203 @@
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kesin import Job, Queue, Sweeper, task_lifecycle
+from kesin.engine.leases import Leases
+from kesin.foundation.clock import ManualClock
+from kesin.store.contract import StoreError
+from kesin.store.sqlite import SqliteStore
+from tests.engine.conftest import PATIENCE_S, only
+
+LEASE_S = 60.0
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def leases(queue: Queue) -> Leases:
+    return Leases(queue, LEASE_S)
+
+
+@contextmanager
+def renewals(queue: Queue) -> Iterator[list[int]]:
+    """How many claims each renewal statement was about."""
+    asked: list[int] = []
+    renew = queue.store.renew
+
+    def counted(name: str, claims: Any, **told: Any) -> set[str]:
+        asked.append(len(claims))
+        return renew(name, claims, **told)
+
+    queue.store.renew = counted  # type: ignore[method-assign]
+    yield asked
+    queue.store.renew = renew  # type: ignore[method-assign]
+
+
+def claimed(queue: Queue, jobs: int = 1) -> list[Job]:
+    for n in range(jobs):
+        queue.enqueue({"n": n})
+    return queue.claim("w", limit=jobs, lease_seconds=LEASE_S)
+
+
+def test_a_claim_is_renewed_once_a_third_of_its_lease_is_over(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    leases.take(claimed(queue))
+    with renewals(queue) as asked:
+        clock.advance(LEASE_S / 3 - 0.001)
+        assert leases.renew() == 0
+        assert asked == []
+        clock.advance(0.001)
+        assert leases.renew() == 1
+        assert asked == [1]
+    assert only(queue).lease_until == clock.time_us + round(LEASE_S * SECOND)
+
+
+def test_a_renewed_claim_waits_another_third(queue: Queue, leases: Leases, clock: ManualClock):
+    leases.take(claimed(queue))
+    clock.advance(LEASE_S / 3)
+    assert leases.renew() == 1
+    assert leases.renew() == 0
+    clock.advance(LEASE_S / 3)
+    assert leases.renew() == 1
+
+
+def test_all_that_are_old_enough_are_renewed_in_one_statement(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    leases.take(claimed(queue, 5))
+    clock.advance(LEASE_S / 3)
+    leases.take(claimed(queue, 2))
+    with renewals(queue) as asked:
+        assert leases.renew() == 5
+    assert asked == [5]
+
+
+def test_a_claim_that_was_written_back_is_not_renewed(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    jobs = claimed(queue, 2)
+    leases.take(jobs)
+    leases.drop(jobs[:1])
+    clock.advance(LEASE_S)
+    assert leases.renew() == 1
+    assert [job.id for job in leases.held()] == [jobs[1].id]
+
+
+def test_a_claim_that_was_lost_is_reported_and_no_longer_asked_for(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    [job] = claimed(queue)
+    leases.take([job])
+    clock.advance(LEASE_S + 1)
+    Sweeper([queue]).sweep(("recover",))
+    assert not leases.is_lost(job)
+    assert leases.renew() == 0
+    assert leases.is_lost(job)
+    assert leases.held() == []
+    with renewals(queue) as asked:
+        clock.advance(LEASE_S)
+        assert leases.renew() == 0
+    assert asked == []
+
+
+def test_a_lease_that_ran_out_but_was_not_recovered_is_still_ours(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    [job] = claimed(queue)
+    leases.take([job])
+    clock.advance(LEASE_S + 1)
+    assert leases.renew() == 1
+    assert not leases.is_lost(job)
+
+
+def test_a_lease_ends_with_the_longest_run(store: SqliteStore, clock: ManualClock):
+    lifecycle = replace(task_lifecycle(), max_run_seconds=150)
+    queue = Queue("short", lifecycle, store, clock=clock)
+    leases = Leases(queue, LEASE_S)
+    [job] = claimed(queue)
+    leases.take([job])
+    for _ in range(2):
+        clock.advance(50)
+        assert leases.renew() == 1
+    assert only(queue).lease_until == job.moved_at + 150 * SECOND
+    clock.advance(50)
+    assert leases.renew() == 0
+    assert leases.is_lost(job)
+
+
+def test_the_end_of_an_old_claim_does_not_drop_a_newer_one_of_the_same_job(
+    queue: Queue, leases: Leases, clock: ManualClock
+):
+    """Two lanes of a worker: one lost the job, the other got it."""
+    [old] = claimed(queue)
+    leases.take([old])
+    clock.advance(LEASE_S + 1)
+    Sweeper([queue]).sweep(("recover",))
+    [new] = queue.claim("w", lease_seconds=LEASE_S)
+    assert (new.id, new.claim_seq != old.claim_seq) == (old.id, True)
+    leases.take([new])
+    leases.drop([old])
+    assert [job.claim_seq for job in leases.held()] == [new.claim_seq]
+    clock.advance(LEASE_S / 2)
+    assert leases.renew() == 1
+
+
+# The thread
+
+
+def test_the_thread_renews_without_being_asked(queue: Queue, clock: ManualClock):
+    renewed = threading.Event()
+    [job] = queue_of_one(queue)
+    leases = Leases(queue, 0.3)
+    leases.take([job])
+    clock.advance(0.2)
+    renew = queue.store.renew
+
+    def watched(*args: Any, **told: Any) -> set[str]:
+        kept = renew(*args, **told)
+        renewed.set()
+        return kept
+
+    queue.store.renew = watched  # type: ignore[method-assign]
+    leases.start()
+    try:
+        assert renewed.wait(PATIENCE_S)
+    finally:
+        leases.stop()
+    assert not leases._thread.is_alive()  # type: ignore[union-attr]
+
+
+def queue_of_one(queue: Queue) -> list[Job]:
+    queue.enqueue({})
+    return queue.claim("w", lease_seconds=0.3)
+
+
+def test_the_thread_outlives_an_error_of_the_store(queue: Queue, clock: ManualClock):
+    [job] = queue_of_one(queue)
+    leases = Leases(queue, 0.3)
+    leases.take([job])
+    clock.advance(0.2)
+    tries: list[int] = []
+    worked = threading.Event()
+    renew = queue.store.renew
+
+    def flaky(*args: Any, **told: Any) -> set[str]:
+        tries.append(1)
+        if len(tries) < 3:
+            raise StoreError("gone for a moment")
+        kept = renew(*args, **told)
+        worked.set()
+        return kept
+
+    queue.store.renew = flaky  # type: ignore[method-assign]
+    leases.start()
+    try:
+        assert worked.wait(PATIENCE_S)
+    finally:
+        leases.stop()
+    assert not leases.is_lost(job)

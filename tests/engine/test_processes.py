@@ -1,0 +1,249 @@
+"""Several processes on one store, and processes that are killed in the middle of it."""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from kesin import Done, New, Queue, Sweeper, Worker
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from tests.engine.conftest import PATIENCE_S, states
+from tests.engine.processes import LEASE_S, PARTS, Address, lifecycle
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class Member:
+    """One process and the pipe to it."""
+
+    def __init__(self, part: str, address: Address, told: Any) -> None:
+        self.pipe, theirs = SPAWN.Pipe()
+        self.process = SPAWN.Process(target=PARTS[part], args=(address, theirs, told), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def hear(self) -> Any:
+        assert self.pipe.poll(PATIENCE_S), "the process says nothing"
+        return self.pipe.recv()
+
+    def go(self) -> None:
+        self.pipe.send("go")
+
+    def kill(self) -> None:
+        """As ``kill -9`` does: no handler runs, nothing is flushed."""
+        self.process.kill()
+        self.process.join(PATIENCE_S)
+        assert self.process.exitcode == -9
+
+    def end(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join(PATIENCE_S)
+        self.pipe.close()
+        self.process.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+    if request.param == "sqlite":
+        return Address(str(tmp_path / "shared.db"))
+    url = request.getfixturevalue("postgres_url")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS processes CASCADE")
+    PostgresStore(url, schema="processes", pool_size=1, listen=False, migrate=True).close()
+    return Address(url, "processes")
+
+
+@pytest.fixture
+def queue(address: Address) -> Iterator[Queue]:
+    """The test's own view of the queue, by a clock that it can move beyond every lease."""
+    with closing(address.open()) as store:
+        yield Queue("work", lifecycle(), store, clock=ManualClock(wall_clock_us()))
+
+
+def let_leases_run_out(queue: Queue) -> None:
+    assert isinstance(queue.clock, ManualClock)
+    queue.clock.time_us = wall_clock_us() + 2 * LEASE_S * 1_000_000
+
+
+@pytest.fixture
+def start(address: Address) -> Iterator[Callable[..., Member]]:
+    """Starts a process that waits for ``go``; none outlives the test."""
+    members: list[Member] = []
+
+    def begin(part: str, told: Any) -> Member:
+        member = Member(part, address, told)
+        members.append(member)
+        assert member.hear() == "ready"
+        return member
+
+    yield begin
+    for member in members:
+        member.end()
+
+
+def fill(queue: Queue, jobs: int) -> set[str]:
+    outcomes = queue.enqueue_many(New({"n": n}) for n in range(jobs))
+    return {outcome.id for outcome in outcomes}  # type: ignore[union-attr]
+
+
+def bring_to_the_end(queue: Queue, jobs: int) -> None:
+    """Sweep and work until everything is done; a dying connection may hold a row for a moment."""
+    let_leases_run_out(queue)
+    for _ in range(200):
+        Sweeper([queue]).sweep(("cap", "recover"))
+        Worker(queue, lambda job: Done(job.data), name="heir").drain()
+        if queue.stats().states["done"] == jobs:
+            return
+    raise AssertionError(f"not everything was done: {states(queue)}")
+
+
+def check(queue: Queue, ids: set[str]) -> None:
+    """Nothing is lost, nothing was done twice, and the file and the history are whole."""
+    store = queue.store
+    assert states(queue) == {"done": len(ids)}
+    seen = set()
+    for job, events in store.scan("work"):
+        seen.add(job.id)
+        ends = [event for event in events if event.to_state == "done"]
+        assert len(ends) == 1, [event.move for event in events]
+        assert ends[0].seq == job.seq
+        assert job.data == job.outcome or job.result is None
+        claims = sum(event.claim == 1 for event in events)
+        assert claims == job.attempt_count <= job.max_attempts
+    assert seen == ids
+    assert [str(one) for one in verify(store, "work").differences] == []
+    if isinstance(store, SqliteStore):
+        assert store._read("PRAGMA integrity_check", {}) == [("ok",)]
+
+
+# Together
+
+
+def test_processes_that_claim_at_once_never_share_a_job(queue: Queue, start: Callable[..., Member]):
+    ids = fill(queue, 600)
+    members = [start("claim_and_finish", batch) for batch in (1, 7, 50)]
+    for member in members:
+        member.go()
+    got = [member.hear() for member in members]
+    shared = Counter(job_id for some in got for job_id in some)
+    assert set(shared) == ids
+    assert set(shared.values()) == {1}
+    check(queue, ids)
+    assert {job.seq for job, _ in queue.store.scan("work")} == {3}
+
+
+def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(
+    queue: Queue, start: Callable[..., Member]
+):
+    members = [start("enqueue_keys", seed) for seed in range(3)]
+    for member in members:
+        member.go()
+    told = [one for member in members for one in member.hear()]
+    inserted = {key: job_id for key, result, job_id in told if result == "inserted"}
+    assert len(inserted) == 300
+    assert Counter(result for _, result, _ in told) == {"inserted": 300, "duplicate": 600}
+    assert all(inserted[key] == job_id for key, _, job_id in told)
+    assert states(queue) == {"ready": 300}
+    assert verify(queue.store, "work")
+
+
+def test_processes_that_want_one_slot_take_turns(
+    address: Address, queue: Queue, start: Callable[..., Member]
+):
+    with closing(address.open()) as store:
+        orders = Queue("orders", optiplan_lifecycle(), store)
+        orders.enqueue_many(New({"n": n}) for n in range(12))
+        members = [start("take_the_slot", 12) for _ in range(2)]
+        for member in members:
+            member.go()
+        told: Counter[str] = Counter()
+        for member in members:
+            told.update(member.hear())
+        assert told["moved"] == 12
+        assert told["claimed"] == 12 + told["busy"]
+        assert states(orders) == {"DONE": 12}
+        assert verify(store, "orders")
+
+
+def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Callable[..., Member]):
+    ids = fill(queue, 100)
+    lost = queue.claim("dead", limit=60)
+    members = [start("sweep_and_work", 20 * LEASE_S) for _ in range(3)]
+    for member in members:
+        member.go()
+    assert sum(member.hear() for member in members) == len(lost) == 60
+    check(queue, ids)
+
+
+# Killed
+
+
+def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Callable[..., Member]):
+    ids = fill(queue, 50)
+    doomed = start("claim_and_hang", 20)
+    doomed.go()
+    claimed = set(doomed.hear())
+    doomed.kill()
+    assert len(claimed) == 20
+    assert states(queue) == {"ready": 30, "running": 20}
+    assert Sweeper([queue]).sweep(("recover",)).total == 0
+    let_leases_run_out(queue)
+    assert Sweeper([queue]).sweep(("recover",)).total == 20
+    bring_to_the_end(queue, 50)
+    check(queue, ids)
+    for job, _ in queue.store.scan("work"):
+        assert job.attempt_count == (2 if job.id in claimed else 1)
+
+
+def test_a_process_killed_inside_a_transaction_leaves_nothing_behind(
+    queue: Queue, start: Callable[..., Member]
+):
+    ids = fill(queue, 30)
+    doomed = start("die_inside_a_transaction", 10)
+    doomed.go()
+    assert doomed.hear() == "inside"
+    doomed.kill()
+    bring_to_the_end(queue, 30)
+    check(queue, ids)
+    assert {job.seq for job, _ in queue.store.scan("work")} == {3}
+
+
+@pytest.mark.parametrize("after", [1, 30, 150])
+def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
+    queue: Queue, start: Callable[..., Member], after: int
+):
+    """The signal comes while it goes on working: in a handler, a statement or a commit."""
+    ids = fill(queue, 300)
+    doomed, beside = start("work_until_killed", 40), start("claim_and_finish", 5)
+    doomed.go()
+    for _ in range(after):
+        doomed.hear()
+    beside.go()
+    doomed.kill()
+    beside.hear()
+    bring_to_the_end(queue, 300)
+    check(queue, ids)
+
+
+def test_killing_worker_after_worker_still_brings_every_job_to_its_end(
+    queue: Queue, start: Callable[..., Member]
+):
+    ids = fill(queue, 300)
+    for after in (3, 11, 40):
+        doomed = start("work_until_killed", 20)
+        doomed.go()
+        for _ in range(after):
+            doomed.hear()
+        doomed.kill()
+    bring_to_the_end(queue, 300)
+    check(queue, ids)

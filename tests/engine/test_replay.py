@@ -1,0 +1,245 @@
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from kesin import Done, Failed, Job, New, Queue, Sweeper, Worker, task_lifecycle
+from kesin.engine.replay import Difference, fold, verify
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import JOB_COLUMNS, Change
+from kesin.store.contract import Store
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+
+
+def busy_week(store: Store, seed: int = 7) -> list[Queue]:
+    """Every workload, with retries, deaths, holds and prunes, under a clock of its own."""
+    clock = ManualClock()
+    queues = [
+        Queue(lifecycle.name, lifecycle, store, clock=clock, seed=seed + number)
+        for number, lifecycle in enumerate(
+            (task_lifecycle(), oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle())
+        )
+    ]
+    sweeper = Sweeper(queues)
+    codes = [None, "UPLOAD_EXCEPTION", "NAVIGATION_TIMEOUT", "E_CRM_NO_MATCH", "TOO_RECENT_CLICK"]
+
+    def handler(job: Job) -> Any:
+        code = codes[(job.data["n"] + job.attempt_count) % len(codes)]
+        if code == "TOO_RECENT_CLICK" and job.queue != "oci":
+            raise ConnectionError("a line broke")
+        return Done({"n": job.data["n"]}) if code is None else Failed(code, "as told")
+
+    def order(_job: Job, run: Any) -> Any:
+        for call in ("prepare", "import", "run", "collect", "validate", "deliver"):
+            if run.move(call).result != "moved":
+                return Failed("E_OPTI_RUNNER_FAILED")
+        return Done()
+
+    for day in range(7):
+        for queue in queues:
+            news = [New({"n": n}, key=f"k{n % 9}", tenant=f"t{n % 2}") for n in range(day, day + 6)]
+            queue.enqueue_many(news)
+            work = order if queue.name == "optiplan" else handler
+            Worker(queue, work, name="w", channel="api" if queue.name == "oci" else None).drain()
+            queue.claim("dead", limit=2)
+        clock.advance(6 * 3_600)
+        sweeper.sweep()
+        some = [job.id for job in queues[1].jobs(limit=3).jobs]
+        queues[1].act("RETRY_SELECTED", actor="o", ids=some)
+        clock.advance(18 * 3_600)
+    sweeper.sweep()
+    return queues
+
+
+def dump(store: Store, queue: Queue) -> str:
+    """Everything that was ever written about the queue's jobs, as text."""
+    return json.dumps(
+        [[job, events, store.notes(job.id)] for job, events in store.scan(queue.name)]
+        + [store.flows(queue.name)],
+        ensure_ascii=False,
+    )
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[PostgresStore]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS replay CASCADE")
+    store = PostgresStore(postgres_url, schema="replay", pool_size=2, listen=False, migrate=True)
+    with closing(store):
+        yield store
+
+
+# The same history
+
+
+def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(postgres: PostgresStore):
+    with closing(SqliteStore(":memory:")) as one, closing(SqliteStore(":memory:")) as other:
+        first = [dump(one, queue) for queue in busy_week(one)]
+        second = [dump(other, queue) for queue in busy_week(other)]
+        third = [dump(postgres, queue) for queue in busy_week(postgres)]
+    assert first == second
+    assert first == third
+    assert min(map(len, first)) > 10_000
+
+
+def test_another_seed_gives_other_ids(store: SqliteStore):
+    with closing(SqliteStore(":memory:")) as other:
+        mine, theirs = busy_week(store, seed=1), busy_week(other, seed=2)
+        ids = {job.id for job in mine[0].jobs().jobs}
+        assert ids
+        assert ids.isdisjoint(job.id for job in theirs[0].jobs().jobs)
+
+
+# No difference
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_every_history_replays_to_its_rows(kind: str, store: SqliteStore, request: Any):
+    chosen: Store = store if kind == "sqlite" else request.getfixturevalue("postgres")
+    for queue in busy_week(chosen):
+        verified = verify(chosen, queue.name)
+        assert [str(one) for one in verified.differences] == []
+        assert verified
+        assert verified.jobs > 0
+        assert verified.events > 2 * verified.jobs
+
+
+def test_a_fold_knows_every_column_but_the_lease(store: SqliteStore):
+    for queue in busy_week(store):
+        for job, events in store.scan(queue.name):
+            replayed = fold(job, events)
+            assert set(replayed) == set(JOB_COLUMNS)
+            assert {name for name in JOB_COLUMNS if replayed[name] != getattr(job, name)} <= {
+                "lease_until"
+            }
+
+
+def test_a_replaced_payload_is_in_its_event_with_the_old_one(
+    store: SqliteStore, clock: ManualClock
+):
+    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
+    job_id = queue.enqueue({"gclid": "wrong"}).id
+    queue.act(
+        "MARK_FAILED", actor="o", ids=[job_id], code="X", category=Category.VALIDATION, reason="no"
+    )
+    change = Change(job_id, payload='{"gclid":"right"}')
+    [outcome] = queue.apply("correct", [change], role="operator", actor="o")
+    assert outcome.result == "moved"
+    last = queue.events(job_id)[-1]
+    assert (last.old_payload, last.payload) == ('{"gclid":"wrong"}', '{"gclid":"right"}')
+    assert queue.job(job_id).data == {"gclid": "right"}  # type: ignore[union-attr]
+    assert verify(store, "oci")
+
+
+def test_an_empty_queue_has_nothing_to_differ_in(queue: Queue, store: SqliteStore):
+    verified = verify(store, "work")
+    assert (verified.jobs, verified.events, verified.differences) == (0, 0, [])
+
+
+# A difference
+
+
+@pytest.fixture
+def tampered(store: SqliteStore, clock: ManualClock) -> Callable[..., list[Difference]]:
+    """Runs SQL with the guard taken away, and tells what the audit finds."""
+    queue = Queue("work", task_lifecycle(), store, clock=clock, seed=3)
+    for n in range(5):
+        queue.enqueue({"n": n})
+    Worker(queue, lambda job: Done(job.data["n"]), name="w").drain()
+    assert verify(store, "work")
+
+    def run(sql: str) -> list[Difference]:
+        names = store._writer.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in names.fetchall():
+            store._writer.execute(f"DROP TRIGGER {name}")
+        store._writer.execute(sql)
+        return verify(store, "work").differences
+
+    return run
+
+
+ONE_JOB = "(SELECT min(id) FROM job)"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("state", "'failed'"),
+        ("attempt_count", "attempt_count + 1"),
+        ("attempt_base", "1"),
+        ("max_attempts", "9"),
+        ("return_count", "1"),
+        ("retry_count", "1"),
+        ("result", "'[]'"),
+        ("error_code", "'X'"),
+        ("moved_at", "moved_at + 1"),
+        ("created_at", "created_at - 1"),
+        ("run_at", "run_at + 1"),
+        ("timer_at", "1"),
+        ("finished_at", "NULL"),
+        ("stamp_3", "1"),
+        ("flags", "1"),
+        ("claim_seq", "1"),
+        ("payload_seq", "2"),
+        ("actor", "'somebody'"),
+        ("note", "'\"hm\"'"),
+    ],
+)
+def test_a_column_that_was_changed_behind_the_guards_back_is_found(
+    tampered: Callable[..., list[Difference]], column: str, value: str
+):
+    found = tampered(f"UPDATE job SET {column} = {value} WHERE id = {ONE_JOB}")
+    assert column in {one.what for one in found}
+    assert len({one.job_id for one in found if "-" in one.job_id}) == 1
+
+
+def test_a_difference_tells_both_sides(tampered: Callable[..., list[Difference]]):
+    [found] = tampered(f"UPDATE job SET max_attempts = 9 WHERE id = {ONE_JOB}")
+    assert (found.row, found.replayed) == (9, 5)
+    assert str(found) == f"{found.job_id}: max_attempts is 9, its events say 5"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"DELETE FROM event WHERE job_id = {ONE_JOB} AND seq = 2",
+        f"DELETE FROM event WHERE job_id = {ONE_JOB} AND seq = 3",
+        f"DELETE FROM event WHERE job_id = {ONE_JOB}",
+        f"UPDATE event SET seq = 4 WHERE job_id = {ONE_JOB} AND seq = 3",
+        f"UPDATE event SET from_state = 'failed' WHERE job_id = {ONE_JOB} AND seq = 3",
+        f"UPDATE event SET at = at + 1 WHERE job_id = {ONE_JOB} AND seq = 3",
+        f"UPDATE event SET attempt = 2 WHERE job_id = {ONE_JOB} AND seq = 3",
+    ],
+)
+def test_a_history_that_was_changed_is_found(tampered: Callable[..., list[Difference]], sql: str):
+    assert tampered(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE flow SET n = n + 1 WHERE move = 'complete'",
+        "DELETE FROM flow WHERE move = 'claim'",
+        f"DELETE FROM job WHERE id = {ONE_JOB}",
+    ],
+)
+def test_counters_that_do_not_count_the_rows_are_found(
+    tampered: Callable[..., list[Difference]], sql: str
+):
+    assert tampered(sql)
+
+
+def test_only_so_many_differences_are_told(
+    tampered: Callable[..., list[Difference]], store: SqliteStore
+):
+    tampered("UPDATE job SET max_attempts = 9")
+    assert len(verify(store, "work", most=2).differences) == 2
+    assert not verify(store, "work", most=2)

@@ -1,0 +1,189 @@
+"""The stores every conformance test runs on, each fresh, and the check that ends every test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+import pytest
+
+from kesin.engine.replay import verify
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import Store
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.store.scene import NOW, Scene, rows
+
+STORES = ("sqlite-file", "sqlite-memory", "postgres")
+TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle")
+RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def fresh_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
+    """Makes names of PostgreSQL schemas nobody used, and drops them at the end."""
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"t{os.getpid()}_{next(_numbers)}")
+        return names[-1]
+
+    yield make
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for name in names:
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@contextmanager
+def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store of that kind; nothing is left of it afterwards."""
+    with ExitStack() as stack:
+        store: Store
+        if kind == "postgres":
+            url = request.getfixturevalue("postgres_url")
+            schema = f"t{os.getpid()}_{next(_numbers)}"
+            raw = stack.enter_context(psycopg.connect(url, autocommit=True))
+            stack.callback(raw.execute, f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+            store = PostgresStore(url, schema=schema, migrate=True, listen=False)
+        elif kind == "sqlite-file":
+            folder = TemporaryDirectory(dir=RAM if RAM.is_dir() else None, prefix="kesin-test-")
+            store = SqliteStore(Path(stack.enter_context(folder)) / "k.db")
+        else:
+            store = SqliteStore(":memory:")
+        stack.callback(store.close)
+        yield store
+
+
+@pytest.fixture(scope="session")
+def postgres_store(request: pytest.FixtureRequest) -> Iterator[PostgresStore]:
+    """One schema a process: emptying it takes a quarter of the time that making a new one takes."""
+    with opened("postgres", request) as one:
+        yield one
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store of each kind."""
+    if request.param != "postgres":
+        with opened(request.param, request) as one:
+            yield one
+        return
+    kept = request.getfixturevalue("postgres_store")
+    yield kept
+    empty(kept)
+
+
+def empty(store: PostgresStore) -> None:
+    """Remove every row, past the guard: only a superuser can, and only by saying so."""
+    deletes = ", ".join(f"{one} AS (DELETE FROM {store.dialect.table(one)})" for one in TABLES)
+    with store.transaction():
+        store._rows("SET LOCAL session_replication_role = replica", {})
+        store._rows("SET LOCAL lock_timeout = '10s'", {})
+        store._rows(f"WITH {deletes} SELECT 1", {})
+    store._queues.clear()
+
+
+@pytest.fixture(scope="module", params=STORES)
+def shared_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """A store of each kind for tests that only read: it is filled once a module."""
+    with opened(request.param, request) as one:
+        yield one
+        all_is_well(one)
+
+
+@pytest.fixture(autouse=True)
+def _every_history_replays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test did with its store, all is well afterwards."""
+    if "store" not in request.fixturenames:
+        yield
+        return
+    store = request.getfixturevalue("store")
+    yield
+    all_is_well(store)
+
+
+def all_is_well(store: Any) -> None:
+    """The events give exactly the rows, and the counters count them."""
+    for queue in store.queues():
+        if queue in store._queues:
+            assert [str(one) for one in verify(store, queue).differences] == []
+            assert counted(store, queue) == listed(store, queue)
+
+
+def counted(store: Store, queue: str) -> dict[tuple[str, str], int]:
+    """(tenant, state) → jobs, by the counters."""
+    tenants = store.stats(queue, now=NOW).tenants
+    return {(t, s): n for t, states in tenants.items() for s, n in states.items() if n}
+
+
+def listed(store: Store, queue: str) -> dict[tuple[str, str], int]:
+    """(tenant, state) → jobs, by looking at every row."""
+    sql = "SELECT tenant, state, count(*) FROM {job} WHERE queue = '%s' GROUP BY 1, 2"
+    return Counter({(t, s): n for t, s, n in rows(store, sql.replace("%s", queue))})
+
+
+@pytest.fixture
+def open_queue(store: Store) -> Callable[..., Scene]:
+    """Opens further queues on the store at hand."""
+
+    def opened(lifecycle: Lifecycle, queue: str | None = None) -> Scene:
+        return Scene(store, queue or lifecycle.name, lifecycle)
+
+    return opened
+
+
+@pytest.fixture
+def task(store: Store) -> Scene:
+    return Scene(store, "task", task_lifecycle())
+
+
+@pytest.fixture
+def oci(store: Store) -> Scene:
+    return Scene(store, "oci", oci_lifecycle())
+
+
+@pytest.fixture
+def pdf(store: Store) -> Scene:
+    return Scene(store, "pdf", pdf_lifecycle())
+
+
+@pytest.fixture
+def optiplan(store: Store) -> Scene:
+    return Scene(store, "optiplan", optiplan_lifecycle())
+
+
+@pytest.fixture
+def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement sent to the database from here on, those inside triggers left out."""
+    sent: list[str] = []
+    if isinstance(store, SqliteStore):
+        # What a trigger does is traced as the statement that fired it, once more.
+        store._writer.set_trace_callback(lambda sql: sql in sent[-1:] or sent.append(sql))
+        return sent
+    execute = psycopg.Cursor.execute
+    executemany = psycopg.Cursor.executemany
+
+    def one(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        sent.append(str(query))
+        return execute(self, query, *args, **kwargs)
+
+    def many(self: Any, query: Any, params: Any, **kwargs: Any) -> Any:
+        listed_params = list(params)
+        sent.extend([str(query)] * len(listed_params))
+        return executemany(self, query, listed_params, **kwargs)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", one)
+    monkeypatch.setattr(psycopg.Cursor, "executemany", many)
+    return sent

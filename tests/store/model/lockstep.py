@@ -1,0 +1,196 @@
+"""Every store and the reference, doing the same thing at the same time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.ids import IdMaker, salt_of
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.words import OWNED, Role
+from kesin.store.contract import Filter, NewJob, Outcome, Store
+from tests.store.model.reference import Reference
+
+Answer = TypeVar("Answer")
+MOST_JOBS = 1_000  # a page holds no more
+
+
+class Abandoned(Exception):
+    """Raised inside a transaction so that nothing of it stays."""
+
+
+class Lockstep:
+    """One queue on several stores, held against the reference after every call."""
+
+    def __init__(
+        self, queue: str, lifecycle: Lifecycle, stores: Mapping[str, Store], seed: int = 0
+    ) -> None:
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.stores = stores
+        self.clock = ManualClock()
+        self.reference = Reference(queue, lifecycle)
+        self._ids = IdMaker(self.clock, seed)
+        for store in stores.values():
+            store.open(queue, lifecycle)
+
+    @property
+    def now(self) -> int:
+        return self.clock.time_us
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        return self.reference.jobs
+
+    def owned(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.phase == OWNED]
+
+    def _agree(
+        self, expected: Answer, ask: Callable[[Store], Answer], *, kept: bool = True
+    ) -> Answer:
+        """Ask every store; all answer what the reference answered."""
+        for name, store in self.stores.items():
+            answer = ask(store) if kept else _ask_and_die(store, ask)
+            assert answer == expected, f"{name}: {_difference(answer, expected)}"
+        return expected
+
+    # Calls
+
+    def new_job(self, payload: str = "{}", **fields: Any) -> NewJob:
+        job_id = self._ids.make(1)[0]
+        attempts = fields.pop("max_attempts", self.lifecycle.max_attempts)
+        return NewJob(job_id, payload, attempts, salt_of(job_id), **fields)
+
+    def enqueue(self, news: Sequence[NewJob], *, actor: str = "producer") -> list[Outcome]:
+        return self._agree(
+            self.reference.enqueue(news, actor=actor, now=self.now),
+            lambda store: store.enqueue(self.queue, news, actor=actor, now=self.now),
+        )
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        limit: int = 1,
+        lease_s: float = 60,
+        tenants: Sequence[str] | None = None,
+    ) -> list[Job]:
+        told: dict[str, Any] = {"worker": worker, "limit": limit, "tenants": tenants}
+        told |= {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        return self._agree(
+            self.reference.claim(**told), lambda store: store.claim(self.queue, **told)
+        )
+
+    def renew(self, claims: Sequence[tuple[str, int]], *, lease_s: float = 60) -> set[str]:
+        told: dict[str, Any] = {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        return self._agree(
+            self.reference.renew(claims, **told),
+            lambda store: store.renew(self.queue, claims, **told),
+        )
+
+    def apply(
+        self,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role = "worker",
+        actor: str = "worker-1",
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+        kept: bool = True,
+    ) -> list[Outcome]:
+        """With ``kept=False`` the caller dies before the commit, and nothing may have happened."""
+        told: dict[str, Any] = {"role": role, "actor": actor, "options": options}
+        told |= {"tenants": tenants, "now": self.now}
+        reference = self.reference if kept else self.reference.fork()
+        return self._agree(
+            reference.apply(call, changes, **told),
+            lambda store: store.apply(self.queue, call, changes, **told),
+            kept=kept,
+        )
+
+    def sweep(
+        self,
+        move: Move,
+        *,
+        limit: int = 1_000,
+        min_age_us: int = 0,
+        max_attempts: int | None = None,
+    ) -> int:
+        told: dict[str, Any] = {"limit": limit, "min_age_us": min_age_us}
+        told |= {"max_attempts": max_attempts, "now": self.now}
+        return self._agree(
+            self.reference.sweep(move, **told),
+            lambda store: store.sweep(self.queue, move, **told),
+        )
+
+    def pause(self, tenant: str = "") -> None:
+        self.reference.paused.add(tenant)
+        for store in self.stores.values():
+            store.pause(self.queue, tenant=tenant, actor="operator", now=self.now)
+
+    def resume(self, tenant: str = "") -> None:
+        was = tenant in self.reference.paused
+        self.reference.paused.discard(tenant)
+        for store in self.stores.values():
+            assert store.resume(self.queue, tenant=tenant) is was
+
+    # Comparisons
+
+    def compare_page(self, where: Filter, *, limit: int, cursor: str | None = None) -> None:
+        expected = self.reference.list_jobs(where, limit=limit, cursor=cursor)
+
+        def ask(store: Store) -> tuple[list[Job], str | None]:
+            page = store.jobs(self.queue, where, limit=limit, cursor=cursor)
+            return page.jobs, page.cursor
+
+        self._agree(expected, ask)
+
+    def compare_rows(self) -> None:
+        """Every column of every job."""
+        self.compare_page(Filter(), limit=MOST_JOBS)
+
+    def compare_counts(self) -> None:
+        self._agree(self.reference.flows(), lambda store: store.flows(self.queue))
+        stats = self.reference.stats(self.now)
+        self._agree(stats, lambda store: store.stats(self.queue, now=self.now))
+
+    def compare_histories(self) -> None:
+        """Every job with every event, in order of id."""
+        jobs = sorted(self.jobs.values(), key=lambda job: job.id)
+        expected = [(job, self.reference.history[job.id]) for job in jobs]
+        self._agree(expected, lambda store: list(store.scan(self.queue)))
+
+    def compare_notes(self) -> None:
+        for job_id in self.jobs:
+            expected = self.reference.remarks.get(job_id, [])
+            self._agree(expected, lambda store, job_id=job_id: store.notes(job_id))
+
+    def compare_all(self) -> None:
+        self.compare_counts()
+        self.compare_histories()
+        self.compare_notes()
+        for store in self.stores.values():
+            assert verify(store, self.queue).differences == []
+
+
+def _ask_and_die(store: Store, ask: Callable[[Store], Answer]) -> Answer:
+    answers: list[Answer] = []
+    with suppress(Abandoned), store.transaction():
+        answers.append(ask(store))
+        raise Abandoned
+    return answers[0]
+
+
+def _difference(answer: object, expected: object) -> str:
+    """The first place where two answers part, in one line."""
+    if isinstance(answer, list | tuple) and isinstance(expected, list | tuple):
+        names = getattr(expected, "_fields", range(len(expected)))
+        for name, one, other in zip(names, answer, expected, strict=False):
+            if one != other:
+                return f"[{name}] {_difference(one, other)}"
+        if len(answer) != len(expected):
+            return f"{len(answer)} rows, the reference has {len(expected)}"
+    return f"{answer!r}, the reference says {expected!r}"

@@ -1,0 +1,437 @@
+"""A store of dictionaries: what every store must do, said in plain Python.
+
+A move is ``kesin.lifecycle.model``'s ``step``, a guard its ``failing_guard``. What stands here is
+only what a store adds to them: who is picked in which order, how a refusal is worded, and what an
+event, a count and a note say. No SQL, no generated text, nothing of ``kesin.store`` but its types.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
+from kesin.lifecycle.words import OWNED, READY, STAY, Role
+from kesin.store.contract import Event, Filter, Flow, NewJob, Note, Outcome, QueueStats
+
+NO_CHANGE = Change("")
+
+
+class Reference:
+    """One queue in memory."""
+
+    def __init__(self, queue: str, lifecycle: Lifecycle) -> None:
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.jobs: dict[str, Job] = {}
+        self.history: dict[str, list[Event]] = {}
+        self.remarks: dict[str, list[Note]] = {}
+        self.counts: Counter[tuple[str, str, str, str]] = Counter()
+        self.paused: set[str] = set()
+        self.successes: Counter[str] = Counter()
+
+    def fork(self) -> "Reference":
+        """A copy for what may not stay."""
+        twin = Reference(self.queue, self.lifecycle)
+        twin.jobs = dict(self.jobs)
+        twin.history = {job_id: list(events) for job_id, events in self.history.items()}
+        twin.remarks = {job_id: list(notes) for job_id, notes in self.remarks.items()}
+        twin.counts = Counter(self.counts)
+        twin.paused = set(self.paused)
+        return twin
+
+    # What the operations share
+
+    def slots(self, besides: str = "") -> frozenset[str]:
+        """The exclusive states some other job is in."""
+        exclusive = {state.name for state in self.lifecycle.states if state.exclusive}
+        taken = {job.state for job in self.jobs.values() if job.id != besides}
+        return frozenset(exclusive & taken)
+
+    def holder(self, tenant: str, key: str | None, besides: str = "") -> Job | None:
+        """The job that owns a dedup key."""
+        for job in self.jobs.values():
+            if (
+                key is not None
+                and (job.tenant, job.dedup_key) == (tenant, key)
+                and job.id != besides
+                and self.lifecycle.state[job.state].holds_key
+            ):
+                return job
+        return None
+
+    def no_room(self, move: Move, job: Job) -> str:
+        """'busy' or 'duplicate' when the target's slot or the job's key belongs to another."""
+        to, here = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
+        if to is None:
+            return ""
+        if to.exclusive and move.to in self.slots(job.id):
+            return "busy"
+        if to.holds_key and not here.holds_key:
+            return "duplicate" if self.holder(job.tenant, job.dedup_key, job.id) else ""
+        return ""
+
+    def write(self, move: Move, old: Job | None, new: Job) -> None:
+        """Store a row with its event and its count."""
+        self.jobs[new.id] = new
+        self.history.setdefault(new.id, []).append(self.event(move, old, new))
+        self.count(move, old, new.state, new.tenant)
+        state = self.lifecycle.state[new.state]
+        if state.success and (old is None or old.state != new.state):
+            self.successes[new.id] += 1
+
+    def count(self, move: Move, old: Job | None, to: str, tenant: str) -> None:
+        self.counts[tenant, move.name, old.state if old else "", to] += 1
+
+    def event(self, move: Move, old: Job | None, new: Job) -> Event:
+        """The line a move leaves: what every move says, and the columns this one may set."""
+        source = old.state if old else ""
+        bits = self.mask(move.name, source, new.state)
+        shown = {
+            column: getattr(new, column) if bits & bit else None
+            for bit, columns in FREE.items()
+            for column in columns
+        }
+        return Event(
+            job_id=new.id,
+            seq=new.seq,
+            at=new.moved_at,
+            move=move.name,
+            from_state=source,
+            to_state=new.state,
+            phase=new.phase,
+            claim={"take": 1, "drop": 0, "keep": -1}[move.claim],
+            actor=new.actor,
+            worker=new.worker,
+            attempt=new.attempt_count,
+            attempt_base=new.attempt_base,
+            return_count=new.return_count,
+            max_attempts=new.max_attempts,
+            retry_count=new.retry_count,
+            flags=new.flags,
+            mask=bits,
+            note=new.note,
+            payload=new.new_payload,
+            old_payload=old.payload if old and bits & 32 else None,
+            **shown,
+        )
+
+    def mask(self, name: str, source: str, target: str) -> int:
+        """The columns that moves of this name between these states may set, as bits."""
+        bits = 0
+        for move in self.lifecycle.moves:
+            goes = target if move.prunes else (source if move.to == STAY else move.to)
+            if move.name == name and source in (move.sources or ("",)) and goes == target:
+                bits |= 1 * (move.error != "keep") | 2 * (move.run_at != "keep")
+                bits |= 4 * (move.timer != "keep") | 8 * (move.result == "record")
+                bits |= 16 * bool(move.flag) | 32 * (move.payload == "replace")
+                for stamp in (*move.stamp, *move.stamp_input, *move.unstamp):
+                    place = (*self.lifecycle.stamps, "finished_at").index(stamp)
+                    bits |= 64 if stamp == "finished_at" else 128 << place
+        held = bool(source) and self.lifecycle.state[source].holds_key
+        holds = self.lifecycle.state[target].holds_key
+        if source and holds != held:
+            bits |= 2048 if holds else 4096
+        return bits
+
+    def remark(self, job_id: str, kind: str, actor: str, now: int, details: str | None) -> None:
+        note = Note(job_id, now, kind, actor, details)
+        self.remarks.setdefault(job_id, []).append(note)
+
+    # Enqueue
+
+    def enqueue(self, news: Sequence[NewJob], *, actor: str, now: int) -> list[Outcome]:
+        outcomes = []
+        for new in news:
+            holder = self.holder(new.tenant, new.dedup_key)
+            if holder is None:
+                job = self.born(new, actor, now)
+                self.write(self.lifecycle.birth, None, job)
+                outcomes.append(Outcome("inserted", job.id, job.state, 1))
+            else:
+                outcomes.append(Outcome("duplicate", holder.id, holder.state, holder.seq))
+                self.remark(holder.id, "duplicate", actor, now, None)
+        return outcomes
+
+    def born(self, new: NewJob, actor: str, now: int) -> Job:
+        initial = self.lifecycle.initial.name
+        row: dict[str, Any] = dict.fromkeys(Job._fields)
+        zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count")
+        row |= dict.fromkeys((*zero, "flags"), 0)
+        row |= {"queue": self.queue, "state": initial, "move": "enqueue", "actor": actor}
+        row |= {"phase": self.lifecycle.unowned_phase(initial), "seq": 1, "payload_seq": 1}
+        row |= {"created_at": now, "moved_at": now}
+        row |= {"run_at": now if new.run_at is None else new.run_at}
+        for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "payload"):
+            row[column] = getattr(new, column)
+        for name, at in new.stamps.items():
+            row[self.lifecycle.stamp_column(name)] = at
+        return Job(**row)
+
+    # Claim
+
+    def claim(
+        self,
+        *,
+        worker: str,
+        limit: int,
+        lease_us: int,
+        tenants: Sequence[str] | None = None,
+        now: int,
+    ) -> list[Job]:
+        """Tenants with due jobs take turns, each with its oldest; the last turn goes to the oldest.
+
+        No tenant gets more than an equal share, rounded up, though others have nothing to claim.
+        """
+        due: dict[str, list[Job]] = {}
+        for job in sorted(self.jobs.values(), key=lambda job: (job.run_at or 0, job.id)):
+            wanted = tenants is None or job.tenant in tenants
+            waits = job.phase == READY and job.run_at is not None and job.run_at <= now
+            if wanted and waits and not self.paused & {"", job.tenant}:
+                due.setdefault(job.tenant, []).append(job)
+        share = -(-limit // max(len(due), 1))
+        asked = Asked(now, worker, worker, lease_us, slots_taken=self.slots())
+        picked: list[tuple[int, Job, Move]] = []
+        for waiting in due.values():
+            able = [(job, move) for job in waiting if (move := self.claim_of(job, asked))]
+            picked += [(turn, *pair) for turn, pair in enumerate(able[:share])]
+        picked.sort(key=lambda one: (one[0], one[1].run_at or 0, one[1].id))
+        claimed = []
+        for _, old, move in picked[:limit]:
+            if not self.no_room(move, old):
+                new = step(self.lifecycle, move, old, NO_CHANGE, asked)
+                self.write(move, old, new)
+                claimed.append(new)
+        return sorted(claimed, key=lambda job: (job.run_at or 0, job.id))
+
+    def claim_of(self, job: Job, asked: Asked) -> Move | None:
+        for move in self.lifecycle.claims:
+            fits = job.state in move.sources and not self.no_room(move, job)
+            if fits and failing_guard(move, job, self.lifecycle, asked, None) is None:
+                return move
+        return None
+
+    def renew(self, claims: Iterable[tuple[str, int]], *, lease_us: int, now: int) -> set[str]:
+        kept = set()
+        longest = self.lifecycle.max_run_seconds * SECOND_US
+        for job_id, token in claims:
+            job = self.jobs.get(job_id)
+            if not job or job.phase != OWNED or job.claim_seq != token:
+                continue
+            assert job.claimed_at is not None
+            assert job.lease_until is not None
+            if job.claimed_at + longest > now:
+                until = min(now + lease_us, job.claimed_at + longest)
+                self.jobs[job_id] = job._replace(lease_until=max(job.lease_until, until))
+                kept.add(job_id)
+        return kept
+
+    # Apply
+
+    def apply(
+        self,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role,
+        actor: str,
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+        now: int,
+    ) -> list[Outcome]:
+        """Jobs are judged in the order of their ids; an id named twice is asked for once."""
+        first: dict[str, Change] = {}
+        for change in changes:
+            first.setdefault(change.id, change)
+        asked = Asked(now, actor, options=options)
+        answers: dict[str, Outcome] = {}
+        for job_id in sorted(first):
+            job = self.jobs.get(job_id)
+            if job is None or (tenants is not None and job.tenant not in tenants):
+                answers[job_id] = Outcome("unknown", job_id)
+            else:
+                answers[job_id] = self.judge(call, role, job, first[job_id], asked)
+        return [answers[change.id] for change in changes]
+
+    def judge(self, call: str, role: Role, job: Job, change: Change, asked: Asked) -> Outcome:
+        moves = [
+            move
+            for move in self.lifecycle.calls[call]
+            if role in move.by and not move.chained and not move.births
+        ]
+        for move in moves:
+            if self.stopped_by(move, job, change, asked) == "":
+                new = self.make(move, job, change, asked)
+                return Outcome("moved", job.id, new.state, new.seq)
+        why = self.reason(moves, job, change, asked)
+        if why == "stale":
+            self.remark(job.id, "stale", asked.actor, asked.now, call)
+        if why in ("already", "busy"):
+            return Outcome(why, job.id, job.state, job.seq)  # type: ignore[arg-type]
+        holder = self.holder(job.tenant, job.dedup_key, job.id) if why == "duplicate" else None
+        return Outcome("refused", job.id, job.state, job.seq, why, holder and holder.id)
+
+    def make(self, move: Move, job: Job, change: Change, asked: Asked) -> Job:
+        """The move and, where it has one, the second link of its chain."""
+        new = step(self.lifecycle, move, job, change, asked)
+        self.write(move, job, new)
+        for link in self.lifecycle.chained(move):
+            if self.stopped_by(link, new, NO_CHANGE, asked) == "":
+                last = step(self.lifecycle, link, new, NO_CHANGE, asked)
+                self.write(link, new, last)
+                return last
+        return new
+
+    def stopped_by(self, move: Move, job: Job, change: Change, asked: Asked) -> str:
+        """What stops the move: its state, a lost claim, a guard, its slot or its key."""
+        if job.state not in move.sources:
+            return "state"
+        if change.token is not None and self.lost(job, change.token):
+            return "stale"
+        seen = Asked(asked.now, asked.actor, options=asked.options, slots_taken=self.slots(job.id))
+        guard = failing_guard(move, job, self.lifecycle, seen, change.token)
+        return guard.kind if guard else self.no_room(move, job)
+
+    def reason(self, moves: list[Move], job: Job, change: Change, asked: Asked) -> str:
+        sources = {state for move in moves for state in move.sources}
+        targets = {move.to for move in moves}
+        fenced = any(move.guard("holds_claim") for move in moves)
+        token = change.token
+        if token is not None and self.finished(job, token, {move.name for move in moves}):
+            return "already"
+        if token is None and not fenced and job.state in targets - sources:
+            return "already"
+        if (fenced or token is not None) and self.lost(job, token):
+            return "stale"
+        reasons = [self.stopped_by(move, job, change, asked) for move in moves]
+        return next((why for why in reasons if why != "state"), "state")
+
+    @staticmethod
+    def lost(job: Job, token: int | None) -> bool:
+        return job.phase != OWNED or job.claim_seq != token
+
+    def finished(self, job: Job, token: int, names: set[str]) -> bool:
+        """Whether the claim of that token made one of these moves before anyone claimed again."""
+        for event in self.history[job.id]:
+            if event.seq > token and event.move in names:
+                return True
+            if event.seq > token and event.claim == 1:
+                return False
+        return False
+
+    # Sweep
+
+    def sweep(
+        self,
+        move: Move,
+        *,
+        limit: int,
+        now: int,
+        min_age_us: int = 0,
+        max_attempts: int | None = None,
+    ) -> int:
+        picked = self.swept(move, now=now, min_age_us=min_age_us, max_attempts=max_attempts)
+        picked = picked[:limit]
+        asked = Asked(now, "clock")
+        for job in picked:
+            if move.prunes:
+                self.count(move, job, "", job.tenant)
+                for table in (self.jobs, self.history, self.remarks):
+                    table.pop(job.id, None)
+                continue
+            new = step(self.lifecycle, move, job, NO_CHANGE, asked)
+            self.write(move, job, new)
+            for link in self.lifecycle.chained(move):
+                if "clock" in link.by and self.stopped_by(link, new, NO_CHANGE, asked) == "":
+                    self.write(link, new, step(self.lifecycle, link, new, NO_CHANGE, asked))
+                    break
+        return len(picked)
+
+    def swept(
+        self, move: Move, *, now: int, min_age_us: int = 0, max_attempts: int | None = None
+    ) -> list[Job]:
+        """The jobs the clock's move is due for, the most overdue first."""
+        found = []
+        for job in self.jobs.values():
+            capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
+            asked = Asked(now, "clock", slots_taken=self.slots(job.id))
+            if (
+                job.state in move.sources
+                and job.moved_at <= now - min_age_us
+                and failing_guard(move, capped, self.lifecycle, asked, None) is None
+                and not self.no_room(move, job)
+            ):
+                found.append(job)
+        return sorted(found, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id))
+
+    # Reading
+
+    def list_jobs(
+        self, where: Filter, *, limit: int, cursor: str | None = None
+    ) -> tuple[list[Job], str | None]:
+        """A page, newest first."""
+        found = [
+            job
+            for job in sorted(self.jobs.values(), key=lambda job: job.id, reverse=True)
+            if (cursor is None or job.id < cursor) and _matches(where, job)
+        ]
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    def flows(self) -> list[Flow]:
+        return [Flow(*edge, n) for edge, n in sorted(self.counts.items())]
+
+    def stats(self, now: int) -> QueueStats:
+        names = [state.name for state in self.lifecycle.states]
+        tenants = {edge[0]: dict.fromkeys(names, 0) for edge in self.counts}
+        for job in self.jobs.values():
+            tenants[job.tenant][job.state] += 1
+        ready = [job.run_at for job in self.jobs.values() if job.phase == READY]
+        leases = [job.lease_until for job in self.jobs.values() if job.phase == OWNED]
+        return QueueStats(
+            queue=self.queue,
+            states={name: sum(counts[name] for counts in tenants.values()) for name in names},
+            tenants=tenants,
+            oldest_due_at=min((at for at in ready if at is not None and at <= now), default=None),
+            lease_over=sum(at is not None and at <= now for at in leases),
+            now=now,
+        )
+
+
+FREE = {
+    1: ("error_code", "error_category", "error_message"),
+    2: ("run_at",),
+    4: ("timer_at",),
+    8: ("result",),
+    64: ("finished_at",),
+    128: ("stamp_1",),
+    256: ("stamp_2",),
+    512: ("stamp_3",),
+    1024: ("stamp_4",),
+}
+
+
+def _overdue_since(lifecycle: Lifecycle, move: Move, job: Job) -> int:
+    """What a limited sweep goes by before the id: the timer or the first named stamp."""
+    if move.guard("lease_over"):
+        return 0
+    if move.guard("timer_over"):
+        return job.timer_at or 0
+    aged = move.guard("age_over")
+    if aged and aged.names[0] in lifecycle.stamps:
+        return int(getattr(job, lifecycle.stamp_column(aged.names[0])) or 0)
+    return 0
+
+
+def _matches(where: Filter, job: Job) -> bool:
+    return (
+        (not where.states or job.state in where.states)
+        and (where.tenants is None or job.tenant in where.tenants)
+        and (not where.codes or job.error_code in where.codes)
+        and (not where.categories or job.error_category in where.categories)
+        and (where.created_from is None or job.created_at >= where.created_from)
+        and (where.created_before is None or job.created_at < where.created_before)
+        and (where.moved_before is None or job.moved_at < where.moved_before)
+        and (where.dedup_key is None or job.dedup_key == where.dedup_key)
+        and (not where.text or where.text.lower() in (job.error_message or "").lower())
+    )

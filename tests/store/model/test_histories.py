@@ -1,0 +1,353 @@
+import os
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard
+from kesin.lifecycle.words import OWNED, Role
+from kesin.store.contract import Filter, Store
+from kesin.workloads import LIFECYCLES
+from tests.store.model.lifecycles import ferry_lifecycle
+from tests.store.model.lockstep import Lockstep
+
+STEPS = 1_000
+SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
+COMPARE_EVERY = 125
+MOST_JOBS = 150
+TENANTS = ("default", "ankara", "izmir", "van")
+WORKERS = ("worker-1", "worker-2", "worker-3")
+DAY_S = 86_400
+FARTHEST_BACK_S = DAY_S // 2  # sweeps by age allow for a day of skew
+Edge = tuple[str, str, str]  # the name of a move, from, to
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+ALL = {**LIFECYCLES, "ferry": ferry_lifecycle}
+
+
+class Chance:
+    """A seeded adversary: it mostly asks for what could be, and often enough for what could not."""
+
+    def __init__(
+        self, seed: int, lockstep: Lockstep, strangers: list[str], made: Counter[tuple[str, str]]
+    ) -> None:
+        self.random = random.Random(seed)
+        self.lockstep = lockstep
+        self.lifecycle = lockstep.lifecycle
+        self.strangers = strangers
+        self.trace: deque[str] = deque(maxlen=12)
+        self.latest_us = lockstep.now
+        self.made = made  # (call, state) → how often, here and in earlier histories
+        self.options = {
+            call: sorted({g.names[0] for move in moves for g in move.when if g.kind == "option"})
+            for call, moves in self.lifecycle.calls.items()
+        }
+
+    def step(self) -> None:
+        self.let_time_pass()
+        acts: dict[Callable[[], None], int] = {
+            self.enqueue: 12 if len(self.lockstep.jobs) < MOST_JOBS else 1,
+            self.claim: 20,
+            self.finish: 34,
+            self.act: 14,
+            self.sweep: 14,
+            self.renew: 5,
+            self.pause_or_resume: 3,
+            self.read: 4,
+        }
+        [act] = self.random.choices(list(acts), list(acts.values()))
+        act()
+
+    def note(self, what: str) -> None:
+        self.trace.append(f"{self.lockstep.now}: {what}")
+
+    def let_time_pass(self) -> None:
+        chance = self.random
+        seconds = chance.choices(
+            [
+                0.0,
+                chance.random(),
+                chance.uniform(1, 90),
+                chance.uniform(60, 3_600),
+                -chance.uniform(0, 7_200),
+                chance.uniform(0.2, 1.5) * DAY_S,
+                chance.choice([8, 91, 366]) * DAY_S,
+            ],
+            [30, 30, 30, 6, 4, 0.8, 0.3],
+        )[0]
+        self.set_clock(self.lockstep.now + round(seconds * 1_000_000))
+
+    def set_clock(self, time_us: int) -> None:
+        self.latest_us = max(self.latest_us, time_us)
+        earliest = self.latest_us - FARTHEST_BACK_S * 1_000_000
+        self.lockstep.clock.time_us = max(time_us, earliest)
+
+    def wait_for_the_moment(self, move: Move) -> None:
+        """Go to the microsecond at which a job's time for the move has come, or just before."""
+        now, lifecycle = self.lockstep.now, self.lifecycle
+        aged = move.guard("age_over")
+        near = []
+        for job in self.lockstep.jobs.values():
+            moments = [job.lease_until, job.timer_at, job.run_at]
+            if aged:
+                stamp = getattr(job, lifecycle.stamp_column(aged.names[0]))
+                moments.append(stamp and stamp + aged.number * 1_000_000)
+            for at in moments:
+                if at and job.state in move.sources and abs(at - now) < 2 * DAY_S * 1_000_000:
+                    at_last = failing_guard(move, job, lifecycle, Asked(at, ""), None) is None
+                    not_yet = failing_guard(move, job, lifecycle, Asked(at - 1, ""), None)
+                    near += [at] if at_last and not_yet else []
+        if near:
+            self.set_clock(self.random.choice(near) - self.random.randint(0, 1))
+
+    # Who does what
+
+    def enqueue(self) -> None:
+        chance, lockstep = self.random, self.lockstep
+        news = []
+        for _ in range(chance.choice([1, 1, 1, 2, 5])):
+            fields: dict[str, Any] = {"tenant": chance.choice(TENANTS)}
+            fields["payload"] = f'{{"n":{chance.randrange(1_000)}}}'
+            if chance.random() < 0.5:
+                fields["dedup_key"] = f"key-{chance.randrange(25)}"
+            if chance.random() < 0.3:
+                fields["run_at"] = lockstep.now + chance.randrange(-(10**8), 10**9)
+            if chance.random() < 0.3:
+                fields["max_attempts"] = chance.randint(1, 4)
+            if chance.random() < 0.2:
+                fields["note"] = '{"who":"producer"}'
+            if chance.random() < 0.8:
+                fields["stamps"] = self.stamps(self.lifecycle.birth)
+            news.append(lockstep.new_job(**fields))
+        self.note(f"enqueue {len(news)}")
+        lockstep.enqueue(news, actor=chance.choice(["producer", "importer"]))
+
+    def stamps(self, move: Move) -> dict[str, int]:
+        now, chance = self.lockstep.now, self.random
+        return {name: now - chance.randrange(95 * DAY_S) * 1_000_000 for name in move.stamp_input}
+
+    def claim(self) -> None:
+        chance = self.random
+        worker, limit = chance.choice(WORKERS), chance.choice([1, 1, 2, 3, 4, 5, 6, 20])
+        tenants = None
+        if chance.random() < 0.4:
+            tenants = chance.sample((*TENANTS, "nowhere"), chance.randint(1, 3))
+        lease_s = chance.choice([0.001, 60, 900, 3_600])
+        if chance.random() < 0.2:
+            self.wait_for_the_moment(chance.choice(self.lifecycle.claims))
+        self.note(f"claim {worker} limit={limit} tenants={tenants} lease={lease_s}")
+        self.lockstep.claim(worker, limit=limit, lease_s=lease_s, tenants=tenants)
+
+    def finish(self) -> None:
+        """A worker's call, mostly on jobs that are held, and of those the one farthest on."""
+        chance, owned = self.random, self.lockstep.owned()
+        calls = self.callable("worker")
+        if not owned or chance.random() < 0.1:
+            self.apply(chance.choice(calls), "worker", self.some_jobs())
+            return
+        here = Counter(job.state for job in owned)
+        [held] = chance.choices(owned, [self.rarity(job.state) / here[job.state] for job in owned])
+        beside = [job for job in owned if job.worker == held.worker and job.id != held.id]
+        jobs = [held, *chance.sample(beside, min(len(beside), chance.choice([0, 0, 1, 4])))]
+        fitting = [call for call in calls if self.leaves(call, held.state)] or calls
+        self.apply(self.rarest(fitting, [held.state] * len(fitting)), "worker", jobs)
+
+    def act(self) -> None:
+        """An operator's or a producer's call."""
+        chance = self.random
+        role: Role = chance.choice(["operator", "operator", "producer"])
+        jobs = list(self.lockstep.jobs.values())
+        pairs = [
+            (call, job)
+            for call in self.callable(role)
+            for job in jobs
+            if self.leaves(call, job.state)
+        ]
+        if pairs:
+            call = self.rarest([call for call, _ in pairs], [job.state for _, job in pairs])
+            fitting = [job for one, job in pairs if one == call]
+            chosen = chance.sample(fitting, min(len(fitting), chance.choice([1, 2, 4])))
+            self.apply(call, role, chosen + self.some_jobs()[:1])
+
+    def rarest(self, calls: list[str], states: list[str]) -> str:
+        """One of the calls; those that were seldom made from that state are the likelier."""
+        weights = [
+            (4 if self.goes_on(call) else 1) / (1 + self.made[call, state])
+            for call, state in zip(calls, states, strict=True)
+        ]
+        return self.random.choices(calls, weights)[0]
+
+    def goes_on(self, call: str) -> bool:
+        """A step on the way, the claim in hand."""
+        return any(move.claim == "keep" for move in self.lifecycle.calls[call])
+
+    def rarity(self, state: str) -> float:
+        return 1 / (1 + sum(n for (_, source), n in self.made.items() if source == state))
+
+    def callable(self, role: Role) -> list[str]:
+        births = self.lifecycle.birth.call
+        claims = {move.call for move in self.lifecycle.claims}
+        return [call for call in self.lifecycle.calls_of(role) if call not in {births, *claims}]
+
+    def leaves(self, call: str, state: str) -> bool:
+        return any(state in move.sources for move in self.lifecycle.calls[call])
+
+    def some_jobs(self) -> list[Job]:
+        jobs = list(self.lockstep.jobs.values())
+        return self.random.sample(jobs, min(len(jobs), self.random.choice([1, 1, 2, 4])))
+
+    def apply(self, call: str, role: Role, jobs: list[Job]) -> None:
+        chance, lockstep = self.random, self.lockstep
+        changes = [self.change(call, job) for job in jobs]
+        if chance.random() < 0.08:
+            changes.append(Change(chance.choice([NOBODY, *self.strangers])))
+        if changes and chance.random() < 0.05:
+            changes.append(chance.choice(changes))
+        options = frozenset(name for name in self.options[call] if chance.random() < 0.5)
+        tenants = None
+        if chance.random() < 0.15:
+            tenants = chance.sample(TENANTS, chance.randint(1, 3))
+        kept = chance.random() < 0.95
+        asked = ", ".join(f"{change.id[-5:]} with {change.token}" for change in changes)
+        self.note(f"{role} {call} of {asked}; {set(options)}, {tenants}, kept={kept}")
+        outcomes = lockstep.apply(
+            call,
+            changes,
+            role=role,
+            actor=chance.choice(WORKERS) if role == "worker" else role,
+            options=options,
+            tenants=tenants,
+            kept=kept,
+        )
+        for job, outcome in zip(jobs, outcomes, strict=False):
+            self.made[call, job.state] += outcome.result == "moved"
+
+    def change(self, call: str, job: Job) -> Change:
+        chance = self.random
+        codes = [code.name for code in self.lifecycle.errors.codes]
+        moves = self.lifecycle.calls[call]
+        stamping = next((move for move in moves if move.stamp_input), None)
+        replaces = any(move.payload == "replace" for move in moves)
+        return Change(
+            job.id,
+            self.token(job),
+            error_code=chance.choice([*codes, *codes, "Surprise", None]),
+            error_category=chance.choice([*(one.value for one in Category), None]),
+            error_message=chance.choice(["it said 100% no", "naïve ’quote’", None]),
+            result=chance.choice(['{"ok":true}', "[1,2]", None]),
+            run_at=chance.choice([None, self.lockstep.now + chance.randrange(10**9)]),
+            payload=f'{{"again":{chance.randrange(100)}}}' if replaces else None,
+            max_attempts=chance.choice([None, None, 1, 3, 8]),
+            note=chance.choice([None, '{"why":"so"}']),
+            stamps=self.stamps(stamping) if stamping and chance.random() < 0.7 else {},
+        )
+
+    def token(self, job: Job) -> int | None:
+        """Mostly right; now and then none, an earlier one or one that never was."""
+        likely = job.claim_seq if job.phase == OWNED else None
+        wrong = [None, job.claim_seq, self.random.randint(0, job.seq + 1)]
+        return likely if self.random.random() < 0.8 else self.random.choice(wrong)
+
+    def sweep(self) -> None:
+        """Any of the clock's moves; a limited one only where the order of picking is promised."""
+        chance, lockstep = self.random, self.lockstep
+        move = chance.choice(self.lifecycle.clock_moves)
+        if chance.random() < 0.4:
+            self.wait_for_the_moment(move)
+        told: dict[str, Any] = {}
+        if chance.random() < 0.15:
+            told["min_age_us"] = chance.randrange(10**8)
+        if move.stage == "cap" and chance.random() < 0.2:
+            told["max_attempts"] = chance.randint(1, 3)
+        due = lockstep.reference.swept(move, now=lockstep.now, **told)
+        in_order = len({(job.tenant, job.state) for job in due}) <= 1 and "max_attempts" not in told
+        if move.guard("lease_over") or move.guard("timer_over") or in_order:
+            told["limit"] = chance.choice([1, 2, 1_000])
+        self.note(f"sweep {move.name} from {move.sources} {told}")
+        lockstep.sweep(move, **told)
+
+    def renew(self) -> None:
+        owned = self.lockstep.owned()
+        jobs = self.random.sample(owned, min(len(owned), 5)) or self.some_jobs()
+        claims = {job.id: self.token(job) or 0 for job in jobs}
+        lease_s = self.random.choice([0.001, 60, 3 * DAY_S])
+        self.note(f"renew {len(claims)} for {lease_s} s")
+        self.lockstep.renew(list(claims.items()), lease_s=lease_s)
+
+    def pause_or_resume(self) -> None:
+        tenant = self.random.choice(["", *TENANTS])
+        if tenant in self.lockstep.reference.paused or self.random.random() < 0.5:
+            self.note(f"resume {tenant!r}")
+            self.lockstep.resume(tenant)
+        else:
+            self.note(f"pause {tenant!r}")
+            self.lockstep.pause(tenant)
+
+    def read(self) -> None:
+        chance, lockstep = self.random, self.lockstep
+        if chance.random() < 0.3:
+            self.note("stats")
+            lockstep.compare_counts()
+            return
+        some = chance.choice(self.some_jobs() or [None])
+        names = [state.name for state in self.lifecycle.states]
+        asked: dict[str, Any] = {
+            "states": tuple(chance.sample(names, 2)),
+            "tenants": tuple(chance.sample(TENANTS, chance.randint(0, 2))),
+            "codes": ("Surprise", "MAX_ATTEMPTS"),
+            "categories": ("TRANSIENT", "PERMANENT"),
+            "created_from": some.created_at if some else 0,
+            "created_before": some.moved_at if some else 0,
+            "moved_before": lockstep.now - 60_000_000,
+            "dedup_key": f"key-{chance.randrange(25)}",
+            "text": chance.choice(["100% NO", "_", "QUOTE’"]),
+        }
+        chosen = chance.sample(sorted(asked), chance.choice([0, 1, 1, 2]))
+        where = Filter(**{name: asked[name] for name in chosen})
+        self.note(f"list {where}")
+        lockstep.compare_page(
+            where, limit=chance.choice([1, 3, 50]), cursor=some.id if some else None
+        )
+
+
+def run(
+    name: str, seed: int, stores: dict[str, Store], made: Counter[tuple[str, str]]
+) -> set[Edge]:
+    """One history; the declared moves it made."""
+    lifecycle = ALL[name]()
+    neighbour = Lockstep(f"{name}-{seed}-beside", lifecycle, stores, seed + 1_000)
+    lockstep = Lockstep(f"{name}-{seed}", lifecycle, stores, seed)
+    neighbour.enqueue([neighbour.new_job(tenant=tenant) for tenant in TENANTS])
+    chance = Chance(seed, lockstep, list(neighbour.jobs), made)
+    try:
+        for number in range(1, STEPS + 1):
+            chance.step()
+            if number % COMPARE_EVERY == 0:
+                lockstep.compare_rows()
+                lockstep.compare_counts()
+        lockstep.compare_all()
+        neighbour.compare_all()
+    except BaseException as problem:
+        problem.add_note(f"lifecycle {name}, seed {seed}; the last steps:")
+        for line in chance.trace:
+            problem.add_note(line)
+        raise
+    return {edge[1:] for edge in lockstep.reference.counts}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_random_history_is_the_same_in_every_store_and_the_reference(
+    name: str, stores: dict[str, Store]
+):
+    calls: Counter[tuple[str, str]] = Counter()
+    made: set[Edge] = set()
+    for seed in SEEDS:
+        made |= run(name, seed, stores, calls)
+    declared = {(move.name, source, to) for move, source, to in edges(ALL[name]())}
+    assert made <= declared
+    if len(SEEDS) >= 3:  # fewer, asked for by hand, need not come everywhere
+        assert len(made) >= 0.8 * len(declared), f"never made: {sorted(declared - made)}"

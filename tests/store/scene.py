@@ -1,0 +1,219 @@
+"""The words the conformance tests are written in: a queue on a store, moved by hand.
+
+Every time is injected: a scene has a clock that stands still until the test moves it, and hands
+its time to each call. Nothing here judges; the tests do.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.ids import IdMaker, salt_of
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Asked, Change, Job, step
+from kesin.lifecycle.words import Role
+from kesin.store.contract import Event, NewJob, Note, Outcome, Store
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+NOW = 1_700_000_000_000_000
+LEASE_S = 60
+NOBODY = "00000000-0000-7000-8000-000000000000"  # the id of no job
+
+
+class Scene:
+    """One queue, its lifecycle and a clock."""
+
+    def __init__(self, store: Store, queue: str, lifecycle: Lifecycle) -> None:
+        self.store = store
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.clock = ManualClock(NOW)
+        self._ids = IdMaker(self.clock, seed=zlib.crc32(queue.encode()))
+        store.open(queue, lifecycle)
+
+    @property
+    def now(self) -> int:
+        return self.clock.time_us
+
+    # Births
+
+    def new(self, payload: str = "{}", **details: Any) -> NewJob:
+        """A job about to be born; ``key`` is its dedup key."""
+        job_id = self._ids.make(1)[0]
+        return NewJob(
+            id=job_id,
+            payload=payload,
+            max_attempts=details.pop("max_attempts", self.lifecycle.max_attempts),
+            salt=salt_of(job_id),
+            dedup_key=details.pop("key", None),
+            **details,
+        )
+
+    def enqueue(self, *jobs: NewJob, actor: str = "producer") -> list[Outcome]:
+        return self.store.enqueue(self.queue, jobs, actor=actor, now=self.now)
+
+    def born(self, count: int = 1, **details: Any) -> list[str]:
+        """The ids of so many new jobs, all alike."""
+        jobs = [self.new(**details) for _ in range(count)]
+        assert {outcome.result for outcome in self.enqueue(*jobs)} == {"inserted"}
+        return [job.id for job in jobs]
+
+    def one(self, **details: Any) -> str:
+        return self.born(1, **details)[0]
+
+    # Workers
+
+    def claim(
+        self,
+        limit: int = 1,
+        *,
+        worker: str = "w1",
+        lease_s: int = LEASE_S,
+        tenants: Sequence[str] | None = None,
+    ) -> list[Job]:
+        return self.store.claim(
+            self.queue,
+            worker=worker,
+            limit=limit,
+            lease_us=lease_s * SECOND,
+            tenants=tenants,
+            now=self.now,
+        )
+
+    def claimed(self, count: int = 1, *, worker: str = "w1", **details: Any) -> list[Job]:
+        """So many new jobs, claimed at once, in the order of their birth."""
+        ids = self.born(count, **details)
+        jobs = {job.id: job for job in self.claim(count, worker=worker)}
+        assert sorted(jobs) == ids
+        return [jobs[one] for one in ids]
+
+    def running(self, **details: Any) -> Job:
+        return self.claimed(1, **details)[0]
+
+    # Moves
+
+    def apply(
+        self,
+        call: str,
+        targets: Iterable[Job | Change | str],
+        *,
+        role: Role = "worker",
+        actor: str = "w1",
+        options: Iterable[str] = (),
+        tenants: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> list[Outcome]:
+        """Ask for a move. A job shows its token, a bare id shows none."""
+        return self.store.apply(
+            self.queue,
+            call,
+            [change_of(target, **fields) for target in targets],
+            role=role,
+            actor=actor,
+            options=frozenset(options),
+            tenants=tenants,
+            now=self.now,
+        )
+
+    def ask(self, call: str, target: Job | Change | str, **how: Any) -> Outcome:
+        return self.apply(call, [target], **how)[0]
+
+    def move(self, call: str, target: Job | Change | str, **how: Any) -> Job:
+        """Make a move that must succeed; the job afterwards."""
+        outcome = self.ask(call, target, **how)
+        assert outcome.result == "moved", outcome
+        return self.job(outcome.id)
+
+    def sweep(
+        self, name: str, *, source: str = "", to: str = "", limit: int = 1_000, **how: Any
+    ) -> int:
+        """Make one of the clock's moves."""
+        move = self.declared(name, source=source, to=to, by="clock")
+        return self.store.sweep(self.queue, move, limit=limit, now=self.now, **how)
+
+    def declared(self, name: str, *, source: str = "", to: str = "", by: str = "") -> Move:
+        """The one move of that name; where it has several, that of this source, target or role."""
+        found = [
+            move
+            for move in self.lifecycle.moves
+            if move.name == name
+            and (not source or source in move.sources)
+            and (not to or to == move.to)
+            and (not by or by in move.by)
+        ]
+        assert len(found) == 1, found
+        return found[0]
+
+    def modelled(self, move: Move, before: Job, change: Change | None = None, **how: Any) -> Job:
+        """The job after the move, as the plain Python model has it."""
+        circumstances = {"now": self.now, "actor": "w1", "lease_us": LEASE_S * SECOND, **how}
+        return step(
+            self.lifecycle, move, before, change or Change(before.id), Asked(**circumstances)
+        )
+
+    # Reading
+
+    def job(self, job: Job | str) -> Job:
+        found = self.store.job(id_of(job))
+        assert found is not None
+        return found
+
+    def all(self) -> dict[str, Job]:
+        """Every job of the queue, by id."""
+        return {job.id: job for job, _ in self.store.scan(self.queue)}
+
+    def state(self, job: Job | str) -> str:
+        return self.job(job).state
+
+    def events(self, job: Job | str) -> list[Event]:
+        return self.store.events(id_of(job))
+
+    def history(self, job: Job | str) -> list[str]:
+        """The names of the moves a job has made."""
+        return [event.move for event in self.events(job)]
+
+    def notes(self, job: Job | str) -> list[Note]:
+        return self.store.notes(id_of(job))
+
+    def counts(self) -> dict[str, int]:
+        """States that hold jobs, from the counters."""
+        states = self.store.stats(self.queue, now=self.now).states
+        return {state: n for state, n in states.items() if n}
+
+
+def id_of(job: Job | str) -> str:
+    return job if isinstance(job, str) else job.id
+
+
+def change_of(target: Job | Change | str, **fields: Any) -> Change:
+    if isinstance(target, Change):
+        return target
+    if isinstance(target, Job):
+        return Change(target.id, target.claim_seq, **fields)
+    return Change(target, **fields)
+
+
+def error(
+    code: str = "BOOM", category: str = "TRANSIENT", message: str = "it broke"
+) -> dict[str, str]:
+    """What a failure reports."""
+    return {"error_code": code, "error_category": category, "error_message": message}
+
+
+def rows(store: Any, sql: str) -> list[tuple[Any, ...]]:
+    """Ask the database itself; ``{job}`` stands for that table's full name."""
+    tables = ("job", "job_body", "event", "note", "flow", "schema_migration")
+    return store._read(sql.format(**{name: store.dialect.table(name) for name in tables}), {})
+
+
+def sent_by(statements: list[str], call: Callable[[], object]) -> int:
+    """How many statements a call sends."""
+    statements.clear()
+    call()
+    return len(statements)

@@ -1,0 +1,479 @@
+"""Claims: who gets which jobs, in what order, and what a claim writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import UnknownQueue
+from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error, sent_by
+
+MODEL_CLAIM = {"worker": "w1", "actor": "w1"}
+
+
+def ids(jobs):
+    return [job.id for job in jobs]
+
+
+def share(jobs):
+    """How many each tenant got."""
+    return dict(Counter(job.tenant for job in jobs))
+
+
+# Which jobs
+
+
+def test_the_oldest_due_jobs_are_taken_first(task):
+    times = [NOW - n * MINUTE for n in (1, 5, 3, 4, 2)]
+    born = {task.one(run_at=at): at for at in times}
+    assert {born[job.id] for job in task.claim(3)} == {NOW - n * MINUTE for n in (5, 4, 3)}
+
+
+def test_a_claim_hands_its_jobs_over_oldest_first(task):
+    for minutes in (1, 5, 3, 4, 2):
+        task.one(run_at=NOW - minutes * MINUTE)
+    assert [job.run_at for job in task.claim(5)] == [NOW - n * MINUTE for n in (5, 4, 3, 2, 1)]
+
+
+def test_of_jobs_due_at_the_same_time_the_first_born_is_taken_first(task):
+    born = task.born(5)
+    assert [ids(task.claim(1)) for _ in range(5)] == [[one] for one in born]
+
+
+def test_a_job_is_due_at_its_very_microsecond_and_not_before(task):
+    job = task.one(run_at=NOW + 1)
+    assert task.claim() == []
+    task.clock.time_us += 1
+    assert ids(task.claim()) == [job]
+
+
+def test_a_claimed_job_is_not_claimed_again(task):
+    task.running()
+    assert task.claim(10, worker="w2") == []
+
+
+def test_a_claimed_job_is_not_claimed_again_even_when_its_lease_is_over(task):
+    task.running()
+    task.clock.advance(LEASE_S + 1)
+    assert task.claim(10, worker="w2") == []
+
+
+def test_a_finished_job_is_not_claimed(task):
+    task.move("complete", task.running())
+    task.move("fail", task.running(), **error())
+    assert task.claim(10) == []
+
+
+def test_a_job_whose_budget_is_spent_is_not_claimed(oci):
+    job = oci.running(max_attempts=1)
+    oci.move("retry_later", job, **error())
+    oci.clock.advance(2 * 86_400)
+    assert oci.claim(10) == []
+
+
+def test_a_claim_takes_no_more_than_its_limit(task):
+    task.born(5)
+    assert len(task.claim(3)) == 3
+
+
+def test_a_claim_of_nothing_takes_nothing(task):
+    task.born(2)
+    assert task.claim(0) == []
+    assert task.counts() == {"ready": 2}
+
+
+def test_a_claim_takes_what_there_is(task):
+    born = task.born(2)
+    assert sorted(ids(task.claim(100))) == born
+
+
+def test_a_claim_of_an_empty_queue_takes_nothing(task):
+    assert task.claim(10) == []
+
+
+def test_a_claim_takes_only_jobs_of_its_queue(task, pdf):
+    pdf.one()
+    assert task.claim(10) == []
+
+
+def test_an_unknown_queue_is_refused_by_name(store):
+    with pytest.raises(UnknownQueue, match="'nope'"):
+        store.claim("nope", worker="w", limit=1, lease_us=1, now=NOW)
+
+
+# What a claim writes
+
+
+def test_a_claim_is_what_the_model_says(task):
+    before = task.job(task.one(key="k", payload='{"a":1}'))
+    task.clock.advance(5)
+    expected = task.modelled(task.declared("claim"), before, **MODEL_CLAIM)
+    assert task.claim() == [expected]
+
+
+def test_a_claim_returns_exactly_the_rows_it_changed(oci):
+    for n in range(20):
+        oci.one(key=f"k{n}", payload=f'{{"n":{n}}}', tenant=f"t{n % 3}")
+    taken = oci.claim(12)
+    stored = [job for job, _ in oci.store.scan("oci")]
+    assert sorted(taken) == [job for job in stored if job.seq == 2]
+
+
+def test_a_claim_brings_payload_and_key(task):
+    task.one(key="the key", payload='{"the":"payload"}')
+    (job,) = task.claim()
+    assert (job.dedup_key, job.payload) == ("the key", '{"the":"payload"}')
+
+
+def test_a_lease_runs_from_the_claim(task):
+    task.one()
+    task.clock.advance(7)
+    (job,) = task.claim(lease_s=90)
+    assert (job.claimed_at, job.lease_until) == (task.now, task.now + 90 * SECOND)
+
+
+def test_the_token_is_the_jobs_own_sequence_number_at_the_claim(task):
+    job = task.running()
+    assert job.token == job.claim_seq == job.seq == 2
+
+
+def test_a_claim_leaves_one_event_with_its_worker(task):
+    task.one()
+    (job,) = task.claim(worker="w9")
+    event = task.events(job)[-1]
+    assert (event.move, event.worker, event.actor, event.claim, event.attempt) == (
+        "claim",
+        "w9",
+        "w9",
+        1,
+        1,
+    )
+
+
+def test_each_claim_counts_an_attempt(task):
+    counts = []
+    task.one()
+    for _ in range(3):
+        (job,) = task.claim()
+        counts.append(job.attempt_count)
+        task.move("retry", job, **error())
+        task.clock.advance(86_400)
+    assert counts == [1, 2, 3]
+
+
+def test_a_claim_stamps_what_it_is_declared_to_stamp(pdf):
+    job = pdf.running()
+    assert job.stamp_1 == NOW
+
+
+# Tenants
+
+
+def test_a_claim_for_one_tenant_takes_only_its_jobs(oci):
+    oci.born(2, tenant="a")
+    oci.born(2, tenant="b")
+    assert share(oci.claim(10, tenants=["b"])) == {"b": 2}
+
+
+def test_a_claim_for_one_tenant_may_fill_its_whole_limit_with_it(oci):
+    oci.born(5, tenant="a")
+    oci.born(5, tenant="b")
+    assert share(oci.claim(4, tenants=["b"])) == {"b": 4}
+
+
+def test_a_claim_may_name_several_tenants(oci):
+    for tenant in "abc":
+        oci.born(2, tenant=tenant)
+    assert share(oci.claim(10, tenants=["a", "c"])) == {"a": 2, "c": 2}
+
+
+def test_a_tenant_named_twice_gets_one_share(oci):
+    oci.born(5, tenant="a")
+    oci.born(5, tenant="b")
+    assert share(oci.claim(4, tenants=["a", "a", "b"])) == {"a": 2, "b": 2}
+
+
+def test_a_claim_for_nobody_takes_nothing(oci):
+    oci.born(2, tenant="a")
+    assert oci.claim(10, tenants=[]) == []
+
+
+def test_a_claim_for_a_tenant_without_jobs_takes_nothing(oci):
+    oci.born(2, tenant="a")
+    assert oci.claim(10, tenants=["z"]) == []
+
+
+def test_within_a_tenant_the_oldest_due_is_taken_first(oci):
+    for tenant in "ab":
+        for minutes in (1, 3, 2):
+            oci.one(tenant=tenant, run_at=NOW - minutes * MINUTE)
+    taken = oci.claim(4)
+    assert sorted((job.tenant, job.run_at) for job in taken) == [
+        ("a", NOW - 3 * MINUTE),
+        ("a", NOW - 2 * MINUTE),
+        ("b", NOW - 3 * MINUTE),
+        ("b", NOW - 2 * MINUTE),
+    ]
+
+
+def test_tenants_with_due_jobs_share_the_limit_evenly(oci):
+    for tenant in "abcd":
+        oci.born(10, tenant=tenant)
+    assert share(oci.claim(20)) == {"a": 5, "b": 5, "c": 5, "d": 5}
+
+
+def test_a_heavy_tenant_does_not_crowd_out_nine_light_ones(oci):
+    oci.born(100, tenant="heavy", run_at=NOW - HOUR)
+    for n in range(9):
+        oci.born(2, tenant=f"light{n}")
+    taken = share(oci.claim(20))
+    assert taken == {"heavy": 2, **{f"light{n}": 2 for n in range(9)}}
+
+
+def test_every_tenant_gets_its_share_though_others_have_waited_longer(oci):
+    oci.born(10, tenant="a", run_at=NOW - 2 * HOUR)
+    oci.born(10, tenant="b", run_at=NOW - HOUR)
+    oci.born(10, tenant="c")
+    taken = share(oci.claim(4))
+    assert sum(taken.values()) == 4
+    assert min(taken.get(tenant, 0) for tenant in "abc") == 1
+
+
+def test_with_more_tenants_than_the_limit_each_gets_at_most_one(oci):
+    for n in range(10):
+        oci.born(3, tenant=f"t{n}", run_at=NOW - n * MINUTE)
+    assert share(oci.claim(4)) == {f"t{n}": 1 for n in (9, 8, 7, 6)}
+
+
+def test_with_more_tenants_than_the_limit_all_have_their_turn(oci):
+    for n in range(10):
+        oci.one(tenant=f"t{n}")
+    assert sum((Counter(share(oci.claim(4))) for _ in range(3)), Counter()) == {
+        f"t{n}": 1 for n in range(10)
+    }
+
+
+def test_a_tenant_whose_jobs_are_not_due_takes_no_share(oci):
+    oci.born(10, tenant="a")
+    oci.born(10, tenant="later", run_at=NOW + HOUR)
+    assert share(oci.claim(6)) == {"a": 6}
+
+
+def test_a_paused_tenant_takes_no_share(oci):
+    oci.born(10, tenant="a")
+    oci.born(10, tenant="b")
+    oci.store.pause("oci", tenant="b", actor="op", now=NOW)
+    assert share(oci.claim(6)) == {"a": 6}
+
+
+# Pauses
+
+
+def test_a_paused_queue_hands_out_nothing(oci):
+    oci.born(2, tenant="a")
+    oci.store.pause("oci", actor="op", now=NOW)
+    assert oci.claim(10) == []
+    assert oci.claim(10, tenants=["a"]) == []
+
+
+def test_a_paused_tenant_hands_out_nothing_even_when_named(oci):
+    oci.born(2, tenant="a")
+    oci.born(2, tenant="b")
+    oci.store.pause("oci", tenant="a", actor="op", now=NOW)
+    assert share(oci.claim(10, tenants=["a", "b"])) == {"b": 2}
+
+
+def test_a_resumed_queue_hands_out_again(oci):
+    oci.born(2)
+    oci.store.pause("oci", actor="op", now=NOW)
+    oci.store.resume("oci")
+    assert len(oci.claim(10)) == 2
+
+
+def test_a_tenant_stays_paused_when_the_queue_is_resumed(oci):
+    oci.born(2, tenant="a")
+    oci.store.pause("oci", tenant="a", actor="op", now=NOW)
+    oci.store.pause("oci", actor="op", now=NOW)
+    oci.store.resume("oci")
+    assert oci.claim(10) == []
+
+
+def test_a_pause_of_one_queue_leaves_the_others_alone(oci, task):
+    task.born(1)
+    oci.store.pause("oci", actor="op", now=NOW)
+    assert len(task.claim(10)) == 1
+
+
+def test_a_paused_queue_still_takes_answers(oci):
+    job = oci.running()
+    oci.store.pause("oci", actor="op", now=NOW)
+    assert oci.move("ack", job).state == "COMPLETED"
+
+
+# Wake-ups
+
+
+def imported(optiplan, **details):
+    """A job that has reached OPTI_IMPORTED and waits there, unclaimed."""
+    job = optiplan.running(**details)
+    optiplan.move("prepare", job)
+    optiplan.move("import", job)
+    return optiplan.move("wait", job, run_at=optiplan.now)
+
+
+def optimising(optiplan, look_again_s=0):
+    """A job that has taken the slot and waits for its XML, unclaimed."""
+    waiting = imported(optiplan)
+    (job,) = optiplan.claim()
+    assert job.id == waiting.id
+    optiplan.move("run", job)
+    return optiplan.move("wait", job, run_at=optiplan.now + look_again_s * SECOND)
+
+
+def test_a_wake_up_counts_no_attempt(optiplan):
+    waiting = imported(optiplan)
+    (job,) = optiplan.claim()
+    assert (waiting.attempt_count, job.attempt_count) == (1, 1)
+
+
+def test_a_wake_up_has_a_token_of_its_own(optiplan):
+    waiting = imported(optiplan)
+    (job,) = optiplan.claim()
+    assert job.claim_seq == waiting.seq + 1 > waiting.claim_seq
+
+
+def test_a_wake_up_needs_no_budget(optiplan):
+    imported(optiplan, max_attempts=1)
+    assert len(optiplan.claim()) == 1
+
+
+def test_a_claim_that_keeps_the_state_keeps_it(optiplan):
+    job = optiplan.running()
+    assert (job.state, job.phase, optiplan.events(job)[-1].from_state) == ("NEW", 1, "NEW")
+
+
+def test_a_job_waiting_for_the_slot_is_not_claimed_while_it_is_taken(optiplan):
+    optimising(optiplan, look_again_s=600)
+    imported(optiplan)
+    assert optiplan.claim(10) == []
+
+
+def test_a_job_waiting_for_the_slot_is_claimed_once_it_is_free(optiplan):
+    holder = optimising(optiplan, look_again_s=600)
+    waiting = imported(optiplan)
+    optiplan.move("cancel", holder.id, role="operator")
+    assert ids(optiplan.claim(10)) == [waiting.id]
+
+
+def test_a_slot_taken_in_one_queue_is_free_in_another(optiplan, open_queue):
+    optimising(optiplan)
+    second = open_queue(optiplan.lifecycle, "optiplan-2")
+    waiting = imported(second)
+    assert ids(second.claim(10)) == [waiting.id]
+
+
+def test_a_wake_up_comes_while_the_timer_runs(optiplan):
+    job = optimising(optiplan)
+    optiplan.clock.time_us = job.timer_at - 1
+    assert ids(optiplan.claim(10)) == [job.id]
+
+
+def test_no_wake_up_comes_once_the_timer_is_over(optiplan):
+    job = optimising(optiplan)
+    optiplan.clock.time_us = job.timer_at
+    assert optiplan.claim(10) == []
+
+
+def test_a_wake_up_waits_for_its_time(optiplan):
+    job = optiplan.running()
+    optiplan.move("prepare", job)
+    optiplan.move("import", job)
+    optiplan.move("wait", job, run_at=NOW + 5 * SECOND)
+    assert optiplan.claim() == []
+    optiplan.clock.advance(5)
+    assert ids(optiplan.claim()) == [job.id]
+
+
+# Claims that take a slot
+
+
+@pytest.fixture
+def lonely(open_queue):
+    """Only one job of this queue may run at a time."""
+    plain = task_lifecycle("lonely")
+    states = tuple(replace(state, exclusive=state.name == "running") for state in plain.states)
+    return open_queue(replace(plain, states=states))
+
+
+def test_a_claim_into_an_exclusive_state_takes_one_job_whatever_its_limit(lonely):
+    first, *_ = lonely.born(3)
+    assert ids(lonely.claim(3)) == [first]
+
+
+def test_a_claim_into_an_exclusive_state_finds_nothing_while_it_is_taken(lonely):
+    lonely.born(3)
+    lonely.claim(1)
+    assert lonely.claim(3, worker="w2") == []
+
+
+def test_a_claim_into_an_exclusive_state_goes_on_once_it_is_left(lonely):
+    _, second, _ = lonely.born(3)
+    lonely.move("complete", lonely.claim()[0])
+    assert ids(lonely.claim(3)) == [second]
+
+
+def test_of_many_claims_into_an_exclusive_state_at_once_one_succeeds(lonely):
+    lonely.born(8)
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(lambda n: lonely.claim(2, worker=f"w{n}"), range(8)))
+    assert sorted(len(jobs) for jobs in taken) == [0] * 7 + [1]
+
+
+# Many at once
+
+
+def test_claimers_at_once_never_get_the_same_job(task):
+    born = task.born(200)
+
+    def take(worker):
+        taken = []
+        while jobs := task.claim(7, worker=worker):
+            taken += ids(jobs)
+        return taken
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = [one for batch in pool.map(take, [f"w{n}" for n in range(4)]) for one in batch]
+    # A claimer may find only rows that others are taking, and stop early; the rest stays due.
+    assert len(taken) == len(set(taken))
+    assert sorted(taken + ids(task.claim(200))) == born
+
+
+def test_fair_claimers_at_once_never_get_the_same_job(oci):
+    for tenant in "abcde":
+        oci.born(20, tenant=tenant)
+    with ThreadPoolExecutor(4) as pool:
+        taken = [
+            one
+            for batch in pool.map(lambda n: ids(oci.claim(9, worker=f"w{n}")), range(12))
+            for one in batch
+        ]
+    assert len(taken) == len(set(taken))
+
+
+def test_a_claim_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):
+    task.born(300)
+    one = sent_by(statements, lambda: task.claim(1))
+    assert sent_by(statements, lambda: task.claim(200)) == one
+
+
+def test_a_job_under_a_new_cap_is_claimed_by_the_cap_it_was_born_with(store, open_queue):
+    scene = open_queue(task_lifecycle(max_attempts=5), "task")
+    job = scene.running(max_attempts=2)
+    scene.move("retry", job, **error())
+    scene.clock.advance(86_400)
+    scene.move("retry", scene.claim()[0], **error())
+    assert scene.state(job) == "failed"

@@ -1,0 +1,487 @@
+"""Births: what enters, what is refused at the door, and who holds a key."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kesin import BadInput, New, Queue
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import MAX_BATCH, Outcome, StoreError, UnknownQueue
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from tests.store.conftest import listed
+from tests.store.scene import DAY, HOUR, NOW, SECOND, error, rows, sent_by
+
+NUL, SURROGATE = chr(0), chr(0xD800)
+
+
+@pytest.fixture
+def queue(store):
+    """The door: text, sizes and types are checked here and nowhere below."""
+    return Queue("task", task_lifecycle(), store, clock=ManualClock(NOW), seed=1)
+
+
+def nothing_was_written(store):
+    return all(
+        rows(store, f"SELECT count(*) FROM {{{t}}}") == [(0,)]
+        for t in ("job", "job_body", "event", "note", "flow")
+    )
+
+
+# Outcomes
+
+
+def test_a_new_job_answers_inserted_with_its_own_id_and_first_state(task):
+    new = task.new()
+    assert task.enqueue(new) == [Outcome("inserted", new.id, "ready", 1)]
+
+
+def test_a_new_job_holds_all_it_was_given_and_nothing_else(oci):
+    new = oci.new(
+        '{"gclid":"x"}',
+        key="order-1",
+        tenant="site-1",
+        run_at=NOW + HOUR,
+        max_attempts=8,
+        note='{"why":"import"}',
+        stamps={"conversion_at": NOW - DAY},
+    )
+    oci.enqueue(new, actor="importer")
+    assert oci.job(new.id) == Job(
+        id=new.id,
+        queue="oci",
+        tenant="site-1",
+        state="QUEUED",
+        phase=0,
+        move="enqueue",
+        actor="importer",
+        seq=1,
+        claim_seq=0,
+        payload_seq=1,
+        worker=None,
+        attempt_count=0,
+        attempt_base=0,
+        return_count=0,
+        max_attempts=8,
+        retry_count=0,
+        salt=new.salt,
+        flags=0,
+        error_code=None,
+        error_category=None,
+        error_message=None,
+        note='{"why":"import"}',
+        result=None,
+        new_payload=None,
+        created_at=NOW,
+        moved_at=NOW,
+        run_at=NOW + HOUR,
+        timer_at=None,
+        claimed_at=None,
+        lease_until=None,
+        finished_at=None,
+        stamp_1=NOW - DAY,
+        stamp_2=None,
+        stamp_3=None,
+        stamp_4=None,
+        dedup_key="order-1",
+        payload='{"gclid":"x"}',
+    )
+
+
+def test_a_job_without_a_time_is_due_when_it_is_born(task):
+    assert task.job(task.one()).run_at == NOW
+
+
+def test_a_job_for_later_keeps_its_time(task):
+    assert task.job(task.one(run_at=NOW + DAY)).run_at == NOW + DAY
+
+
+def test_the_birth_is_the_first_event(task):
+    new = task.new(note='{"from":"csv"}', run_at=NOW + HOUR)
+    task.enqueue(new, actor="importer")
+    (event,) = task.events(new.id)
+    assert (event.seq, event.at, event.move, event.from_state, event.to_state) == (
+        1,
+        NOW,
+        "enqueue",
+        "",
+        "ready",
+    )
+    assert (event.actor, event.worker, event.note, event.run_at) == (
+        "importer",
+        None,
+        '{"from":"csv"}',
+        NOW + HOUR,
+    )
+
+
+def test_each_job_keeps_the_cap_it_was_born_with(task):
+    assert [task.job(task.one(max_attempts=n)).max_attempts for n in (1, 3, 8)] == [1, 3, 8]
+
+
+def test_outcomes_stand_in_the_order_of_the_jobs(task):
+    holder = task.one(key="b")
+    news = [task.new(key=key) for key in ("c", "b", "a", None)]
+    assert [(one.result, one.id) for one in task.enqueue(*news)] == [
+        ("inserted", news[0].id),
+        ("duplicate", holder),
+        ("inserted", news[2].id),
+        ("inserted", news[3].id),
+    ]
+
+
+def test_nothing_to_enqueue_is_no_mistake(task):
+    assert task.enqueue() == []
+
+
+# Keys
+
+
+def test_a_key_in_use_answers_duplicate_with_its_holder(task):
+    holder = task.running(key="k")
+    assert task.enqueue(task.new(key="k")) == [Outcome("duplicate", holder.id, "running", 2)]
+
+
+def test_a_duplicate_writes_no_job(task):
+    holder = task.one(key="k")
+    task.enqueue(task.new(key="k"))
+    assert [job.id for job, _ in task.store.scan("task")] == [holder]
+
+
+def test_a_duplicate_leaves_a_note_on_its_holder(task):
+    holder = task.one(key="k")
+    task.clock.advance(5)
+    task.enqueue(task.new(key="k"), actor="second")
+    assert [(one.job_id, one.at, one.kind, one.actor) for one in task.notes(holder)] == [
+        (holder, NOW + 5 * SECOND, "duplicate", "second")
+    ]
+
+
+def test_a_duplicate_leaves_the_holders_history_alone(task):
+    holder = task.one(key="k")
+    before = task.job(holder), task.events(holder)
+    task.enqueue(task.new(key="k"))
+    assert (task.job(holder), task.events(holder)) == before
+
+
+def test_of_twins_in_one_batch_the_first_is_born(task):
+    first, second, third = (task.new(key="k") for _ in range(3))
+    assert task.enqueue(first, second, third) == [
+        Outcome("inserted", first.id, "ready", 1),
+        Outcome("duplicate", first.id, "ready", 1),
+        Outcome("duplicate", first.id, "ready", 1),
+    ]
+
+
+def test_each_twin_in_one_batch_leaves_a_note(task):
+    first, second, third = (task.new(key="k") for _ in range(3))
+    task.enqueue(first, second, third)
+    assert [one.kind for one in task.notes(first.id)] == ["duplicate", "duplicate"]
+
+
+def test_a_duplicate_does_not_sink_the_rest_of_its_batch(task):
+    task.one(key="k")
+    news = [task.new(key=key) for key in ("a", "k", "b")]
+    task.enqueue(*news)
+    assert task.counts() == {"ready": 3}
+
+
+def test_jobs_without_a_key_are_never_duplicates(task):
+    assert len(task.born(3)) == 3
+
+
+def test_a_key_is_free_once_its_job_rests_in_a_state_that_does_not_hold_it(task):
+    task.move("complete", task.running(key="k"))
+    assert task.enqueue(task.new(key="k"))[0].result == "inserted"
+
+
+def test_a_freed_key_belongs_to_its_next_job(task):
+    task.move("complete", task.running(key="k"))
+    second = task.one(key="k")
+    assert task.enqueue(task.new(key="k"))[0].id == second
+
+
+def test_the_old_job_still_shows_the_key_it_once_held(task):
+    old = task.move("complete", task.running(key="k"))
+    task.one(key="k")
+    assert task.job(old).dedup_key == "k"
+
+
+@pytest.mark.parametrize("finish", ["ack", "ack_failed"])
+def test_a_key_stays_taken_in_every_state_declared_to_hold_it(oci, finish):
+    ended = oci.move(finish, oci.running(key="k"), **error())
+    assert oci.enqueue(oci.new(key="k")) == [Outcome("duplicate", ended.id, ended.state, ended.seq)]
+
+
+def test_a_pruned_job_frees_its_key(oci):
+    oci.move("ack", oci.running(key="k"))
+    oci.clock.advance(91 * 86_400)
+    assert oci.sweep("prune", source="COMPLETED") == 1
+    assert oci.enqueue(oci.new(key="k"))[0].result == "inserted"
+
+
+def test_tenants_do_not_share_keys(oci):
+    oci.one(key="k", tenant="a")
+    assert oci.enqueue(oci.new(key="k", tenant="b"))[0].result == "inserted"
+
+
+def test_queues_do_not_share_keys(task, pdf):
+    task.one(key="k")
+    assert pdf.enqueue(pdf.new(key="k"))[0].result == "inserted"
+
+
+def test_a_duplicate_is_noted_under_its_own_tenant(oci):
+    holder = oci.one(key="k", tenant="a")
+    oci.enqueue(oci.new(key="k", tenant="a"))
+    assert rows(oci.store, "SELECT queue, tenant FROM {note}") == [("oci", "a")]
+    assert len(oci.notes(holder)) == 1
+
+
+def test_of_many_equal_births_at_once_exactly_one_is_born(task):
+    news = [[task.new(key="k"), task.new(key="l")] for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = [
+            one for batch in pool.map(lambda batch: task.enqueue(*batch), news) for one in batch
+        ]
+    assert sorted(one.result for one in answers) == ["duplicate"] * 14 + ["inserted"] * 2
+    assert len({one.id for one in answers}) == 2
+
+
+# Batches
+
+
+def test_ten_thousand_jobs_are_born_in_one_call(task):
+    news = [task.new(f'{{"n":{n}}}', key=f"k{n}") for n in range(MAX_BATCH)]
+    outcomes = task.enqueue(*news)
+    assert outcomes == [Outcome("inserted", new.id, "ready", 1) for new in news]
+    assert task.counts() == {"ready": MAX_BATCH}
+
+
+def test_a_batch_that_is_too_large_is_refused_whole(task):
+    news = [task.new() for _ in range(MAX_BATCH + 1)]
+    with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
+        task.enqueue(*news)
+    assert nothing_was_written(task.store)
+
+
+def test_a_birth_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):
+    task.one()
+    one = sent_by(statements, lambda: task.born(1))
+    assert sent_by(statements, lambda: task.born(200)) == one
+
+
+def test_a_duplicate_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):
+    keys = [f"k{n}" for n in range(200)]
+    task.enqueue(*(task.new(key=key) for key in keys))
+    one = sent_by(statements, lambda: task.enqueue(task.new(key="k0")))
+    many = sent_by(statements, lambda: task.enqueue(*(task.new(key=key) for key in keys)))
+    assert many == one
+
+
+# Queues
+
+
+def test_an_unknown_queue_is_refused_by_name(task):
+    with pytest.raises(UnknownQueue, match="'nope' is not open on this store: open it first"):
+        task.store.enqueue("nope", [task.new()], actor="x", now=NOW)
+    assert nothing_was_written(task.store)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "Upper", "1st", "with space", "a.b", "semi;colon", "ü", "x" * 64, "new\nline", "a\n"],
+)
+def test_a_bad_queue_name_is_refused(store, name):
+    with pytest.raises(StoreError, match="is no queue name"):
+        store.open(name, task_lifecycle())
+    assert store.queues() == []
+
+
+def test_a_queue_name_may_be_as_long_as_it_says(store):
+    store.open("x" * 63, task_lifecycle())
+    assert store.queues() == ["x" * 63]
+
+
+# The door
+
+
+def stored(queue, payload):
+    return queue.job(queue.enqueue(payload).id).payload
+
+
+def test_a_payload_is_stored_in_one_spelling(queue):
+    assert stored(queue, {"b": [1, 2], "a": {"d": None, "c": True}}) == (
+        '{"a":{"c":true,"d":null},"b":[1,2]}'
+    )
+
+
+def test_equal_payloads_are_stored_alike_however_they_were_written(queue):
+    assert stored(queue, {"a": 1, "b": 2}) == stored(queue, {"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63, 2**70, -(2**70), 10**40])
+def test_whole_numbers_stay_whole_whatever_their_size(queue, number):
+    assert queue.job(queue.enqueue({"n": number}).id).data == {"n": number}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ğışİŞ₺",
+        "日本語",
+        "🦊👩‍👩‍👧",
+        "e\u0301 é",
+        "\u202eright to left",
+        "\ufeff",
+        "\U0010ffff",
+        "\x01\x1f\x7f",
+        "a'b\"c\\d",
+    ],
+)
+def test_text_comes_back_as_it_went_in(queue, text):
+    assert queue.job(queue.enqueue({"t": text, text: 1}).id).data == {"t": text, text: 1}
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "%s %(now)s", ":now {schema}", "$1 ?"])
+def test_text_that_looks_like_an_escape_or_a_gap_is_only_text(queue, text):
+    assert queue.job(queue.enqueue({"t": text}, key=text).id).data == {"t": text}
+
+
+@pytest.mark.parametrize("dirt", [NUL, SURROGATE, chr(0xDFFF), NUL + SURROGATE + NUL])
+def test_nul_and_lone_surrogates_are_dropped_from_payloads(queue, dirt):
+    job = queue.job(queue.enqueue({f"k{dirt}": [f"a{dirt}b"]}).id)
+    assert job.data == {"k": ["ab"]}
+
+
+@pytest.mark.parametrize("dirt", [NUL, SURROGATE])
+def test_nul_and_lone_surrogates_are_dropped_from_keys_and_tenants(queue, dirt):
+    job = queue.job(queue.enqueue({}, key=f"k{dirt}1", tenant=f"t{dirt}1").id)
+    assert (job.dedup_key, job.tenant) == ("k1", "t1")
+
+
+def test_keys_are_compared_after_they_were_cleaned(queue):
+    first = queue.enqueue({}, key="k")
+    assert queue.enqueue({}, key="k\x00") == first._replace(result="duplicate")
+
+
+def test_one_dirty_job_does_not_sink_its_batch(queue):
+    answers = queue.enqueue_many([New({"a": NUL}), New({"a": SURROGATE}), New({"a": "b"})])
+    assert [one.result for one in answers] == ["inserted"] * 3
+
+
+def test_a_delay_is_counted_from_now(queue):
+    assert queue.job(queue.enqueue({}, delay_s=1.5).id).run_at == NOW + 1_500_000
+
+
+def test_a_payload_may_be_as_large_as_the_limit(store):
+    queue = Queue("task", task_lifecycle(), store, clock=ManualClock(NOW), max_payload_bytes=100)
+    assert queue.enqueue("x" * 98).result == "inserted"
+
+
+@pytest.mark.parametrize("text", ["x" * 99, "ğ" * 50])
+def test_a_payload_is_measured_in_bytes_and_refused_when_too_large(store, text):
+    queue = Queue("task", task_lifecycle(), store, clock=ManualClock(NOW), max_payload_bytes=100)
+    with pytest.raises(BadInput, match=r"bytes; the limit is 100: store the data elsewhere") as bad:
+        queue.enqueue(text)
+    assert (bad.value.code, bad.value.field) == ("payload_too_large", "payload")
+    assert nothing_was_written(store)
+
+
+def test_the_limit_is_256_kib_unless_told_otherwise(queue):
+    assert queue.enqueue("x" * (256 * 1024 - 2)).result == "inserted"
+    with pytest.raises(BadInput, match="payload has 262145 bytes"):
+        queue.enqueue("x" * (256 * 1024 - 1))
+
+
+LOOP: list = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        math.nan,
+        {"a": [math.inf]},
+        -math.inf,
+        {1, 2},
+        b"bytes",
+        object(),
+        {"a": 1j},
+        {(1, 2): 3},
+        LOOP,
+    ],
+    ids=["nan", "inf", "-inf", "set", "bytes", "object", "complex", "tuple key", "loop"],
+)
+def test_what_is_no_json_is_refused(queue, payload):
+    with pytest.raises(BadInput, match="the payload is not a JSON value") as bad:
+        queue.enqueue(payload)
+    assert (bad.value.code, bad.value.field) == ("not_json", "payload")
+    assert nothing_was_written(queue.store)
+
+
+@pytest.mark.parametrize(
+    ("details", "code", "field"),
+    [
+        ({"max_attempts": 0}, "bad_max_attempts", "max_attempts"),
+        ({"max_attempts": -1}, "bad_max_attempts", "max_attempts"),
+        ({"max_attempts": 1_001}, "bad_max_attempts", "max_attempts"),
+        ({"max_attempts": True}, "bad_max_attempts", "max_attempts"),
+        ({"max_attempts": "3"}, "bad_max_attempts", "max_attempts"),
+        ({"max_attempts": 2.5}, "bad_max_attempts", "max_attempts"),
+        ({"key": ""}, "bad_key", "key"),
+        ({"key": "\x00"}, "bad_key", "key"),
+        ({"key": "x" * 513}, "bad_key", "key"),
+        ({"key": 5}, "bad_key", "key"),
+        ({"key": b"k"}, "bad_key", "key"),
+        ({"tenant": ""}, "bad_tenant", "tenant"),
+        ({"tenant": "x" * 129}, "bad_tenant", "tenant"),
+        ({"tenant": None}, "bad_tenant", "tenant"),
+        ({"run_at": -1}, "bad_run_at", "run_at"),
+        ({"run_at": 10**18}, "bad_run_at", "run_at"),
+        ({"run_at": 1.5}, "bad_run_at", "run_at"),
+        ({"run_at": True}, "bad_run_at", "run_at"),
+        ({"run_at": "now"}, "bad_run_at", "run_at"),
+        ({"stamps": {"uploaded_at": NOW}}, "unknown_stamp", "stamps"),
+        ({"stamps": {"nonsense": NOW}}, "unknown_stamp", "stamps"),
+        ({"stamps": {"conversion_at": "today"}}, "bad_conversion_at", "conversion_at"),
+    ],
+)
+def test_a_wrong_detail_is_refused_with_its_name(store, details, code, field):
+    queue = Queue("oci", oci_lifecycle(), store, clock=ManualClock(NOW))
+    with pytest.raises(BadInput) as bad:
+        queue.enqueue({}, **details)
+    assert (bad.value.code, bad.value.field) == (code, field)
+    assert nothing_was_written(store)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [New(math.nan), New({}, key=""), New({}, max_attempts=0), New({}, note=math.nan)],
+    ids=["payload", "key", "max_attempts", "note"],
+)
+def test_a_bad_job_comes_back_in_its_place_and_the_others_are_born(queue, bad):
+    answers = queue.enqueue_many([New({"n": 1}), bad, New({"n": 2})])
+    assert [type(one) for one in answers] == [Outcome, BadInput, Outcome]
+    assert listed(queue.store, "task") == {("default", "ready"): 2}
+
+
+def test_more_jobs_than_one_call_takes_go_in_by_several(queue, monkeypatch):
+    monkeypatch.setattr("kesin.engine.queue.MAX_BATCH", 5)
+    answers = queue.enqueue_many(New({"n": n}) for n in range(12))
+    assert [queue.job(one.id).data["n"] for one in answers] == list(range(12))
+
+
+def test_the_same_seed_and_clock_give_the_same_ids(store):
+    first = Queue("one", task_lifecycle(), store, clock=ManualClock(NOW), seed=3)
+    second = Queue("two", task_lifecycle(), store, clock=ManualClock(NOW), seed=3)
+    assert first._ids.make(3) == second._ids.make(3)
+
+
+def test_a_note_with_the_birth_is_canonical_json(queue):
+    (answer,) = queue.enqueue_many([New({}, note={"b": 1, "a": "\x00x"})])
+    assert queue.events(answer.id)[0].note == canonical_json({"a": "x", "b": 1})

@@ -1,0 +1,734 @@
+"""The clock's moves: each one when its time has come, in limited batches, never under a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from kesin.lifecycle import declare
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Asked, Change, Job, failing_guard
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import age_over
+from kesin.store.contract import Flow, UnknownQueue
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.store.scene import DAY, HOUR, MINUTE, NOW, SECOND, Scene, error, rows, sent_by
+
+OPERATOR = {"role": "operator", "actor": "op"}
+TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
+LIFECYCLES = {
+    "oci": oci_lifecycle(),
+    "pdf": pdf_lifecycle(),
+    "optiplan": optiplan_lifecycle(),
+}
+YEARS_S = 10 * 366 * 86_400
+
+
+class Move(NamedTuple):
+    """A clock move by what tells it from all others."""
+
+    queue: str
+    name: str
+    source: str
+    to: str
+
+
+Story = Callable[[Scene], tuple[Job, int]]  # a job, and when the clock may move it
+STORIES: dict[Move, Story] = {}
+
+
+def story(queue: str, name: str, source: str, to: str) -> Callable[[Story], Story]:
+    def tell(one: Story) -> Story:
+        STORIES[Move(queue, name, source, to)] = one
+        return one
+
+    return tell
+
+
+@story("oci", "attempt_cap", "QUEUED", "FAILED")
+def the_last_attempt_was_put_off(oci):
+    return oci.move("retry_later", oci.running(max_attempts=1), **TRANSIENT), oci.now
+
+
+@story("oci", "attempt_cap", "PROCESSING", "FAILED")
+@story("oci", "recover", "PROCESSING", "FAILED")
+def the_last_worker_died(oci):
+    job = oci.running(max_attempts=1)
+    return job, job.lease_until
+
+
+@story("oci", "recover", "PROCESSING", "RETRY")
+def a_worker_died(oci):
+    job = oci.running()
+    return job, job.lease_until
+
+
+@story("oci", "expire", "QUEUED", "FAILED")
+def the_click_grew_old(oci):
+    job = oci.job(oci.one(stamps={"conversion_at": NOW - 10 * DAY}))
+    return job, NOW + 80 * DAY
+
+
+@story("oci", "revive", "FAILED", "RETRY")
+def a_failure_may_have_passed(oci):
+    job = oci.move("ack_failed", oci.running(), **TRANSIENT)
+    return job, job.timer_at
+
+
+@story("oci", "prune", "COMPLETED", "")
+def it_was_delivered_long_ago(oci):
+    return oci.move("ack", oci.running()), NOW + 90 * DAY
+
+
+@story("oci", "prune", "FAILED", "")
+def it_failed_long_ago(oci):
+    return oci.move("ack_failed", oci.running(), **error("BAD", "VALIDATION")), NOW + 365 * DAY
+
+
+@story("pdf", "lose", "running", "failed")
+def the_renderer_died(pdf):
+    job = pdf.running()
+    return job, job.lease_until
+
+
+@story("pdf", "expire", "queued", "expired")
+def nobody_rendered_it(pdf):
+    return pdf.job(pdf.one()), NOW + DAY
+
+
+@story("pdf", "expire", "succeeded", "expired")
+def nobody_fetched_it(pdf):
+    job = pdf.running()
+    pdf.clock.advance(60)
+    return pdf.move("succeed", job), NOW + MINUTE + DAY
+
+
+@story("pdf", "prune", "expired", "")
+def it_expired_long_ago(pdf):
+    return pdf.move("cancel", pdf.one(), **OPERATOR), NOW + 7 * DAY
+
+
+def reached(optiplan, *calls, **details):
+    job = optiplan.running(**details)
+    for call in calls:
+        last = optiplan.move(call, job)
+    return last if calls else job
+
+
+@story("optiplan", "attempt_cap", "NEW", "FAILED")
+def the_last_runner_died_and_was_recovered(optiplan):
+    job = optiplan.running(max_attempts=1)
+    optiplan.clock.time_us = job.lease_until
+    optiplan.sweep("recover", source="NEW")
+    return optiplan.job(job), optiplan.now
+
+
+@story("optiplan", "recover", "NEW", "NEW")
+def a_runner_died_early(optiplan):
+    job = reached(optiplan, "prepare", "import")
+    return job, job.lease_until
+
+
+@story("optiplan", "recover", "OPTI_RUNNING", "=")
+def a_runner_died_late(optiplan):
+    job = reached(optiplan, "prepare", "import", "run")
+    return job, job.lease_until
+
+
+@story("optiplan", "xml_timeout", "OPTI_RUNNING", "FAILED")
+def no_xml_came(optiplan):
+    job = reached(optiplan, "prepare", "import", "run", "release")
+    return job, job.timer_at
+
+
+@story("optiplan", "ack_timeout", "XML_READY", "FAILED")
+def the_machine_said_nothing(optiplan):
+    job = reached(optiplan, "prepare", "import", "run", "collect", "validate", "release")
+    return job, job.timer_at
+
+
+@story("optiplan", "done", "DELIVERED", "DONE")
+def the_runner_died_after_the_machine_had_it(optiplan):
+    way = ("prepare", "import", "run", "collect", "validate", "deliver", "release")
+    return reached(optiplan, *way), optiplan.now
+
+
+@story("optiplan", "prune", "DONE", "")
+def the_order_was_done_long_ago(optiplan):
+    way = ("prepare", "import", "run", "collect", "validate", "deliver", "done")
+    return reached(optiplan, *way), NOW + 365 * DAY
+
+
+@pytest.fixture
+def scene(request, open_queue):
+    """A queue under the lifecycle of the move at hand."""
+    return open_queue(LIFECYCLES[request.node.callspec.params["move"].queue])
+
+
+def declared(scene, move):
+    return (
+        scene.declared(move.name, source=move.source, to=move.to, by="clock")
+        if move.to
+        else next(
+            one for one in scene.lifecycle.clock_moves if one.prunes and move.source in one.sources
+        )
+    )
+
+
+def sweep(scene, move, **how):
+    how = {"limit": 1_000, **how}
+    return scene.store.sweep(scene.queue, declared(scene, move), now=scene.now, **how)
+
+
+every_move = pytest.mark.parametrize("move", list(STORIES), ids="-".join)
+
+
+def test_every_clock_move_there_is_has_its_story():
+    assert set(STORIES) == {
+        Move(name, move.name, move.sources[0], move.to)
+        for name, lifecycle in LIFECYCLES.items()
+        for move in lifecycle.clock_moves
+    }
+
+
+@every_move
+def test_the_clock_makes_the_move_the_model_makes(scene, move):
+    before, when = STORIES[move](scene)
+    scene.clock.time_us = when
+    assert sweep(scene, move) == 1
+    assert scene.store.job(before.id) == expected(scene, declared(scene, move), before)
+
+
+def expected(scene, move, before):
+    """The model's job after the move and, where it is chained, after the second link."""
+    if move.prunes:
+        return None
+    after = scene.modelled(move, before, actor="clock")
+    asked = Asked(scene.now, "clock")
+    for link in scene.lifecycle.chained(move):
+        if "clock" in link.by and not failing_guard(link, after, scene.lifecycle, asked, None):
+            return scene.modelled(link, after, actor="clock")
+    return after
+
+
+@every_move
+def test_the_clock_makes_the_move_once(scene, move):
+    _, when = STORIES[move](scene)
+    scene.clock.time_us = when
+    assert [sweep(scene, move) for _ in range(2)] == [1, 0]
+
+
+TIMED = [
+    move
+    for move in STORIES
+    if move.name != "done" and not (move.name == "attempt_cap" and move.source in ("QUEUED", "NEW"))
+]
+
+
+@pytest.mark.parametrize("move", TIMED, ids="-".join)
+def test_the_clock_makes_no_move_a_microsecond_early(scene, move):
+    before, when = STORIES[move](scene)
+    scene.clock.time_us = when - 1
+    assert sweep(scene, move) == 0
+    assert scene.job(before) == before
+
+
+@every_move
+def test_a_sweep_leaves_jobs_of_other_queues_alone(scene, move, open_queue):
+    other = open_queue(scene.lifecycle, "other")
+    before, when = STORIES[move](other)
+    scene.clock.time_us = when
+    assert sweep(scene, move) == 0
+    assert other.job(before) == before
+
+
+@pytest.mark.parametrize("queue", LIFECYCLES)
+def test_no_sweep_touches_a_live_claim(open_queue, queue):
+    scene = open_queue(LIFECYCLES[queue])
+    stamps = {"conversion_at": NOW} if queue == "oci" else {}
+    scene.one(max_attempts=1, stamps=stamps)
+    (job,) = scene.claim(lease_s=2 * YEARS_S)
+    scene.clock.advance(YEARS_S)
+    assert [
+        scene.store.sweep(queue, move, limit=10, now=scene.now)
+        for move in scene.lifecycle.clock_moves
+    ] == [0] * len(scene.lifecycle.clock_moves)
+    assert scene.job(job) == job
+
+
+@pytest.mark.parametrize("steps", range(7))
+def test_no_deadline_takes_a_job_from_its_live_runner(optiplan, steps):
+    optiplan.one()
+    (job,) = optiplan.claim(lease_s=2 * YEARS_S)
+    for call in ("prepare", "import", "run", "collect", "validate", "deliver")[:steps]:
+        job = optiplan.move(call, Change(job.id, 2))
+    optiplan.clock.advance(YEARS_S)
+    for move in optiplan.lifecycle.clock_moves:
+        optiplan.store.sweep("optiplan", move, limit=10, now=optiplan.now)
+    assert optiplan.job(job) == job
+
+
+# Batches and order
+
+
+def test_a_sweep_moves_no_more_than_its_limit(oci):
+    jobs = oci.claimed(5)
+    oci.clock.time_us = jobs[0].lease_until
+    assert [oci.sweep("recover", to="RETRY", limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_prune_takes_no_more_than_its_limit(oci):
+    oci.apply("ack", oci.claimed(5))
+    oci.clock.advance(91 * 86_400)
+    assert [oci.sweep("prune", source="COMPLETED", limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_prune_over_many_tenants_takes_no_more_than_its_limit(oci):
+    for tenant in "abcd":
+        oci.move("ack", oci.running(tenant=tenant))
+    oci.clock.advance(91 * 86_400)
+    assert [oci.sweep("prune", source="COMPLETED", limit=3) for _ in range(3)] == [3, 1, 0]
+
+
+def test_a_sweep_of_nothing_moves_nothing(oci):
+    jobs = oci.claimed(2)
+    oci.clock.time_us = jobs[0].lease_until
+    assert oci.sweep("recover", to="RETRY", limit=0) == 0
+
+
+def test_the_timer_that_went_off_first_is_heard_first(oci):
+    jobs = [oci.move("ack_failed", job, **TRANSIENT) for job in oci.claimed(6)]
+    first = sorted(jobs, key=lambda job: job.timer_at)[:3]
+    oci.clock.advance(3_600)
+    oci.sweep("revive", limit=3)
+    assert {job.id for job in oci.all().values() if job.state == "RETRY"} == {j.id for j in first}
+
+
+def test_the_oldest_click_expires_first(oci):
+    ages = {oci.one(stamps={"conversion_at": NOW - d * DAY}): d for d in (91, 95, 93, 94)}
+    oci.sweep("expire", limit=2)
+    gone = {ages[job.id] for job in oci.all().values() if job.state == "FAILED"}
+    assert gone == {95, 94}
+
+
+def test_the_clocks_moves_come_stage_by_stage():
+    order = ("cap", "recover", "expire", "revive", "timeout", "prune")
+    for lifecycle in LIFECYCLES.values():
+        stages = [order.index(move.stage) for move in lifecycle.clock_moves]
+        assert stages == sorted(stages)
+
+
+def test_a_spent_job_whose_worker_died_is_capped_before_it_could_be_recovered(oci):
+    job = oci.running(max_attempts=1)
+    oci.clock.time_us = job.lease_until
+    for move in oci.lifecycle.clock_moves:
+        oci.store.sweep("oci", move, limit=10, now=oci.now)
+    assert oci.history(job) == ["enqueue", "claim", "attempt_cap"]
+
+
+def test_sweeping_many_costs_the_same_number_of_statements_as_sweeping_one(oci, statements):
+    jobs = oci.claimed(100)
+    oci.clock.time_us = jobs[0].lease_until
+    one = sent_by(statements, lambda: oci.sweep("recover", to="RETRY", limit=1))
+    assert sent_by(statements, lambda: oci.sweep("recover", to="RETRY")) == one
+
+
+def test_an_unknown_queue_is_refused_by_name(oci):
+    with pytest.raises(UnknownQueue, match="'nope'"):
+        oci.store.sweep("nope", oci.declared("expire"), limit=1, now=NOW)
+
+
+# The cap
+
+
+def put_off(oci, attempts, **details):
+    """A job that has used so many attempts and waits for the next."""
+    job = oci.one(**details)
+    for _ in range(attempts):
+        oci.move("retry_later", oci.claim()[0], **TRANSIENT)
+        oci.clock.advance(2 * 86_400)
+    return job
+
+
+def test_the_cap_takes_jobs_by_the_cap_they_carry(oci):
+    spent, left = put_off(oci, 1, max_attempts=1), put_off(oci, 1, max_attempts=2)
+    assert oci.sweep("attempt_cap", source="QUEUED") == 1
+    assert (oci.state(spent), oci.state(left)) == ("FAILED", "RETRY")
+
+
+def test_a_capped_job_says_why(oci):
+    job = put_off(oci, 1, max_attempts=1)
+    oci.sweep("attempt_cap", source="QUEUED")
+    capped = oci.job(job)
+    assert (capped.error_code, capped.error_category, capped.error_message) == (
+        "MAX_ATTEMPTS",
+        "PERMANENT",
+        "MAX_ATTEMPTS_EXCEEDED",
+    )
+
+
+@pytest.mark.parametrize(("cap", "moved"), [(1, 1), (2, 1), (3, 0)])
+def test_a_cap_given_by_the_caller_counts_instead(oci, cap, moved):
+    put_off(oci, 2, max_attempts=5)
+    assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=cap) == moved
+
+
+def test_a_cap_given_by_the_caller_spares_jobs_their_own_would_take(oci):
+    put_off(oci, 1, max_attempts=1)
+    assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=2) == 0
+
+
+def test_a_cap_given_by_the_caller_takes_a_claim_whose_lease_is_over(oci):
+    job = oci.running(max_attempts=5)
+    oci.clock.time_us = job.lease_until
+    assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == 1
+    assert oci.state(job) == "FAILED"
+
+
+def test_a_cap_given_by_the_caller_leaves_a_live_claim_alone(oci):
+    job = oci.running(max_attempts=5)
+    oci.clock.time_us = job.lease_until - 1
+    assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == 0
+
+
+def test_a_cap_given_by_the_caller_counts_from_the_last_renewal(oci):
+    job = put_off(oci, 2, max_attempts=5)
+    oci.move("RESET_TO_QUEUED", job, **OPERATOR)
+    assert oci.sweep("attempt_cap", source="QUEUED", max_attempts=1) == 0
+
+
+@pytest.mark.parametrize("cap", [None, 1])
+def test_a_least_age_spares_jobs_that_moved_lately(oci, cap):
+    oci.move("retry_later", oci.running(max_attempts=1), **TRANSIENT)
+    oci.clock.advance(59)
+    asked = {"min_age_us": MINUTE, "max_attempts": cap}
+    assert oci.sweep("attempt_cap", source="QUEUED", **asked) == 0
+    oci.clock.advance(1)
+    assert oci.sweep("attempt_cap", source="QUEUED", **asked) == 1
+
+
+def test_a_least_age_spares_claims_that_moved_lately(oci):
+    job = oci.running()
+    oci.clock.time_us = job.lease_until
+    assert oci.sweep("recover", to="RETRY", min_age_us=HOUR) == 0
+    oci.clock.time_us = NOW + HOUR
+    assert oci.sweep("recover", to="RETRY", min_age_us=HOUR) == 1
+
+
+# Recovery
+
+
+def test_a_recovered_job_is_due_at_once_and_keeps_its_error(oci):
+    job = oci.running()
+    oci.clock.time_us = job.lease_until + 5
+    oci.sweep("recover", to="RETRY")
+    recovered = oci.job(job)
+    assert (recovered.run_at, recovered.worker, recovered.error_code) == (oci.now, None, None)
+    assert [one.id for one in oci.claim()] == [job.id]
+
+
+def test_a_crash_counts_as_an_attempt(oci):
+    job = oci.running()
+    oci.clock.time_us = job.lease_until
+    oci.sweep("recover", to="RETRY")
+    assert oci.job(job).attempts_left == 4
+
+
+def test_recovery_goes_by_what_is_left_of_the_budget(oci):
+    spent, left = oci.running(max_attempts=1), oci.running(max_attempts=2)
+    oci.clock.time_us = left.lease_until
+    assert (oci.sweep("recover", to="RETRY"), oci.sweep("recover", to="FAILED")) == (1, 1)
+    assert (oci.state(spent), oci.state(left)) == ("FAILED", "RETRY")
+
+
+def test_a_renewed_lease_is_not_over(oci):
+    job = oci.running()
+    oci.clock.advance(30)
+    oci.store.renew("oci", [(job.id, job.claim_seq)], lease_us=60 * SECOND, now=oci.now)
+    oci.clock.time_us = job.lease_until
+    assert oci.sweep("recover", to="RETRY") == 0
+
+
+def test_an_early_runner_begins_again_and_a_late_one_stays_where_it_was(optiplan):
+    early, late = optiplan.claimed(2)
+    for call in ("prepare", "import", "run", "collect"):
+        optiplan.move(call, late)
+    optiplan.move("prepare", early)
+    optiplan.clock.time_us = early.lease_until
+    optiplan.sweep("recover", to="NEW")
+    optiplan.sweep("recover", to="=")
+    assert (optiplan.state(early), optiplan.state(late)) == ("NEW", "OPTI_DONE")
+
+
+def test_recovery_keeps_the_deadline(optiplan):
+    job = reached(optiplan, "prepare", "import", "run")
+    optiplan.clock.time_us = job.lease_until
+    optiplan.sweep("recover", to="=")
+    assert (optiplan.state(job), optiplan.job(job).timer_at) == ("OPTI_RUNNING", job.timer_at)
+
+
+def test_recovery_keeps_the_slot(optiplan):
+    first, second = optiplan.claimed(2)
+    optiplan.apply("prepare", [first, second])
+    optiplan.apply("import", [first, second])
+    optiplan.move("run", first)
+    optiplan.clock.time_us = first.lease_until
+    optiplan.sweep("recover", to="=")
+    assert optiplan.ask("run", second).result == "busy"
+
+
+def test_a_timed_out_job_leaves_the_slot(optiplan):
+    job = reached(optiplan, "prepare", "import", "run", "release")
+    optiplan.clock.time_us = job.timer_at
+    optiplan.sweep("xml_timeout")
+    assert reached(optiplan, "prepare", "import", "run").state == "OPTI_RUNNING"
+
+
+# Chains
+
+
+def test_a_lost_job_goes_back_in_the_same_sweep(pdf):
+    job = pdf.running()
+    pdf.clock.time_us = job.lease_until
+    pdf.sweep("lose")
+    assert pdf.history(job) == ["enqueue", "claim", "lose", "requeue"]
+    assert pdf.job(job).error_code == "WORKER_LOST"
+
+
+def test_a_job_lost_for_the_last_time_stays_failed(pdf):
+    job = pdf.one()
+    for _ in range(3):
+        pdf.clock.advance(5)
+        (held,) = pdf.claim()
+        pdf.clock.time_us = held.lease_until
+        pdf.sweep("lose")
+    assert pdf.state(job) == "failed"
+
+
+def test_a_swept_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
+    job = pdf.running()
+    pdf.clock.time_us = job.lease_until
+    monkeypatch.setattr(Lifecycle, "chained", property(lambda self: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        pdf.sweep("lose")
+    assert pdf.job(job) == job
+
+
+def test_a_sweep_follows_the_chain_for_each_job_by_its_own_row(pdf):
+    spent, left = pdf.running(max_attempts=1), pdf.running(max_attempts=3)
+    pdf.clock.time_us = left.lease_until
+    assert pdf.sweep("lose") == 2
+    assert (pdf.state(spent), pdf.state(left)) == ("failed", "queued")
+
+
+# Revival and expiry
+
+
+@pytest.mark.parametrize("category", ["VALIDATION", "AUTH", "PERMANENT"])
+def test_only_a_passing_failure_is_revived(oci, category):
+    oci.move("ack_failed", oci.running(), **error("CODE", category))
+    oci.clock.advance(30 * 86_400)
+    assert oci.sweep("revive") == 0
+
+
+def test_a_failure_without_budget_is_not_revived(oci):
+    oci.move("ack_failed", oci.running(max_attempts=1), **TRANSIENT)
+    oci.clock.advance(30 * 86_400)
+    assert oci.sweep("revive") == 0
+
+
+def test_a_revived_job_is_due_at_once_and_no_longer_finished(oci):
+    job = oci.move("ack_failed", oci.running(), **TRANSIENT)
+    oci.clock.time_us = job.timer_at
+    oci.sweep("revive")
+    revived = oci.job(job)
+    assert (revived.run_at, revived.timer_at, revived.finished_at) == (oci.now, None, None)
+
+
+def test_a_failure_marked_by_hand_is_never_revived(oci):
+    job = oci.running()
+    oci.move("MARK_FAILED", job.id, **OPERATOR, **TRANSIENT)
+    oci.clock.advance(30 * 86_400)
+    assert oci.sweep("revive") == 0
+
+
+def test_a_job_without_a_conversion_time_never_expires(oci):
+    oci.one()
+    oci.clock.advance(YEARS_S)
+    assert oci.sweep("expire") == 0
+
+
+def test_expiry_asks_for_the_conversion_not_for_the_birth(oci):
+    old = oci.one(stamps={"conversion_at": NOW - 90 * DAY})
+    oci.one(stamps={"conversion_at": NOW - 90 * DAY + 1})
+    assert oci.sweep("expire") == 1
+    assert (oci.state(old), oci.job(old).error_code) == ("FAILED", "EXPIRED")
+
+
+def test_a_waiting_pdf_expires_by_its_birth_and_a_made_one_by_its_end(pdf):
+    waiting = pdf.one(run_at=NOW + 10 * DAY)
+    made = pdf.running()
+    pdf.clock.advance(3_600)
+    pdf.move("succeed", made)
+    pdf.clock.time_us = NOW + DAY
+    moved = pdf.sweep("expire", source="queued"), pdf.sweep("expire", source="succeeded")
+    assert moved == (1, 0)
+    assert (pdf.state(waiting), pdf.state(made)) == ("expired", "succeeded")
+
+
+# Sweeps that take a key
+
+
+@pytest.fixture
+def stubborn(open_queue):
+    """The clock itself tries failed jobs again, and a job that waits holds its key."""
+    plain = task_lifecycle("stubborn")
+    again = declare.Move(
+        "again",
+        ("failed",),
+        "ready",
+        by=("clock",),
+        when=(age_over("finished_at", 60),),
+        run_at="now",
+        unstamp=("finished_at",),
+        stage="revive",
+    )
+    return open_queue(replace(plain, moves=(*plain.moves, again)))
+
+
+def failed_with(stubborn, key):
+    return stubborn.move("fail", stubborn.running(key=key), **error()).id
+
+
+def test_a_sweep_leaves_jobs_whose_key_is_taken(stubborn):
+    kept, free = failed_with(stubborn, "taken"), failed_with(stubborn, "free")
+    stubborn.one(key="taken")
+    stubborn.clock.advance(60)
+    assert stubborn.sweep("again") == 1
+    assert (stubborn.state(kept), stubborn.state(free)) == ("failed", "ready")
+
+
+def test_of_jobs_with_one_key_a_sweep_takes_one(stubborn):
+    jobs = [failed_with(stubborn, "k") for _ in range(3)]
+    stubborn.clock.advance(60)
+    for _ in range(3):
+        stubborn.sweep("again")
+    assert sorted(stubborn.state(one) for one in jobs) == ["failed", "failed", "ready"]
+
+
+def test_jobs_with_one_key_do_not_keep_a_sweep_from_the_others(stubborn):
+    for key in ("k", "k", "other"):
+        failed_with(stubborn, key)
+    stubborn.clock.advance(60)
+    for _ in range(3):
+        stubborn.sweep("again")
+    assert stubborn.counts() == {"ready": 2, "failed": 1}
+
+
+# Pruning
+
+
+def test_a_prune_leaves_no_trace_of_the_job(oci):
+    job = oci.move("ack", oci.running(key="k"))
+    oci.store.add_note("oci", kind="remark", actor="op", job_id=job.id, now=NOW)
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    tables = ("job", "job_body", "event", "note")
+    assert [rows(oci.store, f"SELECT count(*) FROM {{{t}}}") for t in tables] == [[(0,)]] * 4
+    assert (oci.store.job(job.id), oci.events(job), oci.notes(job)) == (None, [], [])
+
+
+def test_a_prune_leaves_a_tombstone_count(oci):
+    oci.apply("ack", oci.claimed(3, tenant="a"))
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert Flow("a", "prune", "COMPLETED", "", 3) in oci.store.flows("oci")
+
+
+def test_a_prune_leaves_all_other_counts_as_they_were(oci):
+    oci.apply("ack", oci.claimed(3))
+    before = oci.store.flows("oci")
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert [one for one in oci.store.flows("oci") if one.move != "prune"] == before
+
+
+def test_a_pruned_job_is_no_longer_counted(oci):
+    oci.apply("ack", oci.claimed(3))
+    oci.one()
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.counts() == {"QUEUED": 1}
+
+
+def test_a_prune_leaves_the_neighbours_whole(oci):
+    first, second = oci.claimed(2)
+    oci.move("ack", first)
+    oci.clock.advance(91 * 86_400)
+    oci.store.add_note("oci", kind="remark", actor="op", job_id=second.id, now=oci.now)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.job(second) == second
+    assert (len(oci.events(second)), len(oci.notes(second))) == (2, 1)
+
+
+def test_completed_and_failed_jobs_are_kept_for_their_own_time(oci):
+    oci.move("ack", oci.running())
+    failed = oci.move("ack_failed", oci.running(), **error("BAD", "AUTH"))
+    oci.clock.advance(91 * 86_400)
+    assert oci.sweep("prune", source="COMPLETED") == 1
+    assert oci.sweep("prune", source="FAILED") == 0
+    assert oci.job(failed) == failed
+
+
+def test_an_acknowledgement_of_a_pruned_job_is_unknown(oci):
+    job = oci.move("ack", oci.running())
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.ask("ack", job.id).result == "unknown"
+
+
+# Many at once
+
+
+def test_sweeps_at_once_move_each_job_once(oci):
+    jobs = oci.claimed(120)
+    oci.clock.time_us = jobs[0].lease_until
+
+    def exhaust(_):
+        return sum(iter(lambda: oci.sweep("recover", to="RETRY", limit=11), 0))
+
+    with ThreadPoolExecutor(4) as pool:
+        moved = sum(pool.map(exhaust, range(4))) + exhaust(0)
+    assert moved == 120
+    assert {len(events) for _, events in oci.store.scan("oci")} == {3}
+
+
+def test_prunes_at_once_count_each_job_once(oci):
+    oci.apply("ack", oci.claimed(60))
+    oci.clock.advance(91 * 86_400)
+
+    def exhaust(_):
+        return sum(iter(lambda: oci.sweep("prune", source="COMPLETED", limit=7), 0))
+
+    with ThreadPoolExecutor(4) as pool:
+        moved = sum(pool.map(exhaust, range(4))) + exhaust(0)
+    assert moved == 60
+    assert Flow("default", "prune", "COMPLETED", "", 60) in oci.store.flows("oci")
+
+
+def test_a_sweep_and_the_late_worker_at_once_leave_one_of_both(oci):
+    jobs = oci.claimed(40)
+    oci.clock.time_us = jobs[0].lease_until
+    with ThreadPoolExecutor(4) as pool:
+        swept = [pool.submit(oci.sweep, "recover", to="RETRY", limit=5) for _ in range(8)]
+        acked = [pool.submit(oci.ask, "release", job) for job in jobs]
+        moved = sum(one.result() for one in swept)
+        released = sum(one.result().result == "moved" for one in acked)
+    assert moved + released + oci.sweep("recover", to="RETRY") == 40
+    assert {len(events) for _, events in oci.store.scan("oci")} == {3}
