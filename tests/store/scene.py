@@ -23,6 +23,8 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 NOW = 1_700_000_000_000_000
 LEASE_S = 60
+OPERATOR = {"role": "operator", "actor": "op"}
+PRODUCER = {"role": "producer", "actor": "p"}
 NOBODY = "00000000-0000-7000-8000-000000000000"  # the id of no job
 
 
@@ -168,6 +170,10 @@ class Scene:
         """Every job of the queue, by id."""
         return {job.id: job for job, _ in self.store.scan(self.queue)}
 
+    def whole(self) -> list[tuple[Job, list[Event]]]:
+        """Everything the queue holds, to be compared before and after."""
+        return list(self.store.scan(self.queue))
+
     def state(self, job: Job | str) -> str:
         return self.job(job).state
 
@@ -197,6 +203,11 @@ def change_of(target: Job | Change | str, **fields: Any) -> Change:
     if isinstance(target, Job):
         return Change(target.id, target.claim_seq, **fields)
     return Change(target, **fields)
+
+
+def results(outcomes: Iterable[Outcome]) -> list[str]:
+    """What became of each, or why nothing did."""
+    return [one.reason or one.result for one in outcomes]
 
 
 def error(

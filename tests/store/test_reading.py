@@ -13,10 +13,9 @@ from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.conftest import counted, listed
-from tests.store.scene import DAY, HOUR, LEASE_S, NOBODY, NOW, SECOND, Scene, error
+from tests.store.scene import DAY, HOUR, LEASE_S, NOBODY, NOW, OPERATOR, SECOND, Scene, error
 from tests.store.traffic import traffic
 
-OPERATOR = {"role": "operator", "actor": "op"}
 NO_IDS = ["", "nope", "0" * 32, "' OR 1=1 --", "ü", "\x00"]
 
 

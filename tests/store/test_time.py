@@ -11,11 +11,10 @@ from kesin.lifecycle.model import Change
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.store.scene import DAY, HOUR, LEASE_S, MINUTE, NOW, SECOND, error
+from tests.store.scene import DAY, HOUR, LEASE_S, MINUTE, NOW, OPERATOR, SECOND, error
 from tests.store.traffic import traffic
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
-OPERATOR = {"role": "operator", "actor": "op"}
 
 
 def test_every_move_happens_at_the_time_of_its_call(task):

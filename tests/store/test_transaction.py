@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from kesin.store.contract import Outcome
-from tests.store.scene import NOW, error, rows
+from tests.store.scene import NOW, PRODUCER, error, rows
 
-PRODUCER = {"role": "producer", "actor": "p"}
 TABLES = ("job", "job_body", "event", "note", "flow")
 
 

@@ -8,9 +8,8 @@ from kesin.lifecycle.model import Asked, Change, holds
 from kesin.lifecycle.words import GuardKind
 from kesin.store.contract import Outcome
 from tests.store.every_word import EFFECTS, GUARDS, cast, every_word
-from tests.store.scene import HOUR, NOW, SECOND, error
+from tests.store.scene import HOUR, NOW, OPERATOR, SECOND, error
 
-OPERATOR = {"role": "operator", "actor": "op"}
 TOLD = {
     **error("TOLD", "TRANSIENT", "the caller's 100% own words"),
     "result": '{"done":true}',

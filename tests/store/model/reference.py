@@ -358,7 +358,7 @@ class Reference:
             asked = Asked(now, "clock", slots_taken=self.slots(job.id))
             if (
                 job.state in move.sources
-                and job.moved_at <= now - min_age_us
+                and (not min_age_us or job.moved_at <= now - min_age_us)
                 and failing_guard(move, capped, self.lifecycle, asked, None) is None
                 and not self.no_room(move, job)
             ):
@@ -412,13 +412,13 @@ FREE = {
 
 
 def _overdue_since(lifecycle: Lifecycle, move: Move, job: Job) -> int:
-    """What a limited sweep goes by before the id: the timer or the first named stamp."""
+    """What a limited sweep goes by before the id: the timer, the end or the first named stamp."""
     if move.guard("lease_over"):
         return 0
     if move.guard("timer_over"):
         return job.timer_at or 0
     aged = move.guard("age_over")
-    if aged and aged.names[0] in lifecycle.stamps:
+    if aged and aged.names[0] in (*lifecycle.stamps, "finished_at"):
         return int(getattr(job, lifecycle.stamp_column(aged.names[0])) or 0)
     return 0
 

@@ -1,0 +1,124 @@
+"""What a claim, a page and the counts cost as the table grows: 10⁴ → 10⁶ rows (10⁷ with a flag).
+
+The rows are loaded without the guard, which is switched on again before anything is measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import kesin
+from bench.lanes import BATCH, QUEUE, open_queue
+from kesin.foundation.clock import wall_clock_us
+from kesin.lifecycle.model import Change
+from kesin.store.contract import Filter
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+
+Answer = TypeVar("Answer")
+REPEATS = 15
+READY = 20_000  # enough to claim from, however large the table is
+
+_PG_LOAD = """
+INSERT INTO kesin.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, keyed,
+  created_at, moved_at, run_at, finished_at, attempt_count)
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, 'default', 'done',
+  3, 'complete', 'load', 3, 5, n %% 1000, FALSE, %(now)s, %(now)s, %(now)s, %(now)s, 1
+FROM generate_series(1, %(rows)s) n
+"""
+_PG_BODIES = """
+INSERT INTO kesin.job_body (id, queue, tenant, payload)
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, 'default', '{}'
+FROM generate_series(1, %(rows)s) n
+"""
+_LITE_LOAD = """
+WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
+INSERT INTO job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, created_at,
+  moved_at, run_at, finished_at, attempt_count)
+SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, 'default', 'done', 3, 'complete', 'load',
+  3, 5, n % 1000, :now, :now, :now, :now, 1
+FROM s
+"""
+_LITE_BODIES = """
+WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
+INSERT INTO job_body (id, queue, tenant, payload)
+SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, 'default', '{}' FROM s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Median milliseconds at one size."""
+
+    rows: int
+    claim_ms: float
+    finish_ms: float
+    stats_ms: float
+    page_ms: float
+
+
+def measure(address: str, rows: int) -> Costs:
+    """Load so many finished jobs beside the ready ones, then time each call."""
+    queue = open_queue(address)
+    _load(queue, rows)
+    for first in range(0, READY, 1_000):
+        queue.enqueue_many([kesin.New({"n": first + n}) for n in range(1_000)])
+    claims, finishes, stats, pages = [], [], [], []
+    for _ in range(REPEATS):
+        jobs, seconds = _timed(lambda: queue.claim("w", limit=BATCH))
+        claims.append(seconds)
+        changes = [Change(job.id, job.claim_seq) for job in jobs]
+        finishes.append(_timed(partial(queue.apply, "complete", changes, actor="w"))[1])
+        stats.append(_timed(queue.stats)[1])
+        pages.append(_timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1])
+    queue.store.close()
+    medians = [1_000 * statistics.median(each) for each in (claims, finishes, stats, pages)]
+    return Costs(rows, *medians)
+
+
+def _timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
+    started = time.perf_counter()
+    answer = call()
+    return answer, time.perf_counter() - started
+
+
+def _load(queue: kesin.Queue, rows: int) -> None:
+    store = queue.store
+    params = {"queue": QUEUE, "now": wall_clock_us(), "rows": rows}
+    counter = {"queue": QUEUE, "rows": rows}
+    if isinstance(store, PostgresStore):
+        for table in ("job", "job_body"):
+            store._rows(f"ALTER TABLE kesin.{table} DISABLE TRIGGER USER", {})
+        store._rows(_PG_LOAD, params)
+        store._rows(_PG_BODIES, params)
+        for table in ("job", "job_body"):
+            store._rows(f"ALTER TABLE kesin.{table} ENABLE TRIGGER USER", {})
+        store._rows(
+            "INSERT INTO kesin.flow VALUES (%(queue)s, 'default', 'load', '', 'done', %(rows)s)",
+            counter,
+        )
+        store._rows("VACUUM ANALYZE kesin.job", {})
+        store._rows("VACUUM ANALYZE kesin.job_body", {})
+        return
+    assert isinstance(store, SqliteStore)
+    triggers = store._rows(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        " AND tbl_name IN ('job', 'job_body')",
+        {},
+    )
+    with store.transaction():
+        for name, _ in triggers:
+            store._rows(f"DROP TRIGGER {name}", {})
+        store._rows(_LITE_LOAD, params)
+        store._rows(_LITE_BODIES, params)
+        for _, sql in triggers:
+            store._rows(sql, {})
+        store._rows(
+            "INSERT INTO flow VALUES (:queue, 'default', 'load', '', 'done', :rows)", counter
+        )
+    store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

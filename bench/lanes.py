@@ -1,0 +1,141 @@
+"""Draining a queue, three ways, in as many processes as asked: F0, F1 and the engine.
+
+Each process opens its own connection, says it is ready, and starts on a common signal; the clock
+runs from the signal to the moment the last process finds nothing more to do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+
+import kesin
+from bench import floors
+from kesin.engine.replay import verify
+from kesin.lifecycle.model import Change
+from kesin.store.contract import Store
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+
+QUEUE = "bench"
+BATCH = 500
+WAYS = ("F0", "F1", "engine")
+Results = multiprocessing.Queue  # of (jobs completed, when the last one was)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """One measured run."""
+
+    way: str
+    jobs: int
+    seconds: float
+    enqueue_seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Completed jobs per second."""
+        return self.jobs / self.seconds
+
+
+def open_queue(address: str) -> kesin.Queue:
+    """The bench's queue: the plain lifecycle."""
+    return kesin.Queue(QUEUE, kesin.task_lifecycle(), kesin.open_store(address))
+
+
+def fill(queue: kesin.Queue, jobs: int) -> float:
+    """Enqueue no-op jobs by the thousand; the seconds it took."""
+    started = time.perf_counter()
+    for first in range(0, jobs, 1_000):
+        size = min(1_000, jobs - first)
+        queue.enqueue_many([kesin.New({"n": first + n}) for n in range(size)])
+    return time.perf_counter() - started
+
+
+def drain_by_statements(queue: kesin.Queue, worker: str) -> int:
+    """F1: the store's own generated statements, all triggers on, in a bare loop."""
+    done = 0
+    while True:
+        jobs = queue.claim(worker, limit=BATCH)
+        if not jobs:
+            return done
+        changes = [Change(job.id, job.claim_seq) for job in jobs]
+        outcomes = queue.apply("complete", changes, actor=worker)
+        done += sum(outcome.result == "moved" for outcome in outcomes)
+
+
+def drain_by_engine(queue: kesin.Queue, worker: str) -> int:
+    """The real thing: a worker with a handler that does nothing."""
+    return kesin.Worker(queue, lambda _job: None, name=worker).drain()
+
+
+def _drain(
+    way: str, address: str, number: int, start: Barrier, done: multiprocessing.Queue
+) -> None:
+    worker = f"w{number}"
+    queue = open_queue(address)
+    start.wait()
+    if way == "F1":
+        count = drain_by_statements(queue, worker)
+    elif way == "engine":
+        count = drain_by_engine(queue, worker)
+    elif isinstance(queue.store, SqliteStore):
+        count = floors.drain_sqlite(queue.store, QUEUE, worker, BATCH)
+    else:
+        count = floors.drain_postgres(address, QUEUE, worker, BATCH)
+    done.put((count, time.perf_counter()))
+    queue.store.close()
+
+
+def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
+    """Fill a fresh database, drain it in so many processes, check what is left behind."""
+    queue = open_queue(address)
+    enqueue_seconds = fill(queue, jobs)
+    _settle(queue.store)
+    if way == "F0":
+        assert isinstance(queue.store, PostgresStore | SqliteStore)
+        floors.drop_triggers(queue.store)
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(processes + 1)
+    done = context.Queue()
+    lanes = [
+        context.Process(target=_drain, args=(way, address, number, start, done))
+        for number in range(processes)
+    ]
+    for lane in lanes:
+        lane.start()
+    start.wait()
+    started = time.perf_counter()
+    answers = [done.get(timeout=600) for _ in lanes]
+    seconds = max(ended for _, ended in answers) - started
+    for lane in lanes:
+        lane.join()
+    completed = sum(count for count, _ in answers)
+    _check(queue, way, jobs, completed)
+    queue.store.close()
+    return Drained(way, completed, seconds, enqueue_seconds)
+
+
+def _settle(store: Store) -> None:
+    """Leave no unfinished business of the filling to the draining."""
+    if isinstance(store, PostgresStore):
+        store._rows("VACUUM ANALYZE kesin.job", {})
+        store._rows("CHECKPOINT", {})
+    elif isinstance(store, SqliteStore):
+        store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _check(queue: kesin.Queue, way: str, jobs: int, completed: int) -> None:
+    """Three events a job, counters equal to count(*), replay empty; F0 has no counters."""
+    if completed != jobs:
+        raise RuntimeError(f"{way}: {completed} of {jobs} jobs completed")
+    audit = verify(queue.store, QUEUE)
+    if audit.events != 3 * jobs:
+        raise RuntimeError(f"{way}: {audit.events} events for {jobs} jobs, expected 3 each")
+    wrong = [one for one in audit.differences if way != "F0" or one.job_id != QUEUE]
+    if wrong:
+        raise RuntimeError(f"{way}: replay differs: {wrong[0]}")
+    if way != "F0" and queue.stats().states["done"] != jobs:
+        raise RuntimeError(f"{way}: the counters say {queue.stats().states}")

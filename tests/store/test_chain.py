@@ -1,0 +1,106 @@
+"""Chains: two moves in one transaction, two events, two counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.words import budget_left, budget_spent, holds_claim
+from kesin.store.contract import Outcome
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.store.scene import (
+    error,
+)
+
+BROWSER = error("BROWSER_LAUNCH_FAILED")
+
+
+def test_a_chain_ends_where_its_second_link_leads(pdf):
+    job = pdf.running()
+    assert pdf.ask("fail", job, **BROWSER) == Outcome("moved", job.id, "queued", 4)
+
+
+def test_a_chain_is_two_events(pdf):
+    job = pdf.running()
+    pdf.move("fail", job, **BROWSER)
+    assert [(one.move, one.from_state, one.to_state) for one in pdf.events(job)[2:]] == [
+        ("fail", "running", "failed"),
+        ("requeue", "failed", "queued"),
+    ]
+
+
+def test_a_chain_is_two_counts(pdf):
+    pdf.move("fail", pdf.running(), **BROWSER)
+    flows = {(one.move, one.from_state, one.to_state): one.n for one in pdf.store.flows("pdf")}
+    assert (flows["fail", "running", "failed"], flows["requeue", "failed", "queued"]) == (1, 1)
+
+
+def test_a_chain_is_what_the_model_says_twice(pdf):
+    held = pdf.running()
+    change = Change(held.id, held.claim_seq, **BROWSER)
+    failed = pdf.modelled(pdf.declared("fail"), held, change)
+    assert pdf.move("fail", change) == pdf.modelled(pdf.declared("requeue"), failed)
+
+
+def test_a_chain_stops_where_its_second_link_may_not_be_made(pdf):
+    job = pdf.move("fail", pdf.running(), **error("TEMPLATE_ERROR", "VALIDATION"))
+    assert (job.state, job.seq, job.retry_count) == ("failed", 3, 0)
+
+
+def test_a_chain_stops_when_its_retries_are_used_up(pdf):
+    job = pdf.one()
+    for _ in range(3):
+        pdf.move("fail", pdf.claim()[0], **BROWSER)
+        pdf.clock.advance(5)
+    assert (pdf.state(job), pdf.job(job).retry_count) == ("failed", 2)
+
+
+def test_a_batch_of_failures_chains_each_by_its_own_row(pdf):
+    first, second, third = pdf.claimed(3)
+    pdf.apply(
+        "fail",
+        [
+            Change(first.id, first.claim_seq, **BROWSER),
+            Change(second.id, second.claim_seq, **error("UNKNOWN", "PERMANENT")),
+            Change(third.id, 1, **BROWSER),
+        ],
+    )
+    assert [pdf.state(job) for job in (first, second, third)] == ["queued", "failed", "running"]
+
+
+def test_the_row_decides_which_second_link_is_made(pdf):
+    job = pdf.move("release", pdf.running())
+    assert (job.state, job.move, job.retry_count, job.attempts_left) == ("queued", "resume", 0, 3)
+
+
+def test_a_chained_job_holds_its_key_again(pdf):
+    job = pdf.move("fail", pdf.running(key="k"), **BROWSER)
+    assert pdf.enqueue(pdf.new(key="k")) == [Outcome("duplicate", job.id, "queued", 4)]
+
+
+def test_a_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
+    job = pdf.running()
+    before = pdf.whole()
+    monkeypatch.setattr(Lifecycle, "chained", property(lambda self: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        pdf.ask("fail", job, **BROWSER)
+    assert pdf.whole() == before
+
+
+def test_of_alternatives_with_one_name_only_the_chained_one_is_followed(open_queue):
+    """A failure with budget left is chained to a requeue; the last one is not."""
+    lifecycle = pdf_lifecycle()
+    fail = next(move for move in lifecycle.moves if move.name == "fail")
+    alternatives = (
+        replace(fail, when=(holds_claim, budget_left)),
+        replace(fail, when=(holds_claim, budget_spent), then=""),
+    )
+    moves = tuple(
+        one for move in lifecycle.moves for one in (alternatives if move is fail else (move,))
+    )
+    pdf = open_queue(replace(lifecycle, moves=moves))
+    assert pdf.move("fail", pdf.running(max_attempts=2), **BROWSER).state == "queued"
+    assert pdf.move("fail", pdf.claim()[0], **BROWSER).state == "failed"

@@ -1,0 +1,65 @@
+"""Pruning: nothing is left of a job but its counts."""
+
+from __future__ import annotations
+
+from kesin.store.contract import Flow
+from tests.store.scene import NOW, error, rows
+
+
+def test_a_prune_leaves_no_trace_of_the_job(oci):
+    job = oci.move("ack", oci.running(key="k"))
+    oci.store.add_note("oci", kind="remark", actor="op", job_id=job.id, now=NOW)
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    tables = ("job", "job_body", "event", "note")
+    assert [rows(oci.store, f"SELECT count(*) FROM {{{t}}}") for t in tables] == [[(0,)]] * 4
+    assert (oci.store.job(job.id), oci.events(job), oci.notes(job)) == (None, [], [])
+
+
+def test_a_prune_leaves_a_tombstone_count(oci):
+    oci.apply("ack", oci.claimed(3, tenant="a"))
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert Flow("a", "prune", "COMPLETED", "", 3) in oci.store.flows("oci")
+
+
+def test_a_prune_leaves_all_other_counts_as_they_were(oci):
+    oci.apply("ack", oci.claimed(3))
+    before = oci.store.flows("oci")
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert [one for one in oci.store.flows("oci") if one.move != "prune"] == before
+
+
+def test_a_pruned_job_is_no_longer_counted(oci):
+    oci.apply("ack", oci.claimed(3))
+    oci.one()
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.counts() == {"QUEUED": 1}
+
+
+def test_a_prune_leaves_the_neighbours_whole(oci):
+    first, second = oci.claimed(2)
+    oci.move("ack", first)
+    oci.clock.advance(91 * 86_400)
+    oci.store.add_note("oci", kind="remark", actor="op", job_id=second.id, now=oci.now)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.job(second) == second
+    assert (len(oci.events(second)), len(oci.notes(second))) == (2, 1)
+
+
+def test_completed_and_failed_jobs_are_kept_for_their_own_time(oci):
+    oci.move("ack", oci.running())
+    failed = oci.move("ack_failed", oci.running(), **error("BAD", "AUTH"))
+    oci.clock.advance(91 * 86_400)
+    assert oci.sweep("prune", source="COMPLETED") == 1
+    assert oci.sweep("prune", source="FAILED") == 0
+    assert oci.job(failed) == failed
+
+
+def test_an_acknowledgement_of_a_pruned_job_is_unknown(oci):
+    job = oci.move("ack", oci.running())
+    oci.clock.advance(91 * 86_400)
+    oci.sweep("prune", source="COMPLETED")
+    assert oci.ask("ack", job.id).result == "unknown"
