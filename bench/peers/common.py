@@ -144,20 +144,21 @@ def drain(worker: Worker, processes: int) -> tuple[float, int]:
     """Seconds from the start signal to the last completed job, and the jobs completed."""
     context = get_context("spawn")
     gate = context.Barrier(processes + 1)
+    lanes = []
     reports = []
     for _ in range(processes):
         ours, theirs = context.Pipe(duplex=False)
-        context.Process(target=_lane, args=(worker, gate, theirs), daemon=True).start()
+        lanes.append(context.Process(target=_lane, args=(worker, gate, theirs), daemon=True))
+        lanes[-1].start()
         theirs.close()
         reports.append(ours)
     try:
         gate.wait(READY_SECONDS)
-    except BrokenBarrierError:
-        raise SystemExit("a worker did not get ready") from None
-    started = time.monotonic()
-    try:
+        started = time.monotonic()
         finished: list[Finished] = [ours.recv() for ours in reports]
-    except EOFError:
+    except (BrokenBarrierError, EOFError):
+        for lane in lanes:
+            lane.join(5)  # it is telling why on standard error
         raise SystemExit("a worker died") from None
     return max(one.at for one in finished) - started, sum(one.jobs for one in finished)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Outcome
+from kesin.store.contract import Outcome, StoreError
 from tests.store.scene import (
     DAY,
     HOUR,
@@ -73,6 +73,13 @@ def test_a_correction_replaces_the_payload(oci):
     job = invalid_in_oci(oci, payload='{"v":1}')
     corrected = oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
     assert (corrected.payload, corrected.payload_seq) == ('{"v":2}', corrected.seq)
+
+
+def test_a_correction_without_a_payload_is_refused_in_words(oci):
+    job = invalid_in_oci(oci)
+    with pytest.raises(StoreError, match="payload"):
+        oci.ask("correct", job.id, **PRODUCER)
+    assert oci.job(job) == job
 
 
 def test_a_correction_keeps_old_and_new_payload_in_its_event(oci):

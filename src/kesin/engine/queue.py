@@ -7,7 +7,7 @@ are what they claim to be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -132,7 +132,7 @@ class Queue:
             run_at = self.now() + _delay_us(delay_s)
         new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
         job = self._checked(new, self._ids.make(1)[0])
-        return self.store.enqueue(self.name, [job], actor=actor, now=self.clock.now())[0]
+        return self.store.enqueue(self.name, [job], actor=storable(actor), now=self.clock.now())[0]
 
     def enqueue_many(
         self, news: Iterable[New], *, actor: str = "producer"
@@ -157,7 +157,7 @@ class Queue:
         with self.store.transaction():
             for start in range(0, len(jobs), MAX_BATCH):
                 part = jobs[start : start + MAX_BATCH]
-                outcomes += self.store.enqueue(self.name, part, actor=actor, now=now)
+                outcomes += self.store.enqueue(self.name, part, actor=storable(actor), now=now)
         for place, outcome in zip(places, outcomes, strict=True):
             answers[place] = outcome
         return answers
@@ -220,10 +220,10 @@ class Queue:
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
             self.name,
-            worker=worker,
+            worker=storable(worker),
             limit=limit,
             lease_us=round(lease_s * SECOND_US),
-            tenants=tenants,
+            tenants=_all_storable(tenants),
             now=self.clock.now(),
         )
 
@@ -253,9 +253,9 @@ class Queue:
             call,
             changes,
             role=role,
-            actor=actor,
+            actor=storable(actor),
             options=options,
-            tenants=tenants,
+            tenants=_all_storable(tenants),
             now=self.clock.now(),
         )
 
@@ -334,7 +334,7 @@ class Queue:
         """Pages of ids, each read before it is acted on; a job is never met twice."""
         cursor: str | None = None
         while True:
-            page = self.store.jobs(self.name, where, limit=MAX_PAGE, cursor=cursor)
+            page = self.store.jobs(self.name, _clean(where), limit=MAX_PAGE, cursor=cursor)
             if page.jobs:
                 yield [job.id for job in page.jobs]
             if page.cursor is None:
@@ -343,11 +343,17 @@ class Queue:
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
         """Hand out no more jobs of the queue, or of one tenant, until resumed."""
-        self.store.pause(self.name, tenant=tenant, actor=actor, reason=reason, now=self.clock.now())
+        self.store.pause(
+            self.name,
+            tenant=storable(tenant),
+            actor=storable(actor),
+            reason=None if reason is None else storable(reason),
+            now=self.clock.now(),
+        )
 
     def resume(self, *, tenant: str = "") -> bool:
         """Undo a pause; whether there was one."""
-        return self.store.resume(self.name, tenant=tenant)
+        return self.store.resume(self.name, tenant=storable(tenant))
 
     # Reading
 
@@ -360,7 +366,7 @@ class Queue:
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first."""
-        return self.store.jobs(self.name, where or Filter(), limit=limit, cursor=cursor)
+        return self.store.jobs(self.name, _clean(where or Filter()), limit=limit, cursor=cursor)
 
     def events(self, job_id: str) -> list[Event]:
         """A job's history."""
@@ -397,6 +403,24 @@ def _summary(outcomes: list[Outcome]) -> Bulk:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _all_storable(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else [storable(name) for name in names]
+
+
+def _clean(where: Filter) -> Filter:
+    """The filter as the stored text is spelled."""
+    tenants = _all_storable(where.tenants)
+    return replace(
+        where,
+        states=tuple(_all_storable(where.states) or ()),
+        tenants=None if tenants is None else tuple(tenants),
+        codes=tuple(_all_storable(where.codes) or ()),
+        categories=tuple(_all_storable(where.categories) or ()),
+        dedup_key=None if where.dedup_key is None else storable(where.dedup_key),
+        text=None if where.text is None else storable(where.text),
+    )
 
 
 def _delay_us(seconds: float) -> int:

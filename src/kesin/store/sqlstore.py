@@ -301,6 +301,9 @@ class SqlStore(SqlReader):
         moves = statements.moves(call, role)
         if not moves:
             raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
+        replaces = any(move.payload == "replace" for move in moves)
+        if replaces and any(change.payload is None for change in changes):
+            raise StoreError(f"{call} replaces the payload: give one for every job")
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= _option_params(moves, options)
