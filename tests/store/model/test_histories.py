@@ -196,6 +196,9 @@ class Chance:
     def leaves(self, call: str, state: str) -> bool:
         return any(state in move.sources for move in self.lifecycle.calls[call])
 
+    def replaces(self, call: str) -> bool:
+        return any(move.payload == "replace" for move in self.lifecycle.calls[call])
+
     def some_jobs(self) -> list[Job]:
         jobs = list(self.lockstep.jobs.values())
         return self.random.sample(jobs, min(len(jobs), self.random.choice([1, 1, 2, 4])))
@@ -204,7 +207,8 @@ class Chance:
         chance, lockstep = self.random, self.lockstep
         changes = [self.change(call, job) for job in jobs]
         if chance.random() < 0.08:
-            changes.append(Change(chance.choice([NOBODY, *self.strangers])))
+            stranger = chance.choice([NOBODY, *self.strangers])
+            changes.append(Change(stranger, payload="{}" if self.replaces(call) else None))
         if changes and chance.random() < 0.05:
             changes.append(chance.choice(changes))
         options = frozenset(name for name in self.options[call] if chance.random() < 0.5)
@@ -231,7 +235,6 @@ class Chance:
         codes = [code.name for code in self.lifecycle.errors.codes]
         moves = self.lifecycle.calls[call]
         stamping = next((move for move in moves if move.stamp_input), None)
-        replaces = any(move.payload == "replace" for move in moves)
         return Change(
             job.id,
             self.token(job),
@@ -240,7 +243,7 @@ class Chance:
             error_message=chance.choice(["it said 100% no", "naïve ’quote’", None]),
             result=chance.choice(['{"ok":true}', "[1,2]", None]),
             run_at=chance.choice([None, self.lockstep.now + chance.randrange(10**9)]),
-            payload=f'{{"again":{chance.randrange(100)}}}' if replaces else None,
+            payload=f'{{"again":{chance.randrange(100)}}}' if self.replaces(call) else None,
             max_attempts=chance.choice([None, None, 1, 3, 8]),
             note=chance.choice([None, '{"why":"so"}']),
             stamps=self.stamps(stamping) if stamping and chance.random() < 0.7 else {},
