@@ -93,6 +93,7 @@ BIRTH = {
     "seq": "1",
     "max_attempts": "5",
     "salt": "7",
+    "keyed": "TRUE",
     "created_at": str(NOW),
     "moved_at": str(NOW),
     "run_at": str(NOW),
@@ -114,9 +115,8 @@ def update(job, sets, **changes):
 
 def insert(table, values, *, how="INSERT", **changes):
     values = values | changes
-    keyed, true = ("[+keyed]", "[+true]") if table == "job" else ("", "")
     columns, given = ", ".join(values), ", ".join(values.values())
-    return f"{how} INTO [{table}] ({keyed}{columns}) VALUES ({true}{given})"
+    return f"{how} INTO [{table}] ({columns}) VALUES ({given})"
 
 
 def then(*statements):
@@ -267,6 +267,11 @@ ATTACKS = {
     + " ON CONFLICT (id) DO UPDATE SET state = 'ready', phase = 0",
     "a birth that overwrites by a number": insert("job", BIRTH, id="'<done>'")
     + " ON CONFLICT (id) DO UPDATE SET seq = job.seq + 1",
+    "a job that hides its key": update("ready", {"keyed": "FALSE"}),
+    "a finish that hides its key": update("running", COMPLETE, keyed="FALSE"),
+    "a birth that hides its key": then(
+        insert("job", BIRTH, keyed="FALSE"), insert("job_body", BODY)
+    ),
     "a ready job is deleted": "DELETE FROM [job] WHERE id = '<ready>'",
     "a claimed job is deleted": "DELETE FROM [job] WHERE id = '<running>'",
     "a waiting job is deleted": "DELETE FROM [job] WHERE id = '<retry>'",
@@ -374,11 +379,6 @@ SQLITE_IGNORED = {
 }
 POSTGRES_ATTACKS = {
     "two jobs that swap ids": SWAP.format(ready="'<ready>'::uuid", other="'<other>'::uuid"),
-    "a job that hides its key": update("ready", {"keyed": "FALSE"}),
-    "a finish that hides its key": update("running", COMPLETE, keyed="FALSE"),
-    "a birth that hides its key": then(
-        insert("job", BIRTH).replace("[+true]", "FALSE, "), insert("job_body", BODY)
-    ),
     "jobs are truncated": "TRUNCATE [job]",
     "jobs are truncated with all that hangs on them": "TRUNCATE [job], [job_body], [event] CASCADE",
     "bodies are truncated": "TRUNCATE [job_body]",

@@ -162,12 +162,12 @@ def written(jobs: int) -> Iterator[Written]:
 
 
 def _statements(
-    jobs: int, schema: str, series: Callable[[int, int], str], job_id: str, **more: str
+    jobs: int, schema: str, series: Callable[[int, int], str], job_id: str
 ) -> Iterator[str]:
     for number, one in enumerate(written(jobs)):
         rows = f"(SELECT i, {one.born()} AS born FROM {series(one.first, one.end)}) r"
         this_id = job_id.replace("QUEUE", str(list(QUEUES).index(one.queue)))
-        columns = one.expressions(this_id) | more
+        columns = one.expressions(this_id) | {"keyed": "i % 2 = 0"}
         names, values = ", ".join(columns), ", ".join(columns.values())
         yield f"INSERT INTO {schema}job ({names}) SELECT {values} FROM {rows}"
         key = "CASE WHEN i % 2 = 0 THEN 'key-' || i END"
@@ -215,7 +215,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
             connection.execute(f"ALTER TABLE {schema}.{table} SET UNLOGGED")
             connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
             connection.execute(f"ALTER TABLE {schema}.{table} DISABLE TRIGGER USER")
-        for statement in _statements(jobs, f"{schema}.", series, job_id, keyed="i % 2 = 0"):
+        for statement in _statements(jobs, f"{schema}.", series, job_id):
             connection.execute(statement)
         for _, definition in indexes:
             connection.execute(definition)

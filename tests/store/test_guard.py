@@ -57,8 +57,6 @@ class World:
         self.store = store
         self.raw = raw
         self.names = {table: store.dialect.table(table) for table in TABLES}
-        # PostgreSQL's jobs also say whether their body has a key.
-        self.has_keyed = isinstance(store, PostgresStore)
         self.task = task = Scene(store, "task", task_lifecycle())
         oci = Scene(store, "oci", oci_lifecycle())
         optiplan = Scene(store, "optiplan", optiplan_lifecycle())
@@ -88,8 +86,6 @@ class World:
             sql = sql.replace(f"<{name}>", text)
         for name, table in self.names.items():
             sql = sql.replace(f"[{name}]", table)
-        sql = sql.replace("[+keyed]", "keyed, " if self.has_keyed else "")
-        sql = sql.replace("[+true]", "TRUE, " if self.has_keyed else "")
         for statement in sql.split("\n---\n"):
             self.raw.execute(statement)
 

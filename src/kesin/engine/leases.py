@@ -39,15 +39,16 @@ class Leases:
         """These were just claimed."""
         now = self._queue.clock.monotonic()
         with self._lock:
-            for job in jobs:
-                self._held[_claim(job)] = (job, now)
+            self._held.update((_claim(job), (job, now)) for job in jobs)
 
     def drop(self, jobs: Iterable[Job]) -> None:
         """These were written back or given up."""
         with self._lock:
-            for job in jobs:
-                self._held.pop(_claim(job), None)
-                self._lost.discard(_claim(job))
+            claims = [_claim(job) for job in jobs]
+            for claim in claims:
+                self._held.pop(claim, None)
+            if self._lost:
+                self._lost.difference_update(claims)
 
     def held(self) -> list[Job]:
         """Everything still claimed, lost ones excepted."""

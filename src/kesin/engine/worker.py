@@ -41,6 +41,7 @@ GRACE_S = 30.0
 WRITE_TRIES = 8  # within about 25 s
 
 _Key = tuple[str, frozenset[str]]  # a call and its options
+_NO_OPTIONS: frozenset[str] = frozenset()
 
 
 class Run:
@@ -105,6 +106,8 @@ class Worker:
         self.leases = Leases(queue, lease_s)
         self.completed = 0
         self.last_success: float | None = None  # monotonic seconds of the last claim that worked
+        self._complete_call = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        self._fitting: set[_Key] = set()  # calls found to be a worker's to make
         self.takes_run = handler is not None and _takes_two(handler)
         self._stop = threading.Event()
         self._lanes: list[threading.Thread] = []
@@ -177,12 +180,18 @@ class Worker:
     def change_for(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
         """The move an answer stands for; raises ValueError where no worker can make it."""
         key, change = self._translate(job, answer)
-        if not self.queue.lifecycle.allows(key[0], "worker"):
-            raise ValueError(f"{key[0]!r} is no call a worker can make on {self.queue.name}")
-        strange = key[1] - self.queue.lifecycle.options_of(key[0])
-        if strange:
-            raise ValueError(f"{key[0]!r} has no option {min(strange)!r}")
+        if key not in self._fitting:
+            self._check(key)
+            self._fitting.add(key)
         return key, change
+
+    def _check(self, key: _Key) -> None:
+        call, options = key
+        if not self.queue.lifecycle.allows(call, "worker"):
+            raise ValueError(f"{call!r} is no call a worker can make on {self.queue.name}")
+        strange = options - self.queue.lifecycle.options_of(call)
+        if strange:
+            raise ValueError(f"{call!r} has no option {min(strange)!r}")
 
     def _translate(self, job: Job, answer: Answer) -> tuple[_Key, Change]:
         errors = self.queue.lifecycle.errors
@@ -195,7 +204,7 @@ class Worker:
                 resolved = errors.resolve(
                     answer.code, channel=self.channel, category=answer.category
                 )
-                return (resolved.move, frozenset()), Change(
+                return (resolved.move, _NO_OPTIONS), Change(
                     job.id,
                     job.claim_seq,
                     error_code=_short(answer.code, MAX_CODE),
@@ -204,7 +213,7 @@ class Worker:
                 )
             case Wait(seconds, call):
                 at = self.queue.now() + round(seconds * SECOND_US)
-                return (call, frozenset()), Change(job.id, job.claim_seq, run_at=at)
+                return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, run_at=at)
             case Make():
                 at_ = answer.run_in_s
                 return (answer.call, answer.options), Change(
@@ -223,11 +232,11 @@ class Worker:
                 )
 
     def _complete(self, job: Job, result: Any) -> tuple[_Key, Change]:
-        call = self.queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        call = self._complete_call
         if call is None:
             raise ValueError(f"{self.queue.name} has no move for Done: answer with Make")
         text = None if result is None else canonical_json(result)
-        return (call, frozenset()), Change(job.id, job.claim_seq, result=text)
+        return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
 
 
 class _Lane:

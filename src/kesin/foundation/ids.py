@@ -6,10 +6,12 @@ import os
 import random
 import re
 import threading
+from collections.abc import Iterable
 
 from kesin.foundation.clock import Clock, wall_clock_us
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_IDS = re.compile(f"(?:{_ID.pattern} )*")
 _RANDOM_BITS = 74
 _COUNTER_STEP_BITS = 32  # successive ids of one millisecond differ by a random step below 2^32
 
@@ -63,3 +65,8 @@ def salt_of(job_id: str) -> int:
 def is_id(text: object) -> bool:
     """Whether this spells an id, in the one spelling the stores use."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def all_ids(texts: Iterable[str]) -> bool:
+    """Whether every one spells an id; one look at all is cheaper than one at each."""
+    return _IDS.fullmatch("".join([f"{text} " for text in texts])) is not None

@@ -21,7 +21,7 @@ def storable(text: str) -> str:
 def canonical_json(value: Any) -> str:  # any JSON value
     """One spelling per value: sorted keys, no spaces, no NaN; unstorable characters dropped."""
     text = _dumps(value)
-    if "\\u0000" in text or _UNSTORABLE.search(text):
+    if "\\u0000" in text or (not text.isascii() and _UNSTORABLE.search(text)):
         return _dumps(_cleaned(value))
     return text
 
@@ -29,7 +29,7 @@ def canonical_json(value: Any) -> str:  # any JSON value
 def wire_json(rows: Any) -> str:
     """Rows on their way into a database: unstorable characters are dropped here at the latest."""
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
-    if "\\u0000" in text or _UNSTORABLE.search(text):
+    if "\\u0000" in text or (not text.isascii() and _UNSTORABLE.search(text)):
         return json.dumps(_cleaned(rows), separators=(",", ":"), ensure_ascii=False)
     return text
 

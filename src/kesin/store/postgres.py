@@ -20,12 +20,11 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Change
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachable
+from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
-from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Judged, Remark, SqlStore
+from kesin.store.sqlstore import CONFLICT_TRIES, Asked, Conflict, Remark, SqlStore, refusal
 from kesin.store.statements import (
     Statement,
     Statements,
@@ -246,44 +245,53 @@ class PostgresStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} = ANY(%({name})s::text[])"
 
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._rows(statements.claim(named="tenants" in params), params)
+
     def _judge(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> list[Judged]:
-        judged = self._ask(statements, moves, changes, params)
-        lost = {one.ord for one in judged if one.verdict == "stale"}
+        made: dict[int, int],
+    ) -> dict[int, Outcome]:
+        judged, lost = self._ask(statements, moves, asked, params, made)
         if not lost:
             return judged
         # Who waited for the row's lock saw events of before the wait: look a second time.
-        again = [(ord_, change) for ord_, change in changes if ord_ in lost]
-        seen = {one.ord: one for one in self._ask(statements, moves, again, params)}
-        owner = {ord_: change.id for ord_, change in again}
-        remarks = [
-            Remark(owner[one.ord], one.tenant, moves[0].call)
-            for one in seen.values()
-            if one.verdict == "stale"
-        ]
+        places = dict(asked)
+        again, still = self._ask(statements, moves, [(o, places[o]) for o in lost], params, made)
+        remarks = [Remark(places[o].id, still[o], moves[0].call) for o in still]
         if remarks:
             self._remark(statements, "stale", remarks, params["actor"], params["now"])
-        return [seen.get(one.ord, one) for one in judged]
+        return judged | again
 
     def _ask(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> list[Judged]:
+        made: dict[int, int],
+    ) -> tuple[dict[int, Outcome], dict[int, str]]:
+        """The outcomes, and the tenants of the jobs whose claim seems lost."""
         statement = statements.apply(moves)
-        items = self._items(statements, statement, [change for _, change in changes])
-        answer = self._rows(statement.sql, {**params, "items": items})
-        return [
-            Judged(changes[ord_][0], verdict, state, seq or 0, tenant or "")
-            for ord_, verdict, state, seq, tenant in answer
-        ]
+        items = self._items(statements, statement, [change for _, change in asked])
+        judged: dict[int, Outcome] = {}
+        lost: dict[int, str] = {}
+        for position, verdict, state, seq, tenant in self._rows(
+            statement.sql, {**params, "items": items}
+        ):
+            ord_, change = asked[position]
+            if verdict.isdigit():
+                judged[ord_] = Outcome("moved", change.id, state, seq)
+                made[ord_] = int(verdict)
+            else:
+                judged[ord_] = refusal(verdict, change.id, state, seq or 0)
+                if verdict == "stale":
+                    lost[ord_] = tenant
+        return judged, lost
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, StoreError, StoreUnreachable
+from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
 from kesin.store.migrate import migrations, outstanding
-from kesin.store.sqlstore import Conflict, Judged, Remark, SqlStore
+from kesin.store.sqlstore import Asked, Conflict, Remark, SqlStore, refusal
 from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
 from kesin.store.turns import Turns
 
@@ -211,64 +212,89 @@ class SqliteStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Pick, take, read: in one transaction, so nobody comes between."""
+        with self.transaction():
+            params = self._timed(params)
+            ids = self._due(statements, params)
+            if not ids:
+                return []
+            params = {**params, "ids": json.dumps(ids)}
+            self._writer.execute(statements.claim(), params)
+            return self._writer.execute(statements.claimed, params).fetchall()
+
+    def _due(self, statements: Statements, params: dict[str, Any]) -> list[str]:
+        """The due jobs' ids, tenants taking turns, in the order they are due."""
+        tenants = statements.claim_tenants(named="tenants" in params)
+        open_ = self._writer.execute(tenants, params).fetchall()
+        share = -(-params["limit"] // max(len(open_), 1))
+        turns: list[tuple[int, int, str]] = []
+        for (tenant,) in open_:
+            one = {**params, "tenant": tenant, "share": share}
+            due = self._writer.execute(statements.claim_pick, one).fetchall()
+            turns += [(turn, run_at, id_) for turn, (run_at, id_) in enumerate(due)]
+        if len(open_) > 1:
+            turns = sorted(sorted(turns)[: params["limit"]], key=itemgetter(1, 2))
+        return [id_ for _, _, id_ in turns]
+
     def _judge(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> list[Judged]:
+        made: dict[int, int],
+    ) -> dict[int, Outcome]:
         statement = statements.apply(moves)
-        items = self._items(statements, statement, (change for _, change in changes))
+        items = self._items(statements, statement, (change for _, change in asked))
         params = {**self._timed(params), "items": items}
-        number = {move.name: str(index) for index, move in enumerate(moves)}
-        told_apart = len(number) == len(moves) or not any(move.then for move in moves)
+        judged: dict[int, Outcome] = {}
+        left: list[tuple[int, Change]] = []
         with self.transaction():
-            chosen = {} if told_apart else self._chosen(statements, moves, changes, params)
+            chosen = self._chosen(statements, moves, asked, params)
             answer = self._writer.execute(statement.sql, params).fetchall()
             moved = {row[0]: row for row in answer}
-            judged: list[Judged] = []
-            left: list[tuple[int, Change]] = []
-            for ord_, change in changes:
+            for ord_, change in asked:
                 row = moved.get(change.id)
                 if row is None:
                     left.append((ord_, change))
                 else:
-                    verdict = chosen.get(ord_) or number[row[3]]
-                    judged.append(Judged(ord_, verdict, row[1], row[2]))
+                    judged[ord_] = Outcome("moved", row[0], row[1], row[2])
             if left:
-                judged += self._why_not(statements, moves, left, params)
+                judged |= self._why_not(statements, moves, left, params)
+        made |= {ord_: which for ord_, which in chosen.items() if judged[ord_].result == "moved"}
         return judged
 
     def _chosen(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> dict[int, str]:
-        """Which alternative each job will make, where two of one name end differently."""
+    ) -> dict[int, int]:
+        """Which alternative each job will make, where that decides what follows."""
+        if not any(move.then for move in moves):
+            return {}
         statement = statements.chosen(moves)
-        items = self._items(statements, statement, (change for _, change in changes))
+        items = self._items(statements, statement, (change for _, change in asked))
         rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
-        return {changes[row[0]][0]: str(row[1]) for row in rows if row[1] is not None}
+        return {asked[row[0]][0]: row[1] for row in rows if row[1] is not None}
 
     def _why_not(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        left: Sequence[tuple[int, Change]],
+        left: Asked,
         params: dict[str, Any],
-    ) -> list[Judged]:
+    ) -> dict[int, Outcome]:
         statement = statements.reasons(moves)
         items = self._items(statements, statement, (change for _, change in left))
-        judged: list[Judged] = []
+        rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
+        judged: dict[int, Outcome] = {}
         remarks: list[Remark] = []
-        for position, why, state, seq, tenant in self._writer.execute(
-            statement.sql, {**params, "items": items}
-        ).fetchall():
+        for position, why, state, seq, tenant in rows:
             ord_, change = left[position]
-            judged.append(Judged(ord_, why, state, seq or 0))
+            judged[ord_] = refusal(why, change.id, state, seq or 0)
             if why == "stale":
                 remarks.append(Remark(change.id, tenant, moves[0].call))
         if remarks:

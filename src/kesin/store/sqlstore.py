@@ -7,12 +7,13 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.ids import first_id_of, is_id
+from kesin.foundation.ids import all_ids, first_id_of, is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import NO_STAMPS, Change, Job
@@ -35,23 +36,11 @@ _MASK = 6  # the place of the mask behind the key of a declared row
 _VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
+Asked = Sequence[tuple[int, Change]]  # each with its place among the caller's changes
+
+
 class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index said no: somebody else took the slot or the key in between."""
-
-
-class Judged(NamedTuple):
-    """One row of an apply statement's answer."""
-
-    ord: int
-    verdict: str  # the index of the move made, or why none was
-    state: str | None
-    seq: int
-    tenant: str = ""
-
-    @property
-    def moved(self) -> bool:
-        """A move was made."""
-        return self.verdict.isdigit()
 
 
 class Remark(NamedTuple):
@@ -83,14 +72,19 @@ class SqlStore(SqlReader):
         """Undo everything inside on an exception; unique violations come out as Conflict."""
 
     @abstractmethod
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Take what is due, fairly between tenants; the rows in the order they are due."""
+
+    @abstractmethod
     def _judge(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        changes: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> list[Judged]:
-        """Run the apply statement over these changes."""
+        made: dict[int, int],
+    ) -> dict[int, Outcome]:
+        """Run the apply statement; the outcome of each, and in ``made`` which move it was."""
 
     @abstractmethod
     def _insert(
@@ -245,24 +239,26 @@ class SqlStore(SqlReader):
         }
         if tenants is not None:
             params["tenants"] = self._array(tenants)
-        sql = statements.claim(named=tenants is not None)
-        rows = self._pick(statements, statements.lifecycle.claims, sql, params)
-        jobs = [Job._make(row) for row in rows]
-        jobs.sort(key=_due_order)
-        return jobs
+        take = partial(self._claim, statements)
+        rows = self._pick(statements, statements.lifecycle.claims, take, params)
+        return list(map(Job._make, rows))
 
     def _pick(
-        self, statements: Statements, moves: Sequence[Move], sql: str, params: dict[str, Any]
+        self,
+        statements: Statements,
+        moves: Sequence[Move],
+        take: Callable[[dict[str, Any]], list[tuple[Any, ...]]],
+        params: dict[str, Any],
     ) -> list[tuple[Any, ...]]:
         """Run a claim or a sweep; where it takes a slot or a key, somebody else may be first."""
         if not statements.contested(moves):
-            return self._rows(sql, params)
+            return take(params)
         if statements.takes_slot(moves):
             params["limit"] = min(params["limit"], 1)
         for limit in (params["limit"], 1):
             try:
                 with self._savepoint():
-                    return self._rows(sql, {**params, "limit": limit})
+                    return take({**params, "limit": limit})
             except Conflict:
                 continue
         return []
@@ -309,85 +305,76 @@ class SqlStore(SqlReader):
         params |= _option_params(moves, options)
         where: dict[str, int] = {}
         for index, change in enumerate(changes):
-            if is_id(change.id):
-                where.setdefault(change.id, index)
-        asked = [(where[one], changes[where[one]]) for one in sorted(where)]
+            where.setdefault(change.id, index)
+        known = where if all_ids(where) else [one for one in where if is_id(one)]
+        asked = [(where[one], changes[where[one]]) for one in sorted(known)]
         if any(move.then for move in moves):
             with self.transaction():
-                judged = self._judge_safely(statements, moves, asked, params)
-                judged |= self._chain(statements, moves, judged, changes, params)
+                made: dict[int, int] = {}
+                judged = self._judge_safely(statements, moves, asked, params, made)
+                judged |= self._chain(statements, moves, made, changes, params)
         else:
-            judged = self._judge_safely(statements, moves, asked, params)
-        if any(one.moved for one in judged.values()):
+            judged = self._judge_safely(statements, moves, asked, params, {})
+        if any(one.result == "moved" for one in judged.values()):
             self._pulses.beat(queue)
-        holders = self._rivals(statements, judged, changes)
-        unknown = Judged(-1, "unknown", None, 0)
-        return [
-            _outcome(change.id, judged.get(where.get(change.id, -1), unknown), holders)
-            for change in changes
-        ]
+        self._name_rivals(statements, judged)
+        return [judged.get(where[change.id]) or Outcome("unknown", change.id) for change in changes]
 
-    def _rivals(
-        self, statements: Statements, judged: dict[int, Judged], changes: Sequence[Change]
-    ) -> dict[str, str]:
-        """Job → the job that has its key, for those refused because of it."""
-        lost = [changes[one.ord] for one in judged.values() if one.verdict == "duplicate"]
-        if not lost:
-            return {}
-        items = self._items(statements, statements.rivals, lost)
-        return {row[0]: row[1] for row in self._rows(statements.rivals.sql, {"items": items})}
+    def _name_rivals(self, statements: Statements, judged: dict[int, Outcome]) -> None:
+        """Say who has the key, to those refused because of it."""
+        lost = {one.id: ord_ for ord_, one in judged.items() if one.reason == "duplicate"}
+        if lost:
+            items = self._items(statements, statements.rivals, [Change(one) for one in lost])
+            for job_id, holder in self._rows(statements.rivals.sql, {"items": items}):
+                judged[lost[job_id]] = judged[lost[job_id]]._replace(holder=holder)
 
     def _judge_safely(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Sequence[tuple[int, Change]],
+        asked: Asked,
         params: dict[str, Any],
-    ) -> dict[int, Judged]:
+        made: dict[int, int],
+    ) -> dict[int, Outcome]:
         """Judge a batch; where a unique index objects, judge its halves, and a single job again."""
         if not asked:
             return {}
         if not statements.contested(moves):
-            return {one.ord: one for one in self._judge(statements, moves, asked, params)}
+            return self._judge(statements, moves, asked, params, made)
         for _ in range(CONFLICT_TRIES if len(asked) == 1 else 1):
             try:
                 with self._savepoint():
-                    return {one.ord: one for one in self._judge(statements, moves, asked, params)}
+                    return self._judge(statements, moves, asked, params, made)
             except Conflict:
                 continue
         if len(asked) == 1:
+            ord_, change = asked[0]
             why = "busy" if statements.takes_slot(moves) else "duplicate"
-            job = self.job(asked[0][1].id)
-            return {asked[0][0]: Judged(asked[0][0], why, job and job.state, job.seq if job else 0)}
+            job = self.job(change.id)
+            return {ord_: refusal(why, change.id, job and job.state, job.seq if job else 0)}
         half = len(asked) // 2
-        return self._judge_safely(statements, moves, asked[:half], params) | self._judge_safely(
-            statements, moves, asked[half:], params
-        )
+        return self._judge_safely(
+            statements, moves, asked[:half], params, made
+        ) | self._judge_safely(statements, moves, asked[half:], params, made)
 
     def _chain(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        judged: dict[int, Judged],
+        made: dict[int, int],
         changes: Sequence[Change],
         params: dict[str, Any],
-    ) -> dict[int, Judged]:
+    ) -> dict[int, Outcome]:
         """Make the second link for the jobs that moved and whose guards let it."""
-        answers: dict[int, Judged] = {}
+        answers: dict[int, Outcome] = {}
         for number, move in enumerate(moves):
             links = statements.lifecycle.chained(move)
             ready = [
-                (one.ord, Change(changes[one.ord].id))
-                for one in judged.values()
-                if one.verdict == str(number)
+                (ord_, Change(changes[ord_].id)) for ord_, which in made.items() if which == number
             ]
             if links and ready:
-                linked = self._judge_safely(statements, links, ready, params)
-                answers |= {
-                    ord_: Judged(ord_, str(number), one.state, one.seq)
-                    for ord_, one in linked.items()
-                    if one.moved
-                }
+                linked = self._judge_safely(statements, links, ready, params, {})
+                answers |= {o: one for o, one in linked.items() if one.result == "moved"}
         return answers
 
     def sweep(
@@ -414,20 +401,16 @@ class SqlStore(SqlReader):
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
         with self._sweeping():
-            moved = self._pick(statements, (move,), sql, params)
+            moved = self._pick(statements, (move,), partial(self._rows, sql), params)
             if move.then:
                 links = statements.lifecycle.chained(move)
                 links = tuple(link for link in links if "clock" in link.by)
                 changes = [(index, Change(row[0])) for index, row in enumerate(sorted(moved))]
                 judged = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
-                self._judge_safely(statements, links, changes, judged)
+                self._judge_safely(statements, links, changes, judged, {})
         if moved:
             self._pulses.beat(queue)
         return len(moved)
-
-
-def _due_order(job: Job) -> tuple[int, str]:
-    return (job.run_at or 0, job.id)
 
 
 def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
@@ -458,11 +441,9 @@ def _option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str
     return {f"option_{name}": name in options for name in known}
 
 
-def _outcome(job_id: str, judged: Judged, holders: dict[str, str]) -> Outcome:
-    if judged.moved:
-        return Outcome("moved", job_id, judged.state, judged.seq)
-    result = _VERDICTS.get(judged.verdict)
+def refusal(why: str, job_id: str, state: str | None, seq: int) -> Outcome:
+    """What a job answers that did not move."""
+    result = _VERDICTS.get(why)
     if result:
-        return Outcome(result, job_id, judged.state, judged.seq)
-    holder = holders.get(job_id) if judged.verdict == "duplicate" else None
-    return Outcome("refused", job_id, judged.state, judged.seq, judged.verdict, holder)
+        return Outcome(result, job_id, state, seq)
+    return Outcome("refused", job_id, state, seq, why)

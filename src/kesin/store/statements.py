@@ -17,11 +17,12 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import HOT_COLUMNS
 from kesin.lifecycle.words import READY, Role
-from kesin.store.compile import Compiler, Dialect, literal
+from kesin.store.compile import MASK, Compiler, Dialect, literal
 from kesin.store.contract import Event
 
 _GAP = re.compile(r"\{(\w+)\}")
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
+_ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 _STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 # What a caller can say about a job, and the type it has for PostgreSQL.
@@ -75,9 +76,19 @@ def job_columns(dialect: Dialect) -> str:
 
 
 def event_columns(dialect: Dialect) -> str:
-    """The select list that makes an Event."""
-    text = "::text" if dialect.name == "postgres" else ""
-    return ", ".join([f"job_id{text}", *Event._fields[1:]])
+    """The select list that makes an Event.
+
+    SQLite's events hold every column as it was after the move, because telling apart what the
+    move itself set costs a temporary table a row; so that is done when they are read.
+    """
+    if dialect.name == "postgres":
+        return ", ".join(["job_id::text", *Event._fields[1:]])
+    bits = {**MASK, **dict.fromkeys(_ERROR_COLUMNS, MASK["error"])}
+    del bits["flags"], bits["payload"]
+    return ", ".join(
+        f"iif(mask & {bits[name]}, {name}, NULL)" if name in bits else name
+        for name in Event._fields
+    )
 
 
 class Statements:
@@ -127,29 +138,44 @@ class Statements:
             rows.append(tuple(full[place] for place in places))
         return rows
 
-    def claim(self, *, named: bool) -> str:
+    def claim(self, *, named: bool = False) -> str:
         """Claim from named tenants, or share between all that have due jobs."""
         return self._once(("claim", named), lambda: self._build_claim(named=named))
 
     def _build_claim(self, *, named: bool) -> str:
         moves = self.lifecycle.claims
-        conditions = [
-            f"({self.compiler.condition(move, token=False)}{self.compiler.room(move)})"
-            for move in moves
-        ]
         which = self.compiler.chosen(moves, token=False)
-        if self.dialect.name == "postgres":
-            columns = job_columns(self.dialect)
-        else:
-            body = "(SELECT b.{0} FROM job_body b WHERE b.id = job.id)"
-            hot = ", ".join(HOT_COLUMNS)
-            columns = f"{hot}, {body.format('dedup_key')}, {body.format('payload')}"
         return self._fill(
             "claim",
-            tenants=self._fill("tenants_named" if named else "tenants_ready"),
-            condition=" OR ".join(conditions),
+            tenants=self._tenants(named=named),
+            condition=self._claimable,
             assignments=self.compiler.assignments(moves, which, note="NULL"),
-            columns=columns,
+            columns=job_columns(self.dialect),
+        )
+
+    def claim_tenants(self, *, named: bool) -> str:
+        """Whose jobs are due and not paused (SQLite asks this first)."""
+        tenants = self._tenants(named=named)
+        return self._once(("tenants", named), lambda: self._fill("claim_tenants", tenants=tenants))
+
+    @cached_property
+    def claim_pick(self) -> str:
+        """One tenant's due jobs, for SQLite."""
+        return self._fill("claim_pick", condition=self._claimable)
+
+    @cached_property
+    def claimed(self) -> str:
+        """The jobs just claimed, for SQLite: cheaper than returning them from the update."""
+        return self._fill("claimed", columns=job_columns(self.dialect))
+
+    def _tenants(self, *, named: bool) -> str:
+        return self._fill("tenants_named" if named else "tenants_ready")
+
+    @cached_property
+    def _claimable(self) -> str:
+        return " OR ".join(
+            f"({self.compiler.condition(move, token=False)}{self.compiler.room(move)})"
+            for move in self.lifecycle.claims
         )
 
     def takes_slot(self, moves: Iterable[Move]) -> bool:

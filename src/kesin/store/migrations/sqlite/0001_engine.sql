@@ -1,6 +1,7 @@
 -- The engine's tables. Times are microseconds since 1970; text columns hold canonical JSON where
--- they hold JSON. WITHOUT ROWID keeps a job's events side by side. A job is two rows: the hot one that moves, and the body that does not, so that
--- moving a job never touches its payload or its keys.
+-- they hold JSON. A job is two rows: the hot one that moves, and the body that does not, so that
+-- moving a job never touches its payload or its keys. WITHOUT ROWID saves a look-up by id, and
+-- keeps a job's events side by side.
 
 CREATE TABLE declared (
   queue       TEXT    NOT NULL,
@@ -49,6 +50,7 @@ CREATE TABLE job (
   salt           INTEGER NOT NULL,
   flags          INTEGER NOT NULL DEFAULT 0,
   phase          INTEGER NOT NULL,  -- 0 ready, 1 owned, 2 resting, 3 over, 4 waiting
+  keyed          INTEGER NOT NULL DEFAULT 0,  -- its body has a dedup key
   queue          TEXT    NOT NULL,
   tenant         TEXT    NOT NULL,
   state          TEXT    NOT NULL,
@@ -69,7 +71,7 @@ CREATE TABLE job (
                            AND attempt_count - attempt_base <= max_attempts),
   CONSTRAINT job_due    CHECK (run_at IS NOT NULL OR phase IN (1, 2, 3)),
   CONSTRAINT job_phase  CHECK (phase BETWEEN 0 AND 4)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- No index on a lease: renewing one must stay cheap.
 CREATE INDEX job_ready ON job (queue, tenant, run_at, id) WHERE phase = 0;
@@ -94,6 +96,7 @@ CREATE TABLE job_body (
 CREATE UNIQUE INDEX job_body_key ON job_body (queue, tenant, held_key)
   WHERE held_key IS NOT NULL;
 
+-- Columns hold what the job had after the move; mask says which of them the move set.
 CREATE TABLE event (
   job_id         TEXT    NOT NULL,
   at             INTEGER NOT NULL,
@@ -111,7 +114,7 @@ CREATE TABLE event (
   max_attempts   INTEGER NOT NULL,
   retry_count    INTEGER NOT NULL,
   flags          INTEGER NOT NULL,
-  mask           INTEGER NOT NULL,  -- the free columns this move set
+  mask           INTEGER NOT NULL,  -- the free columns this move may set
   phase          INTEGER NOT NULL,
   claim          INTEGER NOT NULL,
   move           TEXT    NOT NULL,

@@ -13,20 +13,21 @@ BEGIN
   INSERT INTO event (job_id, seq, at, move, from_state, to_state, phase, claim, actor, attempt,
     attempt_base, return_count, max_attempts, retry_count, flags, mask, note, run_at,
     stamp_1, stamp_2, stamp_3, stamp_4)
-  SELECT NEW.id, 1, NEW.created_at, NEW.move, '', NEW.state, NEW.phase, -1, NEW.actor, 0,
-    0, 0, NEW.max_attempts, 0, 0, d.mask, NEW.note, NEW.run_at,
-    NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4
-  FROM declared d
-  WHERE d.queue = NEW.queue AND d.move = NEW.move AND d.from_state = '' AND d.to_state = NEW.state
-    AND NEW.seq = 1 AND NEW.claim_seq = 0 AND NEW.payload_seq = 1 AND NEW.phase = d.phase
-    AND NEW.attempt_count = 0 AND NEW.attempt_base = 0 AND NEW.return_count = 0
-    AND NEW.retry_count = 0 AND NEW.moved_at = NEW.created_at AND NEW.flags = 0
-    AND NEW.new_payload IS NULL AND NEW.slot IS d.slot AND NEW.result IS NULL
-    AND NEW.error_code IS NULL AND NEW.error_category IS NULL AND NEW.error_message IS NULL
-    AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
-    AND (d.mask & 128 <> 0 OR NEW.stamp_1 IS NULL) AND (d.mask & 256 <> 0 OR NEW.stamp_2 IS NULL)
-    AND (d.mask & 512 <> 0 OR NEW.stamp_3 IS NULL) AND (d.mask & 1024 <> 0 OR NEW.stamp_4 IS NULL);
-  SELECT RAISE(ABORT, 'kesin: a job may only be born by its declared enqueue') WHERE changes() = 0;
+  VALUES (NEW.id, 1, NEW.created_at, NEW.move, '', NEW.state, NEW.phase, -1, NEW.actor, 0,
+    0, 0, NEW.max_attempts, 0, 0, coalesce((
+      SELECT d.mask FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move AND d.from_state = ''
+        AND d.to_state = NEW.state
+        AND NEW.seq = 1 AND NEW.claim_seq = 0 AND NEW.payload_seq = 1 AND NEW.phase = d.phase
+        AND NEW.attempt_count = 0 AND NEW.attempt_base = 0 AND NEW.return_count = 0
+        AND NEW.retry_count = 0 AND NEW.moved_at = NEW.created_at AND NEW.flags = 0
+        AND NEW.new_payload IS NULL AND NEW.slot IS d.slot AND NEW.result IS NULL
+        AND NEW.error_code IS NULL AND NEW.error_category IS NULL AND NEW.error_message IS NULL
+        AND NEW.timer_at IS NULL AND NEW.finished_at IS NULL
+        AND (NEW.stamp_1 IS NULL OR d.mask & 128) AND (NEW.stamp_2 IS NULL OR d.mask & 256)
+        AND (NEW.stamp_3 IS NULL OR d.mask & 512) AND (NEW.stamp_4 IS NULL OR d.mask & 1024)),
+      RAISE(ABORT, 'kesin: a job may only be born by its declared enqueue')),
+    NEW.note, NEW.run_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4);
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
   VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1)
   ON CONFLICT DO UPDATE SET n = n + 1;
@@ -35,61 +36,68 @@ END;
 CREATE TRIGGER guard_moves AFTER UPDATE ON job WHEN NEW.seq IS NOT OLD.seq
 BEGIN
   INSERT INTO event (job_id, seq, at, move, from_state, to_state, phase, claim, actor, worker,
-    attempt, attempt_base, return_count, max_attempts, retry_count, flags, mask, error_code,
+    attempt, attempt_base, return_count, max_attempts, retry_count, flags, error_code,
     error_category, error_message, note, run_at, timer_at, result, payload, old_payload,
-    finished_at, stamp_1, stamp_2, stamp_3, stamp_4)
-  SELECT NEW.id, NEW.seq, NEW.moved_at, NEW.move, OLD.state, NEW.state, NEW.phase, d.claim,
+    finished_at, stamp_1, stamp_2, stamp_3, stamp_4, mask)
+  VALUES (NEW.id, NEW.seq, NEW.moved_at, NEW.move, OLD.state, NEW.state, NEW.phase,
+    iif(NEW.claim_seq = NEW.seq, 1, (
+      SELECT d.claim FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move
+        AND d.from_state = OLD.state AND d.to_state = NEW.state)),
     NEW.actor, NEW.worker, NEW.attempt_count, NEW.attempt_base, NEW.return_count,
-    NEW.max_attempts, NEW.retry_count, NEW.flags, d.mask,
-    CASE WHEN d.mask & 1 <> 0 THEN NEW.error_code END,
-    CASE WHEN d.mask & 1 <> 0 THEN NEW.error_category END,
-    CASE WHEN d.mask & 1 <> 0 THEN NEW.error_message END, NEW.note,
-    CASE WHEN d.mask & 2 <> 0 THEN NEW.run_at END, CASE WHEN d.mask & 4 <> 0 THEN NEW.timer_at END,
-    CASE WHEN d.mask & 8 <> 0 THEN NEW.result END, NEW.new_payload,
-    CASE WHEN d.mask & 32 <> 0 THEN (SELECT payload FROM job_body WHERE id = NEW.id) END,
-    CASE WHEN d.mask & 64 <> 0 THEN NEW.finished_at END,
-    CASE WHEN d.mask & 128 <> 0 THEN NEW.stamp_1 END,
-    CASE WHEN d.mask & 256 <> 0 THEN NEW.stamp_2 END,
-    CASE WHEN d.mask & 512 <> 0 THEN NEW.stamp_3 END,
-    CASE WHEN d.mask & 1024 <> 0 THEN NEW.stamp_4 END
-  FROM declared d
-  WHERE d.queue = NEW.queue AND d.move = NEW.move
-    AND d.from_state = OLD.state AND d.to_state = NEW.state AND d.to_state <> ''
-    AND NEW.seq = OLD.seq + 1 AND NEW.id = OLD.id
-    AND NEW.queue = OLD.queue AND NEW.tenant = OLD.tenant AND NEW.created_at = OLD.created_at
-    AND NEW.salt = OLD.salt AND NEW.moved_at >= OLD.moved_at
-    AND NEW.attempt_count = OLD.attempt_count + d.counts
-    AND NEW.attempt_base = CASE d.base WHEN 0 THEN OLD.attempt_base WHEN 1
-      THEN OLD.attempt_base + 1 ELSE OLD.attempt_count END
-    AND NEW.return_count = CASE d.base WHEN 2 THEN 0 ELSE OLD.return_count + d.returns END
-    AND NEW.retry_count = OLD.retry_count + d.retries
-    AND (d.base = 2 OR NEW.max_attempts = OLD.max_attempts)
-    AND NEW.slot IS d.slot
-    AND CASE d.claim
-      WHEN 1 THEN OLD.phase <> 1 AND NEW.phase = 1 AND NEW.claim_seq = NEW.seq
-              AND NEW.claimed_at = NEW.moved_at
-      WHEN 0 THEN NEW.phase = d.phase AND NEW.claim_seq = OLD.claim_seq
-      ELSE NEW.claim_seq = OLD.claim_seq AND NEW.worker IS OLD.worker
-       AND NEW.claimed_at IS OLD.claimed_at
-       AND NEW.phase = CASE OLD.phase WHEN 1 THEN 1 ELSE d.phase END
-      END
-    AND (d.mask & 1 <> 0 OR (NEW.error_code IS OLD.error_code
-      AND NEW.error_category IS OLD.error_category AND NEW.error_message IS OLD.error_message))
-    AND (d.mask & 32 <> 0) = (NEW.new_payload IS NOT NULL)
-    AND NEW.payload_seq = CASE WHEN d.mask & 32 <> 0 THEN NEW.seq ELSE OLD.payload_seq END
-    AND (d.mask & 2 <> 0 OR NEW.run_at IS OLD.run_at)
-    AND (d.mask & 4 <> 0 OR NEW.timer_at IS OLD.timer_at)
-    AND (d.mask & 8 <> 0 OR NEW.result IS OLD.result)
-    AND (d.mask & 16 <> 0 OR NEW.flags IS OLD.flags)
-    AND (d.mask & 64 <> 0 OR NEW.finished_at IS OLD.finished_at)
-    AND (d.mask & 128 <> 0 OR NEW.stamp_1 IS OLD.stamp_1)
-    AND (d.mask & 256 <> 0 OR NEW.stamp_2 IS OLD.stamp_2)
-    AND (d.mask & 512 <> 0 OR NEW.stamp_3 IS OLD.stamp_3)
-    AND (d.mask & 1024 <> 0 OR NEW.stamp_4 IS OLD.stamp_4);
-  SELECT RAISE(ABORT, 'kesin: a job changes only by a declared move') WHERE changes() = 0;
+    NEW.max_attempts, NEW.retry_count, NEW.flags, NEW.error_code, NEW.error_category,
+    NEW.error_message, NEW.note, NEW.run_at, NEW.timer_at, NEW.result, NEW.new_payload,
+    iif(NEW.new_payload IS NULL, NULL, (SELECT payload FROM job_body WHERE id = NEW.id)),
+    NEW.finished_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4,
+    coalesce((
+      SELECT d.mask FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move
+        AND d.from_state = OLD.state AND d.to_state = NEW.state AND NEW.state <> ''
+        AND NEW.seq = OLD.seq + 1 AND NEW.id = OLD.id AND NEW.keyed = OLD.keyed
+        AND NEW.queue = OLD.queue AND NEW.tenant = OLD.tenant AND NEW.created_at = OLD.created_at
+        AND NEW.salt = OLD.salt AND NEW.moved_at >= OLD.moved_at
+        AND NEW.attempt_count = OLD.attempt_count + d.counts
+        AND NEW.attempt_base = CASE d.base WHEN 0 THEN OLD.attempt_base WHEN 1
+          THEN OLD.attempt_base + 1 ELSE OLD.attempt_count END
+        AND NEW.return_count = CASE d.base WHEN 2 THEN 0 ELSE OLD.return_count + d.returns END
+        AND NEW.retry_count = OLD.retry_count + d.retries
+        AND (NEW.max_attempts = OLD.max_attempts OR d.base = 2)
+        AND NEW.slot IS d.slot
+        AND CASE d.claim
+          WHEN 1 THEN OLD.phase <> 1 AND NEW.phase = 1 AND NEW.claim_seq = NEW.seq
+                  AND NEW.claimed_at = NEW.moved_at
+          WHEN 0 THEN NEW.phase = d.phase AND NEW.claim_seq = OLD.claim_seq
+          ELSE NEW.claim_seq = OLD.claim_seq AND NEW.worker IS OLD.worker
+           AND NEW.claimed_at IS OLD.claimed_at
+           AND NEW.phase = CASE OLD.phase WHEN 1 THEN 1 ELSE d.phase END
+          END
+        AND ((NEW.error_code IS OLD.error_code AND NEW.error_category IS OLD.error_category
+          AND NEW.error_message IS OLD.error_message) OR d.mask & 1)
+        AND (NEW.new_payload IS NOT NULL) = (d.mask & 32 <> 0)
+        AND NEW.payload_seq = iif(d.mask & 32, NEW.seq, OLD.payload_seq)
+        AND (NEW.run_at IS OLD.run_at OR d.mask & 2)
+        AND (NEW.timer_at IS OLD.timer_at OR d.mask & 4)
+        AND (NEW.result IS OLD.result OR d.mask & 8)
+        AND (NEW.flags = OLD.flags OR d.mask & 16)
+        AND (NEW.finished_at IS OLD.finished_at OR d.mask & 64)
+        AND (NEW.stamp_1 IS OLD.stamp_1 OR d.mask & 128)
+        AND (NEW.stamp_2 IS OLD.stamp_2 OR d.mask & 256)
+        AND (NEW.stamp_3 IS OLD.stamp_3 OR d.mask & 512)
+        AND (NEW.stamp_4 IS OLD.stamp_4 OR d.mask & 1024)),
+      RAISE(ABORT, 'kesin: a job changes only by a declared move')));
   INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
   VALUES (NEW.queue, NEW.tenant, NEW.move, OLD.state, NEW.state, 1)
   ON CONFLICT DO UPDATE SET n = n + 1;
+  -- A replaced payload is copied over; the key is held by the states declared to hold it.
+  UPDATE job_body SET payload = NEW.new_payload WHERE NEW.new_payload IS NOT NULL AND id = NEW.id;
+  UPDATE job_body SET held_key = (
+      SELECT iif(d.holds_key, dedup_key, NULL) FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move
+        AND d.from_state = OLD.state AND d.to_state = NEW.state)
+   WHERE NEW.keyed AND id = NEW.id AND EXISTS (
+      SELECT 1 FROM declared d
+      WHERE d.queue = NEW.queue AND d.move = NEW.move
+        AND d.from_state = OLD.state AND d.to_state = NEW.state AND d.mask & 6144);
 END;
 
 CREATE TRIGGER guard_stays AFTER UPDATE ON job
@@ -102,26 +110,13 @@ WHEN NEW.seq IS OLD.seq
    OR NEW.claim_seq IS NOT OLD.claim_seq OR NEW.payload_seq IS NOT OLD.payload_seq OR NEW.attempt_count IS NOT OLD.attempt_count
    OR NEW.attempt_base IS NOT OLD.attempt_base OR NEW.return_count IS NOT OLD.return_count OR NEW.max_attempts IS NOT OLD.max_attempts
    OR NEW.retry_count IS NOT OLD.retry_count OR NEW.salt IS NOT OLD.salt OR NEW.flags IS NOT OLD.flags
-   OR NEW.phase IS NOT OLD.phase OR NEW.queue IS NOT OLD.queue OR NEW.tenant IS NOT OLD.tenant
+   OR NEW.phase IS NOT OLD.phase OR NEW.keyed IS NOT OLD.keyed OR NEW.queue IS NOT OLD.queue OR NEW.tenant IS NOT OLD.tenant
    OR NEW.state IS NOT OLD.state OR NEW.move IS NOT OLD.move OR NEW.actor IS NOT OLD.actor
    OR NEW.worker IS NOT OLD.worker OR NEW.slot IS NOT OLD.slot OR NEW.error_code IS NOT OLD.error_code
    OR NEW.error_category IS NOT OLD.error_category OR NEW.error_message IS NOT OLD.error_message OR NEW.note IS NOT OLD.note
    OR NEW.result IS NOT OLD.result OR NEW.new_payload IS NOT OLD.new_payload)
 BEGIN
   SELECT RAISE(ABORT, 'kesin: a job changes only by a declared move');
-END;
-
--- The dedup key is held by the states declared to hold it, and a replaced payload is copied over.
--- Both hang on the event, whose mask is at hand, and cost nothing where they do not apply.
-CREATE TRIGGER guard_keys AFTER INSERT ON event WHEN NEW.mask & 6144 <> 0
-BEGIN
-  UPDATE job_body SET held_key = CASE WHEN NEW.mask & 2048 <> 0 THEN dedup_key END
-   WHERE id = NEW.job_id;
-END;
-
-CREATE TRIGGER guard_payload AFTER INSERT ON event WHEN NEW.payload IS NOT NULL
-BEGIN
-  UPDATE job_body SET payload = NEW.payload WHERE id = NEW.job_id;
 END;
 
 -- OR REPLACE would delete the holder of a slot or a key, past every trigger: refuse it first. The
@@ -177,6 +172,7 @@ BEGIN
     SELECT 1 FROM job j JOIN declared d
       ON d.queue = j.queue AND d.move = j.move AND d.from_state = '' AND d.to_state = j.state
     WHERE j.id = NEW.id AND j.seq = 1 AND j.queue = NEW.queue AND j.tenant = NEW.tenant
+      AND j.keyed = (NEW.dedup_key IS NOT NULL)
       AND NEW.held_key IS CASE WHEN d.holds_key THEN NEW.dedup_key END);
 END;
 

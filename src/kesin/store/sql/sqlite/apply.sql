@@ -7,4 +7,4 @@ UPDATE job AS j
  WHERE j.id = i.id AND j.queue = :queue
    AND (:tenants IS NULL OR j.tenant IN (SELECT value FROM json_each(:tenants)))
    AND {which} IS NOT NULL
-RETURNING id, state, seq, move
+RETURNING id, state, seq

@@ -1,32 +1,3 @@
-WITH RECURSIVE
-tenants(tenant) AS (
-  {tenants}
-),
-open AS MATERIALIZED (
-  SELECT t.tenant
-  FROM tenants t
-  WHERE t.tenant IS NOT NULL
-    AND NOT EXISTS (
-      SELECT 1 FROM paused p WHERE p.queue = :queue AND p.tenant IN ('', t.tenant))
-    AND EXISTS (
-      SELECT 1 FROM job j
-      WHERE j.queue = :queue AND j.tenant = t.tenant AND j.phase = 0 AND j.run_at <= :now)
-),
-share AS MATERIALIZED (
-  SELECT (:limit + count(*) - 1) / max(count(*), 1) AS n FROM open
-)
 UPDATE job AS j
    SET {assignments}
- WHERE j.id IN (
-  SELECT c.id
-  FROM open t
-  CROSS JOIN job c ON c.id IN (
-    SELECT j.id
-    FROM job j
-    WHERE j.queue = :queue AND j.tenant = t.tenant AND j.phase = 0 AND j.run_at <= :now
-      AND ({condition})
-    ORDER BY j.run_at, j.id
-    LIMIT (SELECT n FROM share))
-  ORDER BY row_number() OVER (PARTITION BY c.tenant ORDER BY c.run_at, c.id), c.run_at, c.id
-  LIMIT :limit)
-RETURNING {columns}
+ WHERE j.id IN (SELECT value FROM json_each(:ids))
