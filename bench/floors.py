@@ -1,6 +1,7 @@
 """F0, the floor under everything: the migrated tables, the triggers dropped, two plain statements.
 
-Claim and finish, each fenced, each writing its event by hand; same batches, same durability. What
+Claim and finish, each fenced, each writing its event by hand; same batches, same durability, same
+connection (nothing prepared: neither floor nor store may need session state). What
 the guard, the counters and the generated statements cost is the distance to this. The SQL is
 hashed into the report, so a floor that was tuned later shows.
 """
@@ -105,7 +106,7 @@ def drop_triggers(store: PostgresStore | SqliteStore) -> None:
 def drain_postgres(url: str, queue: str, worker: str, batch: int) -> int:
     """Claim and finish until nothing is ready."""
     done = 0
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
         while True:
             now = wall_clock_us()
             params: dict[str, Any] = {"queue": queue, "now": now, "limit": batch, "worker": worker}

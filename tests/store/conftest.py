@@ -41,9 +41,14 @@ def fresh_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
         return names[-1]
 
     yield make
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for name in names:
-            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+    _drop(postgres_url, *names)
+
+
+def _drop(url: str, *schemas: str) -> None:
+    """On a connection of its own: some tests restart the server."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for schema in schemas:
+            connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @contextmanager
@@ -54,8 +59,7 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
         if kind == "postgres":
             url = request.getfixturevalue("postgres_url")
             schema = f"t{os.getpid()}_{next(_numbers)}"
-            raw = stack.enter_context(psycopg.connect(url, autocommit=True))
-            stack.callback(raw.execute, f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+            stack.callback(_drop, url, schema)
             store = PostgresStore(url, schema=schema, migrate=True, listen=False)
         elif kind == "sqlite-file":
             folder = TemporaryDirectory(dir=RAM if RAM.is_dir() else None, prefix="kesin-test-")
@@ -67,7 +71,7 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="session")
-def postgres_store(request: pytest.FixtureRequest) -> Iterator[PostgresStore]:
+def postgres_store(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[PostgresStore]:
     """One schema a process: emptying it takes a quarter of the time that making a new one takes."""
     with opened("postgres", request) as one:
         yield one

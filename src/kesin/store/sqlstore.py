@@ -241,7 +241,7 @@ class SqlStore(SqlReader):
             params["tenants"] = self._array(tenants)
         take = partial(self._claim, statements)
         rows = self._pick(statements, statements.lifecycle.claims, take, params)
-        return list(map(Job._make, rows))
+        return statements.claim_row.jobs(rows, queue, worker)
 
     def _pick(
         self,

@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 from importlib.resources import files
-from operator import attrgetter
-from typing import NamedTuple, TypeVar, cast
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import HOT_COLUMNS
-from kesin.lifecycle.words import READY, Role
+from kesin.lifecycle.model import JOB_COLUMNS, Job
+from kesin.lifecycle.words import OWNED, READY, Role
 from kesin.store.compile import MASK, Compiler, Dialect, literal
 from kesin.store.contract import Event
 
@@ -68,11 +68,34 @@ def fill(text: str, fragments: dict[str, str]) -> str:
     return _GAP.sub(lambda gap: fragments[gap.group(1)], text)
 
 
-def job_columns(dialect: Dialect) -> str:
-    """The select list that makes a Job, from ``j`` and its body ``b``."""
+def job_columns(dialect: Dialect, names: Iterable[str] = JOB_COLUMNS) -> str:
+    """The select list of these columns, from the hot row ``j`` and its body ``b``."""
     text = "::text" if dialect.name == "postgres" else ""
-    hot = [f"j.{column}" for column in HOT_COLUMNS[1:]]
-    return ", ".join([f"j.id{text}", *hot, "b.dedup_key", "b.payload"])
+    spelled = {"id": f"j.id{text}", "dedup_key": "b.dedup_key", "payload": "b.payload"}
+    return ", ".join(spelled.get(name, f"j.{name}") for name in names)
+
+
+class ClaimRow:
+    """How a claim's answer becomes jobs: what the claim itself set is not read back.
+
+    A claim returns hundreds of rows, and every column costs on both sides of the connection.
+    """
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        given = ["queue", "actor", "worker", "phase", "note", "new_payload"]
+        self._target: tuple[str, ...] = ()
+        if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
+            self._target = (lifecycle.claims[0].to, lifecycle.claims[0].name)
+            given += ["state", "move"]
+        same = {"claim_seq": "seq", "claimed_at": "moved_at"}
+        self.columns = tuple(name for name in JOB_COLUMNS if name not in (*given, *same))
+        have = (*self.columns, *given)
+        self._in_order = itemgetter(*(have.index(same.get(name, name)) for name in JOB_COLUMNS))
+
+    def jobs(self, rows: list[tuple[Any, ...]], queue: str, worker: str) -> list[Job]:
+        """The rows with what the claim gave them."""
+        given = (queue, worker, worker, OWNED, None, None, *self._target)
+        return [Job._make(self._in_order(row + given)) for row in rows]
 
 
 def event_columns(dialect: Dialect) -> str:
@@ -99,6 +122,7 @@ class Statements:
         self.lifecycle = lifecycle
         self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
+        self.claim_row = ClaimRow(lifecycle)
         self._shared = {"schema": schema}
         self._built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
@@ -150,7 +174,7 @@ class Statements:
             tenants=self._tenants(named=named),
             condition=self._claimable,
             assignments=self.compiler.assignments(moves, which, note="NULL"),
-            columns=job_columns(self.dialect),
+            columns=job_columns(self.dialect, self.claim_row.columns),
         )
 
     def claim_tenants(self, *, named: bool) -> str:
@@ -166,7 +190,7 @@ class Statements:
     @cached_property
     def claimed(self) -> str:
         """The jobs just claimed, for SQLite: cheaper than returning them from the update."""
-        return self._fill("claimed", columns=job_columns(self.dialect))
+        return self._fill("claimed", columns=job_columns(self.dialect, self.claim_row.columns))
 
     def _tenants(self, *, named: bool) -> str:
         return self._fill("tenants_named" if named else "tenants_ready")
