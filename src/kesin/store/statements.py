@@ -122,7 +122,6 @@ class Statements:
         self.lifecycle = lifecycle
         self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
-        self.claim_row = ClaimRow(lifecycle)
         self._shared = {"schema": schema}
         self._built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
@@ -191,6 +190,11 @@ class Statements:
     def claimed(self) -> str:
         """The jobs just claimed, for SQLite: cheaper than returning them from the update."""
         return self._fill("claimed", columns=job_columns(self.dialect, self.claim_row.columns))
+
+    @cached_property
+    def claim_row(self) -> ClaimRow:
+        """How the answer to a claim becomes jobs."""
+        return ClaimRow(self.lifecycle)
 
     def _tenants(self, *, named: bool) -> str:
         return self._fill("tenants_named" if named else "tenants_ready")
