@@ -21,6 +21,7 @@ from kesin.store.sqlite import SqliteStore
 
 QUEUE = "bench"
 BATCH = 500
+THREADS = 2  # of the engine; PgQueuer has four connections for the same end
 WAYS = ("F0", "F1", "engine")
 Results = multiprocessing.Queue  # of (jobs completed, when the last one was)
 
@@ -67,8 +68,8 @@ def drain_by_statements(queue: kesin.Queue, worker: str) -> int:
 
 
 def drain_by_engine(queue: kesin.Queue, worker: str) -> int:
-    """The real thing: a worker with a handler that does nothing."""
-    return kesin.Worker(queue, lambda _job: None, name=worker).drain()
+    """The real thing: a worker with a handler that does nothing, claiming while it finishes."""
+    return kesin.Worker(queue, lambda _job: None, name=worker, threads=THREADS).drain()
 
 
 def _drain(

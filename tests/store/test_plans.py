@@ -164,8 +164,6 @@ def _sweep(queue: str, number: int, move: Move) -> Call:
         way = "job_spent"
     elif aged and aged.names[0] in QUEUES[queue].stamps:
         way = "job_aged"
-    elif aged and aged.names[0] == "finished_at":
-        way = "job_finished"
     none_due = move.name == "xml_timeout" or _too_young(queue, move)
     return Call(
         f"{queue} sweep {number} {move.name} {'/'.join(move.sources)}",

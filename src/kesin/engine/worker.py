@@ -15,6 +15,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -156,19 +157,18 @@ class Worker:
         self.leases.stop()
 
     def drain(self) -> int:
-        """Work in this thread until no job is due; how many were handled. For scripts and tests."""
-        lane = _Lane(self)
-        handled = 0
+        """Work until no job is due; how many were handled. For scripts and tests.
+
+        One lane works in this thread, further ones beside it; what one throws is thrown here.
+        """
         self.leases.start()
         try:
-            while not self.stopping:
-                jobs = lane.pass_once()
-                if not jobs:
-                    break
-                handled += jobs
+            if self.threads == 1:
+                return _Lane(self).drain()
+            with ThreadPoolExecutor(self.threads, "kesin-lane") as lanes:
+                return sum(lanes.map(lambda _: _Lane(self).drain(), range(self.threads)))
         finally:
             self.leases.stop()
-        return handled
 
     def give_back(self, jobs: Sequence[Job]) -> None:
         """Release claims: the attempt is returned while the budget allows it."""
@@ -264,6 +264,16 @@ class _Lane:
                 continue
             if not handled and not worker.stopping:
                 store.wait(self.queue.name, pulse, worker.poll_s * (0.5 + self._random.random()))
+
+    def drain(self) -> int:
+        """Pass until nothing is due."""
+        handled = 0
+        while not self.worker.stopping:
+            jobs = self.pass_once()
+            if not jobs:
+                break
+            handled += jobs
+        return handled
 
     def pass_once(self) -> int:
         """Claim a batch, work through it, write it back; how many jobs were claimed."""

@@ -305,7 +305,6 @@ class Statements:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
         assignments = "" if move.prunes else self.compiler.assignments((move,), "0", note="NULL")
-        aged = move.guard("age_over")
         way = self._way_in(move)
         if capped and way and way[0] == "job_spent":
             way = None  # that index knows only the cap stamped on each job
@@ -319,11 +318,6 @@ class Statements:
                 access=access,
                 order=order,
             )
-        if aged and aged.names[0] == "finished_at":
-            old = f"j.finished_at <= {self.compiler.now} - {aged.number * SECOND_US}"
-            name, extra = "sweep_finished", {"states": self._values(move.sources), "access": old}
-        else:
-            name, extra = "sweep_states", {}
         job = self.dialect.table("job")
         alias = "AS j" if self.dialect.name == "sqlite" else "j"
         action = (
@@ -331,10 +325,8 @@ class Statements:
             if move.prunes
             else f"UPDATE {job} {alias}\n   SET {assignments}"
         )
-        return self._fill(name, condition=condition, action=action, **extra)
-
-    def _values(self, states: tuple[str, ...]) -> str:
-        return ", ".join(f"({literal(state)})" for state in states)
+        states = self.compiler.one_of(move.sources)
+        return self._fill("sweep_states", condition=condition, action=action, states=states)
 
     def _way_in(self, move: Move) -> tuple[str, str, str] | None:
         """The partial index that holds the candidates: its name, its predicate, its order."""
@@ -358,7 +350,7 @@ class Statements:
     def born_before(self, move: Move, now: int) -> int | None:
         """No job born after this can be old enough for the move; a day allows for clock skew."""
         aged = move.guard("age_over")
-        if aged is None or aged.names[0] not in ("created_at", "moved_at"):
+        if aged is None or aged.names[0] not in ("created_at", "moved_at", "finished_at"):
             return None
         return now - aged.number * SECOND_US + DAY_S * SECOND_US
 

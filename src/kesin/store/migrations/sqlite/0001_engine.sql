@@ -81,8 +81,6 @@ CREATE INDEX job_spent ON job (queue, id)
   WHERE phase = 0 AND max_attempts <= attempt_count - attempt_base;
 CREATE INDEX job_aged  ON job (queue, stamp_1, id) WHERE phase = 0 AND stamp_1 IS NOT NULL;
 CREATE INDEX job_state ON job (queue, tenant, state, id) WHERE phase <> 1;
-CREATE INDEX job_finished ON job (queue, state, finished_at, id)
-  WHERE finished_at IS NOT NULL;
 CREATE UNIQUE INDEX job_slot ON job (queue, slot) WHERE slot IS NOT NULL;
 
 CREATE TABLE job_body (

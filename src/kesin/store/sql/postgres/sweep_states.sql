@@ -16,6 +16,7 @@ pick AS MATERIALIZED (
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
   ) c
+  WHERE p.state IN {states}
   LIMIT %(limit)s
 )
 {action}

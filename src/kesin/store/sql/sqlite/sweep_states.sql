@@ -5,7 +5,7 @@ WITH pairs AS MATERIALIZED (
  WHERE id IN (
   SELECT c.id
   FROM pairs p
-  CROSS JOIN job c ON c.id IN (
+  CROSS JOIN job c ON p.state IN {states} AND c.id IN (
     SELECT j.id
     FROM job j
     WHERE j.queue = :queue AND j.tenant = p.tenant AND j.state = p.state AND j.phase <> 1 AND j.id < :before
