@@ -76,7 +76,6 @@ def act(
     Name the jobs by their ids, or with --all-matching and filters: then they are counted first
     and you are asked. Exits with 1 when nothing moved and something was refused.
     """
-    from kesin.cli import bridge
     from kesin.cli.desk import actor, open_desk
     from kesin.cli.output import say_json
     from kesin.lifecycle.errors import Category
@@ -87,7 +86,7 @@ def act(
     with open_desk() as desk:
         opened = desk.queue(queue, lifecycle)
         options = _check_call(opened.lifecycle, queue, move, option or [])
-        where = wanted.checked(bridge.definition(desk.store, queue))
+        where = wanted.checked(desk.store.definition(queue))
         if dry_run:
             _tell_chances(opened, move, _states(opened, ids, where), as_json=as_json)
             return

@@ -6,45 +6,16 @@ contract. Nothing else in this folder reaches below it.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store, StoreError
 
 CONNECT_TIMEOUT_S = 5
-
-
-class Definition(NamedTuple):
-    """What the store remembers of a queue's lifecycle."""
-
-    lifecycle: str
-    states: tuple[str, ...]
-    stamps: tuple[str, ...]
-    flags: tuple[str, ...]
-
-
-def definition(store: Store, queue: str) -> Definition | None:
-    """The names a queue was declared with; None for a queue never opened."""
-    sql = _sql(store)
-    table, parameter = sql.dialect.table("lifecycle"), sql.dialect.param("queue")
-    rows = sql._read(  # noqa: SLF001
-        f"SELECT definition FROM {table} WHERE queue = {parameter}",  # noqa: S608
-        {"queue": queue},
-    )
-    if not rows:
-        return None
-    names: dict[str, Any] = json.loads(rows[0][0])
-    return Definition(
-        str(names.get("lifecycle", "")),
-        tuple(names.get("states", ())),
-        tuple(names.get("stamps", ())),
-        tuple(names.get("flags", ())),
-    )
 
 
 def look(store: Store, queue: str) -> None:
@@ -55,7 +26,7 @@ def look(store: Store, queue: str) -> None:
     sql = _sql(store)
     if queue in sql._queues:  # noqa: SLF001
         return
-    known = definition(store, queue)
+    known = store.definition(queue)
     states = SimpleNamespace(state=dict.fromkeys(known.states if known else ()))
     sql._queues[queue] = Statements(  # noqa: SLF001
         queue, cast("Lifecycle", states), sql.dialect, sql.schema

@@ -45,7 +45,7 @@ class Desk:
     def _rules(self, name: str, lifecycle: str | None) -> Lifecycle:
         if lifecycle is not None:
             return find_lifecycle(lifecycle)
-        stored = bridge.definition(self.store, name)
+        stored = self.store.definition(name)
         known = registry()
         if stored is None:
             if name in known:

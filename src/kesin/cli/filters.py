@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from kesin.cli.failures import check_choice
 
 if TYPE_CHECKING:
-    from kesin.cli.bridge import Definition
-    from kesin.store.contract import Filter
+    from kesin.store.contract import Definition, Filter
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ from kesin.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from kesin.cli.bridge import Definition
     from kesin.lifecycle.model import Job
-    from kesin.store.contract import Event, Note
+    from kesin.store.contract import Definition, Event, Note
 
 MOST = 1_000
 MESSAGE_WIDTH = 80
@@ -49,7 +48,6 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    from kesin.cli import bridge
     from kesin.cli.desk import open_desk
     from kesin.cli.output import clock_time, print_table, say, say_json
     from kesin.cli.records import job_record
@@ -60,7 +58,7 @@ def list_jobs(
     wanted = Wanted(state, tenant, code, category, text, key)
     with open_desk() as desk:
         name = desk.readable(queue)
-        names = bridge.definition(desk.store, name)
+        names = desk.store.definition(name)
         page = desk.store.jobs(name, wanted.checked(names), limit=limit, cursor=cursor)
     if as_json:
         records = [job_record(job, names) for job in page.jobs]
@@ -92,7 +90,6 @@ def show_job(
     as_json: AsJson = False,
 ) -> None:
     """Show one job: its row, its payload, its history and the notes beside it."""
-    from kesin.cli import bridge
     from kesin.cli.desk import open_desk
     from kesin.cli.output import say_json
     from kesin.cli.records import event_record, job_record, note_record
@@ -104,7 +101,7 @@ def show_job(
         job = desk.store.job(job_id)
         if job is None:
             raise Failure(f"there is no job {job_id}: it never was, or it has been pruned")
-        names = bridge.definition(desk.store, job.queue)
+        names = desk.store.definition(job.queue)
         events, notes = desk.store.events(job_id), desk.store.notes(job_id)
     if as_json:
         say_json(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kesin.cli.bridge import Definition
 from kesin.cli.output import decoded, iso
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Event, Note
+from kesin.store.contract import Definition, Event, Note
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
 

@@ -300,8 +300,9 @@ class Queue:
         code: str | None = None,
         category: Category | None = None,
         tenants: Sequence[str] | None = None,
+        most: int | None = None,
     ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter."""
+        """An operator's move of chosen jobs, or of all that match a filter, ``most`` at once."""
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
         if not self.lifecycle.allows(call, role):
@@ -322,6 +323,8 @@ class Queue:
             outcomes += self.apply(
                 call, changes, role=role, actor=actor, options=options, tenants=tenants
             )
+            if most is not None and len(outcomes) >= most:
+                break
         return _summary(outcomes)
 
     def _batches(self, ids: Sequence[str] | None, where: Filter | None) -> Iterable[Sequence[str]]:
@@ -340,6 +343,20 @@ class Queue:
             if page.cursor is None:
                 return
             cursor = page.cursor
+
+    def count(self, where: Filter, *, most: int) -> tuple[dict[str, int], bool]:
+        """How many jobs match, by state; stops at ``most`` and says whether there are more."""
+        by_state: dict[str, int] = {}
+        cursor: str | None = None
+        counted = 0
+        while True:
+            page = self.store.jobs(self.name, _clean(where), limit=MAX_PAGE, cursor=cursor)
+            for job in page.jobs:
+                by_state[job.state] = by_state.get(job.state, 0) + 1
+            counted += len(page.jobs)
+            cursor = page.cursor
+            if cursor is None or counted >= most:
+                return by_state, cursor is not None
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
         """Hand out no more jobs of the queue, or of one tenant, until resumed."""

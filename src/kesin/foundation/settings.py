@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX: Final = "KESIN_"
@@ -44,6 +44,24 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="the address the server listens on")
     port: int = Field(8000, ge=1, le=65535, description="a whole number in 1…65535")
     log: Literal["console", "json"] = Field("console", description="console or json")
+    cron_secret: SecretStr | None = Field(
+        None, min_length=16, description="16 or more characters, for the cron endpoints"
+    )
+    secret_keys: SecretStr | None = Field(
+        None, description="name:key,… from `kesin secrets new-key`; the first one seals"
+    )
+    trusted_proxies: str = Field(
+        "", description="addresses, with commas, whose X-Forwarded-For and -Proto are believed"
+    )
+    grace_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 a stop may take")
+    body_limit: int = Field(
+        10_000_000, ge=1_000, le=1_000_000_000, description="bytes in 1000…1000000000"
+    )
+    request_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600")
+    rate_per_s: float = Field(100, gt=0, le=1e6, description="requests a second, for each key")
+    sign_in_per_min: int = Field(10, ge=1, le=10_000, description="tries a minute in 1…10000")
+    audit_days: int = Field(400, ge=1, le=36_500, description="days in 1…36500")
+    min_free_mb: int = Field(100, ge=0, le=10**7, description="megabytes the disk must have free")
 
     @field_validator("database_url")
     @classmethod
@@ -93,7 +111,9 @@ def _sentences(problem: ValidationError) -> Iterator[str]:
     for error in problem.errors(include_url=False):
         field = str(error["loc"][0])
         takes = Settings.model_fields[field].description
-        yield f"{variable(field)} must be {takes}, got {masked(str(error['input']))!r}"
+        secret = "SecretStr" in str(Settings.model_fields[field].annotation)
+        got = "something else" if secret else repr(masked(str(error["input"])))
+        yield f"{variable(field)} must be {takes}, got {got}"
 
 
 def variable(field: str) -> str:

@@ -151,6 +151,15 @@ class Flow(NamedTuple):
     n: int
 
 
+class Definition(NamedTuple):
+    """What the store remembers of a queue's lifecycle."""
+
+    lifecycle: str
+    states: tuple[str, ...]
+    stamps: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
 class Pause(NamedTuple):
     """A queue (tenant '') or one of its tenants that hands out no jobs."""
 
@@ -348,6 +357,10 @@ class Store(ABC):
     @abstractmethod
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         """Every job with its events, in order of id, from one snapshot."""
+
+    @abstractmethod
+    def definition(self, queue: str) -> Definition | None:
+        """The names a queue was declared with; None for a queue never opened."""
 
     @abstractmethod
     def queues(self) -> list[str]:

@@ -7,6 +7,7 @@ is then walked from its newest job down.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from kesin.lifecycle.model import Job
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
     MAX_PAGE,
+    Definition,
     Event,
     Filter,
     Flow,
@@ -171,6 +173,20 @@ class SqlReader(Store):
             f" WHERE queue = {self.dialect.param('queue')} ORDER BY tenant"
         )
         return [Pause._make(row) for row in self._read(sql, {"queue": queue})]
+
+    def definition(self, queue: str) -> Definition | None:
+        table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
+        sql = f"SELECT definition FROM {table} WHERE queue = {name}"
+        rows = self._read(sql, {"queue": queue})
+        if not rows:
+            return None
+        names = json.loads(rows[0][0])
+        return Definition(
+            str(names.get("lifecycle", "")),
+            tuple(names.get("states", ())),
+            tuple(names.get("stamps", ())),
+            tuple(names.get("flags", ())),
+        )
 
     def queues(self) -> list[str]:
         sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"

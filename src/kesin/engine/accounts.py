@@ -1,0 +1,409 @@
+"""People, sessions, keys and sites: made, found and ended, each with its line in the audit log.
+
+Whoever comes in becomes an Actor here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from zoneinfo import available_timezones
+
+from kesin.foundation import passwords
+from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor, Right
+from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
+from kesin.foundation.text import canonical_json, storable
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.store.directory import ApiKey, AuditLine, Directory, Person, Session, Site
+
+SESSION_S: Final = 8 * 3_600  # from sign-in
+IDLE_S: Final = 3_600  # from the last request
+USED_EVERY_S: Final = 60  # how exact "last used" is
+CHANNELS: Final = ("script", "api", "data_manager")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_SITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
+
+
+class Accounts:
+    """Everybody who may come in, and what they did."""
+
+    def __init__(self, directory: Directory, clock: Clock | None = None) -> None:
+        self.directory = directory
+        self._clock = clock or SystemClock()
+
+    def now(self) -> int:
+        """Microseconds since 1970."""
+        now = self._clock.now()
+        return wall_clock_us() if now is None else now
+
+    # The audit log
+
+    def note(
+        self,
+        actor: Actor,
+        action: str,
+        *,
+        allowed: bool = True,
+        queue: str | None = None,
+        site: str | None = None,
+        target: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write down that somebody did, or was not let do, something."""
+        self.directory.add_audit(
+            AuditLine(
+                id=0,
+                at=self.now(),
+                actor=actor.name,
+                action=action,
+                allowed=allowed,
+                queue=queue,
+                site=None if site is None else storable(site)[:128],
+                target=None if target is None else storable(target)[:200],
+                details=canonical_json(dict(details)) if details else None,
+                request_id=actor.request_id,
+                address=actor.address,
+            )
+        )
+
+    def require(
+        self,
+        actor: Actor,
+        right: Right,
+        action: str,
+        *,
+        queue: str | None = None,
+        site: str | None = None,
+        target: str | None = None,
+    ) -> None:
+        """Raise Refused, and note it, unless the actor has the right."""
+        if not actor.has(right):
+            self.note(actor, action, allowed=False, queue=queue, site=site, target=target)
+            raise Refused(f"this needs the right {right!r}", details={"needs": right})
+
+    def audit(self, actor: Actor, **wanted: Any) -> list[AuditLine]:
+        """The audit log, for admins."""
+        self.require(actor, "admin", "audit.read")
+        return self.directory.audit(**wanted)
+
+    # Sites
+
+    def sites(self, actor: Actor) -> list[Site]:
+        """The sites an actor may know of."""
+        everyone = actor.is_admin or actor.all_sites
+        return [one for one in self.directory.sites() if everyone or one.id in actor.sites]
+
+    def add_site(
+        self,
+        actor: Actor,
+        site_id: str,
+        *,
+        name: str | None = None,
+        channel: str = "script",
+        timezone: str = "Europe/Istanbul",
+        currency: str = "TRY",
+    ) -> Site:
+        self.require(actor, "admin", "site.add", site=site_id)
+        if not _SITE.fullmatch(site_id):
+            raise Invalid(
+                f"{site_id!r} is no site name: letters, digits, '.', '-' and '_', at most 128",
+                details={"field": "site"},
+            )
+        now = self.now()
+        site = _checked(Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now))
+        if not self.directory.add_site(site):
+            raise Clash(f"there is a site {site_id!r} already: change it with `kesin site set`")
+        self.note(actor, "site.add", site=site_id)
+        return site
+
+    def set_site(
+        self,
+        actor: Actor,
+        site_id: str,
+        *,
+        name: str | None = None,
+        channel: str | None = None,
+        timezone: str | None = None,
+        currency: str | None = None,
+    ) -> Site:
+        self.require(actor, "admin", "site.set", site=site_id)
+        known = self.directory.site(site_id)
+        if known is None:
+            raise Unknown(f"there is no site {site_id!r}")
+        site = _checked(
+            known._replace(
+                name=name or known.name,
+                channel=channel or known.channel,
+                timezone=timezone or known.timezone,
+                currency=currency or known.currency,
+                changed_at=self.now(),
+            )
+        )
+        self.directory.change_site(site)
+        changed = [one for one in known._fields[1:6] if getattr(known, one) != getattr(site, one)]
+        self.note(actor, "site.set", site=site_id, details={"changed": changed})
+        return site
+
+    # People
+
+    def people(self, actor: Actor) -> list[Person]:
+        self.require(actor, "admin", "user.list")
+        return self.directory.people()
+
+    def add_person(
+        self,
+        actor: Actor,
+        name: str,
+        password: str,
+        *,
+        role: str = "viewer",
+        all_sites: bool = False,
+        sites: Iterable[str] = (),
+        queues: Iterable[str] = (),
+    ) -> Person:
+        self.require(actor, "admin", "user.add", target=name)
+        if not _NAME.fullmatch(name):
+            raise Invalid(
+                f"{name!r} is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                details={"field": "name"},
+            )
+        if role not in ROLES:
+            raise Invalid(f"a role is one of {', '.join(ROLES)}, got {role!r}")
+        now = self.now()
+        person = Person(
+            name,
+            passwords.hash_password(password),
+            role,
+            all_sites,
+            self._known_sites(sites),
+            tuple(dict.fromkeys(queues)),
+            now,
+            now,
+        )
+        if not self.directory.add_person(person):
+            raise Clash(f"there is a user {name!r} already")
+        self.note(actor, "user.add", target=name, details={"role": role})
+        return person
+
+    def set_password(self, actor: Actor, name: str, password: str) -> None:
+        """A new password; every session of that person ends."""
+        self.require(actor, "admin", "user.passwd", target=name)
+        person = self._person(name)
+        told = passwords.hash_password(password)
+        self.directory.change_person(person._replace(password_hash=told, changed_at=self.now()))
+        ended = self.directory.end_sessions_of(name)
+        self.note(actor, "user.passwd", target=name, details={"sessions_ended": ended})
+
+    def set_person(self, actor: Actor, name: str, **changes: Any) -> Person:
+        """Change role, sites, queues or whether the person may sign in; sessions end."""
+        self.require(actor, "admin", "user.set", target=name)
+        person = self._person(name)._replace(**changes, changed_at=self.now())
+        if person.role not in ROLES:
+            raise Invalid(f"a role is one of {', '.join(ROLES)}, got {person.role!r}")
+        self._known_sites(person.sites)
+        self.directory.change_person(person)
+        self.directory.end_sessions_of(name)
+        self.note(actor, "user.set", target=name, details={"changed": sorted(changes)})
+        return person
+
+    def _person(self, name: str) -> Person:
+        person = self.directory.person(name)
+        if person is None:
+            raise Unknown(f"there is no user {name!r}")
+        return person
+
+    def _known_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
+        wanted = tuple(dict.fromkeys(sites))
+        known = {one.id for one in self.directory.sites()}
+        missing = [one for one in wanted if one not in known]
+        if missing:
+            raise Unknown(f"there is no site {missing[0]!r}: add it with `kesin site add`")
+        return wanted
+
+    # Sessions
+
+    def sign_in(self, name: str, password: str, address: str) -> tuple[str, Actor]:
+        """A new session's token and who it stands for; raises NotSignedIn, the same for all."""
+        person = self.directory.person(name)
+        right = passwords.matches(person.password_hash if person else passwords.nobody(), password)
+        asker = Actor(f"user:{storable(name)[:63]}", frozenset(), address=address)
+        if person is None or not right or person.disabled_at is not None:
+            self.note(asker, "session.start", allowed=False)
+            raise NotSignedIn("the name or the password is wrong", code="wrong_password")
+        now = self.now()
+        if passwords.is_outdated(person.password_hash):
+            fresh = passwords.hash_password(password)
+            self.directory.change_person(person._replace(password_hash=fresh, changed_at=now))
+        token = passwords.new_token()
+        self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
+        self.directory.add_session(
+            Session(
+                passwords.fingerprint(token),
+                person.name,
+                now,
+                now,
+                now + SESSION_S * SECOND_US,
+                address,
+            )
+        )
+        self.note(asker, "session.start")
+        return token, _person_actor(person, address)
+
+    def session_actor(self, token: str, address: str) -> Actor | None:
+        """Whom a session's cookie stands for; None when it has ended."""
+        mark = passwords.fingerprint(token)
+        session = self.directory.session(mark)
+        now = self.now()
+        if session is None or session.expires_at <= now:
+            return None
+        if session.used_at <= now - IDLE_S * SECOND_US:
+            return None
+        person = self.directory.person(session.person)
+        if person is None or person.disabled_at is not None:
+            return None
+        if now - session.used_at > USED_EVERY_S * SECOND_US:
+            self.directory.use_session(mark, now)
+        return _person_actor(person, address)
+
+    def sign_out(self, actor: Actor, token: str, *, everywhere: bool = False) -> int:
+        """End this session, or all of this person; how many ended."""
+        mark = passwords.fingerprint(token)
+        session = self.directory.session(mark)
+        if session is None:
+            return 0
+        if everywhere:
+            ended = self.directory.end_sessions_of(session.person)
+        else:
+            ended = int(self.directory.end_session(mark))
+        self.note(actor, "session.end", details={"sessions_ended": ended})
+        return ended
+
+    # Keys
+
+    def keys(self, actor: Actor) -> list[ApiKey]:
+        self.require(actor, "admin", "key.list")
+        return self.directory.api_keys()
+
+    def create_key(
+        self,
+        actor: Actor,
+        name: str,
+        scopes: Iterable[str],
+        *,
+        site: str | None = None,
+        days: int | None = None,
+    ) -> tuple[str, ApiKey]:
+        """A new key, to be shown once, and what is kept of it."""
+        self.require(actor, "admin", "key.create", site=site, target=name)
+        wanted = tuple(dict.fromkeys(scopes))
+        strange = [scope for scope in wanted if scope not in SCOPES]
+        if strange or not wanted:
+            raise Invalid(
+                f"a key has one or more of the scopes {', '.join(SCOPES)}"
+                + (f", not {strange[0]!r}" if strange else ""),
+                details={"field": "scope"},
+            )
+        if site is None and SITE_SCOPES & set(wanted):
+            raise Invalid(
+                f"a key for {min(SITE_SCOPES & set(wanted))} belongs to one site: name it",
+                details={"field": "site"},
+            )
+        if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
+            raise Invalid("a key has a name of 1…100 characters", details={"field": "name"})
+        if site is not None:
+            self._known_sites([site])
+        if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
+            raise Invalid(f"a key lasts 1…3650 days, got {days}", details={"field": "days"})
+        key, key_id = passwords.new_key()
+        now = self.now()
+        kept = ApiKey(
+            key_id,
+            passwords.fingerprint(key),
+            storable(name),
+            wanted,
+            site,
+            now,
+            actor.name,
+            None if days is None else now + days * DAY_S * SECOND_US,
+        )
+        self.directory.add_key(kept)
+        self.note(actor, "key.create", site=site, target=key_id, details={"scopes": list(wanted)})
+        return key, kept
+
+    def revoke_key(self, actor: Actor, key_id: str) -> None:
+        self.require(actor, "admin", "key.revoke", target=key_id)
+        if self.directory.api_key(key_id) is None:
+            raise Unknown(f"there is no key {key_id!r}")
+        self.directory.revoke_key(key_id, self.now())
+        self.note(actor, "key.revoke", target=key_id)
+
+    def key_actor(self, key: str, address: str) -> Actor | None:
+        """Whom a key stands for; None for a key that is wrong, over or revoked."""
+        key_id = passwords.key_id_of(key)
+        kept = self.directory.api_key(key_id) if key_id else None
+        mark = passwords.fingerprint(key)
+        if kept is None or not passwords.same(kept.secret_hash, mark):
+            return None
+        now = self.now()
+        if kept.revoked_at is not None or (kept.expires_at is not None and kept.expires_at <= now):
+            return None
+        if kept.used_at is None or now - kept.used_at > USED_EVERY_S * SECOND_US:
+            self.directory.use_key(kept.id, now)
+        return Actor(
+            f"key:{kept.id}",
+            frozenset(kept.scopes),
+            all_sites=kept.site is None,
+            sites=frozenset() if kept.site is None else frozenset({kept.site}),
+            address=address,
+        )
+
+    def anybody(self) -> bool:
+        """Whether there is a user who may sign in, or a key that opens something."""
+        now = self.now()
+        return any(one.disabled_at is None for one in self.directory.people()) or any(
+            one.revoked_at is None and (one.expires_at is None or one.expires_at > now)
+            for one in self.directory.api_keys()
+        )
+
+
+def cron_actor(address: str) -> Actor:
+    """Whoever knows the cron secret."""
+    return Actor("cron", frozenset({"cron"}), all_sites=True, address=address)
+
+
+def at_request(actor: Actor, request_id: str) -> Actor:
+    """The same actor, in one request."""
+    return replace(actor, request_id=request_id)
+
+
+def _person_actor(person: Person, address: str) -> Actor:
+    return Actor(
+        f"user:{person.name}",
+        frozenset({person.role}),
+        all_sites=person.all_sites,
+        sites=frozenset(person.sites),
+        queues=frozenset(person.queues),
+        address=address,
+    )
+
+
+def _checked(site: Site) -> Site:
+    if site.channel not in CHANNELS:
+        raise Invalid(
+            f"a channel is one of {', '.join(CHANNELS)}, got {site.channel!r}",
+            details={"field": "channel"},
+        )
+    if site.timezone not in available_timezones():
+        raise Invalid(f"{site.timezone!r} is no time zone", details={"field": "timezone"})
+    if not _CURRENCY.fullmatch(site.currency):
+        raise Invalid(
+            f"a currency has three capital letters, got {site.currency!r}",
+            details={"field": "currency"},
+        )
+    if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004
+        raise Invalid("a site has a name of 1…200 characters", details={"field": "name"})
+    return site._replace(name=storable(site.name))

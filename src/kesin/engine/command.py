@@ -1,0 +1,267 @@
+"""The one command layer: everything people and machines ask of queues comes through here.
+
+Each command says who asks. It checks what that actor may do and see, does it, and leaves a line in
+the audit log: of every operator's move, let or refused. Routes, pages and the command line hold no
+rights of their own. Rows of other sites do not exist for an actor: they are not listed, not
+counted and not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kesin.engine.accounts import Accounts
+from kesin.engine.queue import BadInput, Bulk, New, Queue
+from kesin.foundation.access import Actor, Right
+from kesin.foundation.problems import Invalid, Refused, Unknown
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Event, Filter, Note, Outcome, Page, Pause, QueueStats
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+MOST_AT_ONCE: Final = 100_000  # jobs one bulk action moves; the next call goes on
+SHOWN_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids every one is told
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a bulk action would do: nothing was changed."""
+
+    matched: int
+    would_move: int
+    by_state: dict[str, int]
+    more: bool  # there were more than are counted
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A job with everything known of it, and what may be done with it next."""
+
+    job: Job
+    events: list[Event]
+    notes: list[Note]
+    actions: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Commands:
+    """Queues, and who may do what with them."""
+
+    queues: Mapping[str, Queue]
+    accounts: Accounts
+    unsited: frozenset[str] = field(default_factory=frozenset)  # queues whose tenants are no sites
+
+    # What an actor sees
+
+    def visible(self, actor: Actor, queue: str) -> frozenset[str] | None:
+        """Whose rows; None is everybody's."""
+        return actor.sites_in(queue, sited=queue not in self.unsited)
+
+    def queue(self, actor: Actor, name: str, right: Right = "read", action: str = "read") -> Queue:
+        """The queue, if the actor may use this right on it; unknown and hidden look the same."""
+        self.accounts.require(actor, right, f"queue.{action}", queue=name)
+        queue = self.queues.get(name)
+        seen = self.visible(actor, name)
+        if queue is None or seen == _NOBODY:
+            raise Unknown(f"there is no queue {name!r} for you")
+        return queue
+
+    def readable(self, actor: Actor) -> list[Queue]:
+        """Every queue the actor may look at."""
+        self.accounts.require(actor, "read", "queue.list")
+        return [one for name, one in self.queues.items() if self.visible(actor, name) != _NOBODY]
+
+    def stats(self, actor: Actor, name: str, *, site: str | None = None) -> QueueStats:
+        """Counts of the rows the actor may see."""
+        queue = self.queue(actor, name)
+        wanted = self._sites(actor, name, site)
+        stats = queue.stats()
+        if wanted is None:
+            return stats
+        tenants = {one: stats.tenants.get(one, {}) for one in wanted}
+        states = {
+            state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
+            for state in queue.lifecycle.states
+        }
+        return replace(stats, states=states, tenants=tenants, oldest_due_at=None, lease_over=0)
+
+    def jobs(
+        self,
+        actor: Actor,
+        name: str,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of the rows the actor may see."""
+        return self.queue(actor, name).jobs(
+            self._narrowed(actor, name, where), limit=limit, cursor=cursor
+        )
+
+    def job(self, actor: Actor, job_id: str) -> History:
+        """One job with its history; a foreign one is not found."""
+        self.accounts.require(actor, "read", "job.read", target=job_id)
+        for queue in self.queues.values():
+            job = queue.job(job_id)
+            if job and actor.sees(queue.name, job.tenant, sited=queue.name not in self.unsited):
+                return History(job, queue.events(job_id), queue.notes(job_id), _actions(queue, job))
+        raise Unknown(f"there is no job {job_id!r}")
+
+    def pauses(self, actor: Actor, name: str) -> list[Pause]:
+        """What of this queue is paused."""
+        queue = self.queue(actor, name)
+        seen = self.visible(actor, name)
+        return [
+            one
+            for one in queue.store.paused(name)
+            if seen is None or one.tenant in seen or not one.tenant
+        ]
+
+    # What an operator does
+
+    def act(
+        self,
+        actor: Actor,
+        name: str,
+        call: str,
+        *,
+        ids: Sequence[str] | None = None,
+        where: Filter | None = None,
+        options: frozenset[str] = frozenset(),
+        reason: str | None = None,
+        code: str | None = None,
+        category: Category | None = None,
+    ) -> Bulk:
+        """An operator's move of chosen jobs, or of all that match a filter."""
+        queue = self.queue(actor, name, "operate", call)
+        seen = self.visible(actor, name)
+        try:
+            bulk = queue.act(
+                call,
+                actor=actor.name,
+                ids=ids,
+                where=None if where is None else self._narrowed(actor, name, where),
+                options=options,
+                reason=reason,
+                code=code,
+                category=category,
+                tenants=None if seen is None else sorted(seen),
+                most=MOST_AT_ONCE,
+            )
+        except BadInput as problem:
+            raise Invalid(
+                str(problem), code=problem.code, details={"field": problem.field}
+            ) from None
+        details: dict[str, Any] = {"moved": bulk.moved, "already": bulk.already}
+        details |= {"refused": bulk.refused} if bulk.refused else {}
+        details |= {"filter": _told(where)} if where is not None else {}
+        details |= {"reason": reason} if reason else {}
+        target = ids[0] if ids and len(ids) == 1 else None
+        self.accounts.note(actor, f"queue.{call}", queue=name, target=target, details=details)
+        return bulk
+
+    def would(
+        self,
+        actor: Actor,
+        name: str,
+        call: str,
+        *,
+        ids: Sequence[str] | None = None,
+        where: Filter | None = None,
+    ) -> Selection:
+        """Count what ``act`` would meet: by state, and how many have such a move."""
+        queue = self.queue(actor, name, "operate", call)
+        if (ids is None) == (where is None):
+            raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
+        if not queue.lifecycle.allows(call, "operator"):
+            raise Invalid(f"{call!r} is no operator call of {name}", code="unknown_call")
+        by_state: dict[str, int] = {}
+        more = False
+        if where is None:
+            seen = self.visible(actor, name)
+            for job_id in dict.fromkeys(ids or ()):
+                job = queue.job(job_id)
+                if job and (seen is None or job.tenant in seen):
+                    by_state[job.state] = by_state.get(job.state, 0) + 1
+        else:
+            by_state, more = queue.count(self._narrowed(actor, name, where), most=MOST_AT_ONCE)
+        leaves = {state for move in queue.lifecycle.calls[call] for state in move.sources}
+        moving = sum(n for state, n in by_state.items() if state in leaves)
+        return Selection(sum(by_state.values()), moving, by_state, more)
+
+    def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
+        """Births by hand, for admins: each workload has a door of its own for its producers."""
+        queue = self.queue(actor, name, "admin", "enqueue")
+        outcomes = queue.enqueue_many(news, actor=actor.name)
+        born = sum(isinstance(one, Outcome) and one.result == "inserted" for one in outcomes)
+        self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": born})
+        return outcomes
+
+    def pause(
+        self, actor: Actor, name: str, *, site: str | None = None, reason: str | None = None
+    ) -> None:
+        """Hand out no more jobs of the queue, or of one site."""
+        queue = self._steered(actor, name, site, "pause")
+        queue.pause(actor=actor.name, tenant=site or "", reason=reason)
+        told = {"reason": reason} if reason else None
+        self.accounts.note(actor, "queue.pause", queue=name, site=site, details=told)
+
+    def resume(self, actor: Actor, name: str, *, site: str | None = None) -> bool:
+        """Undo a pause; whether there was one."""
+        queue = self._steered(actor, name, site, "resume")
+        was = queue.resume(tenant=site or "")
+        self.accounts.note(actor, "queue.resume", queue=name, site=site)
+        return was
+
+    def _steered(self, actor: Actor, name: str, site: str | None, action: str) -> Queue:
+        queue = self.queue(actor, name, "operate", action)
+        seen = self.visible(actor, name)
+        if site is None and seen is not None:
+            self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
+            raise Refused("only somebody with every site steers the whole queue: name a site")
+        if site is not None:
+            self._sites(actor, name, site, f"queue.{action}")
+        return queue
+
+    # Sites
+
+    def _sites(
+        self, actor: Actor, name: str, site: str | None, action: str = "queue.read"
+    ) -> frozenset[str] | None:
+        """The sites asked about; one that is not the actor's, existing or not, is refused."""
+        seen = self.visible(actor, name)
+        if site is None:
+            return seen
+        if seen is not None and site not in seen:
+            self.accounts.note(actor, action, allowed=False, queue=name, site=site)
+            raise Refused("this site is not yours")
+        return frozenset({site})
+
+    def _narrowed(self, actor: Actor, name: str, where: Filter) -> Filter:
+        seen = self.visible(actor, name)
+        if seen is None:
+            return where
+        if where.tenants is None:
+            return replace(where, tenants=tuple(sorted(seen)))
+        for site in where.tenants:
+            self._sites(actor, name, site)
+        return where
+
+
+def _actions(queue: Queue, job: Job) -> tuple[str, ...]:
+    """The operator's calls that leave this job's state."""
+    calls = queue.lifecycle.calls
+    return tuple(
+        call
+        for call in queue.lifecycle.calls_of("operator")
+        if any(job.state in move.sources for move in calls[call])
+    )
+
+
+def _told(where: Filter) -> dict[str, Any]:
+    """The filter as the audit log keeps it."""
+    given = {name: getattr(where, name) for name in where.__dataclass_fields__}
+    return {name: value for name, value in given.items() if value not in (None, ())}

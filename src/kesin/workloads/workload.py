@@ -1,0 +1,56 @@
+"""What a trade brings to the house: one object.
+
+A workload lives in a package of its own and imports no other. The service finds it through the
+registry in `workloads/__init__.py`, or through the entry-point group ``kesin.workloads`` of any
+installed package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kesin.engine.command import Commands
+from kesin.engine.queue import Queue
+from kesin.engine.worker import Worker
+from kesin.foundation.settings import Settings
+from kesin.lifecycle.declare import Lifecycle
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from typer import Typer
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What the service gives a workload to work with."""
+
+    settings: Settings
+    commands: Commands
+    queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A page of the dashboard that belongs to a workload."""
+
+    title: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A trade: its rules, its hands and its doors. Only the name and the rules are needed."""
+
+    name: str  # of the queue too
+    lifecycle: Callable[[], Lifecycle]
+    summary: str = ""
+    sited: bool = True  # its tenants are sites
+    worker: Callable[[House], Worker] | None = None
+    router: Callable[[House], APIRouter] | None = None
+    sweep_every_s: Mapping[str, float] = field(default_factory=dict)  # by stage; else the defaults
+    panels: Sequence[Panel] = ()
+    cli: Callable[[], Typer] | None = None
+    secrets: Sequence[str] = ()  # names under which it keeps sealed values, for the doctor
+    describe: Callable[[str], Mapping[str, Any]] | None = None  # an error code, for people
