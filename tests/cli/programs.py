@@ -112,12 +112,12 @@ class Programs:
                 if stream is not None:
                     stream.close()
 
-    def start(self, *words: object) -> Program:
+    def start(self, *words: object, **env: str) -> Program:
         """Start a command that goes on; its log is JSON."""
         process = subprocess.Popen(
             _command(words),
             cwd=self._folder,
-            env={**os.environ, "KESIN_LOG": "json"},
+            env={**os.environ, "KESIN_LOG": "json", **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -125,3 +125,66 @@ def test_one_queue_can_be_verified_alone(kesin, fill):
     fill("task", 1)
     fill("pdf", 1)
     assert [one["queue"] for one in kesin("audit", "verify", "pdf", "--json").json] == ["pdf"]
+
+
+@pytest.fixture
+def asked(kesin, database) -> None:
+    """Two sites, a sign-in that failed, and somebody who was refused."""
+    from kesin.engine.accounts import Accounts
+    from kesin.foundation.access import Actor
+    from kesin.foundation.problems import Problem
+    from kesin.store.directory import Directory
+    from kesin.store.open import open_store
+
+    kesin("site", "add", "north")
+    kesin("site", "add", "south")
+    store = open_store(database, migrate=False)
+    accounts = Accounts(Directory(store))
+    with pytest.raises(Problem):
+        accounts.sign_in("can", "no password at all", "10.0.0.7")
+    viewer = Actor("user:ayse", frozenset({"viewer"}), request_id="r-1")
+    with pytest.raises(Problem):
+        accounts.require(viewer, "operate", "queue.requeue", queue="oci", target="job-1")
+    store.close()
+
+
+def test_who_asked_for_what_is_told_newest_first_refused_or_not(kesin, asked):
+    lines = kesin("audit", "log", "--json").json
+    told = [(one["action"], one["allowed"]) for one in lines]
+    assert told == [
+        ("queue.requeue", False),
+        ("session.start", False),
+        ("site.add", True),
+        ("site.add", True),
+    ]
+    assert (lines[0]["request_id"], lines[1]["address"]) == ("r-1", "10.0.0.7")
+    rows = [line.split()[2:6] for line in kesin("audit", "log").lines[1:3]]
+    assert rows == [
+        ["user:ayse", "queue.requeue", "refused", "oci"],
+        ["user:can", "session.start", "refused", "—"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "actions"),
+    [
+        (("--actor", "user:can"), ["session.start"]),
+        (("--action", "site.add"), ["site.add", "site.add"]),
+        (("--queue", "oci"), ["queue.requeue"]),
+        (("--site", "south"), ["site.add"]),
+        (("--target", "job-1"), ["queue.requeue"]),
+        (("--limit", "1"), ["queue.requeue"]),
+        (("--action", "site.add", "--site", "west"), []),
+    ],
+)
+def test_the_log_is_searched(kesin, asked, words, actions):
+    answer = kesin("audit", "log", *words, "--json")
+    assert [one["action"] for one in answer.json] == actions
+
+
+def test_a_log_without_a_match_says_so_and_one_without_a_database_where_it_looked(kesin):
+    missing = kesin("audit", "log")
+    assert missing.code == 1
+    assert "there is no database at" in missing.err
+    kesin("migrate")
+    assert kesin("audit", "log").out == "nothing was asked for that matches\n"

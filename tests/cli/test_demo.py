@@ -10,6 +10,8 @@ def test_the_tour_ends_well_and_leaves_nothing_behind(programs, tmp_path):
         "HOLD: E_CRM_NO_MATCH",
         "recover",
         "agree",
+        "without a key: 401",
+        "DONE 1 in optiplan",
     ):
         assert part in answer.out
     assert list((tmp_path / "tmp").iterdir()) == []

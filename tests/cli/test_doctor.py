@@ -2,6 +2,8 @@ import sqlite3
 
 import pytest
 
+from kesin.foundation.secrets import new_key
+
 
 def found(answer):
     return {one["name"]: one for one in answer.json["checks"]}
@@ -141,3 +143,25 @@ def test_little_room_on_the_disk_is_told(kesin, monkeypatch):
     for free, status in ((10, "failure"), (500 * 1024**2, "warning"), (5 * 1024**3, "ok")):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         assert found(kesin("doctor", "--json"))["disk space"]["status"] == status
+
+
+def test_a_store_nobody_can_enter_is_warned_about(kesin, database):
+    kesin("migrate")
+    assert found(kesin("doctor", "--json"))["access"]["status"] == "warning"
+    kesin("key", "create", "--name", "watch", "--scope", "metrics")
+    assert found(kesin("doctor", "--json"))["access"]["found"] == "0 users, 1 keys"
+
+
+def test_a_broken_key_ring_is_found_without_showing_it(kesin, monkeypatch):
+    monkeypatch.setenv("KESIN_SECRET_KEYS", "canary-7f3a")
+    answer = kesin("doctor", "--json")
+    assert found(answer)["secret keys"]["status"] == "failure"
+    assert "canary" not in answer.out
+
+
+def test_a_secret_whose_key_is_gone_is_found(kesin, monkeypatch):
+    monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("old"))
+    kesin("secrets", "put", "google", text="hush\n")
+    assert "secrets" not in found(kesin("doctor", "--json"))
+    monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("new"))
+    assert found(kesin("doctor", "--json"))["secrets"]["found"] == "cannot be opened: google"

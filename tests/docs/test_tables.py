@@ -26,6 +26,7 @@ NO_LIMITS = {
     "lifecycle.words": {"READY", "OWNED", "RESTING", "OVER", "WAITING"},
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # shown as the parameter it is the default of
     "engine.worker": {"GRACE_S"},  # likewise
+    "store.directory": {"LAST"},  # an id no line has
     "store.compile": {"TAKES_KEY", "FREES_KEY"},  # bits of a mask
 }
 DRAWING = {"layout", "lettering", "svg"}

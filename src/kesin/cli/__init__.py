@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kesin.cli import audit, doctor, jobs, lifecycle
+from kesin.cli import audit, doctor, jobs, key, lifecycle, secrets, site, user
 from kesin.cli.demo import demo
 from kesin.cli.failures import FAILED, explain
 from kesin.cli.queues import enqueue, pause, resume
 from kesin.cli.schema import migrate
+from kesin.cli.serve import serve
 from kesin.cli.stats import stats
 from kesin.cli.sweep import sweep
 from kesin.cli.worker import worker
@@ -25,7 +26,21 @@ __all__ = ["app", "main"]
 
 
 class Commands(TyperGroup):
-    """Tells what went wrong in one sentence, whichever command it was."""
+    """Tells what went wrong in one sentence, whichever command it was.
+
+    A workload's own group is looked for when a command is not ours, so that ours start at once.
+    """
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Ours, then those of other packages' workloads."""
+        from importlib.metadata import entry_points
+
+        strangers = _groups() if entry_points(group="kesin.workloads") else {}
+        return [*super().list_commands(ctx), *strangers]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """The command of that name, or the group of the workload of that name."""
+        return super().get_command(ctx, cmd_name) or _group(cmd_name)
 
     def main(
         self,
@@ -51,6 +66,21 @@ class Commands(TyperGroup):
         if standalone_mode:
             sys.exit(code or 0)
         return code
+
+
+def _groups() -> dict[str, typer.Typer]:
+    from kesin.workloads import workloads
+
+    return {name: one.cli() for name, one in workloads().items() if one.cli is not None}
+
+
+def _group(name: str) -> Any:
+    found = _groups().get(name)
+    if found is None:
+        return None
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
 
 
 def _tell(sentence: str, code: int) -> int:
@@ -91,6 +121,7 @@ def _everything(
     """Durable work queues in which every job provably ends."""
 
 
+app.command()(serve)
 app.command()(migrate)
 app.command()(stats)
 app.add_typer(jobs.app, name="jobs")
@@ -101,6 +132,10 @@ app.command()(sweep)
 app.command()(pause)
 app.command()(resume)
 app.add_typer(audit.app, name="audit")
+app.add_typer(user.app, name="user")
+app.add_typer(key.app, name="key")
+app.add_typer(site.app, name="site")
+app.add_typer(secrets.app, name="secrets")
 app.command()(doctor.doctor)
 app.command()(demo)
 

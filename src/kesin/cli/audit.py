@@ -1,4 +1,4 @@
-"""`kesin audit verify` and `kesin audit export`: the history checked, and taken elsewhere."""
+"""`kesin audit`: the jobs' history checked and taken elsewhere, and who asked for what."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kesin.store.contract import Store
+    from kesin.store.directory import AuditLine
 
 MOST = 100  # differences that are told
+MOST_LINES = 1_000
 
-app = typer.Typer(help="Check and export the append-only history.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check and export the append-only history, and see who did what.", no_args_is_help=True
+)
 
 
 @app.command("verify")
@@ -144,3 +148,68 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
             file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
             written += 1
     return written
+
+
+@app.command("log")
+def show_log(
+    *,
+    actor: Annotated[
+        str | None,
+        typer.Option(metavar="ACTOR", help="Of this actor, like user:ayse, key:ID or cli:root."),
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="ACTION", help="Of this action, like user.add.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="In this queue.")] = None,
+    site: Annotated[str | None, typer.Option(metavar="SITE", help="Of this site.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_LINES, help="Lines at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who asked for what, newest first.
+
+    Every sign-in, every change of users, keys and sites, and every operator's move: those that
+    were let and those that were refused.
+    """
+    from kesin.cli.desk import open_desk, operator
+    from kesin.cli.output import clock_time, print_table, say_json
+
+    with open_desk() as desk:
+        lines = desk.accounts.audit(
+            operator(),
+            actor=actor,
+            action=action,
+            queue=queue,
+            site=site,
+            target=target,
+            limit=limit,
+        )
+    if as_json:
+        say_json([audit_record(line) for line in lines])
+        return
+    print_table(
+        ("at", "by", "action", "answer", "queue", "site", "target", "details"),
+        [
+            (
+                clock_time(line.at),
+                line.actor,
+                line.action,
+                "allowed" if line.allowed else "refused",
+                line.queue,
+                line.site,
+                line.target,
+                line.details,
+            )
+            for line in lines
+        ],
+        empty="nothing was asked for that matches",
+    )
+
+
+def audit_record(line: AuditLine) -> dict[str, Any]:
+    """A line of the audit log."""
+    from kesin.cli.output import decoded, iso
+
+    return {**line._asdict(), "at": iso(line.at), "details": decoded(line.details)}

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from kesin.cli import bridge
+from kesin.cli import bridge, service_checks
 from kesin.cli.failures import explain
 from kesin.cli.names import registry
 from kesin.cli.output import lasting
 from kesin.engine.queue import proof_of
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.settings import (
+    PREFIX,
     BadSettings,
     Settings,
     described,
@@ -62,7 +63,9 @@ def all_checks() -> Iterator[Check]:
         yield Check("settings", "failure", str(problem), "correct the variable, or unset it")
     yield from _strangers()
     yield from _lifecycles()
+    yield service_checks.packages()
     if settings is not None:
+        yield service_checks.ring(settings)
         yield from _folder(settings)
         yield from _database(settings)
     yield _server_programs()
@@ -93,7 +96,12 @@ def _settings(settings: Settings) -> Iterator[Check]:
 
 
 def _strangers() -> Iterator[Check]:
+    from kesin.workloads import workloads
+
+    theirs = tuple(f"{PREFIX}{name.upper().replace('-', '_')}_" for name in workloads())
     for name, meant in strangers().items():
+        if name.upper().startswith(theirs):  # a workload's own: it knows them itself
+            continue
         remedy = f"did you mean {meant}?" if meant else "unset it: nothing reads it"
         yield Check(name, "warning", "no setting of this name", remedy)
 
@@ -160,6 +168,7 @@ def _database(settings: Settings) -> Iterator[Check]:
         return
     try:
         yield from _store(store)
+        yield from service_checks.people(settings, store)
     finally:
         store.close()
 

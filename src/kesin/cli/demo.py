@@ -1,4 +1,4 @@
-"""`kesin demo`: a short tour of the engine, on a file that is gone afterwards."""
+"""`kesin demo`: a short tour of engine and service, on a file that is gone afterwards."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def demo(
         try:
             _prove()
             good = _parcels(store, folder, stop, seconds) and _order(store) and _audit(store)
+            _serve(store, folder)
         finally:
             store.close()
     if keep:
@@ -242,6 +243,26 @@ def _audit(store: Store) -> bool:
     reports = [verified(store, name, lambda _: None) for name in names]
     print_reports(reports)
     return not any(report["different"] for report in reports)
+
+
+def _serve(store: Store, folder: Path) -> None:
+    from kesin.cli.output import say, tally
+
+    _title("7. The same store behind `kesin serve`, for those who may")
+    try:
+        from kesin.cli.demo_service import ask_the_service
+        from kesin.engine.accounts import Accounts
+        from kesin.foundation.access import system
+        from kesin.store.directory import Directory
+
+        accounts = Accounts(Directory(store))
+        key, kept = accounts.create_key(system("demo"), "the tour", ["read"], days=1)
+    except ImportError as problem:
+        say(f"   left out: {problem.name} is missing (pip install 'kesin[web]')")
+        return
+    stranger, stats = ask_the_service(folder, key)
+    say(f"   without a key: {stranger}")
+    say(f"   with the key kesin_{kept.id}_…: {tally(stats['states'])} in {stats['queue']}")
 
 
 def _recovered(store: Store) -> str | None:

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from kesin.cli import bridge
 from kesin.cli.failures import Failure, Usage, did_you_mean
 from kesin.cli.names import find_lifecycle, registry
+from kesin.engine.accounts import Accounts
 from kesin.engine.queue import Queue
+from kesin.foundation.access import Actor, system
 from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.settings import Settings, load_settings
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
+from kesin.store.directory import Directory
 from kesin.store.open import open_store
 
 
@@ -25,6 +28,11 @@ class Desk:
 
     settings: Settings
     store: Store
+
+    @property
+    def accounts(self) -> Accounts:
+        """People, keys and sites of the store."""
+        return Accounts(Directory(self.store))
 
     def readable(self, name: str) -> str:
         """The name, once it is sure that this queue exists and can be read."""
@@ -94,3 +102,8 @@ def actor() -> str:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
         return f"cli:{os.getuid()}"
+
+
+def operator() -> Actor:
+    """Whoever types: at the machine itself everything is allowed, and all of it is noted."""
+    return system(actor())

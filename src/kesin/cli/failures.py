@@ -53,6 +53,7 @@ def _explain_parsing(problem: BaseException) -> Told:
 
 def _explain_kesin(problem: BaseException) -> Told | None:
     from kesin.engine.queue import BadInput
+    from kesin.foundation.problems import Invalid, Problem
     from kesin.foundation.settings import BadSettings
     from kesin.lifecycle.prove import Unproved
     from kesin.lifecycle.words import DeclarationError
@@ -60,6 +61,8 @@ def _explain_kesin(problem: BaseException) -> Told | None:
 
     if isinstance(problem, BadInput | BadSettings):
         return Told(str(problem), BAD_USAGE)
+    if isinstance(problem, Problem):
+        return Told(problem.message, BAD_USAGE if isinstance(problem, Invalid) else FAILED)
     if isinstance(problem, StoreError | Unproved | DeclarationError):
         return Told(str(problem).strip(), FAILED)
     return None

@@ -16,10 +16,10 @@ _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def registry() -> dict[str, Callable[[], Lifecycle]]:
-    """The lifecycles that come with Kesin."""
-    from kesin.workloads import LIFECYCLES
+    """The lifecycles that come with Kesin, and with workloads of other packages."""
+    from kesin.workloads import LIFECYCLES, workloads
 
-    return LIFECYCLES
+    return LIFECYCLES | {one.name: one.lifecycle for one in workloads().values()}
 
 
 def load_object(name: str) -> Any:

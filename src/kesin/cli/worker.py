@@ -14,7 +14,9 @@ from kesin.cli.failures import FAILED, Usage
 from kesin.cli.options import LifecycleName
 
 if TYPE_CHECKING:
+    from kesin.cli.desk import Desk
     from kesin.cli.signals import Stop
+    from kesin.engine.queue import Queue
     from kesin.engine.worker import Worker
 
 WRITING_S = 5.0  # beyond the grace period, for giving back what did not finish
@@ -24,23 +26,26 @@ def worker(
     queues: Annotated[list[str], typer.Argument(metavar="QUEUE", help="The queues to work on.")],
     *,
     handler: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="What is called with each job; the current folder is searched first.",
+            help="What is called with each job, found from the current folder first; "
+            "without it, the queue's workload does the work.",
         ),
-    ],
+    ] = None,
     batch_handler: Annotated[
         bool, typer.Option("--batch-handler", help="The handler takes a list of jobs at once.")
     ] = False,
     lifecycle: LifecycleName = None,
     threads: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="N", help="Jobs at the same time, a process.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, max=1_000, metavar="N", help="Jobs at the same time, a process."),
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes.")] = 1,
     batch: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Jobs a claim takes at most.")
-    ] = 500,
+        int | None,
+        typer.Option(min=1, max=10_000, metavar="N", help="Jobs a claim takes at most."),
+    ] = None,
     tenant: Annotated[
         list[str] | None,
         typer.Option(metavar="TENANT", help="Only of this tenant; repeatable."),
@@ -67,16 +72,20 @@ def worker(
 
     if len(set(queues)) < len(queues):
         raise Usage("a queue is named twice")
-    function = load_handler(handler)
+    if handler is None and batch_handler:
+        raise Usage("--batch-handler says how --handler is called: give both")
+    function = None if handler is None else load_handler(handler)
+    chosen: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
+    chosen |= {} if batch is None else {"batch": batch}
+    chosen |= {} if threads is None else {"threads": threads}
     with open_desk(make=True, level="info") as desk:
         opened = [desk.queue(name, lifecycle) for name in queues]
+        if function is None:
+            workers = [_of_workload(desk, queue, chosen) for queue in opened]
+        else:
+            chosen["batch_handler" if batch_handler else "handler"] = function
+            workers = [Worker(queue, **chosen) for queue in opened]
         if processes == 1:
-            chosen: dict[str, Any] = {"batch_handler" if batch_handler else "handler": function}
-            chosen |= {"batch": batch, "tenants": tenant, "grace_s": grace}
-            if until_idle:  # draining is the work of one thread
-                workers = [Worker(queue, **chosen) for queue in opened for _ in range(threads)]
-            else:
-                workers = [Worker(queue, **chosen, threads=threads) for queue in opened]
             with stop_on_signals() as stop:
                 if child:
                     _stop_with_parent(stop)
@@ -90,13 +99,34 @@ def worker(
         *(["--until-idle"] if until_idle else []),
         *([f"--lifecycle={lifecycle}"] if lifecycle else []),
     ]
-    numbers = [f"--threads={threads}", f"--batch={batch}", f"--grace={grace}"]
-    command = [sys.executable, "-m", "kesin.cli", "worker", "--child", f"--handler={handler}"]
+    numbers = [f"--grace={grace}"]
+    numbers += [] if threads is None else [f"--threads={threads}"]
+    numbers += [] if batch is None else [f"--batch={batch}"]
+    numbers += [] if handler is None else [f"--handler={handler}"]
+    command = [sys.executable, "-m", "kesin.cli", "worker", "--child"]
     crew = Processes([*command, *numbers, *flags, *repeated, "--", *queues], processes, grace)
     with stop_on_signals(children=True) as stop:
         code = crew.run(stop)
     if code:
         raise typer.Exit(FAILED if code < 0 else code)
+
+
+def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any]) -> Worker:
+    """The worker that the queue's own workload brings, with what was asked for here."""
+    from kesin.engine.accounts import Accounts
+    from kesin.engine.command import Commands
+    from kesin.store.directory import Directory
+    from kesin.workloads import House, workloads
+
+    workload = workloads().get(queue.name)
+    if workload is None or workload.worker is None:
+        raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
+    commands = Commands({queue.name: queue}, Accounts(Directory(desk.store)))
+    worker = workload.worker(House(desk.settings, commands, queue))
+    for name, value in chosen.items():
+        if value is not None:
+            setattr(worker, name, value)
+    return worker
 
 
 def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:

@@ -22,6 +22,7 @@ from kesin.store.directory import ApiKey, AuditLine, Directory, Person, Session,
 SESSION_S: Final = 8 * 3_600  # from sign-in
 IDLE_S: Final = 3_600  # from the last request
 USED_EVERY_S: Final = 60  # how exact "last used" is
+_SHOWN: Final = 20  # sites an error names
 CHANNELS: Final = ("script", "api", "data_manager")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _SITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -58,10 +59,10 @@ class Accounts:
             AuditLine(
                 id=0,
                 at=self.now(),
-                actor=actor.name,
-                action=action,
+                actor=storable(actor.name),
+                action=storable(action)[:128],
                 allowed=allowed,
-                queue=queue,
+                queue=None if queue is None else storable(queue)[:128],
                 site=None if site is None else storable(site)[:128],
                 target=None if target is None else storable(target)[:200],
                 details=canonical_json(dict(details)) if details else None,
@@ -85,7 +86,7 @@ class Accounts:
             self.note(actor, action, allowed=False, queue=queue, site=site, target=target)
             raise Refused(f"this needs the right {right!r}", details={"needs": right})
 
-    def audit(self, actor: Actor, **wanted: Any) -> list[AuditLine]:
+    def audit(self, actor: Actor, /, **wanted: Any) -> list[AuditLine]:
         """The audit log, for admins."""
         self.require(actor, "admin", "audit.read")
         return self.directory.audit(**wanted)
@@ -93,8 +94,9 @@ class Accounts:
     # Sites
 
     def sites(self, actor: Actor) -> list[Site]:
-        """The sites an actor may know of."""
-        everyone = actor.is_admin or actor.all_sites
+        """The sites an actor may know of; a key for other things, like metrics, knows none."""
+        about_sites = actor.has("read") or actor.has("cron")
+        everyone = actor.is_admin or (actor.all_sites and about_sites)
         return [one for one in self.directory.sites() if everyone or one.id in actor.sites]
 
     def add_site(
@@ -115,9 +117,10 @@ class Accounts:
             )
         now = self.now()
         site = _checked(Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now))
-        if not self.directory.add_site(site):
-            raise Clash(f"there is a site {site_id!r} already: change it with `kesin site set`")
-        self.note(actor, "site.add", site=site_id)
+        with self.directory.transaction():
+            if not self.directory.add_site(site):
+                raise Clash(f"there is a site {site_id!r} already: change it with `kesin site set`")
+            self.note(actor, "site.add", site=site_id)
         return site
 
     def set_site(
@@ -131,21 +134,24 @@ class Accounts:
         currency: str | None = None,
     ) -> Site:
         self.require(actor, "admin", "site.set", site=site_id)
-        known = self.directory.site(site_id)
-        if known is None:
-            raise Unknown(f"there is no site {site_id!r}")
-        site = _checked(
-            known._replace(
-                name=name or known.name,
-                channel=channel or known.channel,
-                timezone=timezone or known.timezone,
-                currency=currency or known.currency,
-                changed_at=self.now(),
+        self._known_sites([site_id])
+        with self.directory.transaction():
+            known = self.directory.hold_site(site_id)
+            if known is None:
+                raise Unknown(f"there is no site {site_id!r}")
+            site = _checked(
+                known._replace(
+                    name=name or known.name,
+                    channel=channel or known.channel,
+                    timezone=timezone or known.timezone,
+                    currency=currency or known.currency,
+                    changed_at=self.now(),
+                )
             )
-        )
-        self.directory.change_site(site)
-        changed = [one for one in known._fields[1:6] if getattr(known, one) != getattr(site, one)]
-        self.note(actor, "site.set", site=site_id, details={"changed": changed})
+            self.directory.change_site(site)
+            told = known._fields[1:5]
+            changed = [one for one in told if getattr(known, one) != getattr(site, one)]
+            self.note(actor, "site.set", site=site_id, details={"changed": changed})
         return site
 
     # People
@@ -153,6 +159,10 @@ class Accounts:
     def people(self, actor: Actor) -> list[Person]:
         self.require(actor, "admin", "user.list")
         return self.directory.people()
+
+    def person(self, actor: Actor, name: str) -> Person:
+        self.require(actor, "admin", "user.show", target=name)
+        return self._known_person(self.directory.person(name), name)
 
     def add_person(
         self,
@@ -171,8 +181,7 @@ class Accounts:
                 f"{name!r} is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
                 details={"field": "name"},
             )
-        if role not in ROLES:
-            raise Invalid(f"a role is one of {', '.join(ROLES)}, got {role!r}")
+        _check_role(role)
         now = self.now()
         person = Person(
             name,
@@ -184,74 +193,134 @@ class Accounts:
             now,
             now,
         )
-        if not self.directory.add_person(person):
-            raise Clash(f"there is a user {name!r} already")
-        self.note(actor, "user.add", target=name, details={"role": role})
+        with self.directory.transaction():
+            if not self.directory.add_person(person):
+                raise Clash(f"there is a user {name!r} already: change it with `kesin user set`")
+            self.note(actor, "user.add", target=name, details={"role": role})
         return person
 
     def set_password(self, actor: Actor, name: str, password: str) -> None:
         """A new password; every session of that person ends."""
         self.require(actor, "admin", "user.passwd", target=name)
-        person = self._person(name)
         told = passwords.hash_password(password)
-        self.directory.change_person(person._replace(password_hash=told, changed_at=self.now()))
-        ended = self.directory.end_sessions_of(name)
-        self.note(actor, "user.passwd", target=name, details={"sessions_ended": ended})
+        with self.directory.transaction():
+            person = self._held(name)
+            self.directory.change_person(person._replace(password_hash=told, changed_at=self.now()))
+            ended = self.directory.end_sessions_of(name)
+            self.note(actor, "user.passwd", target=name, details={"sessions_ended": ended})
 
-    def set_person(self, actor: Actor, name: str, **changes: Any) -> Person:
+    def set_person(
+        self,
+        actor: Actor,
+        name: str,
+        *,
+        role: str | None = None,
+        all_sites: bool | None = None,
+        sites: Iterable[str] | None = None,
+        queues: Iterable[str] | None = None,
+        disabled: bool | None = None,
+    ) -> Person:
         """Change role, sites, queues or whether the person may sign in; sessions end."""
         self.require(actor, "admin", "user.set", target=name)
-        person = self._person(name)._replace(**changes, changed_at=self.now())
-        if person.role not in ROLES:
-            raise Invalid(f"a role is one of {', '.join(ROLES)}, got {person.role!r}")
-        self._known_sites(person.sites)
-        self.directory.change_person(person)
-        self.directory.end_sessions_of(name)
-        self.note(actor, "user.set", target=name, details={"changed": sorted(changes)})
+        asked = {
+            "role": None if role is None else _check_role(role),
+            "all_sites": all_sites,
+            "sites": None if sites is None else self._known_sites(sites),
+            "queues": None if queues is None else tuple(dict.fromkeys(queues)),
+        }
+        told = {field: one for field, one in asked.items() if one is not None}
+        changes: dict[str, Any] = {**told, "changed_at": self.now()}
+        if disabled is not None:
+            told["disabled"] = disabled
+            changes["disabled_at"] = self.now() if disabled else None
+        with self.directory.transaction():
+            person = self._held(name)._replace(**changes)
+            self.directory.change_person(person)
+            self.directory.end_sessions_of(name)
+            self.note(actor, "user.set", target=name, details={"changed": told})
         return person
 
-    def _person(self, name: str) -> Person:
-        person = self.directory.person(name)
+    def end_sessions(self, actor: Actor, name: str) -> int:
+        """Sign a person out everywhere; how many sessions ended."""
+        self.require(actor, "admin", "user.sign_out", target=name)
+        with self.directory.transaction():
+            self._held(name)
+            ended = self.directory.end_sessions_of(name)
+            self.note(actor, "user.sign_out", target=name, details={"sessions_ended": ended})
+        return ended
+
+    def _held(self, name: str) -> Person:
+        """The person as nobody else changes them meanwhile, so that no change is lost."""
+        known = self._known_person(self.directory.person(name), name)
+        return self._known_person(self.directory.hold_person(known.name), name)
+
+    def _known_person(self, person: Person | None, name: str) -> Person:
         if person is None:
-            raise Unknown(f"there is no user {name!r}")
+            raise Unknown(f"there is no user {name!r}: `kesin user list` shows who there is")
         return person
 
     def _known_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
+        """The sites, once it is sure that each is there; only for those who may know them all."""
         wanted = tuple(dict.fromkeys(sites))
-        known = {one.id for one in self.directory.sites()}
+        known = [one.id for one in self.directory.sites()] if wanted else []
         missing = [one for one in wanted if one not in known]
         if missing:
-            raise Unknown(f"there is no site {missing[0]!r}: add it with `kesin site add`")
+            rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+            there = f"there are: {', '.join(known[:_SHOWN])}{rest}" if known else "there is none"
+            raise Unknown(
+                f"there is no site {missing[0]!r} ({there}): add it with `kesin site add`"
+            )
         return wanted
 
     # Sessions
 
-    def sign_in(self, name: str, password: str, address: str) -> tuple[str, Actor]:
+    def sign_in(
+        self, name: str, password: str, address: str, request_id: str | None = None
+    ) -> tuple[str, Actor]:
         """A new session's token and who it stands for; raises NotSignedIn, the same for all."""
         person = self.directory.person(name)
         right = passwords.matches(person.password_hash if person else passwords.nobody(), password)
-        asker = Actor(f"user:{storable(name)[:63]}", frozenset(), address=address)
-        if person is None or not right or person.disabled_at is not None:
+        # A name nobody has may be a password typed one field too early: it is not kept.
+        known = person.name if person else "?"
+        asker = Actor(f"user:{known}", frozenset(), address=address, request_id=request_id)
+        token = passwords.new_token()
+        if person is not None and (not right or person.disabled_at is not None):
+            person = None
+        if person is None or not (person := self._start_session(asker, person, password, token)):
             self.note(asker, "session.start", allowed=False)
             raise NotSignedIn("the name or the password is wrong", code="wrong_password")
+        return token, replace(_person_actor(person, address), request_id=request_id)
+
+    def _start_session(
+        self, asker: Actor, seen: Person, password: str, token: str
+    ) -> Person | None:
+        """The person signed in; None when the password or the account was taken away meanwhile."""
+        outdated = passwords.is_outdated(seen.password_hash)
+        fresh = passwords.hash_password(password) if outdated else seen.password_hash
         now = self.now()
-        if passwords.is_outdated(person.password_hash):
-            fresh = passwords.hash_password(password)
-            self.directory.change_person(person._replace(password_hash=fresh, changed_at=now))
-        token = passwords.new_token()
         self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-        self.directory.add_session(
-            Session(
-                passwords.fingerprint(token),
-                person.name,
-                now,
-                now,
-                now + SESSION_S * SECOND_US,
-                address,
+        with self.directory.transaction():
+            person = self.directory.hold_person(seen.name)
+            if person is None or person.disabled_at is not None:
+                return None
+            if person.password_hash != seen.password_hash:
+                if not passwords.matches(person.password_hash, password):
+                    return None
+            elif outdated:
+                person = person._replace(password_hash=fresh, changed_at=now)
+                self.directory.change_person(person)
+            self.directory.add_session(
+                Session(
+                    passwords.fingerprint(token),
+                    person.name,
+                    now,
+                    now,
+                    now + SESSION_S * SECOND_US,
+                    asker.address or "",
+                )
             )
-        )
-        self.note(asker, "session.start")
-        return token, _person_actor(person, address)
+            self.note(asker, "session.start")
+        return person
 
     def session_actor(self, token: str, address: str) -> Actor | None:
         """Whom a session's cookie stands for; None when it has ended."""
@@ -275,11 +344,12 @@ class Accounts:
         session = self.directory.session(mark)
         if session is None:
             return 0
-        if everywhere:
-            ended = self.directory.end_sessions_of(session.person)
-        else:
-            ended = int(self.directory.end_session(mark))
-        self.note(actor, "session.end", details={"sessions_ended": ended})
+        with self.directory.transaction():
+            if everywhere:
+                ended = self.directory.end_sessions_of(session.person)
+            else:
+                ended = int(self.directory.end_session(mark))
+            self.note(actor, "session.end", details={"sessions_ended": ended})
         return ended
 
     # Keys
@@ -330,16 +400,26 @@ class Accounts:
             actor.name,
             None if days is None else now + days * DAY_S * SECOND_US,
         )
-        self.directory.add_key(kept)
-        self.note(actor, "key.create", site=site, target=key_id, details={"scopes": list(wanted)})
+        with self.directory.transaction():
+            if not self.directory.add_key(kept):
+                raise Clash("the new key's id is taken: ask again")
+            told = {"scopes": list(wanted)}
+            self.note(actor, "key.create", site=site, target=key_id, details=told)
         return key, kept
 
-    def revoke_key(self, actor: Actor, key_id: str) -> None:
-        self.require(actor, "admin", "key.revoke", target=key_id)
+    def revoke_key(self, actor: Actor, key_id: str) -> bool:
+        """Whether it was not revoked before. A whole key is taken too, and never repeated."""
+        key_id = passwords.key_id_of(key_id) or key_id
+        told = key_id if len(key_id) <= passwords.ID_LENGTH else None
+        self.require(actor, "admin", "key.revoke", target=told)
         if self.directory.api_key(key_id) is None:
-            raise Unknown(f"there is no key {key_id!r}")
-        self.directory.revoke_key(key_id, self.now())
-        self.note(actor, "key.revoke", target=key_id)
+            named = f"no key {told!r}" if told else "no such key"
+            raise Unknown(f"there is {named}: `kesin key list` shows their ids")
+        with self.directory.transaction():
+            ended = self.directory.revoke_key(key_id, self.now())
+            if ended:
+                self.note(actor, "key.revoke", target=key_id)
+        return ended
 
     def key_actor(self, key: str, address: str) -> Actor | None:
         """Whom a key stands for; None for a key that is wrong, over or revoked."""
@@ -389,6 +469,14 @@ def _person_actor(person: Person, address: str) -> Actor:
         queues=frozenset(person.queues),
         address=address,
     )
+
+
+def _check_role(role: str) -> str:
+    if role not in ROLES:
+        raise Invalid(
+            f"a role is one of {', '.join(ROLES)}, got {role!r}", details={"field": "role"}
+        )
+    return role
 
 
 def _checked(site: Site) -> Site:

@@ -65,6 +65,8 @@ class Commands:
         queue = self.queues.get(name)
         seen = self.visible(actor, name)
         if queue is None or seen == _NOBODY:
+            if right != "read":
+                self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
             raise Unknown(f"there is no queue {name!r} for you")
         return queue
 
@@ -76,16 +78,11 @@ class Commands:
     def stats(self, actor: Actor, name: str, *, site: str | None = None) -> QueueStats:
         """Counts of the rows the actor may see."""
         queue = self.queue(actor, name)
-        wanted = self._sites(actor, name, site)
-        stats = queue.stats()
-        if wanted is None:
-            return stats
-        tenants = {one: stats.tenants.get(one, {}) for one in wanted}
-        states = {
-            state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
-            for state in queue.lifecycle.states
-        }
-        return replace(stats, states=states, tenants=tenants, oldest_due_at=None, lease_over=0)
+        return _of_sites(queue, queue.stats(), self._sites(actor, name, site))
+
+    def seen(self, actor: Actor, stats: QueueStats) -> QueueStats:
+        """These counts, as far as the actor may see them."""
+        return _of_sites(self.queues[stats.queue], stats, self.visible(actor, stats.queue))
 
     def jobs(
         self,
@@ -143,7 +140,7 @@ class Commands:
                 call,
                 actor=actor.name,
                 ids=ids,
-                where=None if where is None else self._narrowed(actor, name, where),
+                where=None if where is None else self._narrowed(actor, name, where, call),
                 options=options,
                 reason=reason,
                 code=code,
@@ -187,7 +184,9 @@ class Commands:
                 if job and (seen is None or job.tenant in seen):
                     by_state[job.state] = by_state.get(job.state, 0) + 1
         else:
-            by_state, more = queue.count(self._narrowed(actor, name, where), most=MOST_AT_ONCE)
+            by_state, more = queue.count(
+                self._narrowed(actor, name, where, call), most=MOST_AT_ONCE
+            )
         leaves = {state for move in queue.lifecycle.calls[call] for state in move.sources}
         moving = sum(n for state, n in by_state.items() if state in leaves)
         return Selection(sum(by_state.values()), moving, by_state, more)
@@ -240,15 +239,27 @@ class Commands:
             raise Refused("this site is not yours")
         return frozenset({site})
 
-    def _narrowed(self, actor: Actor, name: str, where: Filter) -> Filter:
+    def _narrowed(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:
         seen = self.visible(actor, name)
         if seen is None:
             return where
         if where.tenants is None:
             return replace(where, tenants=tuple(sorted(seen)))
         for site in where.tenants:
-            self._sites(actor, name, site)
+            self._sites(actor, name, site, f"queue.{action}")
         return where
+
+
+def _of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> QueueStats:
+    """The counts of these sites; what is overdue is only known of all together."""
+    if sites is None:
+        return stats
+    tenants = {one: stats.tenants[one] for one in sorted(sites) if one in stats.tenants}
+    states = {
+        state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
+        for state in queue.lifecycle.states
+    }
+    return replace(stats, states=states, tenants=tenants, oldest_due_at=None, lease_over=0)
 
 
 def _actions(queue: Queue, job: Job) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kesin.engine.queue import Queue
@@ -56,6 +56,7 @@ class Sweeper:
         self.every_s = {**EVERY_S, **(every_s or {})}
         self.batch = batch
         self.last_success: float | None = None  # monotonic seconds
+        self.on_swept: Callable[[Swept], None] | None = None  # for measuring
         self._stop = threading.Event()
         self._due: dict[Stage, float] = {}
         self._random = random.Random()
@@ -70,6 +71,8 @@ class Sweeper:
                     key = (queue.name, move.name)
                     swept.moved[key] = swept.moved.get(key, 0) + moved
             queue.store.compact(queue.name)
+        if self.on_swept:
+            self.on_swept(swept)
         return swept
 
     def _exhaust(self, queue: Queue, move: Move) -> int:

@@ -107,6 +107,7 @@ class Worker:
         self.leases = Leases(queue, lease_s)
         self.completed = 0
         self.last_success: float | None = None  # monotonic seconds of the last claim that worked
+        self.on_claim: Callable[[Sequence[Job]], None] | None = None  # for measuring
         self._complete_call = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
         self._fitting: set[_Key] = set()  # calls found to be a worker's to make
         self.takes_run = handler is not None and _takes_two(handler)
@@ -135,6 +136,11 @@ class Worker:
             )
             self._lanes.append(lane)
             lane.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether every lane runs."""
+        return bool(self._lanes) and all(lane.is_alive() for lane in self._lanes)
 
     def stop(self) -> None:
         """Claim no more. ``join`` waits for what is running."""
@@ -289,6 +295,8 @@ class _Lane:
             self._size = 1
             return 0
         worker.leases.take(jobs)
+        if worker.on_claim:
+            worker.on_claim(jobs)
         try:
             if worker.batch_handler:
                 self._handle_together(jobs)

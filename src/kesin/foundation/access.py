@@ -37,6 +37,7 @@ RIGHTS: Final[dict[str, frozenset[Right]]] = {
     ),
     "cron": frozenset({"cron"}),
 }
+_NOTHING: Final[frozenset[Right]] = frozenset()  # what a grant of another version allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Actor:
 
     def has(self, right: Right) -> bool:
         """Whether any of its grants allows this, somewhere."""
-        return any(right in RIGHTS[grant] for grant in self.grants)
+        return any(right in RIGHTS.get(grant, _NOTHING) for grant in self.grants)
 
     @property
     def is_admin(self) -> bool:

@@ -37,15 +37,22 @@ class Logger:
         """Something worth a look."""
         self._say("warning", event, details, exc_info=exc_info)
 
-    def exception(self, event: str, **details: object) -> None:
-        """Something that failed, with its traceback."""
-        self._say("error", event, details, exc_info=True)
+    def exception(
+        self, event: str, *, problem: BaseException | None = None, **details: object
+    ) -> None:
+        """Something that failed, with its traceback: of ``problem``, or of what is handled now."""
+        self._say("error", event, details, exc_info=problem or True)
 
     def _say(
-        self, level: str, event: str, details: dict[str, object], *, exc_info: bool = False
+        self,
+        level: str,
+        event: str,
+        details: dict[str, object],
+        *,
+        exc_info: bool | BaseException = False,
     ) -> None:
         if structlog.is_configured():
-            extra = {"exc_info": True} if exc_info else {}
+            extra = {"exc_info": exc_info} if exc_info else {}
             getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
             return
         shown = " ".join(f"{name}={value}" for name, value in details.items())

@@ -13,21 +13,27 @@ import secrets
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.problems import Invalid
+from kesin.foundation.problems import Invalid, Unavailable
+from kesin.foundation.text import storable
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
 SHORTEST: Final = 10
 LONGEST: Final = 1_024  # hashing costs time: nobody may ask for more
+ID_LENGTH: Final = 8
 _KEY: Final = re.compile(r"kesin_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 @cache
 def _hasher() -> PasswordHasher:
-    from argon2 import PasswordHasher
-
+    try:
+        from argon2 import PasswordHasher
+    except ImportError:
+        raise Unavailable(
+            "passwords need argon2-cffi: install it with `pip install 'kesin[web]'`"
+        ) from None
     return PasswordHasher()
 
 
@@ -38,17 +44,24 @@ def hash_password(password: str) -> str:
             f"a password has {SHORTEST}…{LONGEST} characters, this one has {len(password)}",
             details={"field": "password"},
         )
+    if storable(password) != password:
+        raise Invalid(
+            "a password has no NUL and no half characters in it", details={"field": "password"}
+        )
     return _hasher().hash(password)
 
 
 def matches(password_hash: str, password: str) -> bool:
     """Whether this is the password; takes as long when it is not."""
+    hasher = _hasher()
     from argon2.exceptions import InvalidHashError, VerificationError
 
+    tried = password[:LONGEST].encode("utf-8", "surrogatepass")
     try:
-        return _hasher().verify(password_hash, password[:LONGEST])
+        hasher.verify(password_hash, tried)
     except (VerificationError, InvalidHashError):
         return False
+    return len(password) <= LONGEST
 
 
 def is_outdated(password_hash: str) -> bool:
@@ -74,7 +87,7 @@ def new_token() -> str:
 
 def new_key() -> tuple[str, str]:
     """A key and its id: ``kesin_<id>_<secret>``."""
-    key_id = "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    key_id = "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
     return f"kesin_{key_id}_{secrets.token_urlsafe(32)}", key_id
 
 
@@ -86,7 +99,7 @@ def key_id_of(key: str) -> str | None:
 
 def fingerprint(secret: str) -> str:
     """What is stored of a token or a key."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def same(one: str, other: str) -> bool:

@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     request_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600")
     rate_per_s: float = Field(100, gt=0, le=1e6, description="requests a second, for each key")
     sign_in_per_min: int = Field(10, ge=1, le=10_000, description="tries a minute in 1…10000")
+    sweep_s: float = Field(
+        60, ge=1, le=3_600, description="seconds in 1…3600 between sweeps (cap, recover, …)"
+    )
+    tidy_s: float = Field(
+        3_600, ge=1, le=86_400, description="seconds in 1…86400 between expiry and pruning"
+    )
     audit_days: int = Field(400, ge=1, le=36_500, description="days in 1…36500")
     min_free_mb: int = Field(100, ge=0, le=10**7, description="megabytes the disk must have free")
 

@@ -2,12 +2,14 @@
 
 Time is left open: a lease may or may not be over, a timer that is armed may or may not have gone
 off. So one walk covers every schedule of workers, crashes and sweeps.
+
+Every process that opens a queue walks its lifecycle first, so the walk is built to be quick: places
+are numbered as they are found, and what a move does is worked out once and not at every place.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -42,32 +44,34 @@ class Configuration(NamedTuple):
         return f"{self.state} ({', '.join(parts)})"
 
 
-class Step(NamedTuple):
-    """One edge of the walk: a move, or a chain of two that nothing can come between."""
+class Edge:
+    """A move, or a chain of two that nothing can come between. One object wherever it is made."""
 
-    moves: tuple[Move, ...]
-    to: Configuration
+    __slots__ = (
+        "automatic",
+        "counts",
+        "first",
+        "is_timed",
+        "keeps_timer",
+        "length",
+        "moves",
+        "name",
+    )
 
-    @property
-    def name(self) -> str:
-        """How a path shows it."""
-        return " + ".join(move.name for move in self.moves)
-
-    @property
-    def automatic(self) -> bool:
-        """No person is needed for it."""
-        return self.moves[0].automatic
-
-    @property
-    def keeps_timer(self) -> bool:
-        """It neither arms nor clears the timer."""
-        return all(move.timer == "keep" for move in self.moves)
-
-    def __str__(self) -> str:
-        return f"{self.name} → {self.to}"
+    def __init__(self, *moves: Move) -> None:
+        self.moves = moves
+        self.first = moves[0]
+        self.length = len(moves)
+        self.name = " + ".join(move.name for move in moves)  # how a path shows it
+        self.automatic = self.first.automatic  # no person is needed for it
+        self.counts = any(move.attempt in ("count", "return") for move in moves)
+        self.is_timed = self.first.guard("timer_not_over") is not None
+        self.keeps_timer = all(move.timer == "keep" for move in moves)  # neither arms nor clears it
 
 
-Graph = dict[Configuration, tuple[Step, ...]]
+Place = int  # the number of a configuration: those found sooner have smaller ones
+Step = tuple[Edge, Place]  # one way on, and where it leads
+Graph = dict[Place, list[Step]]
 
 
 class Walk:
@@ -75,86 +79,125 @@ class Walk:
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self._errors = _Errors(lifecycle)
-        self._retry_ceiling = max(
-            (g.number for m in lifecycle.moves for g in m.when if g.kind == "retries_left"),
-            default=0,
-        )
-        self._leaving = {
-            state.name: [
-                move
-                for move in lifecycle.moves
-                if state.name in move.sources and not (move.prunes or move.chained)
-            ]
-            for state in lifecycle.states
-        }
-        self.start = Configuration(lifecycle.initial.name)
+        self.start: Place = 0
+        self.places: list[Configuration] = []
         self.graph: Graph = {}
-        self._came: dict[Configuration, tuple[Configuration, Step] | None] = {self.start: None}
+        self._came: list[tuple[Place, Edge] | None] = []
         self._explore()
 
     def _explore(self) -> None:
-        ahead = deque([self.start])
-        while ahead:
-            here = ahead.popleft()
-            steps = tuple(self._steps(here))
-            self.graph[here] = steps
-            for step in steps:
-                if step.to not in self._came:
-                    self._came[step.to] = (here, step)
-                    ahead.append(step.to)
+        leaving = _leaving(self.lifecycle)
+        start = Configuration(self.lifecycle.initial.name)
+        places, came = self.places, self._came
+        numbers: dict[Configuration, Place] = {start: self.start}
+        places.append(start)
+        came.append(None)
+        for place, here in enumerate(places):  # it grows while it is walked along
+            steps: list[Step] = []
+            for act in leaving[here.state]:
+                for edge, after in act.steps(here):
+                    number = numbers.setdefault(after, len(places))
+                    if number == len(places):
+                        places.append(after)
+                        came.append((place, edge))
+                    steps.append((edge, number))
+            self.graph[place] = steps
 
-    def path(self, to: Configuration) -> tuple[str, ...]:
+    def path(self, to: Place) -> tuple[str, ...]:
         """The shortest way from birth, as lines a person reads from top to bottom."""
         lines: list[str] = []
-        at: Configuration | None = to
+        at: Place | None = to
         while at is not None:
             came = self._came[at]
-            lines.append(f"{came[1].name if came else 'enqueue'} → {at}")
+            lines.append(f"{came[1].name if came else 'enqueue'} → {self.places[at]}")
             at = came[0] if came else None
         return tuple(reversed(lines))
 
-    def _steps(self, here: Configuration) -> Iterator[Step]:
-        for move in self._leaving[here.state]:
-            if all(possible(guard, here, self.lifecycle) for guard in move.when):
-                for after in self._after(move, here):
-                    linked = self._linked(move, after)
-                    yield from linked
-                    if not any(_certain(step.moves[1]) for step in linked):
-                        yield Step((move,), after)
+    def told(self, step: Step) -> str:
+        """A step as a line."""
+        edge, to = step
+        return f"{edge.name} → {self.places[to]}"
 
-    def _linked(self, move: Move, after: Configuration) -> list[Step]:
-        """The chain's second move, where its guards hold: it is made in the same transaction."""
-        if not move.then:
-            return []
-        return [
-            Step((move, link), last)
-            for link in self.lifecycle.chained(move)
-            if all(possible(guard, after, self.lifecycle) for guard in link.when)
-            for last in self._after(link, after)
+
+def _leaving(lifecycle: Lifecycle) -> dict[str, list[_Act]]:
+    """The moves that can be made in each state, ready for walking."""
+    errors = _Errors(lifecycle)
+    acts = {id(move): _Act(move, lifecycle, errors) for move in lifecycle.moves}
+    for move in lifecycle.moves:
+        acts[id(move)].chain([acts[id(link)] for link in lifecycle.chained(move)])
+    return {
+        state.name: [
+            acts[id(move)]
+            for move in lifecycle.moves
+            if state.name in move.sources and not (move.prunes or move.chained)
         ]
+        for state in lifecycle.states
+    }
 
-    def _after(self, move: Move, here: Configuration) -> Iterator[Configuration]:
+
+class _Act:
+    """A move with everything worked out that is the same wherever it is made."""
+
+    def __init__(self, move: Move, lifecycle: Lifecycle, errors: _Errors) -> None:
+        self.move = move
+        self._edge = Edge(move)
+        self._links: list[tuple[_Act, Edge]] = []
+        tests = (_test(guard, lifecycle) for guard in move.when)
+        self._tests = [test for test in tests if test is not None]
+        # As a link that is possible it is made for sure: no moment, caller or slot decides.
+        self.certain = not any(guard.kind in OPEN_KINDS for guard in move.when)
+        self._errors = errors.after(move)
+        self._flags = frozenset(move.flag)
+        self._max_attempts = lifecycle.max_attempts
+        self._max_returns = lifecycle.max_returns
+        self._most_retries = max(
+            (g.number for m in lifecycle.moves for g in m.when if g.kind == "retries_left"),
+            default=0,
+        )
+        self._returns = move.attempt == "return" and move.guard("returns_left") is not None
+        self._retries = move.retry == "count"
+
+    def chain(self, links: list[_Act]) -> None:
+        """Say what follows it in its transaction."""
+        self._links = [(link, Edge(self.move, link.move)) for link in links]
+
+    def steps(self, here: Configuration) -> Iterator[tuple[Edge, Configuration]]:
+        """Where it leads, alone or with the second move of its chain."""
+        for after in self.after(here):
+            alone = True
+            for link, edge in self._links:
+                for last in link.after(after):
+                    alone = alone and not link.certain
+                    yield edge, last
+            if alone:
+                yield self._edge, after
+
+    def after(self, here: Configuration) -> Iterator[Configuration]:
+        """What can become of a job; nothing, where a guard is never met."""
+        for test in self._tests:
+            if not test(here):
+                return
+        move = self.move
+        claims = move.claim == "take"
+        owned = claims or (move.claim == "keep" and here.owned)
+        counted = (move.attempt == "count") if claims else (owned and here.counted)
+        renews = move.attempt == "renew"
+        used = self._used_after(here)
+        returns = 0 if renews else min(here.returns + self._returns, self._max_returns)
+        retries = min(here.retries + self._retries, self._most_retries)
+        flags = here.flags | self._flags if self._flags else here.flags
+        claimed = (here.claimed or claims) and move.payload == "keep"
         state = move.target(here.state)
-        for error in self._errors_after(move, here):
-            owned = move.claims or (move.claim == "keep" and here.owned)
+        for error in (here.error,) if self._errors is None else self._errors:
+            timer = here.timer if move.timer == "keep" else _armed(move, error)
             yield Configuration(
-                state=state,
-                owned=owned,
-                counted=(move.attempt == "count") if move.claims else (owned and here.counted),
-                used=self._used_after(move, here),
-                returns=self._returns_after(move, here),
-                retries=min(here.retries + (move.retry == "count"), self._retry_ceiling),
-                timer=_timer_after(move, here, error),
-                error=error,
-                flags=here.flags | set(move.flag),
-                claimed=(here.claimed or move.claims) and move.payload == "keep",
+                state, owned, counted, used, returns, retries, timer, error, flags, claimed
             )
 
-    def _used_after(self, move: Move, here: Configuration) -> int:
-        match move.attempt:
+    def _used_after(self, here: Configuration) -> int:
+        match self.move.attempt:
             case "count":
-                return min(here.used + 1, self.lifecycle.max_attempts)
+                return min(here.used + 1, self._max_attempts)
             case "return":
                 return max(here.used - 1, 0)
             case "renew":
@@ -162,72 +205,51 @@ class Walk:
             case _:
                 return here.used
 
-    def _returns_after(self, move: Move, here: Configuration) -> int:
-        if move.attempt == "renew":
-            return 0
-        counts = move.attempt == "return" and move.guard("returns_left") is not None
-        return min(here.returns + counts, self.lifecycle.max_returns)
 
-    def _errors_after(self, move: Move, here: Configuration) -> tuple[Error, ...]:
-        if isinstance(move.error, Fixed):
-            return (self._errors.seen(move.error.code, move.error.category.value),)
-        if move.error == "record":
-            return self._errors.all
-        return (NO_ERROR,) if move.error == "clear" else (here.error,)
+def _armed(move: Move, error: Error) -> bool:
+    """Whether a move that touches the timer leaves it armed."""
+    return move.timer != "clear" and (not move.timer_for or error[1] in move.timer_for)
 
 
-def _certain(link: Move) -> bool:
-    """Whether a link that is possible is made for sure: no moment, caller or slot decides."""
-    open_kinds = {"due", "timer_over", "timer_not_over", "option", "age_over", "slot_free"}
-    return not any(guard.kind in open_kinds for guard in link.when)
+# Guards that a moment, a caller or a slot decides: a link under one of them may not be made.
+OPEN_KINDS = frozenset({"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over"})
+
+Test = Callable[[Configuration], bool]
 
 
-def possible(guard: Guard, here: Configuration, lifecycle: Lifecycle) -> bool:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
-    """Whether some moment and some caller satisfy the guard in this configuration."""
+def _test(guard: Guard, lifecycle: Lifecycle) -> Test | None:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
+    """Whether some moment and some caller satisfy the guard in a configuration; None: always."""
+    names, number = guard.names, guard.number
+    most_attempts, most_returns = lifecycle.max_attempts, lifecycle.max_returns
     match guard.kind:
         case "unclaimed":
-            return not here.owned
+            return lambda here: not here.owned
         case "holds_claim" | "lease_over":
-            return here.owned
+            return lambda here: here.owned
         case "timer_over":
-            return here.timer
+            return lambda here: here.timer
         case "budget_left":
-            return here.used < lifecycle.max_attempts
+            return lambda here: here.used < most_attempts
         case "budget_spent":
-            return here.used >= lifecycle.max_attempts
+            return lambda here: here.used >= most_attempts
         case "retries_left":
-            return here.retries < guard.number
+            return lambda here: here.retries < number
         case "code_in":
-            return here.error[0] in guard.names
+            return lambda here: here.error[0] in names
         case "code_not_in":
-            return here.error[0] not in guard.names
+            return lambda here: here.error[0] not in names
         case "category_in":
-            return here.error[1] in guard.names
+            return lambda here: here.error[1] in names
         case "returns_left":
-            return here.returns < lifecycle.max_returns
+            return lambda here: here.returns < most_returns
         case "was_claimed":
-            return here.claimed
+            return lambda here: here.claimed
         case "flag_set":
-            return guard.names[0] in here.flags
+            return lambda here: names[0] in here.flags
         case "flag_not_set":
-            return guard.names[0] not in here.flags
+            return lambda here: names[0] not in here.flags
         case "due" | "timer_not_over" | "option" | "age_over" | "slot_free":
-            return True
-
-
-def in_the_end(guard: Guard, here: Configuration, lifecycle: Lifecycle) -> bool:
-    """Whether the guard holds for sure once enough time has passed (an armed timer is over)."""
-    if guard.kind == "timer_not_over":
-        return not here.timer
-    return guard.kind != "option" and possible(guard, here, lifecycle)
-
-
-def _timer_after(move: Move, here: Configuration, error: Error) -> bool:
-    if move.timer == "keep":
-        return here.timer
-    if move.timer == "clear":
-        return False
-    return not move.timer_for or error[1] in move.timer_for
+            return None
 
 
 class _Errors:
@@ -250,10 +272,13 @@ class _Errors:
         )
         return self._known.setdefault(signature, (code, category))
 
-    @property
-    def all(self) -> tuple[Error, ...]:
-        """Every representative."""
-        return tuple(self._known.values())
+    def after(self, move: Move) -> tuple[Error, ...] | None:
+        """The errors a job can have after this move; None: the one it had."""
+        if isinstance(move.error, Fixed):
+            return (self.seen(move.error.code, move.error.category.value),)
+        if move.error == "record":
+            return tuple(self._known.values())
+        return (NO_ERROR,) if move.error == "clear" else None
 
 
 def _all_errors(lifecycle: Lifecycle) -> Iterator[tuple[str, str]]:

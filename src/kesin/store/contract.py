@@ -359,6 +359,10 @@ class Store(ABC):
         """Every job with its events, in order of id, from one snapshot."""
 
     @abstractmethod
+    def ping(self) -> None:
+        """Make sure that the store answers; raises when it does not."""
+
+    @abstractmethod
     def definition(self, queue: str) -> Definition | None:
         """The names a queue was declared with; None for a queue never opened."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
+from kesin.foundation.text import storable
 from kesin.store.contract import Store, StoreError
 from kesin.store.sqlstore import SqlStore
 
@@ -108,6 +110,10 @@ class Directory:
             raise StoreError("people and keys are kept in SQLite or PostgreSQL")
         self._store = store
 
+    def transaction(self) -> AbstractContextManager[Any]:
+        """All calls inside the block are kept together, or none is."""
+        return self._store.transaction()
+
     # Sites
 
     def sites(self) -> list[Site]:
@@ -115,6 +121,11 @@ class Directory:
 
     def site(self, site_id: str) -> Site | None:
         rows = self._read("sites", id=site_id)
+        return Site._make(rows[0]) if rows else None
+
+    def hold_site(self, site_id: str) -> Site | None:
+        """The site, which nobody else changes until the transaction ends."""
+        rows = self._rows("hold_site", id=site_id)
         return Site._make(rows[0]) if rows else None
 
     def add_site(self, site: Site) -> bool:
@@ -131,6 +142,11 @@ class Directory:
 
     def person(self, name: str) -> Person | None:
         rows = self._read("people", name=name)
+        return _person(rows[0]) if rows else None
+
+    def hold_person(self, name: str) -> Person | None:
+        """The person, whom nobody else changes until the transaction ends."""
+        rows = self._rows("hold_person", name=name)
         return _person(rows[0]) if rows else None
 
     def add_person(self, person: Person) -> bool:
@@ -240,6 +256,8 @@ class Directory:
     # Statements
 
     def _read(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
+        if _matches_nothing(params):
+            return []
         return self._store._read(self._sql(statement), params)  # noqa: SLF001  # one floor
 
     def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -259,6 +277,11 @@ def _statements() -> dict[str, str]:
     text = (files("kesin.store") / "sql" / "directory.sql").read_text("utf-8")
     parts = _NAME.split(text)[1:]
     return dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
+
+
+def _matches_nothing(params: dict[str, Any]) -> bool:
+    """Text no database keeps is in no row; PostgreSQL would not even take the question."""
+    return any(isinstance(one, str) and storable(one) != one for one in params.values())
 
 
 def _spelled(row: NamedTuple) -> dict[str, Any]:

@@ -174,6 +174,9 @@ class SqlReader(Store):
         )
         return [Pause._make(row) for row in self._read(sql, {"queue": queue})]
 
+    def ping(self) -> None:
+        self._read(f"SELECT 1 FROM {self.dialect.table('schema_migration')} LIMIT 1", {})
+
     def definition(self, queue: str) -> Definition | None:
         table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
         sql = f"SELECT definition FROM {table} WHERE queue = {name}"

@@ -8,12 +8,14 @@ installed package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
+from kesin.engine.vault import Vault
 from kesin.engine.worker import Worker
+from kesin.foundation.secrets import key_ring
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 
@@ -29,6 +31,11 @@ class House:
     settings: Settings
     commands: Commands
     queue: Queue
+
+    @property
+    def vault(self) -> Vault:
+        """Its sealed credentials; without a key ring, reading one says what to set."""
+        return Vault(self.commands.accounts, key_ring(self.settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,6 @@ class Workload:
     sited: bool = True  # its tenants are sites
     worker: Callable[[House], Worker] | None = None
     router: Callable[[House], APIRouter] | None = None
-    sweep_every_s: Mapping[str, float] = field(default_factory=dict)  # by stage; else the defaults
     panels: Sequence[Panel] = ()
     cli: Callable[[], Typer] | None = None
     secrets: Sequence[str] = ()  # names under which it keeps sealed values, for the doctor

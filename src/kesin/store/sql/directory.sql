@@ -6,6 +6,11 @@ FROM {site}
 WHERE CAST(:id AS text) IS NULL OR id = CAST(:id AS text)
 ORDER BY id
 
+-- name: hold_site
+UPDATE {site} SET changed_at = changed_at
+WHERE id = :id
+RETURNING id, name, channel, timezone, currency, settings, created_at, changed_at
+
 -- name: add_site
 INSERT INTO {site} (id, name, channel, timezone, currency, settings, created_at, changed_at)
 VALUES (:id, :name, :channel, :timezone, :currency, :settings, :created_at, :changed_at)
@@ -24,6 +29,11 @@ SELECT name, password_hash, role, all_sites, sites, queues, created_at, changed_
 FROM {person}
 WHERE CAST(:name AS text) IS NULL OR name = CAST(:name AS text)
 ORDER BY name
+
+-- name: hold_person
+UPDATE {person} SET changed_at = changed_at
+WHERE name = :name
+RETURNING name, password_hash, role, all_sites, sites, queues, created_at, changed_at, disabled_at
 
 -- name: add_person
 INSERT INTO {person} (name, password_hash, role, all_sites, sites, queues, created_at, changed_at,

@@ -68,6 +68,13 @@ CREATE TABLE secret (
   changed_by TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- OR REPLACE would overwrite a line past the trigger on updates: refuse a taken id first.
+CREATE TRIGGER audit_once BEFORE INSERT ON audit
+WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+BEGIN
+  SELECT RAISE(ABORT, 'kesin: an audit line is never changed');
+END;
+
 CREATE TRIGGER audit_kept BEFORE UPDATE ON audit
 BEGIN
   SELECT RAISE(ABORT, 'kesin: an audit line is never changed');

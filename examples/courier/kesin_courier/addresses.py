@@ -1,0 +1,20 @@
+"""Which addresses belong to the public internet."""
+
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def is_public(text: str) -> bool:
+    """Whether anybody could reach it: not this machine, its network, or a group of machines."""
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        address = _inside(address) or address
+    return address.is_global and not address.is_multicast
+
+
+def _inside(address: IPv6Address) -> IPv4Address | None:
+    """The old address that some new ones carry: a gateway would lead there."""
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour

@@ -1,0 +1,71 @@
+"""The door: deliveries come in, and reports go out, under the rights of whoever asks."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from kesin import BadInput
+from kesin.foundation.access import Actor
+from kesin.foundation.problems import Invalid, NotSignedIn, Refused, Unknown
+from kesin.workloads import House
+from kesin_courier.schemas import Accepted, Delivery, Report
+from kesin_courier.send import BadAddress, read_url
+
+
+def asker(request: Request) -> Actor:
+    """Whoever asks, as the service found out."""
+    actor: Actor = request.state.actor
+    if not actor.grants:
+        raise NotSignedIn("sign in, or send a key")
+    return actor
+
+
+Asker = Annotated[Actor, Depends(asker)]
+
+
+def courier_router(house: House) -> APIRouter:
+    """Its routes; the command layer decides who may use them."""
+    router = APIRouter(prefix="/api/courier", tags=["courier"])
+    queue, commands = house.queue, house.commands
+
+    @router.post("/deliveries", status_code=202)
+    def accept(wanted: Delivery, actor: Asker) -> Accepted:
+        """Keep a delivery; it goes out as soon as a worker is free."""
+        commands.queue(actor, queue.name, "operate", "enqueue")
+        if wanted.site not in {site.id for site in commands.accounts.sites(actor)}:
+            commands.accounts.note(
+                actor, "queue.enqueue", allowed=False, queue=queue.name, site=wanted.site
+            )
+            raise Refused("this site is not yours")
+        try:
+            read_url(wanted.url)
+            told = {"url": wanted.url, "body": wanted.body}
+            born = queue.enqueue(told, key=wanted.key, tenant=wanted.site, actor=actor.name)
+        except BadAddress as problem:
+            raise Invalid(str(problem), code="bad_url", details={"field": "url"}) from None
+        except BadInput as bad:
+            raise Invalid(str(bad), code=bad.code, details={"field": bad.field}) from None
+        commands.accounts.note(
+            actor, "queue.enqueue", queue=queue.name, site=wanted.site, target=born.id
+        )
+        return Accepted(id=born.id, result=born.result)
+
+    @router.get("/deliveries/{delivery_id}")
+    def report(delivery_id: str, actor: Asker) -> Report:
+        """How far it came; a delivery of another site is not found."""
+        history = commands.job(actor, delivery_id)
+        job = history.job
+        if job.queue != queue.name:
+            raise Unknown(f"there is no delivery {delivery_id!r}")
+        return Report(
+            id=job.id,
+            site=job.tenant,
+            state=job.state,
+            attempts=job.attempt_count,
+            error_code=job.error_code,
+            error_message=job.error_message,
+            result=job.outcome,
+            moves=[event.move for event in history.events],
+        )
+
+    return router

@@ -1,0 +1,166 @@
+"""One POST to somebody else's server: never to our own network, bounded in time and size.
+
+The producer chooses the URL, so it may not be used to reach what only this machine can reach. The
+name is resolved once and the very address that was checked is connected to: a name that changes
+between the two cannot slip through. Redirects are not followed, proxies not asked.
+"""
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import NamedTuple, Self
+from urllib.parse import SplitResult, urlsplit
+
+from kesin import Failed
+from kesin_courier.addresses import is_public
+from kesin_courier.settings import CourierSettings
+
+MAX_URL = 2_048
+MAX_QUOTE_BYTES = 500  # of an answer: the status decides, its text is only quoted to people
+MAX_ADDRESSES = 4  # of one name that are tried
+LONGEST_PAUSE_S = 3_600  # that a receiver may ask for
+_PLAIN = re.compile(r"[\x21-\x7e]+")
+_PORTS = {"http": 80, "https": 443}
+
+
+class BadAddress(ValueError):
+    """Not a URL that anything is delivered to."""
+
+
+class Reply(NamedTuple):
+    """What the receiver said."""
+
+    status: int
+    text: str
+    pause_s: int | None  # it wants to be left alone for so long
+
+
+def read_url(url: str) -> SplitResult:
+    """The parts of a URL; raises BadAddress with what is wrong with it."""
+    if len(url) > MAX_URL or not _PLAIN.fullmatch(url):
+        raise BadAddress(f"a URL is 1…{MAX_URL} ASCII characters without spaces")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as problem:
+        raise BadAddress(f"no URL: {problem}") from None
+    if parts.scheme not in _PORTS or not parts.hostname or port == 0:
+        raise BadAddress("a URL starts with https:// or http:// and names a host")
+    if parts.username is not None:
+        raise BadAddress("a URL may hold no user name or password")
+    return parts
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], settings: CourierSettings) -> Reply:
+    """Send it once. Raises Failed where no answer came, or where nothing may be sent."""
+    try:
+        parts = read_url(url)
+    except BadAddress as problem:
+        raise Failed("BAD_ADDRESS", str(problem)) from None
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    addresses = _resolved(host, port, allow_private=settings.allow_private)
+    sock = _connected(addresses, port, settings.timeout_s)
+    secure = parts.scheme == "https"
+    connection = (HTTPSConnection if secure else HTTPConnection)(host, port)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    with closing(connection), _Deadline(sock, settings.timeout_s) as line:
+        connection.sock = line.secured(host) if secure else sock
+        return _exchange(connection, path, body, headers, line)
+
+
+def _resolved(host: str, port: int, *, allow_private: bool) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as problem:
+        raise Failed("NO_ANSWER", f"the name {host} was not found: {problem}") from None
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    if not allow_private and not all(map(is_public, addresses)):
+        raise Failed("PRIVATE_ADDRESS", f"{host} is no public address")
+    return addresses[:MAX_ADDRESSES]
+
+
+def _connected(addresses: list[str], port: int, timeout_s: float) -> socket.socket:
+    """A connection to the first address that takes one; all together have ``timeout_s``."""
+    problem: OSError | None = None
+    for address in addresses:
+        try:
+            return socket.create_connection((address, port), timeout_s / len(addresses))
+        except OSError as refused:
+            problem = refused
+    code = "TIMEOUT" if isinstance(problem, TimeoutError) else "NO_ANSWER"
+    raise Failed(code, f"no connection: {problem}")
+
+
+def _exchange(
+    connection: HTTPConnection,
+    path: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    line: "_Deadline",
+) -> Reply:
+    connection.request("POST", path, body, dict(headers))
+    with connection.getresponse() as answer:
+        if line.late:  # headers that break off read like headers that end
+            raise TimeoutError
+        quote = b""
+        with suppress(OSError, HTTPException):
+            quote = answer.read(MAX_QUOTE_BYTES)
+        pause_s = _seconds(answer.getheader("Retry-After", ""))
+        return Reply(answer.status, quote.decode("utf-8", "replace"), pause_s)
+
+
+def _seconds(wanted: str) -> int | None:
+    """A pause the receiver asks for; a date is left to the lifecycle's own pauses."""
+    return min(int(wanted), LONGEST_PAUSE_S) if re.fullmatch(r"[0-9]{1,9}", wanted) else None
+
+
+class _Deadline:
+    """Cuts the line after a while: a socket's own timeout starts anew with every byte that comes.
+
+    What goes wrong on the line comes out as Failed.
+    """
+
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        sock.settimeout(seconds)
+        self._sock = sock
+        self._late = threading.Event()
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    @property
+    def late(self) -> bool:
+        """Whether the line was cut."""
+        return self._late.is_set()
+
+    def secured(self, host: str) -> ssl.SSLSocket:
+        """The line under TLS, with a certificate of that host at its end."""
+        context = ssl.create_default_context()
+        secured = context.wrap_socket(
+            self._sock, server_hostname=host, do_handshake_on_connect=False
+        )
+        self._sock = secured  # from here on this is what a deadline cuts
+        secured.do_handshake()
+        return secured
+
+    def _cut(self) -> None:
+        self._late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # under TLS, too: no farewell
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, _kind: object, problem: BaseException | None, _trace: object) -> None:
+        self._timer.cancel()
+        self._sock.close()
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            raise Failed("BAD_CERTIFICATE", problem.verify_message) from None
+        if isinstance(problem, TimeoutError) or (problem and self.late):
+            raise Failed("TIMEOUT", "no answer came in time") from None
+        if isinstance(problem, OSError | HTTPException | ValueError):
+            raise Failed("NO_ANSWER", f"{type(problem).__name__}: {problem}") from None

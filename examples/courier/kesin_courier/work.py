@@ -1,0 +1,50 @@
+"""The worker: a delivery goes out, and what comes back decides how it goes on."""
+
+from kesin import Done, Failed, Job, Make, Worker
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.errors import Category
+from kesin.workloads import House
+from kesin_courier.send import Reply, post
+from kesin_courier.settings import CourierSettings
+
+KINDS = {
+    401: Category.AUTH,
+    403: Category.AUTH,
+    407: Category.AUTH,
+    408: Category.TRANSIENT,
+    410: Category.PERMANENT,
+    425: Category.TRANSIENT,
+    429: Category.RATE_LIMIT,
+}
+
+
+def verdict(reply: Reply) -> Done | Failed | Make:
+    """What an answer means for the delivery."""
+    family = reply.status // 100
+    if family == 2:
+        return Done({"status": reply.status})
+    said = f"the receiver answered {reply.status}: {reply.text}"
+    if family == 3:
+        return Failed("REDIRECTED", said)
+    code = f"HTTP_{reply.status}"
+    other = Category.VALIDATION if family == 4 else Category.TRANSIENT
+    kind = KINDS.get(reply.status, other)
+    if reply.pause_s is not None and kind in (Category.TRANSIENT, Category.RATE_LIMIT):
+        return Make("later", code=code, message=said, category=kind, run_in_s=reply.pause_s)
+    return Failed(code, said, category=kind)
+
+
+def courier_worker(house: House) -> Worker:
+    """Four deliveries at a time: they mostly wait for others."""
+    settings = CourierSettings()
+
+    def deliver(job: Job) -> Done | Failed | Make:
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": job.id,  # the same at every try: a receiver can tell a repetition
+            "User-Agent": "kesin-courier",
+        }
+        body = canonical_json(job.data["body"]).encode()
+        return verdict(post(job.data["url"], body, headers, settings))
+
+    return Worker(house.queue, deliver, threads=4)

@@ -1,0 +1,172 @@
+"""The app: routes, manners around them, and one shape for everything that goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.encoders import jsonable_encoder
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, JSONResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.staticfiles import StaticFiles
+
+import kesin
+from kesin.engine.queue import BadInput
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
+from kesin.store.contract import StoreError, StoreUnreachable
+from kesin.web import operator, probes, session, sites
+from kesin.web.auth import identify
+from kesin.web.manners import Manners
+from kesin.web.schemas import ErrorBody
+from kesin.web.service import Service
+
+log = Logger("kesin.http")
+
+_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": ErrorBody, "description": "Not understood"},
+    401: {"model": ErrorBody, "description": "Nobody is signed in, or the key is wrong"},
+    403: {"model": ErrorBody, "description": "Not yours to do"},
+    404: {"model": ErrorBody, "description": "No such thing for you"},
+    405: {"model": ErrorBody, "description": "Not with this method"},
+    409: {"model": ErrorBody, "description": "It is there already, or changed meanwhile"},
+    413: {"model": ErrorBody, "description": "Too large"},
+    422: {"model": ErrorBody, "description": "Understood, and not valid"},
+    429: {"model": ErrorBody, "description": "Too often; Retry-After says when to come back"},
+    500: {"model": ErrorBody, "description": "Our fault; the request id finds it in the log"},
+    503: {"model": ErrorBody, "description": "Not now"},
+}
+_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+def create_app(service: Service) -> FastAPI:
+    """The app over a service that is not started yet; starting and stopping is the app's."""
+
+    @asynccontextmanager
+    async def running(_app: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(service.start)
+        try:
+            yield
+        finally:
+            await run_in_threadpool(service.stop)
+
+    app = FastAPI(
+        title="Kesin",
+        version=kesin.__version__,
+        summary="Durable work queues in which every job provably ends",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=running,
+        dependencies=[Depends(identify)],
+        responses=_REFUSALS,
+    )
+    app.state.service = service
+    static = Path(str(files("kesin.web") / "static"))
+    for router in (operator.router, session.router, sites.router, probes.router):
+        app.include_router(router)
+    for workload in service.workloads.values():
+        if workload.router is not None:
+            app.include_router(workload.router(service.house(workload)))
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> FileResponse:
+        """The API, readable and tryable; its assets are ours."""
+        return FileResponse(static / "docs.html")
+
+    app.mount("/static", StaticFiles(directory=static), name="static")
+    app.add_middleware(Manners, service=service)
+    _handle_problems(app)
+    _complete_openapi(app)
+    return app
+
+
+def _handle_problems(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    def told(_request: Request, problem: Exception) -> JSONResponse:
+        assert isinstance(problem, Problem)  # noqa: S101  # registered for it
+        return _answer(problem)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(_request: Request, problem: Exception) -> JSONResponse:
+        assert isinstance(problem, RequestValidationError)  # noqa: S101
+        fields = [
+            {"field": ".".join(str(part) for part in one["loc"][1:]), "message": one["msg"]}
+            for one in problem.errors()
+        ]
+        shown = jsonable_encoder(fields)
+        what = fields[0] if fields else {"field": "", "message": "not valid"}
+        message = f"{what['field']}: {what['message']}".strip(": ")
+        return _answer(Invalid(message, details={"fields": shown}))
+
+    @app.exception_handler(HTTPException)
+    def plain(request: Request, problem: Exception) -> JSONResponse:
+        assert isinstance(problem, HTTPException)  # noqa: S101
+        told = Problem(str(problem.detail), code=_CODES.get(problem.status_code, "bad_request"))
+        headers = dict(problem.headers or {})
+        if problem.status_code == 405:  # noqa: PLR2004
+            headers = {"Allow": ", ".join(_methods_at(app, request.url.path))}
+        return JSONResponse(told.body(), status_code=problem.status_code, headers=headers)
+
+    @app.exception_handler(BadInput)
+    def bad_input(_request: Request, problem: Exception) -> JSONResponse:
+        assert isinstance(problem, BadInput)  # noqa: S101
+        return _answer(Invalid(str(problem), code=problem.code, details={"field": problem.field}))
+
+    @app.exception_handler(StoreUnreachable)
+    def away(_request: Request, _problem: Exception) -> JSONResponse:
+        log.warning("store_unreachable")
+        return _answer(Unavailable("the store does not answer: try again", code="store_away"))
+
+    @app.exception_handler(StoreError)
+    def store_refused(_request: Request, problem: Exception) -> JSONResponse:
+        return _answer(Invalid(str(problem)))
+
+
+def _methods_at(app: FastAPI, path: str) -> list[str]:
+    """Every method a path takes; the framework's own answer names those of one route only."""
+    here = {"type": "http", "path": path, "root_path": "", "app": app}
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**here, "method": method})[0] is Match.FULL for route in app.routes)
+    ]
+
+
+def _answer(problem: Problem) -> JSONResponse:
+    headers = {}
+    if isinstance(problem, TooMany):
+        headers["retry-after"] = str(problem.retry_after_s)
+    if problem.status == 401:  # noqa: PLR2004
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse(problem.body(), status_code=problem.status, headers=headers)
+
+
+def _complete_openapi(app: FastAPI) -> None:
+    """Say how to sign in; the framework cannot know."""
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(
+                get_openapi(
+                    title=app.title, version=app.version, summary=app.summary, routes=app.routes
+                )
+            )
+            made.setdefault("components", {})["securitySchemes"] = {
+                "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "kesin_session"},
+            }
+            made["security"] = [{"key": []}, {"bearer": []}, {"session": []}]
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,182 @@
+"""From a request to an actor: a key, the cron secret or a session, and nothing else.
+
+Cookies are sent by browsers without being asked, so a cookie alone may only change something when
+the browser says that the page asking is ours (Fetch Metadata), or at least names our origin.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from kesin.engine.accounts import at_request, cron_actor
+from kesin.foundation.access import Actor
+from kesin.foundation.passwords import key_id_of, same
+from kesin.foundation.problems import NotSignedIn, Refused
+from kesin.web.service import Service
+
+SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+COOKIE: Final = "kesin_session"
+SECURE_COOKIE: Final = "__Host-kesin_session"  # a browser takes it over TLS only
+NOBODY: Final = Actor("nobody", frozenset())
+OPEN: Final[dict[str, Any]] = {"security": []}  # a route for everybody, as the schema says it
+
+
+def service_of(request: Request) -> Service:
+    """The service this app was made for."""
+    service: Service = request.app.state.service
+    return service
+
+
+async def identify(request: Request) -> None:
+    """Find out who asks, for every route; set ``request.state.actor``.
+
+    Who shows nothing costs no thread: a probe is answered even when all are busy.
+    """
+    shown = any(name in request.headers for name in ("x-api-key", "authorization", "cookie"))
+    actor = await run_in_threadpool(_identified, request) if shown else None
+    if actor is None:
+        service_of(request).limit(f"address:{address_of(request)}")
+    request.state.actor = at_request(actor or NOBODY, request.state.request_id)
+
+
+def _identified(request: Request) -> Actor | None:
+    service, address = service_of(request), address_of(request)
+    actor = _by_header(request, service, address) or _by_cookie(request, service, address)
+    if actor is not None:
+        service.limit(actor.name)
+    return actor
+
+
+def asker(request: Request) -> Actor:
+    """Whoever asks; nobody is refused here."""
+    actor: Actor = request.state.actor
+    if not actor.grants:
+        raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
+    return actor
+
+
+Asker = Annotated[Actor, Depends(asker)]
+
+
+def _by_header(request: Request, service: Service, address: str) -> Actor | None:
+    given = request.headers.get("x-api-key") or _bearer(request)
+    if not given:
+        return None
+    secret = service.settings.cron_secret
+    if key_id_of(given) is not None:
+        actor = service.accounts.key_actor(given, address)
+        if actor is not None:
+            return actor
+    elif secret is not None and same(given, secret.get_secret_value()):
+        return cron_actor(address)
+    service.limit(f"address:{address}")
+    if request.url.path.startswith("/api/cron"):
+        raise Refused("the cron secret is not set or not this one")
+    raise NotSignedIn("this key is not valid", code="wrong_key")
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    return value.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _by_cookie(request: Request, service: Service, address: str) -> Actor | None:
+    token = session_token(request)
+    if token is None:
+        return None
+    actor = service.accounts.session_actor(token, address)
+    if actor is not None and request.method not in SAFE:
+        check_origin(request, required=True)
+    return actor
+
+
+def session_token(request: Request) -> str | None:
+    """The session cookie's value."""
+    return request.cookies.get(SECURE_COOKIE if is_secure(request) else COOKIE)
+
+
+def check_origin(request: Request, *, required: bool) -> None:
+    """Refuse what another site's page made the browser send."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        if site != "same-origin":
+            raise Refused("this came from another site's page", code="cross_site")
+    elif origin is not None:
+        if not _is_ours(origin, request.headers.get("host", "")):
+            raise Refused("this came from another site's page", code="cross_site")
+    elif required:
+        raise Refused(
+            "with a session cookie, say where this comes from: Sec-Fetch-Site or Origin",
+            code="cross_site",
+        )
+
+
+def _is_ours(origin: str, host: str) -> bool:
+    try:
+        return bool(host) and urlsplit(origin).netloc == host
+    except ValueError:  # no address at all
+        return False
+
+
+def set_session(request: Request, response: Response, token: str, max_age_s: int) -> None:
+    """Hand the session to the browser."""
+    secure = is_secure(request)
+    response.set_cookie(
+        SECURE_COOKIE if secure else COOKIE,
+        token,
+        max_age=max_age_s,
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def drop_session(request: Request, response: Response) -> None:
+    """Take it back."""
+    secure = is_secure(request)
+    name = SECURE_COOKIE if secure else COOKIE
+    response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, with us or with a proxy we trust."""
+    if _trusted(request, _peer(request)):
+        told = request.headers.getlist("x-forwarded-proto") or [request.url.scheme]
+        return told[-1] == "https"  # the last line is the proxy's own
+    return request.url.scheme == "https"
+
+
+def address_of(request: Request) -> str:
+    """Where the request comes from: the last address not of a proxy we trust."""
+    peer = _peer(request)
+    told = ",".join(request.headers.getlist("x-forwarded-for"))  # some proxies add a line
+    hops = [one.strip() for one in told.split(",")]
+    while _trusted(request, peer) and hops and _parsed(hops[-1]):
+        peer = hops.pop()
+    return peer
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def _trusted(request: Request, address: str) -> bool:
+    proxies = service_of(request).settings.trusted_proxies
+    parsed = _parsed(address)
+    return parsed is not None and any(
+        parsed == _parsed(one.strip()) for one in proxies.split(",") if one.strip()
+    )
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None

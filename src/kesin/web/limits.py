@@ -1,0 +1,46 @@
+"""How often somebody may ask: a token bucket each, forgotten when it is full again."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from kesin.foundation.problems import TooMany
+
+MOST_BUCKETS: Final = 20_000  # the one used longest ago goes first: memory has a bound
+
+
+class Limiter:
+    """Lets ``rate_per_s`` through for each name, with bursts of ``burst``."""
+
+    def __init__(
+        self, rate_per_s: float, burst: float, monotonic: Callable[[], float], what: str
+    ) -> None:
+        self._rate = rate_per_s
+        self._burst = max(burst, 1.0)
+        self._monotonic = monotonic
+        self._what = what
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, when
+
+    def take(self, name: str) -> None:
+        """Use up one; raises TooMany with the seconds to wait."""
+        now = self._monotonic()
+        with self._lock:
+            tokens, then = self._buckets.pop(name, (self._burst, now))
+            tokens = min(self._burst, tokens + (now - then) * self._rate)
+            allowed = tokens >= 1
+            self._buckets[name] = (tokens - 1 if allowed else tokens, now)
+            while len(self._buckets) > MOST_BUCKETS:
+                self._buckets.popitem(last=False)
+        if not allowed:
+            wait_s = math.ceil((1 - tokens) / self._rate)
+            raise TooMany(f"too many {self._what}: wait {wait_s} s", retry_after_s=wait_s)
+
+    def forgive(self, name: str) -> None:
+        """Start anew for this name."""
+        with self._lock:
+            self._buckets.pop(name, None)

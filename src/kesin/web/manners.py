@@ -1,0 +1,194 @@
+"""Manners around every request: an id, a limit on its size and time, headers, a line in the log.
+
+One plain ASGI layer, so that it also holds for what the framework answers itself. Nothing personal
+is logged: the route, not the address asked for; no query, no body, no header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+import structlog
+from fastapi import Request
+
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import Problem, TooLarge, Unavailable
+from kesin.web.auth import is_secure
+from kesin.web.service import Service
+
+log = Logger("kesin.http")
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MOST_DIGITS: Final = 15
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS: Final = (
+    (b"content-security-policy", _CSP.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
+
+
+class Manners:
+    """The outermost layer."""
+
+    def __init__(self, app: App, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await _Exchange(self._app, self._service, scope, receive, send).run()
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, app: App, service: Service, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._status = 0
+        self._got = 0
+        self._too_large = False
+        self._refused = False
+        self._headers = dict(scope["headers"])
+        given = self._headers.get(b"x-request-id", b"").decode("latin-1")
+        self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = self._id
+
+    async def run(self) -> None:
+        service = self._service
+        began = service.clock.monotonic()
+        structlog.contextvars.bind_contextvars(request_id=self._id)
+        service.metrics.open_requests.inc()
+        try:
+            await self._within_limits()
+        finally:
+            service.metrics.open_requests.dec()
+            lasted_s = service.clock.monotonic() - began
+            route = self._route()
+            service.metrics.answered(self._scope["method"], route, self._status, lasted_s)
+            log.info(
+                "request",
+                method=self._scope["method"],
+                route=route,
+                status=self._status,
+                ms=round(lasted_s * 1_000, 1),
+            )
+            structlog.contextvars.unbind_contextvars("request_id")
+
+    async def _within_limits(self) -> None:
+        limit = self._service.settings.body_limit
+        length = self._headers.get(b"content-length", b"0")
+        if length.isdigit() and (len(length) > _MOST_DIGITS or int(length) > limit):
+            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"))
+            return
+        timeout_s = self._service.settings.request_timeout_s
+        task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
+        try:
+            await asyncio.wait({task}, timeout=None if self._streams() else timeout_s)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.done():  # a thread cannot be stopped: answer, and let it end on its own
+            log.warning("request_timed_out", route=self._route())
+            task.add_done_callback(_forget)
+            await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
+            return
+        if self._too_large:
+            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"))
+        elif (problem := task.exception()) is not None:
+            await self._failed(problem)
+
+    async def _failed(self, problem: BaseException) -> None:
+        """Our fault: told without a word of what it was; the log has it."""
+        log.exception("request_failed", problem=problem, route=self._route())  # noqa: LOG004
+        told = Problem(
+            "something failed here; the log knows more under this request id",
+            code="internal",
+            details={"request_id": self._id},
+        )
+        await self._refuse(told, status=500)
+
+    def _streams(self) -> bool:
+        """Whether the answer is meant to go on for ever."""
+        return bool(str(self._scope["path"]).endswith("/events"))
+
+    def _route(self) -> str:
+        """The route's pattern: the path itself may name a job or a site."""
+        return str(getattr(self._scope.get("route"), "path", "unmatched"))
+
+    async def _counted(self) -> Message:
+        message = await self._receive()
+        self._got += len(message.get("body", b""))
+        limit = self._service.settings.body_limit
+        if self._got > limit:
+            self._too_large = True
+            raise TooLarge(f"a request holds at most {limit} bytes")
+        return message
+
+    async def _polished(self, message: Message) -> None:
+        """Pass the answer on, with our headers; what comes after a refusal is dropped."""
+        if self._refused or self._too_large:
+            return
+        await self._pass_on(message)
+
+    async def _pass_on(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = list(message.get("headers", []))
+            there = {name for name, _ in headers}
+            headers += [(name, value) for name, value in HEADERS if name not in there]
+            headers.append((b"x-request-id", self._id.encode()))
+            if b"cache-control" not in there:
+                headers.append((b"cache-control", b"no-store"))
+            if is_secure(Request(self._scope)):
+                headers.append(HSTS)
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def _refuse(self, problem: Problem, status: int | None = None) -> None:
+        self._refused = True
+        if self._status:  # the answer has begun: it can only be cut
+            return
+        body = json.dumps(problem.body()).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        code = status or problem.status
+        await self._pass_on({"type": "http.response.start", "status": code, "headers": headers})
+        await self._pass_on({"type": "http.response.body", "body": body})
+
+
+def _forget(task: asyncio.Future[None]) -> None:
+    """Look at how it ended, so that nobody complains that nobody looked."""
+    if not task.cancelled():
+        task.exception()

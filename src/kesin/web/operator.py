@@ -1,0 +1,217 @@
+"""The operator's API over all queues, derived from their lifecycles.
+
+Routes read the request and write the answer. What may be asked, and by whom, is decided in
+`engine/command.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from kesin.engine.command import SHOWN_OUTCOMES, Commands
+from kesin.engine.queue import BadInput, New, Queue, proof_of
+from kesin.foundation.access import Actor
+from kesin.lifecycle.draw import mermaid
+from kesin.lifecycle.errors import Category
+from kesin.store.contract import MAX_PAGE
+from kesin.web import schemas
+from kesin.web.auth import Asker, service_of
+from kesin.web.stream import events
+
+router = APIRouter(prefix="/api", tags=["operator"])
+
+QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
+JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]
+Site = Annotated[str | None, Query(min_length=1, max_length=128)]
+
+
+def _commands(request: Request) -> Commands:
+    return service_of(request).commands
+
+
+@router.get("/queues")
+def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
+    """Every queue you may look at."""
+    service = service_of(request)
+    bodies = []
+    for queue in service.commands.readable(actor):
+        workload = service.workloads.get(queue.name)
+        bodies.append(
+            schemas.QueueBody(
+                name=queue.name,
+                lifecycle=queue.lifecycle.name,
+                summary=workload.summary if workload else "",
+                sited=queue.name not in service.commands.unsited,
+                states=schemas.states_of(queue),
+                actions=list(queue.lifecycle.calls_of("operator")),
+                paused=_paused(service.commands, actor, queue.name),
+            )
+        )
+    return bodies
+
+
+@router.get("/queues/{queue}/stats")
+def queue_stats(
+    request: Request, actor: Asker, queue: QueueName, site: Site = None
+) -> schemas.Stats:
+    """Counts by state and site; the cost does not grow with the number of jobs."""
+    return schemas.stats_body(_commands(request).stats(actor, queue, site=site))
+
+
+@router.get("/queues/{queue}/jobs")
+def list_jobs(  # noqa: PLR0917  # each one is a query parameter
+    request: Request,
+    actor: Asker,
+    queue: QueueName,
+    state: Annotated[list[schemas.Name] | None, Query(max_length=100)] = None,
+    site: Annotated[list[schemas.Name] | None, Query(max_length=1_000)] = None,
+    code: Annotated[list[schemas.Code] | None, Query(max_length=100)] = None,
+    category: Annotated[list[Category] | None, Query(max_length=5)] = None,
+    created_from: schemas.Time | None = None,
+    created_before: schemas.Time | None = None,
+    moved_before: schemas.Time | None = None,
+    key: schemas.Key | None = None,
+    text: Annotated[schemas.Text | None, Query(min_length=1, max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    cursor: Annotated[
+        str | None, Query(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+    ] = None,
+) -> schemas.JobPage:
+    """A page of jobs, newest first."""
+    wanted = schemas.Wanted(
+        states=state or [],
+        sites=site,
+        codes=code or [],
+        categories=category or [],
+        created_from=created_from,
+        created_before=created_before,
+        moved_before=moved_before,
+        key=key,
+        text=text,
+    )
+    page = _commands(request).jobs(actor, queue, wanted.filter(), limit=limit, cursor=cursor)
+    return schemas.page_body(page)
+
+
+@router.post("/queues/{queue}/jobs", status_code=201)
+def enqueue_jobs(
+    request: Request, actor: Asker, queue: QueueName, new: schemas.NewJobs
+) -> schemas.BornBody:
+    """Enqueue by hand, for admins. Producers use the door of their workload."""
+    news = [
+        New(one.payload, one.key, one.site, schemas.micros(one.run_at), one.max_attempts)
+        for one in new.jobs
+    ]
+    born = []
+    for one in _commands(request).enqueue(actor, queue, news):
+        if isinstance(one, BadInput):
+            told = schemas.Born(result="rejected", id=None, code=one.code, message=str(one))
+        elif one.result == "inserted":
+            told = schemas.Born(result="inserted", id=one.id)
+        else:
+            told = schemas.Born(result="duplicate", id=one.id)
+        born.append(told)
+    return schemas.BornBody(jobs=born)
+
+
+@router.get("/queues/{queue}/lifecycle")
+def queue_lifecycle(request: Request, actor: Asker, queue: QueueName) -> schemas.LifecycleBody:
+    """The rules of the queue: states, moves, the bound of the proof, a picture in Mermaid."""
+    found = _commands(request).queue(actor, queue)
+    return schemas.LifecycleBody(
+        name=found.lifecycle.name,
+        states=schemas.states_of(found),
+        moves=_moves(found),
+        bound=proof_of(found.lifecycle).bound,
+        mermaid=mermaid(found.lifecycle),
+    )
+
+
+@router.get("/jobs/{job_id}")
+def show_job(request: Request, actor: Asker, job_id: JobId) -> schemas.JobWhole:
+    """A job with its history, its remarks and what you can do with it."""
+    return schemas.whole_body(_commands(request).job(actor, job_id))
+
+
+@router.post("/queues/{queue}/actions")
+def act(
+    request: Request, actor: Asker, queue: QueueName, asked: schemas.Action
+) -> schemas.ActionBody:
+    """An operator's move of chosen jobs or of all that match; with ``dry_run`` only counted.
+
+    By ids every outcome is told; by filter the first thousand, and the sums of all.
+    """
+    commands = _commands(request)
+    where = asked.filter.filter() if asked.filter else None
+    if asked.dry_run:
+        chosen = commands.would(actor, queue, asked.action, ids=asked.ids, where=where)
+        return schemas.selection_body(chosen)
+    bulk = commands.act(
+        actor,
+        queue,
+        asked.action,
+        ids=asked.ids,
+        where=where,
+        options=frozenset(asked.options),
+        reason=asked.reason,
+        code=asked.code,
+        category=asked.category,
+    )
+    return schemas.action_body(bulk, most=None if asked.ids is not None else SHOWN_OUTCOMES)
+
+
+@router.post("/queues/{queue}/pause")
+def pause(
+    request: Request, actor: Asker, queue: QueueName, asked: schemas.Steer
+) -> schemas.Steered:
+    """Hand out no more jobs of the queue, or of one site."""
+    commands = _commands(request)
+    commands.pause(actor, queue, site=asked.site, reason=asked.reason)
+    return schemas.Steered(paused=_paused(commands, actor, queue))
+
+
+@router.post("/queues/{queue}/resume")
+def resume(
+    request: Request, actor: Asker, queue: QueueName, asked: schemas.Steer
+) -> schemas.Steered:
+    """Hand them out again."""
+    commands = _commands(request)
+    commands.resume(actor, queue, site=asked.site)
+    return schemas.Steered(paused=_paused(commands, actor, queue))
+
+
+@router.get(
+    "/queues/{queue}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def watch(request: Request, actor: Asker, queue: QueueName) -> StreamingResponse:
+    """Live counts as server-sent events: one when they change, a comment every 15 s."""
+    service = service_of(request)
+    await run_in_threadpool(service.commands.queue, actor, queue)
+    watching = service.live.watch(queue)
+    return StreamingResponse(
+        events(request, service, actor, watching), media_type="text/event-stream"
+    )
+
+
+def _paused(commands: Commands, actor: Actor, queue: str) -> list[str]:
+    return [one.tenant for one in commands.pauses(actor, queue)]
+
+
+def _moves(queue: Queue) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": move.name,
+            "call": move.call,
+            "from": list(move.sources),
+            "to": move.to,
+            "by": list(move.by),
+            "doc": move.doc,
+        }
+        for move in queue.lifecycle.moves
+    ]

@@ -1,0 +1,508 @@
+"""What travels over HTTP: read strictly, written completely. Times are RFC 3339 in UTC."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
+
+from kesin.engine.command import History, Selection
+from kesin.engine.queue import Bulk, Queue
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Job
+from kesin.store.contract import (
+    MAX_CODE,
+    MAX_KEY,
+    MAX_MESSAGE,
+    MAX_TENANT,
+    Event,
+    Filter,
+    Outcome,
+    Page,
+    QueueStats,
+)
+from kesin.web.payloads import shown
+
+MOST_IDS = 1_000
+MOST_ENQUEUED = 1_000
+_SECOND_US = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CENTURIES = datetime.max.replace(tzinfo=UTC) - _EPOCH
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+
+
+def _clean(text: str) -> str:
+    if "\x00" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        raise ValueError("holds characters that cannot be stored")
+    return text
+
+
+def _spelled_out(at: object) -> object:
+    """No numbers: whether they count seconds or milliseconds would be a guess."""
+    if isinstance(at, datetime) or (isinstance(at, str) and _RFC_3339.fullmatch(at)):
+        return at
+    raise ValueError("a time is written like 2026-12-31T23:59:59Z, with its zone")
+
+
+def _in_years(at: datetime) -> datetime:
+    try:
+        known = at.astimezone(UTC).year >= 1970  # noqa: PLR2004
+    except OverflowError:  # in UTC it is before the year 1 or after 9999
+        known = False
+    if not known:
+        raise ValueError("a time lies in the years 1970…9999")
+    return at
+
+
+Clean = AfterValidator(_clean)
+Text = Annotated[str, Clean]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
+Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
+Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
+Time = Annotated[
+    AwareDatetime,
+    BeforeValidator(_spelled_out),
+    AfterValidator(_in_years),
+    WithJsonSchema(
+        {"type": "string", "format": "date-time", "pattern": r"^(19[7-9][0-9]|[2-9][0-9]{3})-"}
+    ),
+]
+
+
+class Strict(BaseModel):
+    """What comes in: nothing unknown, nothing guessed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Told(BaseModel):
+    """An error."""
+
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+
+
+class ErrorBody(BaseModel):
+    """What every refusal looks like."""
+
+    error: Told
+
+
+class Credentials(Strict):
+    """To sign in."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63), Clean]
+    password: Annotated[str, Field(min_length=1, max_length=1_024), Clean]
+
+
+class Who(BaseModel):
+    """Who is asking, as the service sees it."""
+
+    name: str
+    grants: list[str]
+    all_sites: bool
+    sites: list[str]
+    queues: list[str]
+
+
+class Ended(BaseModel):
+    """How many sessions ended."""
+
+    sessions_ended: int
+
+
+class SiteBody(BaseModel):
+    """A site."""
+
+    id: str
+    name: str
+    channel: str
+    timezone: str
+    currency: str
+
+
+class StateBody(BaseModel):
+    """A place a job can be in."""
+
+    name: str
+    initial: bool
+    terminal: bool
+    resting: bool
+    success: bool
+    exclusive: bool
+
+
+class QueueBody(BaseModel):
+    """A queue and what an operator can ask of it."""
+
+    name: str
+    lifecycle: str
+    summary: str
+    sited: bool
+    states: list[StateBody]
+    actions: list[str]
+    paused: list[str]  # '' is the whole queue
+
+
+class Stats(BaseModel):
+    """Counts, of the rows the asker may see."""
+
+    queue: str
+    now: str
+    total: int
+    states: dict[str, int]
+    sites: dict[str, dict[str, int]]
+    oldest_due_at: str | None
+    lease_over: int
+
+
+class JobBody(BaseModel):
+    """A job, without what it carries."""
+
+    id: str
+    queue: str
+    site: str
+    key: str | None
+    state: str
+    claimed: bool
+    worker: str | None
+    attempts: int
+    attempts_left: int
+    retries: int
+    error_code: str | None
+    error_category: str | None
+    error_message: str | None
+    created_at: str
+    moved_at: str
+    due_at: str | None
+    timer_at: str | None
+    lease_until: str | None
+    finished_at: str | None
+
+
+class EventBody(BaseModel):
+    """A line of a job's history."""
+
+    seq: int
+    at: str
+    move: str
+    from_state: str
+    to_state: str
+    actor: str
+    worker: str | None
+    attempt: int
+    error_code: str | None
+    error_category: str | None
+    error_message: str | None
+    note: Any
+
+
+class NoteBody(BaseModel):
+    """A remark beside the history."""
+
+    at: str
+    kind: str
+    actor: str
+    details: Any
+
+
+class JobWhole(BaseModel):
+    """A job with all that is known of it."""
+
+    job: JobBody
+    payload: Any
+    result: Any
+    events: list[EventBody]
+    notes: list[NoteBody]
+    actions: list[str]
+
+
+class JobPage(BaseModel):
+    """Some jobs, newest first; ``cursor`` asks for the next ones."""
+
+    jobs: list[JobBody]
+    cursor: str | None
+
+
+class Wanted(Strict):
+    """Which jobs. Empty means all; everything given must hold."""
+
+    states: Annotated[list[Name], Field(max_length=100)] = []
+    sites: Annotated[list[Name], Field(max_length=1_000)] | None = None
+    codes: Annotated[list[Code], Field(max_length=100)] = []
+    categories: Annotated[list[Category], Field(max_length=5)] = []
+    created_from: Time | None = None
+    created_before: Time | None = None
+    moved_before: Time | None = None
+    key: Key | None = None
+    text: Annotated[str, Field(min_length=1, max_length=200), Clean] | None = None
+
+    def filter(self) -> Filter:
+        """As the store takes it."""
+        return Filter(
+            states=tuple(self.states),
+            tenants=None if self.sites is None else tuple(self.sites),
+            codes=tuple(self.codes),
+            categories=tuple(one.value for one in self.categories),
+            created_from=micros(self.created_from),
+            created_before=micros(self.created_before),
+            moved_before=micros(self.moved_before),
+            dedup_key=self.key,
+            text=self.text,
+        )
+
+
+class Action(Strict):
+    """An operator's move of chosen jobs, or of all that match. Never both."""
+
+    action: Name
+    ids: Annotated[
+        list[Annotated[str, Field(max_length=64), Clean]], Field(max_length=MOST_IDS)
+    ] | (None) = None
+    filter: Wanted | None = None
+    options: Annotated[list[Name], Field(max_length=20)] = []
+    reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
+    code: Code | None = None
+    category: Category | None = None
+    dry_run: bool = False
+
+
+class OutcomeBody(BaseModel):
+    """What became of one job."""
+
+    id: str
+    result: str
+    state: str | None
+    seq: int
+    reason: str | None
+    holder: str | None
+
+
+class ActionBody(BaseModel):
+    """What a bulk action did, or would do."""
+
+    dry_run: bool
+    matched: int
+    moved: int
+    already: int
+    refused: dict[str, int]
+    by_state: dict[str, int] | None = None
+    more: bool = False
+    outcomes: list[OutcomeBody]
+
+
+class Steer(Strict):
+    """Pause or resume a queue, or one site of it."""
+
+    site: Name | None = None
+    reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
+
+
+class Steered(BaseModel):
+    """What is paused now; '' is the whole queue."""
+
+    paused: list[str]
+
+
+class NewBody(Strict):
+    """A job to enqueue."""
+
+    payload: Any
+    key: Key | None = None
+    site: Name = "default"
+    run_at: Time | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=1_000)] | None = None
+
+
+class NewJobs(Strict):
+    """Jobs to enqueue."""
+
+    jobs: Annotated[list[NewBody], Field(min_length=1, max_length=MOST_ENQUEUED)]
+
+
+class Born(BaseModel):
+    """What became of each, in order: inserted, duplicate or rejected with the reason."""
+
+    result: Literal["inserted", "duplicate", "rejected"]
+    id: str | None
+    code: str | None = None
+    message: str | None = None
+
+
+class BornBody(BaseModel):
+    """One outcome a job."""
+
+    jobs: list[Born]
+
+
+class LifecycleBody(BaseModel):
+    """The rules of a queue, as data and as a picture."""
+
+    name: str
+    states: list[StateBody]
+    moves: list[dict[str, Any]]
+    bound: int | None
+    mermaid: str
+
+
+def micros(at: datetime | None) -> int | None:
+    """Microseconds since 1970."""
+    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def spelled(at: int | None) -> str | None:
+    """A time as it is sent."""
+    if at is None:
+        return None
+    whole, rest = divmod(at, _SECOND_US)
+    moment = datetime.fromtimestamp(whole, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
+
+
+def job_body(job: Job) -> JobBody:
+    return JobBody(
+        id=job.id,
+        queue=job.queue,
+        site=job.tenant,
+        key=job.dedup_key,
+        state=job.state,
+        claimed=job.worker is not None,
+        worker=job.worker,
+        attempts=job.attempt_count,
+        attempts_left=job.attempts_left,
+        retries=job.retry_count,
+        error_code=job.error_code,
+        error_category=job.error_category,
+        error_message=job.error_message,
+        created_at=spelled(job.created_at) or "",
+        moved_at=spelled(job.moved_at) or "",
+        due_at=spelled(job.run_at),
+        timer_at=spelled(job.timer_at),
+        lease_until=spelled(job.lease_until),
+        finished_at=spelled(job.finished_at),
+    )
+
+
+def page_body(page: Page) -> JobPage:
+    return JobPage(jobs=[job_body(one) for one in page.jobs], cursor=page.cursor)
+
+
+def event_body(event: Event) -> EventBody:
+    return EventBody(
+        seq=event.seq,
+        at=spelled(event.at) or "",
+        move=event.move,
+        from_state=event.from_state,
+        to_state=event.to_state,
+        actor=event.actor,
+        worker=event.worker,
+        attempt=event.attempt,
+        error_code=event.error_code,
+        error_category=event.error_category,
+        error_message=event.error_message,
+        note=_loaded(event.note),
+    )
+
+
+def whole_body(history: History) -> JobWhole:
+    return JobWhole(
+        job=job_body(history.job),
+        payload=shown(history.job.data),
+        result=shown(history.job.outcome),
+        events=[event_body(one) for one in history.events],
+        notes=[
+            NoteBody(
+                at=spelled(one.at) or "",
+                kind=one.kind,
+                actor=one.actor,
+                details=_loaded(one.details),
+            )
+            for one in history.notes
+        ],
+        actions=list(history.actions),
+    )
+
+
+def stats_body(stats: QueueStats) -> Stats:
+    return Stats(
+        queue=stats.queue,
+        now=spelled(stats.now) or "",
+        total=stats.total,
+        states=stats.states,
+        sites=stats.tenants,
+        oldest_due_at=spelled(stats.oldest_due_at),
+        lease_over=stats.lease_over,
+    )
+
+
+def outcome_body(outcome: Outcome) -> OutcomeBody:
+    return OutcomeBody(
+        id=outcome.id,
+        result=outcome.result,
+        state=outcome.state,
+        seq=outcome.seq,
+        reason=outcome.reason or None,
+        holder=outcome.holder,
+    )
+
+
+def action_body(bulk: Bulk, *, most: int | None) -> ActionBody:
+    return ActionBody(
+        dry_run=False,
+        matched=len(bulk.outcomes),
+        moved=bulk.moved,
+        already=bulk.already,
+        refused=bulk.refused,
+        outcomes=[outcome_body(one) for one in bulk.outcomes[:most]],
+    )
+
+
+def selection_body(chosen: Selection) -> ActionBody:
+    return ActionBody(
+        dry_run=True,
+        matched=chosen.matched,
+        moved=chosen.would_move,
+        already=0,
+        refused={},
+        by_state=chosen.by_state,
+        more=chosen.more,
+        outcomes=[],
+    )
+
+
+def states_of(queue: Queue) -> list[StateBody]:
+    return [
+        StateBody(
+            name=one.name,
+            initial=one.initial,
+            terminal=one.terminal,
+            resting=one.resting,
+            success=one.success,
+            exclusive=one.exclusive,
+        )
+        for one in queue.lifecycle.states
+    ]
+
+
+def _loaded(text: str | None) -> Any:
+    """JSON where it is JSON; some notes are a plain word."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,98 @@
+"""Running the app under uvicorn: what a signal means, and when it is up."""
+
+from __future__ import annotations
+
+import errno
+import math
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import Unavailable
+from kesin.web.service import Service
+
+log = Logger("kesin.service")
+
+BACKLOG: Final = 2_048
+KEEP_ALIVE_S: Final = 15
+MOST_CONNECTIONS: Final = 2_000
+
+
+class Server(uvicorn.Server):
+    """Tells the service at once that it is to stop: live answers would hold the server up."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers:
+            for one in server.sockets:
+                host, port = one.getsockname()[:2]
+                shown = f"[{host}]" if ":" in str(host) else host
+                log.info("listening", address=f"http://{shown}:{port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
+        if self.should_exit:
+            self.force_exit = True
+            self._service.hurry()
+        self.should_exit = True
+        # Not here: the loop this signal interrupts may hold the very lock the stop needs.
+        threading.Thread(target=self._service.begin_stop, name="kesin-stop").start()
+
+
+@contextmanager
+def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Take the address, before anything is started that a taken one would have to stop again."""
+    with ExitStack() as stack:
+        taken: list[socket.socket] = []
+        why = "it is the address of no machine"
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, number, _, where in dict.fromkeys(found):
+                one = stack.enter_context(socket.socket(family, kind, number))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                try:
+                    one.bind(where)
+                except OSError as problem:
+                    if problem.errno != errno.EADDRNOTAVAIL:
+                        raise
+                    why = _lower(problem)  # a name may have another that can be had
+                else:
+                    taken.append(one)
+        except OSError as problem:
+            why, taken = _lower(problem), []
+        if not taken:
+            raise Unavailable(f"cannot listen on port {port} of {host}: {why}")
+        yield taken
+
+
+def _lower(problem: OSError) -> str:
+    return (problem.strerror or str(problem)).lower()
+
+
+def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
+    """Serve until a signal; the first one drains, the second one ends."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=math.ceil(service.settings.grace_s),
+        h11_max_incomplete_event_size=65_536,
+    )
+    Server(config, service).run(sockets)

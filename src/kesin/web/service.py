@@ -1,0 +1,244 @@
+"""Everything that runs behind the doors of one process: store, queues, workers, sweeper.
+
+Made from settings, started once, stopped once. Whether it is well is asked of the parts
+themselves: each loop says when it last succeeded.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kesin.engine.accounts import IDLE_S, Accounts
+from kesin.engine.command import Commands
+from kesin.engine.queue import Queue
+from kesin.engine.sweeper import Sweeper
+from kesin.engine.worker import Worker
+from kesin.foundation.clock import Clock, SystemClock
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import Unavailable
+from kesin.foundation.settings import Settings
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.words import STAGES, Stage
+from kesin.store.contract import Store
+from kesin.store.directory import Directory
+from kesin.web.limits import Limiter
+from kesin.web.live import Live
+from kesin.web.metrics import Metrics
+from kesin.workloads import LIFECYCLES, House, Workload
+
+log = Logger("kesin.service")
+
+TIDY_EVERY_S: Final = 600.0
+WORKER_SILENT_S: Final = 60.0  # a lane that has not reached the store for so long is not well
+SWEEPS_MISSED: Final = 3  # and the sweeper is not well
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One part's health."""
+
+    ok: bool
+    detail: str
+
+
+class Service:
+    """One process of Kesin."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        workloads: Mapping[str, Workload],
+        *,
+        work: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.workloads = dict(workloads)
+        self.clock = clock or SystemClock()
+        self.accounts = Accounts(Directory(store), self.clock)
+        self.queues = self._open_queues()
+        self.commands = Commands(
+            self.queues,
+            self.accounts,
+            frozenset(one.name for one in workloads.values() if not one.sited),
+        )
+        self.metrics = Metrics(self.commands)
+        self.live = Live(self.queues)
+        self.workers: list[Worker] = []
+        self.sweeper: Sweeper | None = None
+        self._work = work
+        self._threads: list[threading.Thread] = []
+        self._stopping = threading.Event()
+        self._stop_by: float | None = None  # monotonic seconds: the end of the grace period
+        self._started = self.clock.monotonic()
+        self._requests = Limiter(
+            settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
+        )
+        tries = settings.sign_in_per_min
+        self._sign_ins = Limiter(tries / 60, tries, self.clock.monotonic, "tries to sign in")
+
+    def _open_queues(self) -> dict[str, Queue]:
+        """A queue for each workload, and those of the store that run under rules we know."""
+        queues = {
+            one.name: Queue(one.name, one.lifecycle(), self.store, clock=self.clock)
+            for one in self.workloads.values()
+        }
+        rules = LIFECYCLES | {one.name: one.lifecycle for one in self.workloads.values()}
+        for name in self.store.queues():
+            known = self.store.definition(name)
+            if name in queues or known is None or known.lifecycle not in rules:
+                continue
+            lifecycle = rules[known.lifecycle]()
+            if tuple(state.name for state in lifecycle.states) == known.states:
+                queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
+        return queues
+
+    def house(self, workload: Workload) -> House:
+        """What a workload gets to work with."""
+        return House(self.settings, self.commands, self.queues[workload.name])
+
+    # Limits
+
+    def limit(self, name: str) -> None:
+        """Count a request; raises TooMany."""
+        self._requests.take(name)
+
+    def limit_sign_in(self, name: str, address: str) -> None:
+        """Count a try to sign in, by where it comes from and by whom it names."""
+        self._sign_ins.take(f"address:{address}")
+        self._sign_ins.take(f"name:{name.casefold()}")
+
+    # Running
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
+
+    def start(self) -> None:
+        """Start the workers, the sweeper and the small chores."""
+        self._started = self.clock.monotonic()
+        self._run("kesin-live", self.live.run)
+        if not self._work:
+            return
+        for one in self.workloads.values():
+            if one.worker is not None:
+                self.workers.append(one.worker(self.house(one)))
+        self.sweeper = Sweeper(list(self.queues.values()), every_s=self._every_s())
+        for worker in self.workers:
+            worker.on_claim = self.metrics.claimed
+            worker.start()
+        self.sweeper.on_swept = self.metrics.swept
+        self._run("kesin-sweeper", self.sweeper.run)
+        self._run("kesin-tidy", self._tidy)
+        log.info("started", queues=len(self.queues), workers=len(self.workers))
+
+    def _every_s(self) -> dict[Stage, float]:
+        slow: tuple[Stage, ...] = ("expire", "prune")
+        often = self.settings.sweep_s
+        return {stage: self.settings.tidy_s if stage in slow else often for stage in STAGES}
+
+    def _run(self, name: str, loop: Callable[[], None]) -> None:
+        thread = threading.Thread(target=loop, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def begin_stop(self) -> None:
+        """Claim no more and let long answers end; from a signal handler too."""
+        if self._stop_by is None:
+            self._stop_by = self.clock.monotonic() + self.settings.grace_s
+        self._stopping.set()
+        for worker in self.workers:
+            worker.stop()
+        if self.sweeper:
+            self.sweeper.stop()
+        self.live.stop()
+
+    def stop(self) -> None:
+        """Wait for what runs, within the grace period; give the rest back; close the store."""
+        self.begin_stop()
+        for worker in self.workers:
+            left_s = (self._stop_by or 0.0) - self.clock.monotonic()
+            worker.grace_s = min(worker.grace_s, max(left_s, 0.0))
+            worker.join()
+        for thread in self._threads:
+            thread.join(5)
+        self.store.close()
+        log.info("stopped")
+
+    def hurry(self) -> None:
+        """End the grace period now."""
+        for worker in self.workers:
+            worker.grace_s = 0
+
+    def _tidy(self) -> None:
+        """End old sessions and drop old audit lines."""
+        while not self._stopping.wait(TIDY_EVERY_S):
+            try:
+                now = self.accounts.now()
+                directory = self.accounts.directory
+                directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
+                directory.prune_audit(now - self.settings.audit_days * DAY_S * SECOND_US)
+            except Exception:  # the next turn tries again
+                log.exception("tidying_failed")
+
+    # Health
+
+    def checks(self) -> dict[str, Check]:
+        """How each part is."""
+        checks = {"store": self._store_check(), "disk": self._disk_check()}
+        if self._work:
+            checks["workers"] = self._workers_check()
+            checks["sweeper"] = self._sweeper_check()
+        if self.stopping:
+            checks["running"] = Check(ok=False, detail="it is stopping")
+        return checks
+
+    def _store_check(self) -> Check:
+        try:
+            self.store.ping()
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+            log.warning("store_not_ready", why=type(problem).__name__)
+            return Check(ok=False, detail="the store does not answer")
+        return Check(ok=True, detail="answers")
+
+    def _disk_check(self) -> Check:
+        folder = self.settings.data_dir
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        free_mb = shutil.disk_usage(folder).free // 1_000_000
+        enough = free_mb >= self.settings.min_free_mb
+        return Check(ok=enough, detail="has room" if enough else "is nearly full")
+
+    def _workers_check(self) -> Check:
+        now = self.clock.monotonic()
+        silent = [
+            worker.queue.name
+            for worker in self.workers
+            if not worker.alive
+            or (
+                now - (worker.last_success or self._started) > WORKER_SILENT_S
+                and not worker.leases.held()  # one job may take longer, its lease renewed meanwhile
+            )
+        ]
+        if silent:
+            return Check(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
+        return Check(ok=True, detail=f"{len(self.workers)} at work")
+
+    def _sweeper_check(self) -> Check:
+        last = self.sweeper.last_success if self.sweeper else None
+        age_s = self.clock.monotonic() - (last or self._started)
+        if age_s > SWEEPS_MISSED * self.settings.sweep_s:
+            return Check(ok=False, detail="has missed its last turns")
+        return Check(ok=True, detail="sweeps")
+
+    def require_running(self) -> None:
+        """Refuse new long answers while stopping."""
+        if self.stopping:
+            raise Unavailable("the service is stopping")

@@ -1,0 +1,25 @@
+"""The sites somebody may know of."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from kesin.web import schemas
+from kesin.web.auth import Asker, service_of
+
+router = APIRouter(prefix="/api", tags=["sites"])
+
+
+@router.get("/sites")
+def list_sites(request: Request, actor: Asker) -> list[schemas.SiteBody]:
+    """Your sites."""
+    return [
+        schemas.SiteBody(
+            id=one.id,
+            name=one.name,
+            channel=one.channel,
+            timezone=one.timezone,
+            currency=one.currency,
+        )
+        for one in service_of(request).accounts.sites(actor)
+    ]

@@ -1,0 +1,274 @@
+import os
+import pty
+import select
+import subprocess
+import sys
+
+import pytest
+
+from kesin.engine.accounts import Accounts
+from kesin.foundation.problems import NotSignedIn
+from kesin.store.directory import Directory
+from kesin.store.open import open_store
+from tests.cli.programs import PATIENCE_S, Answer
+
+PASSWORD = "correct horse battery"
+NEW = "another password"
+
+
+@pytest.fixture
+def accounts(database):
+    store = open_store(database, migrate=False)
+    yield Accounts(Directory(store))
+    store.close()
+
+
+@pytest.fixture
+def add(kesin):
+    """Add a user with the password on standard input."""
+
+    def run(name: str, *words: str, password: str = PASSWORD) -> Answer:
+        return kesin("user", "add", name, *words, "--password-stdin", text=password + "\n")
+
+    return run
+
+
+def test_a_user_is_added_and_signs_in(kesin, add, accounts):
+    kesin("site", "add", "north")
+    words = ("--role", "operator", "--site", "north", "--queue", "oci", "--queue", "pdf")
+    added = add("ayse", *words, "--json").json
+    assert added.pop("created_at") == added.pop("changed_at")
+    assert added == {
+        "name": "ayse",
+        "role": "operator",
+        "all_sites": False,
+        "sites": ["north"],
+        "queues": ["oci", "pdf"],
+        "disabled": False,
+        "disabled_at": None,
+    }
+    _, actor = accounts.sign_in("ayse", PASSWORD, "::1")
+    assert (actor.grants, actor.sites, actor.queues) == ({"operator"}, {"north"}, {"oci", "pdf"})
+
+
+def test_the_database_is_made_for_the_first_user(add, tmp_path):
+    answer = add("root", "--role", "admin")
+    assert (answer.code, answer.out, answer.err) == (0, "added root (admin)\n", "")
+    assert (tmp_path / "data" / "kesin.db").exists()
+
+
+def test_whoever_sees_nothing_yet_is_told_so(add):
+    answer = add("can", "--role", "viewer")
+    assert answer.code == 0
+    assert "can sees nothing yet" in answer.err
+    assert add("deniz", "--role", "viewer", "--all-sites").err == ""
+
+
+def test_the_list_tells_what_each_may_do(kesin, add, database):
+    assert "there is no user yet" in kesin("user", "list").out
+    kesin("site", "add", "north")
+    add("ayse", "--role", "viewer", "--site", "north", "--queue", "oci")
+    add("root", "--role", "admin")
+    kesin("user", "set", "root", "--disable")
+    lines = [line.split()[:5] for line in kesin("user", "list").lines[1:]]
+    assert lines == [
+        ["ayse", "viewer", "north", "oci", "allowed"],
+        ["root", "admin", "all", "—", "disabled"],
+    ]
+    listed = kesin("user", "list", "--json")
+    assert [one["name"] for one in listed.json] == ["ayse", "root"]
+    assert "argon2" not in listed.out
+
+
+def test_a_new_password_ends_the_sessions_and_the_old_password(kesin, add, accounts):
+    add("ayse", "--role", "viewer")
+    token, _ = accounts.sign_in("ayse", PASSWORD, "::1")
+    answer = kesin("user", "passwd", "ayse", "--password-stdin", text=NEW)
+    assert (answer.code, answer.lines[0]) == (0, "changed the password of ayse (viewer)")
+    assert accounts.session_actor(token, "::1") is None
+    with pytest.raises(NotSignedIn):
+        accounts.sign_in("ayse", PASSWORD, "::1")
+    assert accounts.sign_in("ayse", NEW, "::1")
+
+
+CHANGES = {
+    "a role": (("--role", "viewer"), {"role": "viewer"}),
+    "sites": (("--site", "south"), {"sites": ["south"]}),
+    "every site": (("--all-sites",), {"all_sites": True, "sites": []}),
+    "no site": (("--no-sites",), {"sites": []}),
+    "queues": (("--queue", "pdf"), {"queues": ["pdf"]}),
+    "no queue": (("--no-queues",), {"queues": []}),
+    "disabled": (("--disable",), {"disabled": True}),
+    "several": (("--role", "admin", "--enable"), {"role": "admin"}),
+}
+
+
+@pytest.mark.parametrize(("words", "changed"), CHANGES.values(), ids=CHANGES)
+def test_only_what_is_named_changes(kesin, add, words, changed):
+    kesin("site", "add", "north")
+    kesin("site", "add", "south")
+    before = add("ayse", "--role", "operator", "--site", "north", "--queue", "oci", "--json").json
+    after = kesin("user", "set", "ayse", *words, "--json").json
+    times = {name: after[name] for name in ("changed_at", "disabled_at")}
+    assert after == {**before, **changed, **times}
+    assert kesin("user", "list", "--json").json == [after]
+
+
+def test_a_disabled_user_does_not_come_in_until_enabled(kesin, add, accounts):
+    add("ayse", "--role", "viewer")
+    kesin("user", "set", "ayse", "--disable")
+    with pytest.raises(NotSignedIn):
+        accounts.sign_in("ayse", PASSWORD, "::1")
+    kesin("user", "set", "ayse", "--enable")
+    assert accounts.sign_in("ayse", PASSWORD, "::1")
+
+
+def test_signing_out_ends_all_sessions(kesin, add, accounts):
+    add("ayse", "--role", "viewer")
+    tokens = [accounts.sign_in("ayse", PASSWORD, "::1")[0] for _ in range(2)]
+    assert kesin("user", "sign-out", "ayse").out == "ended 2 sessions of ayse\n"
+    assert [accounts.session_actor(token, "::1") for token in tokens] == [None, None]
+    again = kesin("user", "sign-out", "ayse", "--json").json
+    assert again == {"name": "ayse", "sessions_ended": 0}
+
+
+BAD = {
+    "a role": (("add", "can", "--role", "boss"), 2, "it is one of viewer, operator, admin"),
+    "no role": (("add", "can"), 2, "--role"),
+    "a site": (
+        ("add", "can", "--role", "viewer", "--site", "s", "--password-stdin"),
+        1,
+        "no site 's' (there is none)",
+    ),
+    "a queue": (("add", "can", "--role", "viewer", "--queue", "ocj"), 2, "did you mean 'oci'?"),
+    "a site and all": (
+        ("add", "can", "--role", "viewer", "--site", "s", "--all-sites"),
+        2,
+        "do not go together",
+    ),
+    "a name": (("add", "a b", "--role", "viewer", "--password-stdin"), 2, "is no user name"),
+    "a name again": (
+        ("add", "ayse", "--role", "viewer", "--password-stdin"),
+        1,
+        "a user 'ayse' already",
+    ),
+    "no terminal": (("add", "can", "--role", "viewer"), 2, "add --password-stdin"),
+    "nobody's password": (("passwd", "can"), 1, "there is no user 'can'"),
+    "nobody": (("set", "can", "--disable"), 1, "there is no user 'can'"),
+    "nobody's sessions": (("sign-out", "can"), 1, "there is no user 'can'"),
+    "no change": (("set", "ayse"), 2, "nothing to change"),
+    "a new role": (("set", "ayse", "--role", "boss"), 2, "viewer, operator, admin"),
+    "sites and none": (("set", "ayse", "--site", "s", "--no-sites"), 2, "do not go together"),
+    "queues and none": (("set", "ayse", "--queue", "oci", "--no-queues"), 2, "not go together"),
+}
+
+
+@pytest.mark.parametrize(("words", "code", "sentence"), BAD.values(), ids=BAD)
+def test_what_does_not_fit_gets_one_sentence_and_changes_nothing(kesin, add, words, code, sentence):
+    add("ayse", "--role", "viewer")
+    before = kesin("user", "list", "--json").out
+    answer = kesin("user", *words, text=PASSWORD)
+    assert (answer.code, answer.out) == (code, "")
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+    assert PASSWORD not in answer.err
+    assert kesin("user", "list", "--json").out == before
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (b"short\n", "10"),
+        (b"", "this one has 0"),
+        (b"two lines\nare too many\n", "must be one line"),
+        (b"not \xff UTF-8 at all\n", "is no UTF-8 text"),
+        (b"x" * 5_000, "10…1024 characters"),
+    ],
+)
+def test_a_password_that_is_none_is_refused_and_not_repeated(kesin, given, sentence):
+    answer = kesin("user", "add", "can", "--role", "admin", "--password-stdin", text=given)
+    assert (answer.code, answer.out) == (2, "")
+    assert sentence in answer.err
+    assert given[:5].decode("latin-1") not in answer.err or not given
+    assert kesin("user", "list", "--json").json == []
+
+
+def test_a_line_from_windows_is_the_same_password(add, accounts):
+    add("ayse", "--role", "viewer", password=PASSWORD + "\r")
+    assert accounts.sign_in("ayse", PASSWORD, "::1")
+
+
+def test_the_password_is_in_no_row_and_no_line_of_the_log(kesin, add, tmp_path):
+    add("ayse", "--role", "viewer")
+    assert PASSWORD not in kesin("audit", "log", "--json").out
+    files = [path for path in (tmp_path / "data").iterdir() if path.is_file()]
+    assert [path for path in files if PASSWORD.encode() in path.read_bytes()] == []
+
+
+def test_postgres_is_not_migrated_by_itself(kesin, add, empty_postgres):
+    assert "run `kesin migrate` first" in add("ayse", "--role", "admin").err
+    for words in (("list",), ("passwd", "a"), ("set", "a", "--disable"), ("sign-out", "a")):
+        answer = kesin("user", *words)
+        assert (answer.code, answer.out) == (1, "")
+        assert "run `kesin migrate` first" in answer.err
+
+
+def test_without_argon2_it_says_what_to_install(add, monkeypatch):
+    from kesin.foundation import passwords
+
+    passwords._hasher.cache_clear()
+    monkeypatch.setitem(sys.modules, "argon2", None)
+    answer = add("ayse", "--role", "admin")
+    assert (answer.code, answer.out) == (1, "")
+    assert "pip install 'kesin[web]'" in answer.err
+
+
+# On a terminal
+
+
+def typed(*words: str, answers: list[tuple[str, str]]) -> Answer:
+    """Run `kesin` on a terminal and answer each question once it is asked."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kesin.cli", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown, seen = "", 0
+    try:
+        while select.select([ours], [], [], PATIENCE_S)[0]:
+            try:
+                part = os.read(ours, 4_096).decode()
+            except OSError:
+                break  # the other side is closed
+            shown += part
+            if answers and answers[0][0] in shown[seen:]:
+                seen = len(shown)
+                os.write(ours, (answers.pop(0)[1] + "\n").encode())
+        return Answer(process.wait(PATIENCE_S), shown)
+    finally:
+        os.close(ours)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def test_on_a_terminal_the_password_is_asked_for_twice_and_never_shown(accounts):
+    asked = [("Password: ", PASSWORD), ("Again: ", PASSWORD)]
+    answer = typed("user", "add", "ayse", "--role", "admin", answers=asked)
+    assert (answer.code, asked) == (0, [])
+    assert answer.lines[-1] == "added ayse (admin)"
+    assert PASSWORD not in answer.out
+    assert accounts.sign_in("ayse", PASSWORD, "::1")
+
+
+def test_two_that_differ_are_asked_for_again(kesin, add, accounts):
+    add("ayse", "--role", "admin")
+    asked = [("Password: ", NEW), ("Again: ", "typo"), ("Password: ", NEW), ("Again: ", NEW)]
+    answer = typed("user", "passwd", "ayse", answers=asked)
+    assert (answer.code, asked) == (0, [])
+    assert NEW not in answer.out
+    assert accounts.sign_in("ayse", NEW, "::1")

@@ -1,0 +1,271 @@
+"""The small tables: each statement, on both databases."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from kesin.store.contract import StoreError
+from kesin.store.directory import (
+    ApiKey,
+    AuditLine,
+    Directory,
+    Person,
+    Secret,
+    Session,
+    Site,
+)
+from tests.store.conftest import STORES, opened
+
+TABLES = ("site", "person", "session", "api_key", "audit", "secret")
+SITE = Site("north", "North", "script", "Europe/Istanbul", "TRY", "{}", 1, 1)
+AYSE = Person("ayse", "hash", "operator", False, ("north",), ("oci", "pdf"), 1, 1)
+SESSION = Session("mark", "ayse", 10, 10, 100, "::1")
+KEY = ApiKey("abcd2345", "mark", "script", ("oci:script", "read"), "north", 5, "cli:me")
+UNKEPT = ("ay\0se", "ay\ud800se")
+
+
+@pytest.fixture(scope="module", params=STORES)
+def kept(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with opened(request.param, request) as store:
+        yield store
+
+
+@pytest.fixture
+def directory(kept: Any) -> Iterator[Directory]:
+    yield Directory(kept)
+    for table in TABLES:
+        kept._rows(f"DELETE FROM {kept.dialect.table(table)}", {})
+
+
+def line(**details: Any) -> AuditLine:
+    return AuditLine(**{"id": 0, "at": 1, "actor": "a", "action": "x", "allowed": True, **details})
+
+
+def test_a_store_of_another_kind_keeps_no_people():
+    class Other:
+        pass
+
+    with pytest.raises(StoreError, match="SQLite or PostgreSQL"):
+        Directory(Other())  # type: ignore[arg-type]
+
+
+# Sites
+
+
+def test_a_site_is_added_once_and_found(directory):
+    assert directory.add_site(SITE)
+    assert not directory.add_site(SITE._replace(name="Other"))
+    assert directory.site("north") == SITE
+    assert directory.site("south") is None
+
+
+def test_sites_are_listed_by_their_ids_byte_by_byte(directory):
+    for site_id in ("b", "a", "B", "a-1"):
+        directory.add_site(SITE._replace(id=site_id))
+    assert [one.id for one in directory.sites()] == ["B", "a", "a-1", "b"]
+
+
+def test_a_changed_site_keeps_its_birthday(directory):
+    directory.add_site(SITE)
+    changed = Site("north", "N", "api", "UTC", "EUR", '{"a":1}', 99, 2)
+    assert directory.change_site(changed)
+    assert directory.site("north") == changed._replace(created_at=1)
+    assert not directory.change_site(changed._replace(id="south"))
+
+
+def test_a_held_site_is_the_site(directory):
+    directory.add_site(SITE)
+    with directory.transaction():
+        assert directory.hold_site("north") == SITE
+        assert directory.hold_site("south") is None
+
+
+# People
+
+
+@pytest.mark.parametrize(
+    "person",
+    [
+        AYSE,
+        AYSE._replace(all_sites=True, sites=(), queues=(), disabled_at=7),
+        AYSE._replace(sites=('a"b', "ş"), role="admin"),
+    ],
+)
+def test_a_person_is_added_once_and_found_as_it_was(directory, person):
+    assert directory.add_person(person)
+    assert not directory.add_person(person._replace(role="viewer"))
+    assert directory.person("ayse") == person
+    assert directory.people() == [person]
+    assert directory.person("Ayse") is None
+
+
+def test_a_changed_person_keeps_its_birthday(directory):
+    directory.add_person(AYSE)
+    changed = Person("ayse", "new", "viewer", True, (), ("pdf",), 99, 2, 3)
+    assert directory.change_person(changed)
+    assert directory.person("ayse") == changed._replace(created_at=1)
+    assert not directory.change_person(changed._replace(name="can"))
+
+
+def test_a_held_person_is_the_person(directory):
+    directory.add_person(AYSE)
+    with directory.transaction():
+        assert directory.hold_person("ayse") == AYSE
+        assert directory.hold_person("can") is None
+
+
+# Sessions
+
+
+def test_a_session_is_found_by_its_mark_until_it_is_ended(directory):
+    directory.add_session(SESSION)
+    assert directory.session("mark") == SESSION
+    assert directory.session("other") is None
+    assert directory.end_session("mark")
+    assert not directory.end_session("mark")
+    assert directory.session("mark") is None
+
+
+def test_the_last_use_of_a_session_is_written(directory):
+    directory.add_session(SESSION)
+    directory.use_session("mark", 50)
+    assert directory.session("mark") == SESSION._replace(used_at=50)
+
+
+def test_all_sessions_of_one_person_end_and_those_of_others_stay(directory):
+    directory.add_session(SESSION._replace(token_hash="2", created_at=20))
+    directory.add_session(SESSION._replace(token_hash="1"))
+    directory.add_session(SESSION._replace(token_hash="3", person="can"))
+    assert [one.token_hash for one in directory.sessions_of("ayse")] == ["1", "2"]
+    assert directory.end_sessions_of("ayse") == 2
+    assert directory.sessions_of("ayse") == []
+    assert len(directory.sessions_of("can")) == 1
+
+
+def test_sessions_that_are_over_or_idle_are_swept(directory):
+    directory.add_session(SESSION._replace(token_hash="over", expires_at=50, used_at=40))
+    directory.add_session(SESSION._replace(token_hash="idle", expires_at=99, used_at=30))
+    directory.add_session(SESSION._replace(token_hash="live", expires_at=51, used_at=31))
+    assert directory.end_old_sessions(50, 30) == 2
+    assert [one.token_hash for one in directory.sessions_of("ayse")] == ["live"]
+
+
+# Keys
+
+
+@pytest.mark.parametrize("key", [KEY, KEY._replace(site=None, expires_at=9, used_at=8)])
+def test_a_key_is_added_once_and_found_as_it_was(directory, key):
+    assert directory.add_key(key)
+    assert not directory.add_key(key._replace(name="other"))
+    assert directory.api_key(key.id) == key
+    assert directory.api_keys() == [key]
+    assert directory.api_key("nothing2") is None
+
+
+def test_the_last_use_of_a_key_is_written(directory):
+    directory.add_key(KEY)
+    directory.use_key(KEY.id, 50)
+    assert directory.api_key(KEY.id) == KEY._replace(used_at=50)
+
+
+def test_a_key_is_revoked_once_and_the_first_time_counts(directory):
+    directory.add_key(KEY)
+    assert directory.revoke_key(KEY.id, 50)
+    assert not directory.revoke_key(KEY.id, 60)
+    assert not directory.revoke_key("nothing2", 60)
+    assert directory.api_key(KEY.id) == KEY._replace(revoked_at=50)
+
+
+# The audit log
+
+
+def test_an_audit_line_comes_back_as_it_was_written(directory):
+    whole = line(
+        allowed=False, queue="oci", site="north", target="t", details="{}", request_id="r",
+        address="::1",
+    )  # fmt: skip
+    directory.add_audit(whole)
+    [found] = directory.audit()
+    assert found._replace(id=0) == whole
+    assert found.id > 0
+
+
+def test_the_newest_lines_come_first_page_by_page(directory):
+    for at in range(5):
+        directory.add_audit(line(at=at))
+    first = directory.audit(limit=2)
+    rest = directory.audit(limit=9, before=first[-1].id)
+    assert [one.at for one in (*first, *rest)] == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("field", ["actor", "action", "queue", "site", "target"])
+def test_the_audit_log_is_searched_by_each_field(directory, field):
+    directory.add_audit(line(at=1, **{field: "wanted"}))
+    directory.add_audit(line(at=2, **{field: "other"}))
+    assert [one.at for one in directory.audit(**{field: "wanted"})] == [1]
+    assert directory.audit(**{field: "nothing"}) == []
+
+
+def test_old_audit_lines_are_pruned_and_newer_ones_stay(directory):
+    for at in (1, 2, 3):
+        directory.add_audit(line(at=at))
+    assert directory.prune_audit(3) == 2
+    assert directory.prune_audit(3) == 0
+    assert [one.at for one in directory.audit()] == [3]
+
+
+def test_an_audit_line_cannot_be_changed(directory, kept):
+    directory.add_audit(line())
+    table = kept.dialect.table("audit")
+    with pytest.raises((sqlite3.IntegrityError, psycopg.Error), match="is never changed"):
+        kept._rows(f"UPDATE {table} SET actor = 'somebody else'", {})
+    assert directory.audit()[0].actor == "a"
+
+
+# Sealed secrets
+
+
+def test_a_secret_is_put_replaced_and_dropped(directory):
+    first = Secret("oci/north", "sealed", 1, "a")
+    directory.put_secret(first)
+    assert directory.secret("oci/north") == first
+    second = Secret("oci/north", "other", 2, "b")
+    directory.put_secret(second)
+    assert directory.secrets() == [second]
+    assert directory.drop_secret("oci/north")
+    assert not directory.drop_secret("oci/north")
+    assert directory.secret("oci/north") is None
+
+
+def test_a_secret_that_changed_meanwhile_is_not_sealed_anew(directory):
+    directory.put_secret(Secret("s", "now", 1, "a"))
+    assert not directory.reseal("s", "before", "anew")
+    assert directory.reseal("s", "now", "anew")
+    assert directory.secret("s") == Secret("s", "anew", 1, "a")
+
+
+# Together
+
+
+def test_what_happens_in_a_transaction_is_kept_together_or_not_at_all(directory):
+    with suppress(ZeroDivisionError), directory.transaction():
+        directory.add_site(SITE)
+        directory.add_audit(line())
+        assert (len(directory.sites()), len(directory.audit())) == (1, 1)
+        _ = 1 / 0
+    assert (directory.sites(), directory.audit()) == ([], [])
+
+
+@pytest.mark.parametrize("name", UNKEPT)
+def test_text_that_no_database_keeps_is_in_no_row(directory, name):
+    directory.add_person(AYSE)
+    assert directory.person(name) is None
+    assert directory.site(name) is None
+    assert directory.api_key(name) is None
+    assert directory.session(name) is None
+    assert directory.secret(name) is None
+    assert directory.audit(actor=name) == []

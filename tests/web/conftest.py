@@ -1,0 +1,203 @@
+"""A service without workers, under a clock that the test moves, and everybody who may knock."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import structlog
+from argon2 import PasswordHasher
+from fastapi import FastAPI
+
+from kesin.engine.accounts import Accounts
+from kesin.engine.queue import Queue
+from kesin.foundation import passwords
+from kesin.foundation.access import Actor, system
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.settings import Settings
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import Store
+from kesin.store.directory import AuditLine
+from kesin.store.postgres import PostgresStore
+from kesin.store.sqlite import SqliteStore
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from kesin.workloads import WORKLOADS, Workload
+from tests.web.client import ADDRESS, Client
+
+PASSWORD = "correct-horse-battery"
+CRON_SECRET = "cron-secret-of-the-tests"
+ROOT = system("cli:tests")
+TASK = Workload("task", task_lifecycle, "Anything")
+SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
+DEFAULTS = {"rate_per_s": 1e6, "sign_in_per_min": 10_000, "cron_secret": CRON_SECRET}
+_numbers = itertools.count(1)
+
+
+class World:
+    """A service, its app and short words for what tests do with them."""
+
+    def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.settings = Settings(data_dir=folder, **{**DEFAULTS, **settings})
+        self.store = store
+        workloads = {one.name: one for one in (*WORKLOADS, TASK)}
+        self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
+        self.app: FastAPI = create_app(self.service)
+        self.client = Client(self.app)
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.service.accounts
+
+    @property
+    def task(self) -> Queue:
+        return self.service.queues["task"]
+
+    def site(self, *names: str) -> None:
+        for name in names:
+            self.accounts.add_site(ROOT, name)
+
+    def person(self, name: str, role: str = "viewer", **may: Any) -> str:
+        self.accounts.add_person(ROOT, name, PASSWORD, role=role, **may)
+        return name
+
+    def token(self, name: str) -> str:
+        return self.accounts.sign_in(name, PASSWORD, ADDRESS)[0]
+
+    def cookie(self, name: str) -> dict[str, str]:
+        """The headers of somebody who signed in with a browser and clicks on our page."""
+        return by_cookie(self.token(name))
+
+    def key(self, *scopes: str, site: str | None = None, days: int | None = None) -> dict[str, str]:
+        """The headers of a program with a new key."""
+        return {"x-api-key": self.raw_key(*scopes, site=site, days=days)}
+
+    def raw_key(self, *scopes: str, site: str | None = None, days: int | None = None) -> str:
+        return self.accounts.create_key(ROOT, "tests", scopes, site=site, days=days)[0]
+
+    def revoke(self, key: str) -> None:
+        self.accounts.revoke_key(ROOT, passwords.key_id_of(key) or "")
+
+    def job(self, site: str = "north", queue: str = "task", key: str | None = None, **how: Any) -> str:
+        payload = how.pop("payload", {})
+        return self.service.queues[queue].enqueue(payload, key=key, tenant=site, **how).id
+
+    def failed(self, site: str = "north", key: str | None = None) -> str:
+        """A task that was cancelled: it can be requeued."""
+        job_id = self.job(site, key=key)
+        self.task.act("cancel", actor="tests", ids=[job_id])
+        return job_id
+
+    def state(self, job_id: str) -> str:
+        return self.found(job_id).state
+
+    def found(self, job_id: str) -> Job:
+        job = self.store.job(job_id)
+        assert job is not None
+        return job
+
+    def audit(self) -> list[AuditLine]:
+        """Every line, the oldest first."""
+        return self.accounts.directory.audit(limit=10_000)[::-1]
+
+    def said(self, request: Callable[[], Any]) -> list[AuditLine]:
+        """The lines a request left."""
+        before = len(self.audit())
+        request()
+        return self.audit()[before:]
+
+
+def by_cookie(token: str, **headers: str) -> dict[str, str]:
+    return {"cookie": f"kesin_session={token}", **(headers or SAME_ORIGIN)}
+
+
+def actor(name: str = "user:someone", role: str = "viewer", **may: Any) -> Actor:
+    return Actor(name, frozenset({role}), **may)
+
+
+def error_of(answer: Any) -> dict[str, Any]:
+    """The error of an answer, which has nothing else in it."""
+    body = answer.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() - {"details"} == {"code", "message"}
+    told: dict[str, Any] = body["error"]
+    return told
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_hashes() -> Iterator[None]:
+    """Passwords that take no second to check; how slow they are is argon2's own test."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        patch.setattr(passwords, "_hasher", lambda: quick)
+        passwords.nobody.cache_clear()
+        yield
+    passwords.nobody.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _plain_logs() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Store:
+    store: Store
+    if kind == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        schema = f"web{os.getpid()}_{next(_numbers)}"
+        stack.callback(_drop, url, schema)
+        store = PostgresStore(url, schema=schema, migrate=True, listen=False)
+    else:
+        store = SqliteStore(folder / "kesin.db")
+    stack.callback(store.close)
+    return store
+
+
+def _drop(url: str, schema: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeWorld]:
+    """Makes a service with other settings: ``make_world(rate_per_s=2)``."""
+    with ExitStack() as stack:
+
+        def make(kind: str = "sqlite", **settings: Any) -> World:
+            folder = tmp_path / str(next(_numbers))
+            folder.mkdir()
+            world = World(opened(kind, folder, request, stack), folder, **settings)
+            world.site("north", "south")
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """A service with the sites north and south and nobody in it."""
+    return make_world()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either_world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
+    """The same on each database, for what a database could spoil."""
+    return make_world(request.param)
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client

@@ -1,0 +1,525 @@
+"""Every door of the app against everybody who may knock: who is let in is written down here.
+
+A route without a row fails. So does a row without a route, and anybody without a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Mount, Route
+
+from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES
+from tests.web.client import Client
+from tests.web.conftest import CRON_SECRET, MakeWorld, World, by_cookie, error_of, opened
+
+NO_JOB = "00000000-0000-7000-8000-000000000000"
+DAY_S = 86_400
+OWN, OTHER = "north", "south"
+
+# Columns
+#   nobody  without anything, or with a session that has ended
+#   dead    a key that is revoked, over or made up
+#   cron    the cron secret
+#   metr    a key for metrics           trade  a key for oci, pdf or optiplan
+#   v.…     who may read: viewers, and keys for `read`
+#   o.…     who may operate: operators, and keys for `operate`
+#           .no  no site   .que  the queue pdf alone   .oth  another site
+#           .own the site of the row   .all  every site
+#   admin   admins, whatever their sites, and keys for `admin`
+#
+# Rows: a method and a path as the app declares it, and what exactly is asked (see ASKED).
+TABLE = """
+                                                 nobody dead cron metr trade | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
+GET    /openapi.json                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+HEAD   /openapi.json                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                           file    200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                           above   404    404  404  404  404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /docs                             -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/live                      -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/ready                     -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /metrics                          -       401    401  403  200  403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/cron/sweep                   -       403    403  200  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/session                      wrong   401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+GET    /api/session                      -       401    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+DELETE /api/session                      key     401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+DELETE /api/session                      cookie  401    -    -    -    -     | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /sign-in                          -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /sign-in                          wrong   401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+POST   /sign-out                         -       303    401  303  303  303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
+GET    /api/sites                        -       401    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues                       -       401    401  403  403  403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues/{queue}/stats         task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/stats         own     401    401  403  403  403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/stats         pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/stats         none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/jobs          task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/jobs          own     401    401  403  403  403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/jobs          pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/jobs          none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/jobs          task    401    401  403  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
+POST   /api/queues/{queue}/jobs          none    401    401  403  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /api/queues/{queue}/lifecycle     task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/lifecycle     pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/lifecycle     none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/jobs/{job_id}                own     401    401  403  403  403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
+GET    /api/jobs/{job_id}                pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/jobs/{job_id}                none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/actions       id      401    401  403  403  403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions       dry     401    401  403  403  403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions       own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/actions       pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/actions       none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/pause         task    401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/pause         own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/pause         pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/pause         none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/resume        task    401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/resume        own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/resume        pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/resume        none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/events        task    401    401  403  403  403   | 404  404   503   503   503   | 404  404   503   503   503   | 503
+GET    /api/queues/{queue}/events        pdf     401    401  403  403  403   | 404  503   404   404   503   | 404  503   404   404   503   | 503
+GET    /api/queues/{queue}/events        none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+"""  # noqa: E501  # a table is read across; events: whoever is let in meets a service that stops
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    method: str
+    path: str
+    asked: str
+    expected: dict[str, str] = field(hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path} {self.asked}"
+
+    @property
+    def ends_sessions(self) -> bool:
+        return self.method == "DELETE" or self.path == "/sign-out"
+
+
+def _rows() -> list[Row]:
+    head, *lines = TABLE.strip().splitlines()
+    columns = head.replace("|", "").split()
+    rows = []
+    for line in lines:
+        method, path, asked, *statuses = line.replace("|", "").split()
+        rows.append(Row(method, path, asked, dict(zip(columns, statuses, strict=True))))
+    return rows
+
+
+ROWS = _rows()
+BY_QUEUE = {"task": ("task", {}), "own": ("task", {"site": OWN}), "pdf": ("pdf", {}), "none": ("nope", {})}
+
+
+class House:
+    """A world with a row of each kind and everybody who may knock."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.client = world.client
+        world.service.live.stop()  # a watch would go on for ever
+        self.jobs = {
+            "own": world.job(OWN),
+            "other": world.job(OTHER),
+            "pdf": world.job("somebody", queue="pdf"),
+            "none": NO_JOB,
+        }
+        self.actors = _actors(world)
+        self._known: dict[str, dict[str, str]] = {}
+
+    def ask(self, row: Row, actor: str) -> int:
+        """Send what the row says as this actor; the status."""
+        client, path, sent = self.client, row.path, {}
+        if row.path.startswith("/api/queues/{queue}/"):
+            path, sent = self._of_queue(row)
+        elif row.path == "/api/jobs/{job_id}":
+            path = f"/api/jobs/{self.jobs[row.asked]}"
+        elif row.path == "/static":
+            path = "/static/docs.js" if row.asked == "file" else "/static/..%2f..%2fapp.py"
+        elif row.asked == "wrong":
+            wrong = {"name": "somebody", "password": "not the password"}
+            sent = {"json": wrong} if row.path.startswith("/api") else {"data": wrong}
+        headers = self._headers(actor, anew=row.ends_sessions)
+        if row.path in {"/sign-in", "/sign-out"}:
+            headers |= {"sec-fetch-site": "same-origin"}
+        return client.request(row.method, path, headers=headers, **sent).status_code
+
+    def _headers(self, actor: str, *, anew: bool) -> dict[str, str]:
+        if anew:
+            return self.actors[actor][1]()
+        if actor not in self._known:
+            self._known[actor] = self.actors[actor][1]()
+        return dict(self._known[actor])
+
+    def _of_queue(self, row: Row) -> tuple[str, dict[str, Any]]:
+        what = row.path.rpartition("/")[2]
+        queue, site = BY_QUEUE.get(row.asked, ("task", {}))
+        path = row.path.replace("{queue}", queue)
+        if row.method == "GET":
+            return path, {"params": site}
+        if what == "actions":
+            chosen: dict[str, Any] = {"action": "cancel", "filter": {"sites": [OWN]}}
+            if row.asked != "own":
+                chosen = {"action": "cancel", "ids": [NO_JOB], "dry_run": row.asked == "dry"}
+            return path, {"json": chosen}
+        if what == "jobs":
+            return path, {"json": {"jobs": [{"payload": {}, "site": OWN}]}}
+        return path, {"json": site}
+
+
+Actors = dict[str, tuple[str, Callable[[], dict[str, str]]]]
+
+
+def _actors(world: World) -> Actors:
+    """Name → the column and what makes the headers."""
+    actors: Actors = {
+        "nobody": ("nobody", dict),
+        "made-up session": ("nobody", lambda: by_cookie("x" * 43)),
+        "made-up key": ("dead", lambda: {"x-api-key": f"kesin_abcdefgh_{'x' * 43}"}),
+        "cron": ("cron", lambda: {"authorization": f"Bearer {CRON_SECRET}"}),
+        "wrong cron": ("dead", lambda: {"authorization": f"Bearer {CRON_SECRET}x"}),
+    }
+    _ended(world, actors)
+    _people(world, actors)
+    _keys(world, actors)
+    return actors
+
+
+def _ended(world: World, actors: Actors) -> None:
+    over = world.key("admin", days=1)
+    world.person("gone", "admin")
+    old = world.token("gone")
+    world.clock.advance(2 * DAY_S)
+    actors["expired key"] = ("dead", lambda: dict(over))
+    actors["expired session"] = ("nobody", lambda: by_cookie(old))
+    revoked = world.raw_key("admin")
+    world.revoke(revoked)
+    actors["revoked key"] = ("dead", lambda: {"x-api-key": revoked})
+    ended = world.token("gone")
+    world.accounts.sign_out(world.accounts.session_actor(ended, "") or pytest.fail("gone"), ended)
+    actors["ended session"] = ("nobody", lambda: by_cookie(ended))
+
+
+def _people(world: World, actors: Actors) -> None:
+    may: dict[str, dict[str, Any]] = {
+        "no": {},
+        "que": {"queues": ["pdf"]},
+        "oth": {"sites": [OTHER]},
+        "own": {"sites": [OWN]},
+        "all": {"all_sites": True},
+    }
+    for role in ROLES:
+        for where, rights in may.items():
+            name = world.person(f"{role}-{where}", role, **rights)
+            column = "admin" if role == "admin" else f"{role[0]}.{where}"
+            actors[name] = (column, lambda name=name: world.cookie(name))  # type: ignore[misc]
+
+
+def _keys(world: World, actors: Actors) -> None:
+    columns = {"metrics": "metr", "read": "v", "operate": "o", "admin": "admin"}
+    for scope in SCOPES:
+        for where, site in {"own": OWN, "oth": OTHER, "all": None}.items():
+            if site is None and scope in SITE_SCOPES:
+                continue
+            column = columns.get(scope, "trade")
+            column += f".{where}" if column in {"v", "o"} else ""
+            key = world.key(scope, site=site)
+            actors[f"key {scope} {where}"] = (column, lambda key=key: dict(key))  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def house(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
+) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("matrix")
+    with ExitStack() as stack:
+        world = World(opened("sqlite", folder, request, stack), folder)
+        world.site(OWN, OTHER)
+        stack.enter_context(world.client.kept())
+        yield House(world)
+
+
+def doors(app: FastAPI) -> set[tuple[str, str]]:
+    """Every method and path the app answers, however deep it was included."""
+    found: set[tuple[str, str]] = set()
+
+    def look(routes: Any, prefix: str) -> None:
+        for one in routes:
+            inner = getattr(one, "original_router", None)
+            if inner is not None:
+                look(inner.routes, prefix + one.include_context.prefix)
+            elif isinstance(one, Route | APIRoute):
+                found.update((method, prefix + one.path) for method in one.methods or ())
+            elif isinstance(one, Mount):
+                found.add(("GET", prefix + one.path))
+            else:
+                pytest.fail(f"an unknown kind of route: {one!r}")
+
+    look(app.routes, "")
+    return found
+
+
+def test_every_door_of_the_app_is_in_the_table(world):
+    missing = doors(world.app) - {(row.method, row.path) for row in ROWS}
+    assert not missing, f"decide who may use {sorted(missing)}: give each a row in TABLE"
+
+
+def test_every_row_of_the_table_is_a_door(world):
+    assert {(row.method, row.path) for row in ROWS} <= doors(world.app)
+
+
+def test_a_new_door_would_be_noticed(world):
+    @world.app.get("/api/back-door")
+    def back_door() -> None: ...
+
+    assert ("GET", "/api/back-door") in doors(world.app)
+
+
+def test_what_the_schema_tells_are_the_doors_found(world):
+    told = {
+        (method.upper(), path)
+        for path, methods in world.app.openapi()["paths"].items()
+        for method in methods
+    }
+    assert told <= doors(world.app)
+
+
+def test_everybody_has_a_column_and_every_column_somebody(house):
+    assert {column for column, _ in house.actors.values()} == set(ROWS[0].expected)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_who_is_let_in(row: Row, house: House):
+    expected = {
+        actor: int(row.expected[column])
+        for actor, (column, _) in house.actors.items()
+        if _concerns(row, actor, column)
+    }
+    assert expected
+    assert {actor: house.ask(row, actor) for actor in expected} == expected
+
+
+def _concerns(row: Row, actor: str, column: str) -> bool:
+    """All rows concern everybody, but two: the end of a session differs by what was shown."""
+    if row.asked == "cookie":
+        return row.expected[column] != "-" and not actor.startswith("key ")
+    if row.asked == "key":
+        return actor.startswith("key ") or column in {"nobody", "dead", "cron"}
+    return True
+
+
+# Rows of others
+
+
+CANARY = "canary-of-the-south"
+
+
+@pytest.fixture
+def two_sites(either_world: World) -> World:
+    """North and south, each with a job of every kind; the south's are full of canaries."""
+    world = either_world
+    for name in ("oci", "task"):
+        world.job(OWN, queue=name, key="of-the-north")
+        for n in range(3):
+            world.job(OTHER, queue=name, key=f"{CANARY}-{n}", payload={"secret": CANARY})
+    failed = world.job(OTHER, key=f"{CANARY}-failed")
+    world.task.act("cancel", actor=CANARY, ids=[failed], reason=CANARY)
+    world.job(CANARY, queue="pdf", key=CANARY)
+    world.task.pause(actor=CANARY, tenant=OTHER, reason=CANARY)
+    world.person("nur", "operator", sites=[OWN])
+    return world
+
+
+def asked_by_the_north(client: Client, headers: dict[str, str]) -> Iterator[Any]:
+    """Every answer with rows in it that somebody of the north can get."""
+    for path in ("/api/queues", "/api/sites", "/api/session", "/sign-in"):
+        yield client.get(path, headers=headers)
+    for queue in ("oci", "task", "pdf", "optiplan"):
+        for what in ("stats", "jobs", "lifecycle", f"stats?site={OTHER}", f"jobs?site={OTHER}"):
+            yield client.get(f"/api/queues/{queue}/{what}", headers=headers)
+        for text in ("text", "key"):
+            yield client.get(
+                f"/api/queues/{queue}/jobs", params={text: f"{CANARY}-0"}, headers=headers
+            )
+        for sent in ({"filter": {}, "dry_run": True}, {"filter": {"sites": [OTHER]}}):
+            act = {"action": "cancel", **sent}
+            yield client.post(f"/api/queues/{queue}/actions", json=act, headers=headers)
+        for what in ("pause", "resume"):
+            for site in ({"site": OTHER}, {}):
+                yield client.post(f"/api/queues/{queue}/{what}", json=site, headers=headers)
+
+
+def test_rows_of_other_sites_appear_in_no_answer(two_sites):
+    foreign = {job.id for queue in two_sites.service.queues.values() for job in queue.jobs().jobs}
+    foreign -= {job.id for job in two_sites.task.jobs().jobs if job.tenant == OWN}
+    foreign -= {
+        job.id for job in two_sites.service.queues["oci"].jobs().jobs if job.tenant == OWN
+    }
+    assert len(foreign) == 8
+    for answer in asked_by_the_north(two_sites.client, two_sites.cookie("nur")):
+        asked = f"{answer.request.method} {answer.request.url}"
+        assert answer.status_code in {200, 403, 404, 422}, asked
+        seen = answer.text.replace(f"{CANARY}-0", "") if "error" in answer.text else answer.text
+        assert CANARY not in seen, asked
+        assert not [one for one in foreign if one in answer.text], asked
+        assert OTHER not in answer.text, asked
+
+
+def test_rows_of_other_sites_are_not_counted(two_sites):
+    headers = two_sites.cookie("nur")
+    stats = two_sites.client.get("/api/queues/task/stats", headers=headers).json()
+    assert stats["total"] == 1
+    assert stats["states"] == {"ready": 1, "running": 0, "done": 0, "failed": 0}
+    assert stats["sites"] == {OWN: stats["states"]}
+    assert (stats["oldest_due_at"], stats["lease_over"]) == (None, 0)
+
+
+def test_a_dry_run_over_everything_counts_only_ones_own(two_sites):
+    asked = {"action": "cancel", "filter": {}, "dry_run": True}
+    answer = two_sites.client.post(
+        "/api/queues/task/actions", json=asked, headers=two_sites.cookie("nur")
+    ).json()
+    assert (answer["matched"], answer["by_state"]) == (1, {"ready": 1})
+
+
+def test_a_dry_run_over_another_sites_job_counts_none(two_sites):
+    [job] = two_sites.task.jobs(limit=1).jobs
+    assert job.tenant == OTHER
+    asked = {"action": "requeue", "ids": [job.id], "dry_run": True}
+    answer = two_sites.client.post(
+        "/api/queues/task/actions", json=asked, headers=two_sites.cookie("nur")
+    ).json()
+    assert (answer["matched"], answer["moved"], answer["by_state"]) == (0, 0, {})
+
+
+def test_an_action_on_another_sites_job_finds_it_unknown_and_changes_nothing(two_sites):
+    foreign = two_sites.job(OTHER)
+    before = two_sites.found(foreign)
+    asked = {"action": "cancel", "ids": [foreign, NO_JOB]}
+    answer = two_sites.client.post(
+        "/api/queues/task/actions", json=asked, headers=two_sites.cookie("nur")
+    ).json()
+    there, nowhere = answer["outcomes"]
+    assert there == {**nowhere, "id": foreign}
+    assert there["result"] == "unknown"
+    assert two_sites.found(foreign) == before
+    assert [event.move for event in two_sites.task.events(foreign)] == ["enqueue"]
+    assert two_sites.task.notes(foreign) == []
+
+
+def test_an_action_over_everything_moves_only_ones_own(two_sites):
+    asked = {"action": "cancel", "filter": {}}
+    answer = two_sites.client.post(
+        "/api/queues/task/actions", json=asked, headers=two_sites.cookie("nur")
+    ).json()
+    assert (answer["matched"], answer["moved"]) == (1, 1)
+    tenants = two_sites.task.stats().tenants
+    assert tenants[OTHER]["ready"] == 3
+
+
+def test_an_action_on_a_job_of_another_queue_finds_it_unknown(two_sites):
+    job = two_sites.job(OWN, queue="oci")
+    asked = {"action": "cancel", "ids": [job]}
+    answer = two_sites.client.post(
+        "/api/queues/task/actions", json=asked, headers=two_sites.cookie("nur")
+    ).json()
+    assert answer["outcomes"][0]["result"] == "unknown"
+    assert two_sites.state(job) == "QUEUED"
+
+
+@pytest.mark.parametrize("method", ["GET stats", "GET jobs", "POST actions", "POST pause"])
+def test_a_foreign_site_and_one_that_is_not_there_are_refused_alike(method, world):
+    world.person("nur", "operator", sites=[OWN])
+    headers = world.cookie("nur")
+    verb, what = method.split()
+
+    def ask(site: str) -> Any:
+        path = f"/api/queues/task/{what}"
+        if verb == "GET":
+            return world.client.get(path, params={"site": site}, headers=headers)
+        acting = {"action": "cancel", "filter": {"sites": [site]}}
+        sent = acting if what == "actions" else {"site": site}
+        return world.client.post(path, json=sent, headers=headers)
+
+    foreign, missing = ask(OTHER), ask("nowhere")
+    assert foreign.status_code == missing.status_code == 403
+    assert foreign.content == missing.content
+
+
+def test_a_foreign_job_and_one_that_is_not_there_are_told_alike(world):
+    world.person("nur", "operator", sites=[OWN])
+    headers = world.cookie("nur")
+    foreign = world.job(OTHER)
+    one = world.client.get(f"/api/jobs/{foreign}", headers=headers)
+    other = world.client.get(f"/api/jobs/{NO_JOB}", headers=headers)
+    assert one.status_code == other.status_code == 404
+    assert one.text.replace(foreign, NO_JOB) == other.text
+
+
+def test_a_hidden_queue_and_one_that_is_not_there_are_told_alike(world):
+    world.person("nur", "operator", sites=[OWN])
+    headers = world.cookie("nur")
+    hidden = world.client.get("/api/queues/pdf/stats", headers=headers)
+    missing = world.client.get("/api/queues/nope/stats", headers=headers)
+    assert hidden.status_code == missing.status_code == 404
+    assert hidden.text.replace("pdf", "nope") == missing.text
+
+
+def test_a_person_with_queues_sees_no_other_queue(world):
+    world.person("nur", "operator", all_sites=True, queues=["task"])
+    answer = world.client.get("/api/queues", headers=world.cookie("nur"))
+    assert [one["name"] for one in answer.json()] == ["task"]
+
+
+def test_a_person_knows_only_their_sites(world):
+    world.person("nur", sites=[OWN])
+    answer = world.client.get("/api/sites", headers=world.cookie("nur"))
+    assert [one["id"] for one in answer.json()] == [OWN]
+
+
+@pytest.mark.parametrize("scope", ["pdf", "optiplan", "metrics"])
+def test_a_key_that_is_not_about_sites_knows_none(scope, world):
+    answer = world.client.get("/api/sites", headers=world.key(scope))
+    assert (answer.status_code, answer.json()) == (200, [])
+
+
+def test_without_a_cron_secret_nobody_is_the_cron_caller(make_world: MakeWorld):
+    world = make_world(cron_secret=None)
+    for headers in ({}, {"authorization": "Bearer "}, {"authorization": f"Bearer {CRON_SECRET}"}):
+        answer = world.client.post("/api/cron/sweep", headers=headers)
+        assert (answer.status_code, error_of(answer)["code"]) == (403, "forbidden")
+
+
+def test_the_cron_caller_is_told_when_there_is_no_such_queue(world):
+    headers = {"authorization": f"Bearer {CRON_SECRET}"}
+    answer = world.client.post("/api/cron/sweep?queue=nope", headers=headers)
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "not_found")
+
+
+def test_a_key_is_taken_as_a_bearer_too(world):
+    headers = {"authorization": f"Bearer {world.raw_key('read')}"}
+    assert world.client.get("/api/queues", headers=headers).status_code == 200
+
+
+def test_a_wrong_key_is_refused_even_beside_a_good_session(world):
+    world.person("nur", "admin")
+    headers = world.cookie("nur") | {"x-api-key": f"kesin_abcdefgh_{'x' * 43}"}
+    answer = world.client.get("/api/session", headers=headers)
+    assert (answer.status_code, error_of(answer)["code"]) == (401, "wrong_key")
+
+
+def test_a_key_whose_secret_is_another_ones_is_refused(world):
+    one, other = world.raw_key("admin"), world.raw_key("admin")
+    mixed = one[:15] + other[15:]
+    assert world.client.get("/api/session", headers={"x-api-key": mixed}).status_code == 401
+    assert world.client.get("/api/session", headers={"x-api-key": one}).status_code == 200

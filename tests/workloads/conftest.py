@@ -1,0 +1,26 @@
+"""The courier stands outside of the house: its folder is put on the path, as if installed."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+COURIER = Path(__file__).parents[2] / "examples" / "courier"
+sys.path.append(str(COURIER))
+
+with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
+    warnings.simplefilter("ignore")
+    import starlette.testclient  # noqa: F401
+
+
+@pytest.fixture
+def said() -> Iterator[list[Any]]:
+    """What is logged meanwhile."""
+    with capture_logs() as lines:
+        yield lines
+    structlog.reset_defaults()

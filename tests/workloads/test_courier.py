@@ -1,0 +1,458 @@
+"""Deliveries go out, failures are told apart, and nobody reaches what is not theirs."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from fastapi.testclient import TestClient
+from kesin_courier import COURIER, send
+from kesin_courier.addresses import is_public
+from kesin_courier.send import BadAddress, read_url
+
+from kesin import Job, Queue, prove, task_lifecycle
+from kesin.engine.accounts import Accounts
+from kesin.engine.command import Commands
+from kesin.engine.replay import verify
+from kesin.foundation.access import Actor, system
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.problems import Problem
+from kesin.foundation.settings import Settings
+from kesin.store.directory import Directory
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads import House
+from tests.docs.pages import DOCS, blocks
+from tests.workloads.conftest import COURIER as FOLDER
+from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
+
+ADMIN = system("test")
+PAST_A_PAUSE_S = 61  # the first pause is 30 s, and up to 30 s of jitter
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(monkeypatch):
+    monkeypatch.setenv("KESIN_COURIER_ALLOW_PRIVATE", "yes")  # the receiver is on this machine
+    monkeypatch.setenv("KESIN_COURIER_TIMEOUT_S", "5")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def house(clock) -> Iterator[House]:
+    with closing(SqliteStore(":memory:")) as store:
+        courier = Queue(COURIER.name, COURIER.lifecycle(), store, clock=clock, seed=1)
+        other = Queue("other", task_lifecycle(), store, clock=clock, seed=2)
+        accounts = Accounts(Directory(store), clock)
+        for site in ("ankara", "izmir"):
+            accounts.add_site(ADMIN, site)
+        commands = Commands({"courier": courier, "other": other}, accounts)
+        yield House(Settings(), commands, courier)
+        assert [str(one) for one in verify(store, "courier").differences] == []
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as server:
+        yield server
+
+
+def enqueue(house: House, url: str) -> str:
+    return house.queue.enqueue({"url": url, "body": {"city": "İzmir"}}, tenant="ankara").id
+
+
+def work(house: House) -> None:
+    assert COURIER.worker is not None
+    COURIER.worker(house).drain()
+
+
+def delivered(house: House, url: str) -> Job:
+    """The job after one try."""
+    job_id = enqueue(house, url)
+    work(house)
+    job = house.queue.job(job_id)
+    assert job is not None
+    return job
+
+
+# The rules
+
+
+def test_its_lifecycle_is_proved():
+    assert prove(COURIER.lifecycle())
+
+
+# The worker
+
+
+def test_a_delivery_is_a_post_of_the_body(house, receiver):
+    job = delivered(house, receiver.url)
+    assert (job.state, job.outcome) == ("done", {"status": 200})
+    [came] = receiver.came
+    assert (came.path, came.body) == ("/hook?of=orders", {"city": "İzmir"})
+    assert came.headers["Content-Type"] == "application/json"
+    assert came.headers["Idempotency-Key"] == job.id
+    assert came.headers["Host"] == f"127.0.0.1:{receiver.server_port}"
+
+
+def test_a_receiver_in_trouble_is_tried_again_under_the_same_key(house, receiver, clock):
+    receiver.script = [500, 204]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code, job.error_category) == ("ready", "HTTP_500", "TRANSIENT")
+    work(house)
+    assert len(receiver.came) == 1  # the pause is not over
+    clock.advance(PAST_A_PAUSE_S)
+    work(house)
+    assert house.queue.job(job.id).state == "done"
+    assert [came.headers["Idempotency-Key"] for came in receiver.came] == [job.id, job.id]
+
+
+@pytest.mark.parametrize(
+    ("status", "category"),
+    [
+        (400, "VALIDATION"),
+        (401, "AUTH"),
+        (403, "AUTH"),
+        (404, "VALIDATION"),
+        (410, "PERMANENT"),
+    ],
+)
+def test_a_refusal_is_final_and_quoted(house, receiver, status, category):
+    receiver.script = [status]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code, job.error_category) == ("failed", f"HTTP_{status}", category)
+    assert f"answered {status}: what the receiver says" in job.error_message
+    assert len(job.error_message) < 600
+
+
+@pytest.mark.parametrize(
+    ("status", "category"),
+    [(408, "TRANSIENT"), (429, "RATE_LIMIT"), (502, "TRANSIENT"), (700, "TRANSIENT")],
+)
+def test_what_may_pass_is_tried_again(house, receiver, status, category):
+    receiver.script = [status]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code, job.error_category) == ("ready", f"HTTP_{status}", category)
+
+
+def test_a_receiver_that_names_a_time_is_left_alone_until_then(house, receiver, clock):
+    receiver.script = [(429, {"Retry-After": "300"})]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.move, job.error_category) == ("ready", "later", "RATE_LIMIT")
+    clock.advance(299)
+    work(house)
+    assert len(receiver.came) == 1
+    clock.advance(1)
+    work(house)
+    assert house.queue.job(job.id).state == "done"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seconds"),
+    [("999999999", 3_600), ("0", 0), ("-5", None), ("Fri, 31 Dec 1999 23:59:59 GMT", None)],
+)
+def test_a_pause_has_a_bound_and_no_other_form(wanted, seconds):
+    assert send._seconds(wanted) == seconds
+
+
+def test_a_receiver_that_always_names_a_time_runs_out_of_tries(house, receiver, clock):
+    receiver.script = [(503, {"Retry-After": "1"})] * 20
+    job = delivered(house, receiver.url)
+    for _ in range(20):
+        clock.advance(1)
+        work(house)
+    assert house.queue.job(job.id).state == "failed"
+    assert len(receiver.came) == 8
+
+
+@pytest.mark.parametrize("answer", [silence, trickle])
+def test_a_receiver_that_takes_too_long_is_cut_off(house, receiver, monkeypatch, answer):
+    monkeypatch.setenv("KESIN_COURIER_TIMEOUT_S", "0.2")
+    receiver.script = [answer]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code, job.error_category) == ("ready", "TIMEOUT", "TRANSIENT")
+
+
+@pytest.mark.parametrize("answer", [nonsense, hang_up])
+def test_what_is_no_http_is_no_answer(house, receiver, answer):
+    receiver.script = [answer]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code) == ("ready", "NO_ANSWER")
+
+
+def test_nobody_there_is_no_answer(house):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    job = delivered(house, f"http://127.0.0.1:{port}/")
+    assert (job.state, job.error_code) == ("ready", "NO_ANSWER")
+
+
+def test_a_receiver_without_tls_is_no_answer(house, receiver):
+    job = delivered(house, receiver.url.replace("http:", "https:"))
+    assert (job.state, job.error_code) == ("ready", "NO_ANSWER")
+    assert receiver.came == []
+
+
+def test_a_redirect_is_not_followed(house, receiver):
+    receiver.script = [(307, {"Location": "/elsewhere"})]
+    job = delivered(house, receiver.url)
+    assert (job.state, job.error_code) == ("failed", "REDIRECTED")
+    assert [came.path for came in receiver.came] == ["/hook?of=orders"]
+
+
+# Private addresses
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"])
+def test_our_own_network_is_refused_unless_allowed(house, receiver, monkeypatch, host):
+    monkeypatch.delenv("KESIN_COURIER_ALLOW_PRIVATE")
+    job = delivered(house, f"http://{host}:{receiver.server_port}/")
+    assert (job.state, job.error_code) == ("failed", "PRIVATE_ADDRESS")
+    assert receiver.came == []
+
+
+def test_a_name_with_one_private_address_is_refused(house, receiver, monkeypatch):
+    monkeypatch.delenv("KESIN_COURIER_ALLOW_PRIVATE")
+    answers = [(socket.AF_INET, 1, 6, "", (host, 80)) for host in ("93.184.215.14", "10.0.0.7")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
+    job = delivered(house, "http://example.com/")
+    assert (job.state, job.error_code) == ("failed", "PRIVATE_ADDRESS")
+
+
+def test_the_address_that_was_checked_is_the_one_connected_to(house, receiver, monkeypatch):
+    asked = []
+    answers = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 80))]
+
+    def resolve(host: str, *_: object, **__: object) -> list:
+        asked.append(host)
+        return answers if host == "example.com" else real(host, *_, **__)
+
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    job = delivered(house, f"http://example.com:{receiver.server_port}/")
+    assert job.state == "done"
+    assert asked == ["example.com", "127.0.0.1"]
+    assert receiver.came[0].headers["Host"] == f"example.com:{receiver.server_port}"
+
+
+@pytest.mark.parametrize("address", ["93.184.215.14", "2606:4700::1111", "64:ff9b::5db8:d70e"])
+def test_public_addresses(address):
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0",
+        "10.1.2.3",
+        "100.64.0.1",
+        "127.8.9.1",
+        "169.254.169.254",
+        "172.16.0.1",
+        "192.168.1.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1%eth0",
+        "fd00::1",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "2002:7f00:1::",
+        "64:ff9b::7f00:1",
+    ],
+)
+def test_addresses_that_are_not(address):
+    assert not is_public(address)
+
+
+# URLs
+
+BAD_URLS = [
+    "",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "example.com",
+    "https://",
+    "https://user:secret@example.com/",
+    "https://example.com:0/",
+    "https://example.com:99999/",
+    "https://example.com/a b",
+    "https://example.com/\r\nX-Injected: yes",
+    "https://örnek.com/",
+    "https://[::1/",
+    "https://example.com/" + "a" * 2_048,
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(BadAddress):
+        read_url(url)
+
+
+def test_a_bad_url_that_came_in_by_another_door_fails_for_good(house):
+    job = delivered(house, "ftp://example.com/")
+    assert (job.state, job.error_code, job.error_category) == (
+        "failed",
+        "BAD_ADDRESS",
+        "VALIDATION",
+    )
+
+
+# The door
+
+
+def actor(*grants: str, sites: tuple[str, ...] = (), queues: tuple[str, ...] = ()) -> Actor:
+    return Actor("ayse", frozenset(grants), sites=frozenset(sites), queues=frozenset(queues))
+
+
+@pytest.fixture
+def door(house) -> Iterator[TestClient]:
+    """The routes in an app that knows who asks; ``door.asker`` says who."""
+    assert COURIER.router is not None
+    app = FastAPI()
+    app.include_router(COURIER.router(house))
+
+    @app.middleware("http")
+    async def identify(request: Request, call_next):
+        request.state.actor = client.asker
+        return await call_next(request)
+
+    @app.exception_handler(Problem)
+    def tell(_: Request, problem: Problem) -> JSONResponse:
+        return JSONResponse(problem.body(), problem.status)
+
+    with TestClient(app) as client:
+        client.asker = actor("operate", sites=("ankara",))
+        yield client
+
+
+WANTED = {"url": "https://example.com/hook", "body": {"n": 1}, "site": "ankara"}
+DELIVERIES = "/api/courier/deliveries"
+
+
+def test_a_delivery_is_accepted_done_and_reported(house, door, receiver):
+    accepted = door.post(DELIVERIES, json={**WANTED, "url": receiver.url})
+    assert accepted.status_code == 202
+    assert accepted.json()["result"] == "inserted"
+    work(house)
+    report = door.get(f"{DELIVERIES}/{accepted.json()['id']}")
+    assert report.status_code == 200
+    assert report.json() == {
+        "id": accepted.json()["id"],
+        "site": "ankara",
+        "state": "done",
+        "attempts": 1,
+        "error_code": None,
+        "error_message": None,
+        "result": {"status": 200},
+        "moves": ["enqueue", "claim", "complete"],
+    }
+
+
+def test_a_key_is_taken_once_in_a_site(door):
+    door.asker = actor("operate", sites=("ankara", "izmir"))
+    first, again, elsewhere = (
+        door.post(DELIVERIES, json={**WANTED, "key": "order-7", "site": site}).json()
+        for site in ("ankara", "ankara", "izmir")
+    )
+    assert again == {"id": first["id"], "result": "duplicate"}
+    assert elsewhere["result"] == "inserted"
+
+
+@pytest.mark.parametrize(
+    ("asker", "status"),
+    [
+        pytest.param(actor("operate", sites=("ankara",)), 202, id="an operator of the site"),
+        pytest.param(ADMIN, 202, id="an admin"),
+        pytest.param(actor("read", sites=("ankara",)), 403, id="a reader"),
+        pytest.param(actor("operate", sites=("izmir",)), 403, id="an operator of another site"),
+        pytest.param(actor("operate"), 404, id="an operator of no site"),
+        pytest.param(
+            actor("operate", sites=("ankara",), queues=("other",)), 404, id="of another queue"
+        ),
+        pytest.param(actor("pdf", sites=("ankara",)), 403, id="a key for something else"),
+        pytest.param(actor(), 401, id="nobody"),
+    ],
+)
+def test_who_may_have_something_delivered(door, house, asker, status):
+    door.asker = asker
+    assert door.post(DELIVERIES, json=WANTED).status_code == status
+    assert len(house.queue.jobs().jobs) == (status == 202)
+
+
+def test_a_site_that_does_not_exist_is_refused_even_to_an_admin(door):
+    door.asker = ADMIN
+    assert door.post(DELIVERIES, json={**WANTED, "site": "nowhere"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("asker", "status"),
+    [
+        pytest.param(actor("read", sites=("ankara",)), 200, id="a reader of the site"),
+        pytest.param(actor("operate", sites=("ankara",)), 200, id="an operator of the site"),
+        pytest.param(actor("operate", sites=("izmir",)), 404, id="an operator of another site"),
+        pytest.param(actor("read"), 404, id="a reader of no site"),
+        pytest.param(actor("pdf", sites=("ankara",)), 403, id="a key for something else"),
+        pytest.param(actor(), 401, id="nobody"),
+    ],
+)
+def test_who_may_read_a_report(door, house, asker, status):
+    job_id = enqueue(house, "https://example.com/")
+    door.asker = asker
+    assert door.get(f"{DELIVERIES}/{job_id}").status_code == status
+
+
+def test_a_job_of_another_queue_is_no_delivery(door, house):
+    door.asker = ADMIN
+    other = house.commands.queues["other"].enqueue("x", tenant="ankara").id
+    answer = door.get(f"{DELIVERIES}/{other}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+def test_a_bad_url_does_not_come_in(door, house, url):
+    answer = door.post(DELIVERIES, json={**WANTED, "url": url})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_url")
+    assert house.queue.jobs().jobs == []
+
+
+def test_a_body_that_is_too_large_does_not_come_in(door):
+    answer = door.post(DELIVERIES, json={**WANTED, "body": "x" * 300_000})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "payload_too_large")
+
+
+def test_what_was_done_and_what_was_refused_is_in_the_audit_log(door, house):
+    born = door.post(DELIVERIES, json=WANTED).json()["id"]
+    door.post(DELIVERIES, json={**WANTED, "site": "izmir"})
+    lines = house.commands.accounts.audit(ADMIN, limit=10)
+    told = [(one.action, one.allowed, one.site, one.target) for one in lines if one.queue]
+    assert told == [
+        ("queue.enqueue", False, "izmir", None),
+        ("queue.enqueue", True, "ankara", born),
+    ]
+
+
+# The tutorial
+
+
+def test_the_tutorial_shows_the_files_as_they_are():
+    shown = [
+        block.text.removeprefix("# ").partition("\n")
+        for block in blocks(DOCS / "tutorial.md")
+        if block.language in ("py", "toml")
+    ]
+    assert {name for name, _, _ in shown} == {
+        "pyproject.toml",
+        "kesin_courier/lifecycle.py",
+        "kesin_courier/work.py",
+        "kesin_courier/api.py",
+        "kesin_courier/__init__.py",
+    }
+    for name, _, text in shown:
+        assert text in (FOLDER / name).read_text("utf-8"), name

@@ -1,0 +1,99 @@
+"""Ours are there, a stranger's package is found without a line of ours, and a broken one is not."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kesin.engine.queue import proof_of
+from kesin.workloads import GROUP, LIFECYCLES, WORKLOADS, workloads
+from tests.workloads.conftest import COURIER
+
+WORKING = """
+from kesin.lifecycle.task import task_lifecycle
+from kesin.workloads import Workload
+
+MINE = Workload("{name}", task_lifecycle, "brought along")
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Leave on the path what pip leaves there: a module, and a note of its entry point."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def leave(package: str, code: str | None, point: str) -> None:
+        if code is not None:
+            Path(tmp_path, f"{package}.py").write_text(code, "utf-8")
+            monkeypatch.delitem(sys.modules, package, raising=False)
+        note = tmp_path / f"{package}-1.0.dist-info"
+        note.mkdir()
+        (note / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (note / "entry_points.txt").write_text(f"[{GROUP}]\n{point}\n")
+
+    return leave
+
+
+def events(said) -> list[tuple[str, str]]:
+    return [(line["event"], line["package"]) for line in said]
+
+
+def test_ours_come_first():
+    assert list(workloads())[:3] == ["oci", "pdf", "optiplan"]
+
+
+@pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one.name)
+def test_each_of_ours_has_rules_that_are_proved(one):
+    assert LIFECYCLES[one.name] is one.lifecycle
+    assert proof_of(one.lifecycle())
+
+
+def test_a_strangers_workload_is_found_through_its_entry_point(install, said):
+    install("ferry_package", WORKING.format(name="ferry"), "anything = ferry_package:MINE")
+    assert workloads()["ferry"].summary == "brought along"
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("raise RuntimeError('half installed')", id="it raises"),
+        pytest.param("import a_package_that_is_not_there", id="something it needs is missing"),
+        pytest.param("this is no python", id="it cannot be read"),
+        pytest.param("THEIRS = None", id="the name is not in it"),
+        pytest.param(None, id="there is no such module"),
+    ],
+)
+def test_a_broken_package_is_logged_and_stops_nobody(code, install, said):
+    install("wreck_package", code, "wreck = wreck_package:MINE")
+    install("ferry_package", WORKING.format(name="ferry"), "ferry = ferry_package:MINE")
+    found = workloads()
+    assert "ferry" in found
+    assert "wreck" not in found
+    assert events(said) == [("workload_not_loaded", "wreck_package")]
+    assert said[0]["exc_info"] is True
+
+
+def test_what_is_no_workload_is_logged_and_skipped(install, said):
+    install("odd_package", "MINE = 'a string'", "odd = odd_package:MINE")
+    assert "odd" not in workloads()
+    assert events(said) == [("not_a_workload", "odd_package")]
+
+
+def test_a_taken_name_is_logged_and_stays_ours(install, said):
+    install("thief_package", WORKING.format(name="pdf"), "pdf = thief_package:MINE")
+    assert workloads()["pdf"] is WORKLOADS[1]
+    assert events(said) == [("workload_name_taken", "thief_package")]
+
+
+def test_the_courier_plugs_in_as_its_project_file_says(install, said):
+    project = tomllib.loads((COURIER / "pyproject.toml").read_text("utf-8"))["project"]
+    [(name, target)] = project["entry-points"][GROUP].items()
+    install("kesin_courier_installed", None, f"{name} = {target}")
+    courier = workloads()["courier"]
+    assert courier.name == name
+    assert courier.worker is not None
+    assert courier.router is not None
+    assert proof_of(courier.lifecycle())
+    assert said == []
