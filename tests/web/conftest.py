@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from fastapi import FastAPI
 
 from kesin.engine.accounts import Accounts
 from kesin.engine.queue import Queue
-from kesin.foundation import passwords
+from kesin.foundation import logs, passwords
 from kesin.foundation.access import Actor, system
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
@@ -147,6 +148,10 @@ def _quick_hashes() -> Iterator[None]:
 def _plain_logs() -> Iterator[None]:
     yield
     structlog.reset_defaults()
+    root = logging.getLogger()
+    for one in root.handlers[:]:
+        if type(one) is logs._Libraries:
+            root.removeHandler(one)
     structlog.contextvars.clear_contextvars()
 
 

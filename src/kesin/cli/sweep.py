@@ -63,6 +63,8 @@ def sweep(
             passes, pause_s = 0, every
             while not stop.asked:
                 try:
+                    if not queues:  # new ones may have come
+                        sweeper.queues = _open(desk, None, None, quiet=passes > 0)
                     _tell(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
                 except Exception as problem:  # noqa: BLE001  # the next pass tries again
@@ -73,7 +75,9 @@ def sweep(
                 stop.wait(pause_s)
 
 
-def _open(desk: Desk, names: list[str] | None, lifecycle: str | None) -> list[Queue]:
+def _open(
+    desk: Desk, names: list[str] | None, lifecycle: str | None, *, quiet: bool = False
+) -> list[Queue]:
     """The queues to sweep; one whose rules are not known here is skipped aloud, unless named."""
     from kesin.cli.output import warn
 
@@ -84,7 +88,8 @@ def _open(desk: Desk, names: list[str] | None, lifecycle: str | None) -> list[Qu
         try:
             opened.append(desk.queue(name))
         except Usage as problem:
-            warn(f"skipped {name}: {problem}")
+            if not quiet:
+                warn(f"skipped {name}: {problem}")
     return opened
 
 

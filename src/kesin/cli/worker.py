@@ -51,9 +51,13 @@ def worker(
         typer.Option(metavar="TENANT", help="Only of this tenant; repeatable."),
     ] = None,
     grace: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="At a stop, how long running jobs may go on."),
-    ] = 30.0,
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="At a stop, how long running jobs may go on; else KESIN_GRACE_S.",
+        ),
+    ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when no job is due.")
     ] = False,
@@ -69,12 +73,15 @@ def worker(
     from kesin.cli.names import load_handler
     from kesin.cli.signals import stop_on_signals
     from kesin.engine.worker import Worker
+    from kesin.foundation.settings import load_settings
 
     if len(set(queues)) < len(queues):
         raise Usage("a queue is named twice")
     if handler is None and batch_handler:
         raise Usage("--batch-handler says how --handler is called: give both")
     function = None if handler is None else load_handler(handler)
+    if grace is None:
+        grace = load_settings().grace_s
     chosen: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
     chosen |= {} if batch is None else {"batch": batch}
     chosen |= {} if threads is None else {"threads": threads}
@@ -118,10 +125,12 @@ def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any]) -> Worker:
     from kesin.store.directory import Directory
     from kesin.workloads import House, workloads
 
-    workload = workloads().get(queue.name)
+    known = workloads()
+    workload = known.get(queue.name)
     if workload is None or workload.worker is None:
         raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
-    commands = Commands({queue.name: queue}, Accounts(Directory(desk.store)))
+    unsited = frozenset(one.name for one in known.values() if not one.sited)
+    commands = Commands({queue.name: queue}, Accounts(Directory(desk.store)), unsited)
     worker = workload.worker(House(desk.settings, commands, queue))
     for name, value in chosen.items():
         if value is not None:

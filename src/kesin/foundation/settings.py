@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
@@ -51,7 +52,7 @@ class Settings(BaseSettings):
         None, description="name:key,… from `kesin secrets new-key`; the first one seals"
     )
     trusted_proxies: str = Field(
-        "", description="addresses, with commas, whose X-Forwarded-For and -Proto are believed"
+        "", description="addresses or networks, with commas, whose X-Forwarded- headers count"
     )
     grace_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 a stop may take")
     body_limit: int = Field(
@@ -75,6 +76,14 @@ class Settings(BaseSettings):
         if url and "://" in url and not url.startswith((SQLITE, *POSTGRES)):
             raise ValueError("an unknown kind of database")
         return url
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        for one in text.split(","):
+            if one.strip():
+                ip_network(one.strip(), strict=False)
+        return text
 
     @field_validator("redis_url")
     @classmethod

@@ -6,7 +6,15 @@ the browser says that the page asking is ours (Fetch Metadata), or at least name
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from functools import cache
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -168,11 +176,16 @@ def _peer(request: Request) -> str:
 
 
 def _trusted(request: Request, address: str) -> bool:
-    proxies = service_of(request).settings.trusted_proxies
+    """Whether this is one of our proxies: an address or a network of the setting."""
     parsed = _parsed(address)
     return parsed is not None and any(
-        parsed == _parsed(one.strip()) for one in proxies.split(",") if one.strip()
+        parsed in network for network in _networks(service_of(request).settings.trusted_proxies)
     )
+
+
+@cache
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(one.strip(), strict=False) for one in text.split(",") if one.strip())
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from kesin.foundation.problems import TooMany
 
+NEARLY: Final = 1e-6  # whoever waited as told is let in, however the sums were rounded
 MOST_BUCKETS: Final = 20_000  # the one used longest ago goes first: memory has a bound
 
 
@@ -32,8 +33,8 @@ class Limiter:
         with self._lock:
             tokens, then = self._buckets.pop(name, (self._burst, now))
             tokens = min(self._burst, tokens + (now - then) * self._rate)
-            allowed = tokens >= 1
-            self._buckets[name] = (tokens - 1 if allowed else tokens, now)
+            allowed = tokens >= 1 - NEARLY
+            self._buckets[name] = (max(tokens - 1, 0) if allowed else tokens, now)
             while len(self._buckets) > MOST_BUCKETS:
                 self._buckets.popitem(last=False)
         if not allowed:

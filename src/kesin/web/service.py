@@ -76,7 +76,7 @@ class Service:
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._stop_by: float | None = None  # monotonic seconds: the end of the grace period
-        self._started = self.clock.monotonic()
+        self._started = self._stop_began = self.clock.monotonic()
         self._requests = Limiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
         )
@@ -125,6 +125,7 @@ class Service:
         """Start the workers, the sweeper and the small chores."""
         self._started = self.clock.monotonic()
         self._run("kesin-live", self.live.run)
+        self._run("kesin-tidy", self._tidy)
         if not self._work:
             return
         for one in self.workloads.values():
@@ -136,7 +137,6 @@ class Service:
             worker.start()
         self.sweeper.on_swept = self.metrics.swept
         self._run("kesin-sweeper", self.sweeper.run)
-        self._run("kesin-tidy", self._tidy)
         log.info("started", queues=len(self.queues), workers=len(self.workers))
 
     def _every_s(self) -> dict[Stage, float]:
@@ -163,10 +163,15 @@ class Service:
     def stop(self) -> None:
         """Wait for what runs, within the grace period; give the rest back; close the store."""
         self.begin_stop()
+        spent_s = self.clock.monotonic() - self._stop_began
+        left_s = max(self.settings.grace_s - spent_s, 0)
+        joins = []
         for worker in self.workers:
-            left_s = (self._stop_by or 0.0) - self.clock.monotonic()
-            worker.grace_s = min(worker.grace_s, max(left_s, 0.0))
-            worker.join()
+            worker.grace_s = min(worker.grace_s, left_s)
+            joins.append(threading.Thread(target=worker.join, name="kesin-join"))
+            joins[-1].start()
+        for join in joins:
+            join.join()
         for thread in self._threads:
             thread.join(5)
         self.store.close()

@@ -1,0 +1,481 @@
+"""How every answer behaves, whatever was asked: ids, headers, limits, errors without a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from kesin.foundation.logs import set_up_logs
+from kesin.store.contract import StoreUnreachable
+from kesin.web.auth import address_of
+from kesin.web.limits import Limiter
+from tests.web.client import ADDRESS, Client
+from tests.web.conftest import MakeWorld, World, by_cookie, error_of, opened
+
+JSON = {"content-type": "application/json"}
+PROXY = "198.51.100.1"
+SECURITY = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecretFault(Exception):
+    """What no answer may show."""
+
+
+@pytest.fixture
+def strict(make_world: MakeWorld) -> World:
+    """Small limits, and doors that fail."""
+    return failing(make_world(body_limit=1_000, rate_per_s=2))
+
+
+def failing(world: World) -> World:
+    @world.app.get("/fails")
+    def fails() -> None:
+        raise SecretFault("SELECT secret FROM person")
+
+    @world.app.get("/times-out")
+    def times_out() -> None:
+        raise TimeoutError("SELECT secret FROM person")
+
+    return world
+
+
+def by_status(world: World) -> dict[str, Any]:
+    """One answer of each kind, by what was asked."""
+    client, key = world.client, world.key("admin")
+    answers = {
+        "200 json": client.get("/api/session", headers=world.key("read")),
+        "200 page": client.get("/sign-in", headers=world.key("read")),
+        "200 static": client.get("/static/docs.js"),
+        "200 docs": client.get("/docs", headers=world.key("read")),
+        "200 openapi": client.get("/openapi.json"),
+        "303": client.post("/sign-out", headers={"sec-fetch-site": "same-origin", **key}),
+        "401": client.get("/api/queues"),
+        "401 key": client.get("/api/queues", headers={"x-api-key": "kesin_no"}),
+        "403": client.get("/api/queues", headers=world.key("metrics")),
+        "404": client.get("/nowhere"),
+        "404 static": client.get("/static/nowhere.js"),
+        "405": client.delete("/api/queues"),
+        "405 static": client.post("/static/docs.js"),
+        "413": client.post("/api/session", content=b"x" * 1_001),
+        "422": client.get("/api/queues/task/jobs?limit=0", headers=key),
+        "500": client.get("/fails", headers=world.key("read")),
+    }
+    throttled = [client.get("/api/session", headers=key) for _ in range(3)]
+    return answers | {"429": throttled[-1]}
+
+
+# Names of what by_status asks.
+KINDS = (
+    "200 json,200 page,200 static,200 docs,200 openapi,303,401,401 key,403,404,404 static,405,"
+    "405 static,413,422,429,500"
+).split(",")
+
+
+@pytest.fixture(scope="module")
+def answers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
+) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("manners")
+    with ExitStack() as stack:
+        store = opened("sqlite", folder, request, stack)
+        return by_status(failing(World(store, folder, body_limit=1_000, rate_per_s=2)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_answer_has_the_manners(kind, answers):
+    answer = answers[kind]
+    assert str(answer.status_code) == kind[:3]
+    assert {name: answer.headers.get(name) for name in SECURITY} == SECURITY
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+    assert "strict-transport-security" not in answer.headers
+    assert not {"server", "x-powered-by"} & answer.headers.keys()
+    assert all(len(answer.headers.get_list(name)) == 1 for name in (*SECURITY, "x-request-id"))
+    if not answer.request.url.path.startswith("/static/") and answer.request.url.path != "/docs":
+        assert answer.headers["cache-control"] == "no-store"
+    if answer.status_code >= 400:
+        told = error_of(answer)
+        assert re.fullmatch(r"[a-z_]+", told["code"])
+        assert told["message"]
+
+
+# Request ids
+
+
+@pytest.mark.parametrize("given", ["abc", "A.b-c_9", "x" * 64])
+def test_a_request_id_that_is_given_comes_back(given, client):
+    answer = client.get("/health/live", headers={"x-request-id": given})
+    assert answer.headers.get_list("x-request-id") == [given]
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
+def test_a_request_id_that_could_spoil_a_log_is_replaced(given, client):
+    answer = client.get("/health/live", headers={"x-request-id": given})
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_two_requests_have_two_ids(client):
+    ids = {client.get("/health/live").headers["x-request-id"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+# TLS
+
+
+def test_over_tls_browsers_are_told_to_stay_with_it(world):
+    answer = Client(world.app, scheme="https").get("/health/live")
+    assert answer.headers["strict-transport-security"] == "max-age=31536000; includeSubDomains"
+
+
+@pytest.mark.parametrize(("peer", "told"), [(PROXY, True), ("198.51.100.2", False)])
+def test_behind_tls_only_a_trusted_proxys_word_counts(peer, told, make_world):
+    world = make_world(trusted_proxies=PROXY)
+    answer = Client(world.app, address=peer).get(
+        "/health/live", headers={"x-forwarded-proto": "https"}
+    )
+    assert ("strict-transport-security" in answer.headers) == told
+
+
+# Faults
+
+
+@pytest.mark.parametrize("path", ["/fails", "/times-out"])
+def test_a_fault_of_ours_tells_only_the_request_id(path, strict):
+    answer = strict.client.get(path, headers={"x-request-id": "my-id"})
+    assert answer.status_code == 500
+    assert error_of(answer) == {
+        "code": "internal",
+        "message": "something failed here; the log knows more under this request id",
+        "details": {"request_id": "my-id"},
+    }
+
+
+def test_a_fault_of_ours_is_logged_with_its_traceback_under_the_request_id(strict, capsys):
+    set_up_logs("json", "info")
+    strict.client.get("/fails", headers={"x-request-id": "my-id"})
+    [line] = [one for one in capsys.readouterr().err.splitlines() if "request_failed" in one]
+    assert '"request_id": "my-id"' in line
+    assert "SecretFault" in line
+
+
+def test_a_store_that_is_away_is_told_as_such(world, monkeypatch):
+    def away() -> None:
+        raise StoreUnreachable("connection to 10.0.0.5 port 5432 failed: SELECT 1")
+
+    monkeypatch.setattr(world.task, "stats", away)
+    answer = world.client.get("/api/queues/task/stats", headers=world.key("read"))
+    assert answer.status_code == 503
+    assert error_of(answer) == {
+        "code": "store_away",
+        "message": "the store does not answer: try again",
+    }
+
+
+def test_a_path_that_does_not_exist_is_told_in_the_same_shape(client):
+    answer = client.get("/nowhere")
+    assert error_of(answer) == {"code": "not_found", "message": "Not Found"}
+
+
+def test_a_method_that_does_not_fit_is_told_with_those_that_do(client):
+    answer = client.put("/api/session")
+    assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
+    assert set(answer.headers["allow"].split(", ")) == {"DELETE", "GET", "POST"}
+
+
+def test_somebody_who_is_not_signed_in_is_told_how(client):
+    answer = client.get("/api/queues")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "x-api-key" in error_of(answer)["message"]
+
+
+# Sizes
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(strict):
+    def never() -> Iterator[bytes]:
+        yield pytest.fail("read")
+
+    answer = strict.client.post(
+        "/api/session", content=never(), headers={"content-length": "1001", **JSON}
+    )
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+
+
+def test_a_length_of_very_many_digits_is_too_large(strict):
+    answer = strict.client.post(
+        "/api/session", content=b"{}", headers={"content-length": "9" * 5_000, **JSON}
+    )
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/api/session", "/sign-in", "/sign-out"])
+def test_a_body_in_chunks_is_read_no_further_than_the_limit(path, strict):
+    def chunks() -> Iterator[bytes]:
+        yield b'{"name": "a", "password": "'
+        for _ in range(11):
+            yield b"x" * 100
+        yield b'"}'
+
+    headers = {"sec-fetch-site": "same-origin", **JSON}
+    answer = strict.client.post(path, content=chunks(), headers=headers)
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+
+
+def test_a_body_of_exactly_the_limit_is_taken(strict):
+    body = b'{"name": "a", "password": "%s"}'
+    body %= b"x" * (1_000 - len(body) + 2)
+    assert len(body) == 1_000
+    answer = strict.client.post("/api/session", content=iter([body[:500], body[500:]]), headers=JSON)
+    assert answer.status_code == 401
+
+
+# Rates
+
+
+def test_a_key_that_asks_too_often_waits_and_others_do_not(make_world):
+    world = make_world(rate_per_s=2)
+    mine, others = world.key("read"), world.key("read")
+    statuses = [world.client.get("/api/session", headers=mine).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    last = world.client.get("/api/session", headers=mine)
+    assert (last.headers["retry-after"], error_of(last)["code"]) == ("1", "too_many_requests")
+    assert world.client.get("/api/session", headers=others).status_code == 200
+    world.clock.advance(1)
+    assert world.client.get("/api/session", headers=mine).status_code == 200
+
+
+def test_an_address_without_a_key_has_a_rate_of_its_own(make_world):
+    world = make_world(rate_per_s=2)
+    statuses = [world.client.get("/health/live").status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    assert Client(world.app, address="192.0.2.200").get("/health/live").status_code == 200
+
+
+def test_wrong_keys_are_counted_by_where_they_come_from(make_world):
+    world = make_world(rate_per_s=2)
+    wrong = [{"x-api-key": f"kesin_{n:0>8}_{'x' * 43}"} for n in range(3)]
+    statuses = [world.client.get("/api/session", headers=one).status_code for one in wrong]
+    assert statuses == [401, 401, 429]
+
+
+def test_a_limiter_forgets_those_it_saw_longest_ago(monkeypatch):
+    monkeypatch.setattr("kesin.web.limits.MOST_BUCKETS", 3)
+    limiter = Limiter(1, 1, lambda: 0.0, "tries")
+    for name in "abcd":
+        limiter.take(name)
+    assert list(limiter._buckets) == ["b", "c", "d"]
+
+
+# Time
+
+
+def test_an_answer_that_takes_too_long_is_given_up(make_world):
+    world = make_world(request_timeout_s=0.05)
+    done = threading.Event()
+
+    @world.app.get("/hangs")
+    def hangs() -> None:
+        done.wait(20)
+
+    try:
+        answer = world.client.get("/hangs")
+    finally:
+        done.set()
+    assert answer.status_code == 503
+    assert error_of(answer) == {"code": "timeout", "message": "no answer within 0.05 s"}
+    assert {name: answer.headers.get(name) for name in SECURITY} == SECURITY
+
+
+def test_a_time_out_holds_for_what_needs_no_thread_too(make_world):
+    world = make_world(request_timeout_s=0.05)
+
+    @world.app.get("/waits")
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    assert error_of(world.client.get("/waits"))["code"] == "timeout"
+
+
+# Validation
+
+
+def test_every_field_that_is_wrong_is_named(world):
+    answer = world.client.get(
+        "/api/queues/task/jobs",
+        params={"limit": "0", "category": "NOPE", "created_from": "yesterday", "cursor": "1"},
+        headers=world.key("read"),
+    )
+    assert answer.status_code == 422
+    told = error_of(answer)
+    assert told["code"] == "invalid"
+    fields = {one["field"] for one in told["details"]["fields"]}
+    assert fields == {"limit", "category.0", "created_from", "cursor"}
+    assert all(one["message"] for one in told["details"]["fields"])
+
+
+def test_a_field_that_nobody_knows_is_named_in_its_place(world):
+    asked = {"action": "cancel", "filter": {"sites": [""], "colour": "red"}, "now": True}
+    answer = world.client.post(
+        "/api/queues/task/actions", json=asked, headers=world.key("operate")
+    )
+    fields = {one["field"] for one in error_of(answer)["details"]["fields"]}
+    assert fields == {"now", "filter.colour", "filter.sites.0"}
+
+
+def test_a_wrong_sign_in_form_does_not_repeat_what_was_typed(client):
+    answer = client.post("/api/session", json={"name": "", "password": ["hunter2-hunter2"]})
+    assert answer.status_code == 422
+    assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000])
+def test_what_is_no_json_object_is_our_callers_fault(body, client):
+    answer = client.post("/api/session", content=body, headers=JSON)
+    assert answer.status_code in {400, 422}
+    error_of(answer)
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_is_none_in_utc_is_not_valid(time, world):
+    answer = world.client.get(
+        "/api/queues/task/jobs", params={"created_from": time}, headers=world.key("read")
+    )
+    assert answer.status_code == 422
+    assert [one["field"] for one in error_of(answer)["details"]["fields"]] == ["created_from"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_text_no_database_keeps_is_not_valid(name, world):
+    body = '{"action": "cancel", "ids": ["%s"]}' % name.encode("unicode_escape").decode()
+    body = body.replace("\\x00", "\\u0000")
+    answer = world.client.post(
+        "/api/queues/task/actions", content=body, headers=world.key("operate") | JSON
+    )
+    assert answer.status_code == 422
+
+
+# Addresses
+
+
+def address(world: World, peer: str, *told: str) -> str:
+    lines = [(b"x-forwarded-for", one.encode()) for one in told]
+    scope = {"type": "http", "app": world.app, "client": (peer, 1), "headers": lines}
+    return address_of(Request(scope))
+
+
+@pytest.mark.parametrize(
+    ("peer", "told", "found"),
+    [
+        ("203.0.113.9", (), "203.0.113.9"),
+        ("203.0.113.9", ("10.0.0.1",), "203.0.113.9"),  # nobody we trust
+        (PROXY, (), PROXY),
+        (PROXY, ("10.0.0.1",), "10.0.0.1"),
+        (PROXY, ("6.6.6.6, 10.0.0.1",), "10.0.0.1"),  # the first is the caller's own word
+        (PROXY, ("6.6.6.6", "10.0.0.1"), "10.0.0.1"),  # as a proxy that adds a line says it
+        (PROXY, ("6.6.6.6, 10.0.0.1, ::1",), "10.0.0.1"),  # two proxies we trust
+        (PROXY, ("::1",), "::1"),
+        (PROXY, ("2001:db8::7",), "2001:db8::7"),
+        (PROXY, ("nonsense",), PROXY),
+        (PROXY, ("10.0.0.1, nonsense",), PROXY),
+        (PROXY, ("",), PROXY),
+        ("0:0:0:0:0:0:0:1", ("10.0.0.1",), "10.0.0.1"),
+        ("unix", ("10.0.0.1",), "unix"),
+    ],
+)
+def test_the_address_is_the_last_one_that_is_no_proxy_of_ours(peer, told, found, make_world):
+    world = make_world(trusted_proxies=f" {PROXY} , ::1,")
+    assert address(world, peer, *told) == found
+
+
+def test_without_trusted_proxies_nobody_is_believed(world):
+    assert address(world, "127.0.0.1", "10.0.0.1") == "127.0.0.1"
+
+
+def test_a_request_without_a_peer_has_an_address_too(world):
+    scope = {"type": "http", "app": world.app, "client": None, "headers": []}
+    assert address_of(Request(scope)) == "unknown"
+
+
+# Logs and numbers
+
+
+def test_a_request_is_logged_by_its_route_and_not_by_what_it_names(world, capsys):
+    job = world.job()
+    set_up_logs("json", "info")
+    world.client.get(f"/api/jobs/{job}?secret=hunter2", headers=world.key("read"))
+    written = capsys.readouterr().err
+    assert '"route": "/api/jobs/{job_id}"' in written
+    assert '"status": 200' in written
+    assert job not in written
+    assert "hunter2" not in written
+
+
+def test_numbers_count_requests_by_route(world):
+    world.client.get("/api/queues/task/stats", headers=world.key("read"))
+    page = world.client.get("/metrics", headers=world.key("metrics")).text
+    route = 'method="GET",route="/api/queues/{queue}/stats",status="200"'
+    assert f"kesin_http_requests_total{{{route}}} 1.0" in page
+
+
+def test_methods_that_callers_invent_are_counted_as_one(world):
+    for method in ("BREW", "WHEN"):
+        assert world.client.request(method, "/health/live").status_code == 405
+    page = world.client.get("/metrics", headers=world.key("metrics")).text
+    assert 'method="other"' in page
+    assert "BREW" not in page
+
+
+# Health
+
+
+def test_ready_says_what_is_not(world, monkeypatch):
+    def broken() -> None:
+        raise StoreUnreachable("password=hunter2")
+
+    monkeypatch.setattr(world.store, "ping", broken)
+    answer = world.client.get("/health/ready")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "not_ready"
+    assert answer.json()["checks"]["store"] == {"ok": False, "detail": "the store does not answer"}
+
+
+def test_a_service_that_stops_is_alive_and_not_ready(world):
+    world.service.begin_stop()
+    assert world.client.get("/health/live").status_code == 200
+    assert world.client.get("/health/ready").status_code == 503
+
+
+def test_the_docs_load_nothing_from_elsewhere(client):
+    page = client.get("/docs").text
+    assert "//" not in page.replace("<!--", "")
+    assert "<script>" not in page
+    assert "style=" not in page
+
+
+def test_a_signed_in_visitor_keeps_the_headers_of_a_page(world):
+    world.person("ayse")
+    answer = world.client.get("/sign-in", headers=by_cookie(world.token("ayse")))
+    assert answer.headers["content-security-policy"] == SECURITY["content-security-policy"]
+
+
+def test_the_client_of_these_tests_comes_from_where_it_says(world):
+    world.client.post("/api/session", json={"name": "x", "password": "y"})
+    assert world.audit()[-1].address == ADDRESS
