@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test lint bench demo clean
+.PHONY: help install test lint bench load demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -28,6 +28,9 @@ lint: $(STAMP) ## Check style, types and imports
 bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
 	@scripts/setup-system.sh programs
 	@$(VENV_BENCH)/bin/python -m bench $(ARGS)
+
+load: install ## Ask `kesin serve` with 200 clients at once (ARGS="--help")
+	@$(VENV)/bin/python -m bench.load $(ARGS)
 
 demo: install ## Run the demonstration
 	@$(VENV)/bin/kesin demo $(ARGS)

@@ -161,9 +161,8 @@ def test_a_command_exists_with_these_options(where, words):
 
 
 @pytest.mark.parametrize("where", ["kesin-sweep.service", "compose sweep"])
-def test_every_queue_of_ours_is_swept(where):
-    assert {one.name for one in workloads().values()} >= {"oci", "pdf", "optiplan"}
-    assert commands()[where][2:5] == ["oci", "pdf", "optiplan"]
+def test_every_queue_is_swept_whatever_its_name(where):
+    assert commands()[where][2:] == ["--every", "60"]
 
 
 def test_the_image_runs_as_nobody_special_and_knows_whether_it_lives():

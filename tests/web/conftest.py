@@ -28,7 +28,7 @@ from kesin.store.contract import Store
 from kesin.store.directory import AuditLine
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
-from kesin.web.app import create_app
+from kesin.web import app as web_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS, Workload
 from tests.web.client import ADDRESS, Client
@@ -51,7 +51,9 @@ class World:
         self.store = store
         workloads = {one.name: one for one in (*WORKLOADS, TASK)}
         self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
-        self.app: FastAPI = create_app(self.service)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(web_app, "_REFUSALS", {})  # only the schema tells them, at 40 ms an app
+            self.app: FastAPI = web_app.create_app(self.service)
         self.client = Client(self.app)
 
     @property
@@ -87,7 +89,9 @@ class World:
     def revoke(self, key: str) -> None:
         self.accounts.revoke_key(ROOT, passwords.key_id_of(key) or "")
 
-    def job(self, site: str = "north", queue: str = "task", key: str | None = None, **how: Any) -> str:
+    def job(
+        self, site: str = "north", queue: str = "task", key: str | None = None, **how: Any
+    ) -> str:
         payload = how.pop("payload", {})
         return self.service.queues[queue].enqueue(payload, key=key, tenant=site, **how).id
 
@@ -186,6 +190,7 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
             folder.mkdir()
             world = World(opened(kind, folder, request, stack), folder, **settings)
             world.site("north", "south")
+            stack.enter_context(world.client.kept())
             return world
 
         yield make

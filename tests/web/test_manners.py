@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -85,9 +86,9 @@ def by_status(world: World) -> dict[str, Any]:
 
 # Names of what by_status asks.
 KINDS = (
-    "200 json,200 page,200 static,200 docs,200 openapi,303,401,401 key,403,404,404 static,405,"
-    "405 static,413,422,429,500"
-).split(",")
+    *("200 json", "200 page", "200 static", "200 docs", "200 openapi", "303", "401", "401 key"),
+    *("403", "404", "404 static", "405", "405 static", "413", "422", "429", "500"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +244,9 @@ def test_a_body_of_exactly_the_limit_is_taken(strict):
     body = b'{"name": "a", "password": "%s"}'
     body %= b"x" * (1_000 - len(body) + 2)
     assert len(body) == 1_000
-    answer = strict.client.post("/api/session", content=iter([body[:500], body[500:]]), headers=JSON)
+    answer = strict.client.post(
+        "/api/session", content=iter([body[:500], body[500:]]), headers=JSON
+    )
     assert answer.status_code == 401
 
 
@@ -333,9 +336,7 @@ def test_every_field_that_is_wrong_is_named(world):
 
 def test_a_field_that_nobody_knows_is_named_in_its_place(world):
     asked = {"action": "cancel", "filter": {"sites": [""], "colour": "red"}, "now": True}
-    answer = world.client.post(
-        "/api/queues/task/actions", json=asked, headers=world.key("operate")
-    )
+    answer = world.client.post("/api/queues/task/actions", json=asked, headers=world.key("operate"))
     fields = {one["field"] for one in error_of(answer)["details"]["fields"]}
     assert fields == {"now", "filter.colour", "filter.sites.0"}
 
@@ -364,8 +365,7 @@ def test_a_time_that_is_none_in_utc_is_not_valid(time, world):
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_text_no_database_keeps_is_not_valid(name, world):
-    body = '{"action": "cancel", "ids": ["%s"]}' % name.encode("unicode_escape").decode()
-    body = body.replace("\\x00", "\\u0000")
+    body = json.dumps({"action": "cancel", "ids": [name]})
     answer = world.client.post(
         "/api/queues/task/actions", content=body, headers=world.key("operate") | JSON
     )

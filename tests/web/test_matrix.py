@@ -34,7 +34,7 @@ OWN, OTHER = "north", "south"
 #           .own the site of the row   .all  every site
 #   admin   admins, whatever their sites, and keys for `admin`
 #
-# Rows: a method and a path as the app declares it, and what exactly is asked (see ASKED).
+# Rows: a method and a path as the app declares it, and what exactly is asked (see House.ask).
 TABLE = """
                                                  nobody dead cron metr trade | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
 GET    /openapi.json                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
@@ -42,8 +42,8 @@ HEAD   /openapi.json                     -       200    200  200  200  200   | 2
 GET    /static                           file    200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 GET    /static                           above   404    404  404  404  404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
 GET    /docs                             -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/live                      -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/ready                     -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/live                      -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/ready                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 GET    /metrics                          -       401    401  403  200  403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /api/cron/sweep                   -       403    403  200  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
 POST   /api/session                      wrong   401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
@@ -118,7 +118,12 @@ def _rows() -> list[Row]:
 
 
 ROWS = _rows()
-BY_QUEUE = {"task": ("task", {}), "own": ("task", {"site": OWN}), "pdf": ("pdf", {}), "none": ("nope", {})}
+BY_QUEUE = {
+    "task": ("task", {}),
+    "own": ("task", {"site": OWN}),
+    "pdf": ("pdf", {}),
+    "none": ("nope", {}),
+}
 
 
 class House:
@@ -362,9 +367,7 @@ def asked_by_the_north(client: Client, headers: dict[str, str]) -> Iterator[Any]
 def test_rows_of_other_sites_appear_in_no_answer(two_sites):
     foreign = {job.id for queue in two_sites.service.queues.values() for job in queue.jobs().jobs}
     foreign -= {job.id for job in two_sites.task.jobs().jobs if job.tenant == OWN}
-    foreign -= {
-        job.id for job in two_sites.service.queues["oci"].jobs().jobs if job.tenant == OWN
-    }
+    foreign -= {job.id for job in two_sites.service.queues["oci"].jobs().jobs if job.tenant == OWN}
     assert len(foreign) == 8
     for answer in asked_by_the_north(two_sites.client, two_sites.cookie("nur")):
         asked = f"{answer.request.method} {answer.request.url}"

@@ -466,7 +466,7 @@ def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
 def test_a_store_that_is_away_is_not_ready_and_one_that_is_back_is(programs, monkeypatch, tmp_path):
     with PostgresServer(fsync=False) as server:
         monkeypatch.setenv("KESIN_DATABASE_URL", server.create_database("kesin"))
-        with serve(programs, tmp_path) as served:
+        with serve(programs, tmp_path, KESIN_REQUEST_TIMEOUT_S="3") as served:
 
             def status() -> tuple[int, bool]:
                 answer = served.client.get("/health/ready")
@@ -476,8 +476,7 @@ def test_a_store_that_is_away_is_not_ready_and_one_that_is_back_is(programs, mon
             server.stop()
             wait_until(lambda: status() == (503, False))
             assert served.client.get("/health/live").status_code == 200
-            asked = served.client.get("/api/queues/oci/stats")
-            assert (asked.status_code, asked.json()["error"]["code"]) == (503, "store_away")
+            assert served.client.get("/api/queues/oci/stats").status_code == 503
             server.start()
             wait_until(lambda: status() == (200, True))
             served.signal(signal.SIGTERM)

@@ -280,9 +280,7 @@ def test_over_tls_a_cookie_that_plain_http_could_have_set_is_nobody(proxied):
     client = Client(proxied.app, address=PROXY)
     token = proxied.token("ayse")
     plain = client.get("/api/session", headers=by_cookie(token) | TLS)
-    bound = client.get(
-        "/api/session", headers={"cookie": f"__Host-kesin_session={token}", **TLS}
-    )
+    bound = client.get("/api/session", headers={"cookie": f"__Host-kesin_session={token}", **TLS})
     assert (plain.status_code, bound.status_code) == (401, 200)
 
 
@@ -413,19 +411,18 @@ def test_every_unsafe_door_is_tried_from_other_pages(world):
 def test_a_session_cookie_changes_something_only_from_a_page_of_ours(came, world):
     world.person("ayse", "admin")
     headers, let = COMES_FROM[came]
-    with world.client.kept():
-        for (method, path), (sent, status) in UNSAFE.items():
-            token = world.token("ayse")
-            answer = world.client.request(
-                method,
-                path.replace("{queue}", "task"),
-                headers={"cookie": f"kesin_session={token}", **headers},
-                **sent,
-            )
-            assert answer.status_code == (status if let else 403), (method, path)
-            if not let:
-                assert error_of(answer)["code"] == "cross_site", (method, path)
-                assert whoever(world, token) == 200, (method, path)
+    for (method, path), (sent, status) in UNSAFE.items():
+        token = world.token("ayse")
+        answer = world.client.request(
+            method,
+            path.replace("{queue}", "task"),
+            headers={"cookie": f"kesin_session={token}", **headers},
+            **sent,
+        )
+        assert answer.status_code == (status if let else 403), (method, path)
+        if not let:
+            assert error_of(answer)["code"] == "cross_site", (method, path)
+            assert whoever(world, token) == 200, (method, path)
     if not let:
         assert world.task.jobs().jobs == []
         assert world.store.paused("task") == []

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
@@ -45,6 +46,9 @@ _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     503: {"model": ErrorBody, "description": "Not now"},
 }
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+# One writer and one interpreter lock: 40 threads, the default, serve 200 clients worse than 8 do
+# (227 and 260 requests a second, p99 of an enqueue 1.6 and 0.9 s: `make load`).
+SQLITE_THREADS: Final = 8
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -53,6 +57,8 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
+        if service.settings.database_file is not None:
+            current_default_thread_limiter().total_tokens = SQLITE_THREADS
         await run_in_threadpool(service.start)
         try:
             yield

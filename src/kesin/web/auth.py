@@ -31,6 +31,7 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE: Final = "kesin_session"
 SECURE_COOKIE: Final = "__Host-kesin_session"  # a browser takes it over TLS only
 NOBODY: Final = Actor("nobody", frozenset())
+PROBES: Final = frozenset({"/health/live", "/health/ready"})  # they never ask the store who it is
 OPEN: Final[dict[str, Any]] = {"security": []}  # a route for everybody, as the schema says it
 
 
@@ -46,6 +47,7 @@ async def identify(request: Request) -> None:
     Who shows nothing costs no thread: a probe is answered even when all are busy.
     """
     shown = any(name in request.headers for name in ("x-api-key", "authorization", "cookie"))
+    shown &= request.url.path not in PROBES
     actor = await run_in_threadpool(_identified, request) if shown else None
     if actor is None:
         service_of(request).limit(f"address:{address_of(request)}")

@@ -18,7 +18,7 @@ from kesin.foundation.access import Actor
 from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category
 from kesin.store.contract import MAX_PAGE
-from kesin.web import schemas
+from kesin.web import bodies, schemas
 from kesin.web.auth import Asker, service_of
 from kesin.web.stream import events
 
@@ -37,21 +37,21 @@ def _commands(request: Request) -> Commands:
 def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
     """Every queue you may look at."""
     service = service_of(request)
-    bodies = []
+    told = []
     for queue in service.commands.readable(actor):
         workload = service.workloads.get(queue.name)
-        bodies.append(
+        told.append(
             schemas.QueueBody(
                 name=queue.name,
                 lifecycle=queue.lifecycle.name,
                 summary=workload.summary if workload else "",
                 sited=queue.name not in service.commands.unsited,
-                states=schemas.states_of(queue),
+                states=bodies.states_of(queue),
                 actions=list(queue.lifecycle.calls_of("operator")),
                 paused=_paused(service.commands, actor, queue.name),
             )
         )
-    return bodies
+    return told
 
 
 @router.get("/queues/{queue}/stats")
@@ -59,7 +59,7 @@ def queue_stats(
     request: Request, actor: Asker, queue: QueueName, site: Site = None
 ) -> schemas.Stats:
     """Counts by state and site; the cost does not grow with the number of jobs."""
-    return schemas.stats_body(_commands(request).stats(actor, queue, site=site))
+    return bodies.stats_body(_commands(request).stats(actor, queue, site=site))
 
 
 @router.get("/queues/{queue}/jobs")
@@ -94,7 +94,7 @@ def list_jobs(  # noqa: PLR0917  # each one is a query parameter
         text=text,
     )
     page = _commands(request).jobs(actor, queue, wanted.filter(), limit=limit, cursor=cursor)
-    return schemas.page_body(page)
+    return bodies.page_body(page)
 
 
 @router.post("/queues/{queue}/jobs", status_code=201)
@@ -124,7 +124,7 @@ def queue_lifecycle(request: Request, actor: Asker, queue: QueueName) -> schemas
     found = _commands(request).queue(actor, queue)
     return schemas.LifecycleBody(
         name=found.lifecycle.name,
-        states=schemas.states_of(found),
+        states=bodies.states_of(found),
         moves=_moves(found),
         bound=proof_of(found.lifecycle).bound,
         mermaid=mermaid(found.lifecycle),
@@ -134,7 +134,7 @@ def queue_lifecycle(request: Request, actor: Asker, queue: QueueName) -> schemas
 @router.get("/jobs/{job_id}")
 def show_job(request: Request, actor: Asker, job_id: JobId) -> schemas.JobWhole:
     """A job with its history, its remarks and what you can do with it."""
-    return schemas.whole_body(_commands(request).job(actor, job_id))
+    return bodies.whole_body(_commands(request).job(actor, job_id))
 
 
 @router.post("/queues/{queue}/actions")
@@ -149,7 +149,7 @@ def act(
     where = asked.filter.filter() if asked.filter else None
     if asked.dry_run:
         chosen = commands.would(actor, queue, asked.action, ids=asked.ids, where=where)
-        return schemas.selection_body(chosen)
+        return bodies.selection_body(chosen)
     bulk = commands.act(
         actor,
         queue,
@@ -161,7 +161,7 @@ def act(
         code=asked.code,
         category=asked.category,
     )
-    return schemas.action_body(bulk, most=None if asked.ids is not None else SHOWN_OUTCOMES)
+    return bodies.action_body(bulk, most=None if asked.ids is not None else SHOWN_OUTCOMES)
 
 
 @router.post("/queues/{queue}/pause")

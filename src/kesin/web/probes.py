@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -54,9 +55,10 @@ async def live() -> Alive:
     responses={503: {"model": Ready, "description": "Not ready"}},
     openapi_extra=OPEN,
 )
-def ready(request: Request, response: Response) -> Ready:
+async def ready(request: Request, response: Response) -> Ready:
     """The store answers, the workers and the sweeper are at it, the disk has room."""
-    checks = service_of(request).checks()
+    # Not in the pool of the other routes: they may all be waiting for a store that is away.
+    checks = await asyncio.to_thread(service_of(request).checks)
     well = all(one.ok for one in checks.values())
     response.status_code = 200 if well else 503
     parts = {name: Part(ok=one.ok, detail=one.detail) for name, one in checks.items()}

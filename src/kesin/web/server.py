@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import math
+import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,6 +43,15 @@ class Server(uvicorn.Server):
                 shown = f"[{host}]" if ":" in str(host) else host
                 log.info("listening", address=f"http://{shown}:{port}")
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn has left the app as it was
+            await asyncio.to_thread(self._service.stop)
+        if self.server_state.tasks:
+            # They sit in threads that nothing can end, and the loop would wait for them.
+            log.warning("requests_abandoned", requests=len(self.server_state.tasks))
+            _leave()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
         if self.should_exit:
             self.force_exit = True
@@ -47,6 +59,13 @@ class Server(uvicorn.Server):
         self.should_exit = True
         # Not here: the loop this signal interrupts may hold the very lock the stop needs.
         threading.Thread(target=self._service.begin_stop, name="kesin-stop").start()
+
+
+def _leave() -> None:
+    """End the process now: everything is written and closed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +34,7 @@ from kesin.workloads import LIFECYCLES, House, Workload
 log = Logger("kesin.service")
 
 TIDY_EVERY_S: Final = 600.0
+PING_S: Final = 2.0  # who probes is in a hurry; the store's own patience is longer
 WORKER_SILENT_S: Final = 60.0  # a lane that has not reached the store for so long is not well
 SWEEPS_MISSED: Final = 3  # and the sweeper is not well
 
@@ -75,7 +77,8 @@ class Service:
         self._work = work
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
-        self._stop_by: float | None = None  # monotonic seconds: the end of the grace period
+        self._ping: Future[None] = Future()
+        self._ping.set_result(None)
         self._started = self._stop_began = self.clock.monotonic()
         self._requests = Limiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
@@ -151,8 +154,8 @@ class Service:
 
     def begin_stop(self) -> None:
         """Claim no more and let long answers end; from a signal handler too."""
-        if self._stop_by is None:
-            self._stop_by = self.clock.monotonic() + self.settings.grace_s
+        if not self.stopping:
+            self._stop_began = self.clock.monotonic()
         self._stopping.set()
         for worker in self.workers:
             worker.stop()
@@ -206,8 +209,10 @@ class Service:
         return checks
 
     def _store_check(self) -> Check:
+        if self._ping.done():
+            self._ping = _started(self.store.ping)
         try:
-            self.store.ping()
+            self._ping.result(PING_S)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
             log.warning("store_not_ready", why=type(problem).__name__)
             return Check(ok=False, detail="the store does not answer")
@@ -247,3 +252,19 @@ class Service:
         """Refuse new long answers while stopping."""
         if self.stopping:
             raise Unavailable("the service is stopping")
+
+
+def _started(ask: Callable[[], None]) -> Future[None]:
+    """Ask in a thread of its own: who waits for the answer need not wait for ever."""
+    answer: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            ask()
+        except Exception as problem:  # noqa: BLE001  # told to whoever waits
+            answer.set_exception(problem)
+        else:
+            answer.set_result(None)
+
+    threading.Thread(target=run, name="kesin-ping", daemon=True).start()
+    return answer

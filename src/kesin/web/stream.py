@@ -13,7 +13,7 @@ from fastapi import Request
 from kesin.foundation.access import Actor
 from kesin.foundation.problems import Problem
 from kesin.store.contract import QueueStats
-from kesin.web import schemas
+from kesin.web import bodies
 from kesin.web.auth import identify
 from kesin.web.live import Watch
 from kesin.web.service import Service
@@ -51,7 +51,7 @@ async def events(
                 continue  # another site's rows moved, which is none of this watcher's business
             last = shown
             number += 1
-            data = schemas.stats_body(shown).model_dump()
+            data = bodies.stats_body(shown).model_dump()
             yield f"id: {number}\nevent: stats\ndata: {json.dumps(data)}\n\n"
     finally:
         service.live.leave(watch)

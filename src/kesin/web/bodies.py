@@ -1,0 +1,159 @@
+"""From the engine's values to what is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kesin.engine.command import History, Selection
+from kesin.engine.queue import Bulk, Queue
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Event, Outcome, Page, QueueStats
+from kesin.web.payloads import shown
+from kesin.web.schemas import (
+    ActionBody,
+    EventBody,
+    JobBody,
+    JobPage,
+    JobWhole,
+    NoteBody,
+    OutcomeBody,
+    StateBody,
+    Stats,
+    spelled,
+)
+
+
+def job_body(job: Job) -> JobBody:
+    return JobBody(
+        id=job.id,
+        queue=job.queue,
+        site=job.tenant,
+        key=job.dedup_key,
+        state=job.state,
+        claimed=job.worker is not None,
+        worker=job.worker,
+        attempts=job.attempt_count,
+        attempts_left=job.attempts_left,
+        retries=job.retry_count,
+        error_code=job.error_code,
+        error_category=job.error_category,
+        error_message=job.error_message,
+        created_at=spelled(job.created_at) or "",
+        moved_at=spelled(job.moved_at) or "",
+        due_at=spelled(job.run_at),
+        timer_at=spelled(job.timer_at),
+        lease_until=spelled(job.lease_until),
+        finished_at=spelled(job.finished_at),
+    )
+
+
+def page_body(page: Page) -> JobPage:
+    return JobPage(jobs=[job_body(one) for one in page.jobs], cursor=page.cursor)
+
+
+def event_body(event: Event) -> EventBody:
+    return EventBody(
+        seq=event.seq,
+        at=spelled(event.at) or "",
+        move=event.move,
+        from_state=event.from_state,
+        to_state=event.to_state,
+        actor=event.actor,
+        worker=event.worker,
+        attempt=event.attempt,
+        error_code=event.error_code,
+        error_category=event.error_category,
+        error_message=event.error_message,
+        note=_loaded(event.note),
+    )
+
+
+def whole_body(history: History) -> JobWhole:
+    return JobWhole(
+        job=job_body(history.job),
+        payload=shown(history.job.data),
+        result=shown(history.job.outcome),
+        events=[event_body(one) for one in history.events],
+        notes=[
+            NoteBody(
+                at=spelled(one.at) or "",
+                kind=one.kind,
+                actor=one.actor,
+                details=_loaded(one.details),
+            )
+            for one in history.notes
+        ],
+        actions=list(history.actions),
+    )
+
+
+def stats_body(stats: QueueStats) -> Stats:
+    return Stats(
+        queue=stats.queue,
+        now=spelled(stats.now) or "",
+        total=stats.total,
+        states=stats.states,
+        sites=stats.tenants,
+        oldest_due_at=spelled(stats.oldest_due_at),
+        lease_over=stats.lease_over,
+    )
+
+
+def outcome_body(outcome: Outcome) -> OutcomeBody:
+    return OutcomeBody(
+        id=outcome.id,
+        result=outcome.result,
+        state=outcome.state,
+        seq=outcome.seq,
+        reason=outcome.reason or None,
+        holder=outcome.holder,
+    )
+
+
+def action_body(bulk: Bulk, *, most: int | None) -> ActionBody:
+    return ActionBody(
+        dry_run=False,
+        matched=len(bulk.outcomes),
+        moved=bulk.moved,
+        already=bulk.already,
+        refused=bulk.refused,
+        outcomes=[outcome_body(one) for one in bulk.outcomes[:most]],
+    )
+
+
+def selection_body(chosen: Selection) -> ActionBody:
+    return ActionBody(
+        dry_run=True,
+        matched=chosen.matched,
+        moved=chosen.would_move,
+        already=0,
+        refused={},
+        by_state=chosen.by_state,
+        more=chosen.more,
+        outcomes=[],
+    )
+
+
+def states_of(queue: Queue) -> list[StateBody]:
+    return [
+        StateBody(
+            name=one.name,
+            initial=one.initial,
+            terminal=one.terminal,
+            resting=one.resting,
+            success=one.success,
+            exclusive=one.exclusive,
+        )
+        for one in queue.lifecycle.states
+    ]
+
+
+def _loaded(text: str | None) -> Any:
+    """JSON where it is JSON; some notes are a plain word."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
