@@ -72,6 +72,11 @@ class World:
         self.accounts.add_person(ROOT, name, PASSWORD, role=role, **may)
         return name
 
+    def known(self, name: str, role: str = "viewer", **may: Any) -> str:
+        """The same, made by the first test that asks."""
+        there = self.accounts.directory.person(name)
+        return there.name if there else self.person(name, role, **may)
+
     def token(self, name: str) -> str:
         return self.accounts.sign_in(name, PASSWORD, ADDRESS)[0]
 
@@ -200,6 +205,19 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
 def world(make_world: MakeWorld) -> World:
     """A service with the sites north and south and nobody in it."""
     return make_world()
+
+
+@pytest.fixture(scope="module")
+def shared_world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
+) -> Iterator[World]:
+    """One for a whole module: for tests that look at nothing but what they asked."""
+    folder = tmp_path_factory.mktemp("shared")
+    with ExitStack() as stack:
+        world = World(opened("sqlite", folder, request, stack), folder)
+        world.site("north", "south")
+        stack.enter_context(world.client.kept())
+        yield world
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

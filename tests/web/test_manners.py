@@ -122,14 +122,14 @@ def test_every_kind_of_answer_has_the_manners(kind, answers):
 
 
 @pytest.mark.parametrize("given", ["abc", "A.b-c_9", "x" * 64])
-def test_a_request_id_that_is_given_comes_back(given, client):
-    answer = client.get("/health/live", headers={"x-request-id": given})
+def test_a_request_id_that_is_given_comes_back(given, shared_world):
+    answer = shared_world.client.get("/health/live", headers={"x-request-id": given})
     assert answer.headers.get_list("x-request-id") == [given]
 
 
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
-def test_a_request_id_that_could_spoil_a_log_is_replaced(given, client):
-    answer = client.get("/health/live", headers={"x-request-id": given})
+def test_a_request_id_that_could_spoil_a_log_is_replaced(given, shared_world):
+    answer = shared_world.client.get("/health/live", headers={"x-request-id": given})
     assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
@@ -348,26 +348,26 @@ def test_a_wrong_sign_in_form_does_not_repeat_what_was_typed(client):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000])
-def test_what_is_no_json_object_is_our_callers_fault(body, client):
-    answer = client.post("/api/session", content=body, headers=JSON)
+def test_what_is_no_json_object_is_our_callers_fault(body, shared_world):
+    answer = shared_world.client.post("/api/session", content=body, headers=JSON)
     assert answer.status_code in {400, 422}
     error_of(answer)
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_a_time_that_is_none_in_utc_is_not_valid(time, world):
-    answer = world.client.get(
-        "/api/queues/task/jobs", params={"created_from": time}, headers=world.key("read")
+def test_a_time_that_is_none_in_utc_is_not_valid(time, shared_world):
+    answer = shared_world.client.get(
+        "/api/queues/task/jobs", params={"created_from": time}, headers=shared_world.key("read")
     )
     assert answer.status_code == 422
     assert [one["field"] for one in error_of(answer)["details"]["fields"]] == ["created_from"]
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_text_no_database_keeps_is_not_valid(name, world):
+def test_text_no_database_keeps_is_not_valid(name, shared_world):
     body = json.dumps({"action": "cancel", "ids": [name]})
-    answer = world.client.post(
-        "/api/queues/task/actions", content=body, headers=world.key("operate") | JSON
+    answer = shared_world.client.post(
+        "/api/queues/task/actions", content=body, headers=shared_world.key("operate") | JSON
     )
     assert answer.status_code == 422
 

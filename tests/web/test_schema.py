@@ -99,6 +99,7 @@ def schema(served, jobs) -> Any:
                 {
                     "include-path": "/api/queues/{queue}/actions",
                     "parameters": {"path.queue": often("one queue")},
+                    "generation": {"max-examples": 5 * EXAMPLES},  # few of them fit together
                     "checks": {"positive_data_acceptance": {"enabled": False}},
                 },
             ],

@@ -429,19 +429,21 @@ def test_a_session_cookie_changes_something_only_from_a_page_of_ours(came, world
 
 
 @pytest.mark.parametrize("came", [one for one, (_, let) in COMES_FROM.items() if not let])
-def test_another_page_cannot_sign_a_browser_in(came, ayse):
+def test_another_page_cannot_sign_a_browser_in(came, shared_world):
+    shared_world.known("ayse")
     headers, _ = COMES_FROM[came]
     form = {"name": "ayse", "password": PASSWORD}
-    answer = ayse.client.post("/sign-in", data=form, headers=headers)
+    answer = shared_world.client.post("/sign-in", data=form, headers=headers)
     assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 
 
 @pytest.mark.parametrize(
     "came", [one for one, (_, let) in COMES_FROM.items() if not let and one != "neither"]
 )
-def test_another_page_cannot_sign_a_browser_in_by_the_api(came, ayse):
+def test_another_page_cannot_sign_a_browser_in_by_the_api(came, shared_world):
+    shared_world.known("ayse")
     headers, _ = COMES_FROM[came]
-    answer = sign_in(ayse.client, **headers)
+    answer = sign_in(shared_world.client, **headers)
     assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 
 

@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     WithJsonSchema,
 )
 
@@ -257,8 +258,16 @@ class Wanted(Strict):
         )
 
 
+_IDS_OR_FILTER: list[JsonValue] = [
+    {"required": ["ids"], "properties": {"ids": {"type": "array"}}},
+    {"required": ["filter"], "properties": {"filter": {"type": "object"}}},
+]
+
+
 class Action(Strict):
     """An operator's move of chosen jobs, or of all that match. Never both."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 
     action: Name
     ids: Annotated[
