@@ -155,7 +155,7 @@ class Programs:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  # nothing but a system call
+            preexec_fn=_take_terminal,  # noqa: PLW1509  # nothing but system calls
         )
         os.close(theirs)
         shown = b""
@@ -183,7 +183,11 @@ class Programs:
 
 
 def _take_terminal() -> None:
-    """Make standard input the terminal that Ctrl-C comes from."""
+    """Make standard input the terminal that Ctrl-C comes from.
+
+    Who was started in the background ignores Ctrl-C, and so would whatever it starts.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

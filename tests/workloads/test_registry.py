@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.queue import proof_of
+from kesin.engine.proofs import proof_of
 from kesin.workloads import GROUP, LIFECYCLES, WORKLOADS, workloads
 from tests.workloads.conftest import COURIER
 

@@ -15,7 +15,6 @@ from kesin.cli import bridge, service_checks
 from kesin.cli.failures import explain
 from kesin.cli.names import registry
 from kesin.cli.output import lasting
-from kesin.engine.queue import proof_of
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.settings import (
     PREFIX,
@@ -26,6 +25,7 @@ from kesin.foundation.settings import (
     masked,
     strangers,
 )
+from kesin.lifecycle.prove import prove
 from kesin.store.contract import Store
 from kesin.store.migrate import MigrationRefused
 from kesin.store.open import open_store
@@ -108,7 +108,7 @@ def _strangers() -> Iterator[Check]:
 
 def _lifecycles() -> Iterator[Check]:
     for name, make in registry().items():
-        proof = proof_of(make())
+        proof = prove(make())
         if proof:
             found = f"proved, {proof.bound} automatic moves at most"
             yield Check(f"lifecycle {name}", "ok", found)

@@ -87,11 +87,11 @@ def _prove() -> None:
     from kesin.cli.demo_work import lifecycle
     from kesin.cli.names import registry
     from kesin.cli.output import say
-    from kesin.engine.queue import proof_of
+    from kesin.lifecycle.prove import prove
 
     _title("1. Every lifecycle is proved to end before a job may enter")
     for rules in (*(make() for make in registry().values()), lifecycle()):
-        say(f"   {proof_of(rules)}")
+        say(f"   {prove(rules)}")
 
 
 def _parcels(store: Store, folder: Path, stop: Stop, seconds: float) -> bool:

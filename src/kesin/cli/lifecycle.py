@@ -169,9 +169,9 @@ def prove_lifecycles(
     """
     from kesin.cli.names import find_lifecycle, registry
     from kesin.cli.output import print_table, say, say_json
-    from kesin.engine.queue import proof_of
+    from kesin.lifecycle.prove import prove
 
-    proofs = [proof_of(find_lifecycle(name)) for name in names or registry()]
+    proofs = [prove(find_lifecycle(name)) for name in names or registry()]
     if as_json:
         say_json([_proof_record(proof) for proof in proofs])
     else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
+from kesin.engine.proofs import proof_of
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.foundation.text import NotJson, canonical_json, storable
@@ -18,7 +18,7 @@ from kesin.lifecycle.budget import LONGEST_DELAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.prove import Proof, Unproved, prove
+from kesin.lifecycle.prove import Unproved
 from kesin.lifecycle.words import Role
 from kesin.store.contract import (
     MAX_BATCH,
@@ -76,12 +76,6 @@ class Bulk:
     already: int
     refused: dict[str, int]
     outcomes: list[Outcome]
-
-
-@lru_cache(maxsize=64)
-def proof_of(lifecycle: Lifecycle) -> Proof:
-    """The proof of a lifecycle, made once per process."""
-    return prove(lifecycle)
 
 
 class Queue:

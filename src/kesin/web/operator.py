@@ -13,7 +13,8 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.command import SHOWN_OUTCOMES, Commands
-from kesin.engine.queue import BadInput, New, Queue, proof_of
+from kesin.engine.proofs import proof_of
+from kesin.engine.queue import BadInput, New, Queue
 from kesin.foundation.access import Actor
 from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category

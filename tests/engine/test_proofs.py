@@ -1,0 +1,45 @@
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from kesin.engine import proofs
+from kesin.lifecycle.prove import prove
+from kesin.lifecycle.task import task_lifecycle
+from kesin.workloads import LIFECYCLES
+
+
+def test_every_remembered_proof_is_the_one_made_now():
+    told = (files("kesin.engine") / proofs.FILE).read_text("utf-8")
+    assert told == proofs.written([make() for make in LIFECYCLES.values()]), (
+        "the prover or a lifecycle changed: run python scripts/remember-proofs.py"
+    )
+
+
+@pytest.mark.parametrize("name", LIFECYCLES)
+def test_a_known_lifecycle_is_not_proved_again(name, monkeypatch):
+    lifecycle = LIFECYCLES[name]()
+    made = prove(lifecycle)
+    monkeypatch.setattr(proofs, "prove", lambda _: pytest.fail("it was proved again"))
+    assert proofs.remembered(lifecycle) == made
+
+
+def test_a_single_changed_word_is_another_lifecycle():
+    plain = task_lifecycle()
+    changed = replace(plain, max_attempts=plain.max_attempts + 1)
+    assert proofs.remembered(plain) is not None
+    assert proofs.remembered(changed) is None
+
+
+def test_another_prover_knows_no_proof_of_this_one(monkeypatch):
+    monkeypatch.setattr(proofs, "_prover", lambda: "another")
+    assert proofs.remembered(task_lifecycle()) is None
+
+
+def test_what_is_not_proved_is_not_written_down():
+    endless = replace(
+        task_lifecycle(),
+        moves=tuple(move for move in task_lifecycle().moves if move.stage != "recover"),
+    )
+    assert not prove(endless)
+    assert proofs.written([endless]) == "{}\n"
