@@ -46,9 +46,9 @@ _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     503: {"model": ErrorBody, "description": "Not now"},
 }
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
-# One writer and one interpreter lock: 40 threads, the default, serve 200 clients worse than 8 do
-# (227 and 260 requests a second, p99 of an enqueue 1.6 and 0.9 s: `make load`).
-SQLITE_THREADS: Final = 8
+# One writer and one interpreter lock: 40 threads, the default, only wait for each other and answer
+# later (`make load` tells).
+SQLITE_THREADS: Final = 4
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 

@@ -62,7 +62,7 @@ def _identified(request: Request) -> Actor | None:
     return actor
 
 
-def asker(request: Request) -> Actor:
+async def asker(request: Request) -> Actor:  # else it costs a thread
     """Whoever asks; nobody is refused here."""
     actor: Actor = request.state.actor
     if not actor.grants:

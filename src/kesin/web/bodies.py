@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fastapi import Response
+from pydantic import BaseModel
+
 from kesin.engine.command import History, Selection
 from kesin.engine.queue import Bulk, Queue
 from kesin.lifecycle.model import Job
@@ -24,8 +27,13 @@ from kesin.web.schemas import (
 )
 
 
+def sent(body: BaseModel, status: int = 200) -> Response:
+    """The body as it is sent: written here, in the handler's thread, and not checked again."""
+    return Response(body.model_dump_json(), status, media_type="application/json")
+
+
 def job_body(job: Job) -> JobBody:
-    return JobBody(
+    return JobBody.model_construct(  # our own values: checking fifty a page costs a millisecond
         id=job.id,
         queue=job.queue,
         site=job.tenant,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -55,15 +55,13 @@ def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
     return told
 
 
-@router.get("/queues/{queue}/stats")
-def queue_stats(
-    request: Request, actor: Asker, queue: QueueName, site: Site = None
-) -> schemas.Stats:
+@router.get("/queues/{queue}/stats", response_model=schemas.Stats)
+def queue_stats(request: Request, actor: Asker, queue: QueueName, site: Site = None) -> Response:
     """Counts by state and site; the cost does not grow with the number of jobs."""
-    return bodies.stats_body(_commands(request).stats(actor, queue, site=site))
+    return bodies.sent(bodies.stats_body(_commands(request).stats(actor, queue, site=site)))
 
 
-@router.get("/queues/{queue}/jobs")
+@router.get("/queues/{queue}/jobs", response_model=schemas.JobPage)
 def list_jobs(  # noqa: PLR0917  # each one is a query parameter
     request: Request,
     actor: Asker,
@@ -81,7 +79,7 @@ def list_jobs(  # noqa: PLR0917  # each one is a query parameter
     cursor: Annotated[
         str | None, Query(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
     ] = None,
-) -> schemas.JobPage:
+) -> Response:
     """A page of jobs, newest first."""
     wanted = schemas.Wanted(
         states=state or [],
@@ -95,13 +93,13 @@ def list_jobs(  # noqa: PLR0917  # each one is a query parameter
         text=text,
     )
     page = _commands(request).jobs(actor, queue, wanted.filter(), limit=limit, cursor=cursor)
-    return bodies.page_body(page)
+    return bodies.sent(bodies.page_body(page))
 
 
-@router.post("/queues/{queue}/jobs", status_code=201)
+@router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
 def enqueue_jobs(
     request: Request, actor: Asker, queue: QueueName, new: schemas.NewJobs
-) -> schemas.BornBody:
+) -> Response:
     """Enqueue by hand, for admins. Producers use the door of their workload."""
     news = [
         New(one.payload, one.key, one.site, schemas.micros(one.run_at), one.max_attempts)
@@ -116,7 +114,7 @@ def enqueue_jobs(
         else:
             told = schemas.Born(result="duplicate", id=one.id)
         born.append(told)
-    return schemas.BornBody(jobs=born)
+    return bodies.sent(schemas.BornBody(jobs=born), 201)
 
 
 @router.get("/queues/{queue}/lifecycle")
