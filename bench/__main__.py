@@ -63,16 +63,15 @@ WHY = """
 ## Why some aims are missed
 
 - **F1 / F0.** The distance is what the guard, the mandatory event and the counter cost, and that a
-  claim returns the whole job where the floor returns an id, a token and the payload. On SQLite F1
-  takes 1.75 times the machine instructions of F0 (counted with callgrind): a quarter of the
-  difference is the guard's check and counter, a fifth the protection of events against forgery,
-  over a third reading jobs into Python. On PostgreSQL half of it is the guard's trigger. Prepared
-  statements would win a tenth, but need session state, which a pooler does not keep.
-- **Huey, Procrastinate.** Both commit once or more for every job. Where flushing the disk takes
-  0.1 ms, as here, that is cheap; the slower the disk, the larger our lead.
+  claim returns the whole job where the floor returns an id, a token and the payload. On SQLite the
+  largest part is reading jobs into Python, then the guard's check and its protection of events
+  against forgery; on PostgreSQL it is the guard's trigger. Prepared statements would win some of it
+  back, but need session state, which a pooler does not keep.
+- **Huey, Procrastinate.** Both commit once or more for every job. Where flushing the disk is quick,
+  as here, that is cheap; the slower the disk, the larger our lead.
 - **PgQueuer with two processes.** Both are bound by the two cores that clients and server share,
-  and its figure varies: 13 800 in one run, 21 600 in the next. It keeps no history, has no fence
-  and no guard; finished jobs are deleted.
+  and its figure varies by half from run to run. It keeps no history, has no fence and no guard;
+  finished jobs are deleted.
 """
 
 
