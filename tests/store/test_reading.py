@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Filter, Flow, Note, Pause, StoreError, UnknownQueue
+from kesin.store.sqlite import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -544,3 +547,12 @@ def test_a_sqlite_file_keeps_a_write_ahead_log(store):
         assert int(health["oldest_snapshot_s"]) >= 0
     else:
         assert health["journal"] == ("memory" if health["path"] == ":memory:" else "wal")
+
+
+def test_readers_of_ended_threads_are_closed(tmp_path):
+    with closing(SqliteStore(tmp_path / "k.db")) as store:
+        for _ in range(20):
+            thread = threading.Thread(target=store.ping)
+            thread.start()
+            thread.join()
+        assert len(store._readers) == 1

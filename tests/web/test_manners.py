@@ -16,7 +16,7 @@ from starlette.requests import Request
 from kesin.foundation.logs import set_up_logs
 from kesin.store.contract import StoreUnreachable
 from kesin.web.auth import address_of
-from kesin.web.limits import Limiter
+from kesin.web.limits import Limiter, network_of
 from tests.web.client import ADDRESS, Client
 from tests.web.conftest import MakeWorld, World, by_cookie, error_of, opened
 
@@ -479,3 +479,9 @@ def test_a_signed_in_visitor_keeps_the_headers_of_a_page(world):
 def test_the_client_of_these_tests_comes_from_where_it_says(world):
     world.client.post("/api/session", json={"name": "x", "password": "y"})
     assert world.audit()[-1].address == ADDRESS
+
+
+def test_addresses_of_one_ipv6_subscriber_count_as_one():
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
+    assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
+    assert network_of("192.0.2.1") != network_of("192.0.2.2")

@@ -81,13 +81,14 @@ def _let_somebody_in(
     from kesin.foundation.passwords import one_time_password
 
     password = one_time_password()
+    file = settings.data_dir / PASSWORD_FILE
+    if not sys.stdout.isatty():  # first of all: a password nobody has locks everybody out
+        _write_private(file, f"{ADMIN}\n{password}\n")
     accounts.add_person(system("service"), ADMIN, password, role="admin", all_sites=True)
     if sys.stdout.isatty():
         say(f"First start. Sign in as [bold]{ADMIN}[/] with the password {password}")
         say("It is shown this once: change it with `kesin user passwd admin`.")
         return
-    file = settings.data_dir / PASSWORD_FILE
-    _write_private(file, f"{ADMIN}\n{password}\n")
     Logger("kesin.service").info("first_password_written", file=str(file))
 
 

@@ -56,7 +56,7 @@ class SqliteStore(SqlStore):
         self._depth = 0
         self._owner = 0  # the thread inside a transaction
         self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._writer = self._connect()
         self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
         self.migrate()
@@ -72,7 +72,7 @@ class SqliteStore(SqlStore):
             )
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as problem:
-            raise StoreError(f"cannot open the database {self.path}: {problem}") from problem
+            raise StoreUnreachable(f"cannot open the database {self.path}: {problem}") from problem
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
@@ -143,8 +143,17 @@ class SqliteStore(SqlStore):
         reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
         if reader is None:
             reader = self._local.reader = self._connect(reader=True)
-            self._readers.append(reader)
+            self._keep_reader(reader)
         return reader
+
+    def _keep_reader(self, reader: sqlite3.Connection) -> None:
+        """Remember a thread's reader, and close those of threads that have ended."""
+        with self._lock:
+            for thread, old in self._readers:
+                if not thread.is_alive():
+                    old.close()
+            self._readers = [one for one in self._readers if one[0].is_alive()]
+            self._readers.append((threading.current_thread(), reader))
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         with self.transaction():
@@ -161,7 +170,7 @@ class SqliteStore(SqlStore):
 
     def close(self) -> None:
         with self._lock:
-            for reader in self._readers:
+            for _, reader in self._readers:
                 reader.close()
             self._readers.clear()
             self._writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -63,7 +64,7 @@ def create_app(service: Service) -> FastAPI:
         try:
             yield
         finally:
-            await run_in_threadpool(service.stop)
+            await asyncio.to_thread(service.stop)  # the routes' own threads may all be taken
 
     app = FastAPI(
         title="Kesin",
@@ -96,13 +97,15 @@ def create_app(service: Service) -> FastAPI:
 
 
 def _handle_problems(app: FastAPI) -> None:
+    """Coroutines, because a refusal must not wait for one of the threads it protects."""
+
     @app.exception_handler(Problem)
-    def told(_request: Request, problem: Exception) -> JSONResponse:
+    async def told(_request: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, Problem)  # noqa: S101  # registered for it
         return _answer(problem)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_request: Request, problem: Exception) -> JSONResponse:
+    async def invalid(_request: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, RequestValidationError)  # noqa: S101
         fields = [
             {"field": ".".join(str(part) for part in one["loc"][1:]), "message": one["msg"]}
@@ -114,7 +117,7 @@ def _handle_problems(app: FastAPI) -> None:
         return _answer(Invalid(message, details={"fields": shown}))
 
     @app.exception_handler(HTTPException)
-    def plain(request: Request, problem: Exception) -> JSONResponse:
+    async def plain(request: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, HTTPException)  # noqa: S101
         told = Problem(str(problem.detail), code=_CODES.get(problem.status_code, "bad_request"))
         headers = dict(problem.headers or {})
@@ -123,17 +126,17 @@ def _handle_problems(app: FastAPI) -> None:
         return JSONResponse(told.body(), status_code=problem.status_code, headers=headers)
 
     @app.exception_handler(BadInput)
-    def bad_input(_request: Request, problem: Exception) -> JSONResponse:
+    async def bad_input(_request: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, BadInput)  # noqa: S101
         return _answer(Invalid(str(problem), code=problem.code, details={"field": problem.field}))
 
     @app.exception_handler(StoreUnreachable)
-    def away(_request: Request, _problem: Exception) -> JSONResponse:
+    async def away(_request: Request, _problem: Exception) -> JSONResponse:
         log.warning("store_unreachable")
         return _answer(Unavailable("the store does not answer: try again", code="store_away"))
 
     @app.exception_handler(StoreError)
-    def store_refused(_request: Request, problem: Exception) -> JSONResponse:
+    async def store_refused(_request: Request, problem: Exception) -> JSONResponse:
         return _answer(Invalid(str(problem)))
 
 

@@ -25,6 +25,7 @@ from kesin.engine.accounts import at_request, cron_actor
 from kesin.foundation.access import Actor
 from kesin.foundation.passwords import key_id_of, same
 from kesin.foundation.problems import NotSignedIn, Refused
+from kesin.web.limits import network_of
 from kesin.web.service import Service
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -50,7 +51,7 @@ async def identify(request: Request) -> None:
     shown &= request.url.path not in PROBES
     actor = await run_in_threadpool(_identified, request) if shown else None
     if actor is None:
-        service_of(request).limit(f"address:{address_of(request)}")
+        service_of(request).limit(f"address:{network_of(address_of(request))}")
     request.state.actor = at_request(actor or NOBODY, request.state.request_id)
 
 
@@ -84,7 +85,7 @@ def _by_header(request: Request, service: Service, address: str) -> Actor | None
             return actor
     elif secret is not None and same(given, secret.get_secret_value()):
         return cron_actor(address)
-    service.limit(f"address:{address}")
+    service.limit(f"address:{network_of(address)}")
     if request.url.path.startswith("/api/cron"):
         raise Refused("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")

@@ -6,12 +6,22 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 from kesin.foundation.problems import TooMany
 
 NEARLY: Final = 1e-6  # whoever waited as told is let in, however the sums were rounded
 MOST_BUCKETS: Final = 20_000  # the one used longest ago goes first: memory has a bound
+
+
+def network_of(address: str) -> str:
+    """Whom an address stands for: one subscriber has 2⁶⁴ of IPv6, so those count as one."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address  # noqa: PLR2004
 
 
 class Limiter:

@@ -22,6 +22,7 @@ log = Logger("kesin.live")
 
 LOOK_EVERY_S: Final = 0.5
 MOST_WATCHERS: Final = 500
+MOST_EACH: Final = 20  # of one person or key
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -30,6 +31,7 @@ class Watch:
 
     queue: str
     loop: asyncio.AbstractEventLoop
+    who: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     stats: QueueStats | None = None
     mark: object = None  # what it was last told, known to the looking thread alone
@@ -60,14 +62,16 @@ class Live:
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
-    def watch(self, queue: str) -> Watch:
+    def watch(self, queue: str, who: str = "") -> Watch:
         """Begin to watch; the first counts come with the next look."""
-        watch = Watch(queue, asyncio.get_running_loop())
+        watch = Watch(queue, asyncio.get_running_loop(), who)
         with self._lock:
             if self._stop.is_set():
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MOST_WATCHERS:
                 raise Unavailable(f"{MOST_WATCHERS} are watching already: try again later")
+            if who and sum(one.who == who for one in self._watches) >= MOST_EACH:
+                raise Unavailable(f"you have {MOST_EACH} watches already: end one first")
             self._watches.add(watch)
         return watch
 

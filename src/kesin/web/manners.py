@@ -167,7 +167,8 @@ class _Exchange:
             headers += [(name, value) for name, value in HEADERS if name not in there]
             headers.append((b"x-request-id", self._id.encode()))
             if b"cache-control" not in there:
-                headers.append((b"cache-control", b"no-store"))
+                fixed = str(self._scope["path"]).startswith("/static/") and self._status < 400  # noqa: PLR2004
+                headers.append((b"cache-control", b"max-age=3600" if fixed else b"no-store"))
             if is_secure(Request(self._scope)):
                 headers.append(HSTS)
             message = {**message, "headers": headers}

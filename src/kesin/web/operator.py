@@ -192,7 +192,7 @@ async def watch(request: Request, actor: Asker, queue: QueueName) -> StreamingRe
     """Live counts as server-sent events: one when they change, a comment every 15 s."""
     service = service_of(request)
     await run_in_threadpool(service.commands.queue, actor, queue)
-    watching = service.live.watch(queue)
+    watching = service.live.watch(queue, actor.name)
     return StreamingResponse(
         events(request, service, actor, watching), media_type="text/event-stream"
     )

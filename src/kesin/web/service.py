@@ -25,8 +25,8 @@ from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.words import STAGES, Stage
 from kesin.store.contract import Store
-from kesin.store.directory import Directory
-from kesin.web.limits import Limiter
+from kesin.store.directory import PRUNE_BATCH, Directory
+from kesin.web.limits import Limiter, network_of
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
 from kesin.workloads import LIFECYCLES, House, Workload
@@ -114,7 +114,7 @@ class Service:
 
     def limit_sign_in(self, name: str, address: str) -> None:
         """Count a try to sign in, by where it comes from and by whom it names."""
-        self._sign_ins.take(f"address:{address}")
+        self._sign_ins.take(f"address:{network_of(address)}")
         self._sign_ins.take(f"name:{name.casefold()}")
 
     # Running
@@ -192,7 +192,9 @@ class Service:
                 now = self.accounts.now()
                 directory = self.accounts.directory
                 directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
-                directory.prune_audit(now - self.settings.audit_days * DAY_S * SECOND_US)
+                old = now - self.settings.audit_days * DAY_S * SECOND_US
+                while directory.prune_audit(old) == PRUNE_BATCH and not self.stopping:
+                    pass
             except Exception:  # the next turn tries again
                 log.exception("tidying_failed")
 

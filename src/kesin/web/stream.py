@@ -27,21 +27,23 @@ async def events(
     """Counts whenever they change; ends when the watcher leaves, signs out or the service stops."""
     number = 0
     last: QueueStats | None = None
-    asked = service.clock.monotonic()
+    sent = service.clock.monotonic()
     try:
         yield "retry: 2000\n\n"
         while not watch.over:
             try:
-                await asyncio.wait_for(watch.changed.wait(), QUIET_S)
+                spent = service.clock.monotonic() - sent
+                await asyncio.wait_for(watch.changed.wait(), max(QUIET_S - spent, 0.01))
                 quiet = False
             except TimeoutError:
                 quiet = True
-            if quiet or service.clock.monotonic() - asked >= QUIET_S:  # a busy queue is never quiet
-                asked = service.clock.monotonic()
+            # Told by what was sent to this one: other sites' moves must not show in the pauses.
+            if quiet or service.clock.monotonic() - sent >= QUIET_S:
                 if await request.is_disconnected() or not await _still(request, actor):
                     return
-            if quiet:
+                sent = service.clock.monotonic()
                 yield ": still here\n\n"
+            if quiet:
                 continue
             watch.changed.clear()
             if watch.stats is None:
@@ -51,6 +53,7 @@ async def events(
                 continue  # another site's rows moved, which is none of this watcher's business
             last = shown
             number += 1
+            sent = service.clock.monotonic()
             data = bodies.stats_body(shown).model_dump()
             yield f"id: {number}\nevent: stats\ndata: {json.dumps(data)}\n\n"
     finally:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from kesin.engine.accounts import Accounts
 from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.vault import Vault
@@ -35,7 +37,13 @@ class House:
     @property
     def vault(self) -> Vault:
         """Its sealed credentials; without a key ring, reading one says what to set."""
-        return Vault(self.commands.accounts, key_ring(self.settings))
+        return _vault(self.commands.accounts, self.settings)
+
+
+@lru_cache(maxsize=8)
+def _vault(accounts: Accounts, settings: Settings) -> Vault:
+    """One for a process: it remembers which readings it has noted."""
+    return Vault(accounts, key_ring(settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ LIMIT :limit
 
 -- name: prune_audit
 DELETE FROM {audit}
-WHERE id IN (SELECT id FROM {audit} WHERE at < :before ORDER BY id LIMIT :limit)
+WHERE id IN (SELECT id FROM {audit} WHERE at < :before ORDER BY at LIMIT :limit)
 RETURNING id
 
 -- name: secrets

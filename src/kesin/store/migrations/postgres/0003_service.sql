@@ -60,6 +60,7 @@ CREATE TABLE {schema}.audit (
   address    text
 );
 CREATE INDEX audit_actor ON {schema}.audit (actor, id);
+CREATE INDEX audit_at ON {schema}.audit (at);  -- for pruning
 
 CREATE TABLE {schema}.secret (
   name       text COLLATE "C" NOT NULL PRIMARY KEY,

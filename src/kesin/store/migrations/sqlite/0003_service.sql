@@ -60,6 +60,7 @@ CREATE TABLE audit (
   address    TEXT
 ) STRICT;
 CREATE INDEX audit_actor ON audit (actor, id);
+CREATE INDEX audit_at ON audit (at);  -- for pruning
 
 CREATE TABLE secret (
   name       TEXT    NOT NULL PRIMARY KEY,
