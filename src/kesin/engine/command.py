@@ -132,9 +132,21 @@ class Commands:
         code: str | None = None,
         category: Category | None = None,
     ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter."""
+        """An operator's move of chosen jobs, or of all that match a filter.
+
+        Each batch of a thousand commits together with its line in the audit log.
+        """
         queue = self.queue(actor, name, "operate", call)
         seen = self.visible(actor, name)
+        told: dict[str, Any] = {"filter": _told(where)} if where is not None else {}
+        told |= {"reason": reason} if reason else {}
+        target = ids[0] if ids and len(ids) == 1 else None
+
+        def witness(bulk: Bulk) -> None:
+            details = {"moved": bulk.moved, "already": bulk.already, **told}
+            details |= {"refused": bulk.refused} if bulk.refused else {}
+            self.accounts.note(actor, f"queue.{call}", queue=name, target=target, details=details)
+
         try:
             bulk = queue.act(
                 call,
@@ -147,17 +159,14 @@ class Commands:
                 category=category,
                 tenants=None if seen is None else sorted(seen),
                 most=MOST_AT_ONCE,
+                witness=witness,
             )
         except BadInput as problem:
             raise Invalid(
                 str(problem), code=problem.code, details={"field": problem.field}
             ) from None
-        details: dict[str, Any] = {"moved": bulk.moved, "already": bulk.already}
-        details |= {"refused": bulk.refused} if bulk.refused else {}
-        details |= {"filter": _told(where)} if where is not None else {}
-        details |= {"reason": reason} if reason else {}
-        target = ids[0] if ids and len(ids) == 1 else None
-        self.accounts.note(actor, f"queue.{call}", queue=name, target=target, details=details)
+        if not bulk.outcomes:  # nothing matched: it was asked for all the same
+            witness(bulk)
         return bulk
 
     def would(
@@ -194,9 +203,10 @@ class Commands:
     def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
         """Births by hand, for admins: each workload has a door of its own for its producers."""
         queue = self.queue(actor, name, "admin", "enqueue")
-        outcomes = queue.enqueue_many(news, actor=actor.name)
-        born = sum(isinstance(one, Outcome) and one.result == "inserted" for one in outcomes)
-        self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": born})
+        with queue.store.transaction():
+            outcomes = queue.enqueue_many(news, actor=actor.name)
+            born = sum(isinstance(one, Outcome) and one.result == "inserted" for one in outcomes)
+            self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": born})
         return outcomes
 
     def pause(
@@ -204,15 +214,17 @@ class Commands:
     ) -> None:
         """Hand out no more jobs of the queue, or of one site."""
         queue = self._steered(actor, name, site, "pause")
-        queue.pause(actor=actor.name, tenant=site or "", reason=reason)
         told = {"reason": reason} if reason else None
-        self.accounts.note(actor, "queue.pause", queue=name, site=site, details=told)
+        with queue.store.transaction():
+            queue.pause(actor=actor.name, tenant=site or "", reason=reason)
+            self.accounts.note(actor, "queue.pause", queue=name, site=site, details=told)
 
     def resume(self, actor: Actor, name: str, *, site: str | None = None) -> bool:
         """Undo a pause; whether there was one."""
         queue = self._steered(actor, name, site, "resume")
-        was = queue.resume(tenant=site or "")
-        self.accounts.note(actor, "queue.resume", queue=name, site=site)
+        with queue.store.transaction():
+            was = queue.resume(tenant=site or "")
+            self.accounts.note(actor, "queue.resume", queue=name, site=site)
         return was
 
     def _steered(self, actor: Actor, name: str, site: str | None, action: str) -> Queue:

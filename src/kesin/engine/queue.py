@@ -6,7 +6,8 @@ are what they claim to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -295,8 +296,12 @@ class Queue:
         category: Category | None = None,
         tenants: Sequence[str] | None = None,
         most: int | None = None,
+        witness: Callable[[Bulk], None] | None = None,
     ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter, ``most`` at once."""
+        """An operator's move of chosen jobs, or of all that match a filter, ``most`` at once.
+
+        A ``witness`` is told of every batch in the transaction that makes it: both or neither.
+        """
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
         if not self.lifecycle.allows(call, role):
@@ -314,9 +319,13 @@ class Queue:
         outcomes: list[Outcome] = []
         for batch in self._batches(ids, where):
             changes = [said._replace(id=one) for one in batch]
-            outcomes += self.apply(
-                call, changes, role=role, actor=actor, options=options, tenants=tenants
-            )
+            with self.store.transaction() if witness else nullcontext():
+                made = self.apply(
+                    call, changes, role=role, actor=actor, options=options, tenants=tenants
+                )
+                if witness:
+                    witness(_summary(made))
+            outcomes += made
             if most is not None and len(outcomes) >= most:
                 break
         return _summary(outcomes)
