@@ -88,6 +88,9 @@ class Scene:
             now=self.now,
         )
 
+    def peek(self, limit: int = 1, *, tenants: Sequence[str] | None = None) -> list[Job]:
+        return self.store.peek(self.queue, limit=limit, tenants=tenants, now=self.now)
+
     def claimed(self, count: int = 1, *, worker: str = "w1", **details: Any) -> list[Job]:
         """So many new jobs, claimed at once, in the order of their birth."""
         ids = self.born(count, **details)

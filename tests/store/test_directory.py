@@ -1,7 +1,9 @@
 """The small tables: each statement, on both databases."""
 
+import itertools
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +15,7 @@ from kesin.store.directory import (
     ApiKey,
     AuditLine,
     Directory,
+    Fact,
     Person,
     Secret,
     Session,
@@ -20,7 +23,7 @@ from kesin.store.directory import (
 )
 from tests.store.conftest import STORES, opened
 
-TABLES = ("site", "person", "session", "api_key", "audit", "secret")
+TABLES = ("site", "person", "session", "api_key", "audit", "secret", "fact")
 SITE = Site("north", "North", "script", "Europe/Istanbul", "TRY", "{}", 1, 1)
 AYSE = Person("ayse", "hash", "operator", False, ("north",), ("oci", "pdf"), 1, 1)
 SESSION = Session("mark", "ayse", 10, 10, 100, "::1")
@@ -248,6 +251,59 @@ def test_a_secret_that_changed_meanwhile_is_not_sealed_anew(directory):
     assert directory.secret("s") == Secret("s", "anew", 1, "a")
 
 
+# Facts
+
+
+FACT = Fact("oci", "north", "breaker", '{"open":false}', 1)
+
+
+def test_a_fact_is_put_replaced_and_dropped(directory):
+    directory.put_fact(FACT)
+    assert directory.fact("oci", "north", "breaker") == FACT
+    directory.put_fact(FACT._replace(value="2", changed_at=2))
+    assert directory.facts("oci") == [FACT._replace(value="2", changed_at=2)]
+    assert directory.drop_fact("oci", "north", "breaker")
+    assert not directory.drop_fact("oci", "north", "breaker")
+    assert directory.fact("oci", "north", "breaker") is None
+
+
+def test_facts_are_told_apart_by_workload_site_and_name(directory):
+    for number, (workload, site, name) in enumerate(itertools.product(("oci", "pdf"), "ba", "yx")):
+        directory.put_fact(Fact(workload, site, name, str(number), number))
+    directory.put_fact(Fact("oci", "", "x", "9", 9))
+
+    def told(**which: str) -> list[str]:
+        return [fact.value for fact in directory.facts("oci", **which)]
+
+    assert told() == ["9", "3", "2", "1", "0"]
+    assert told(site="a") == ["3", "2"]
+    assert told(site="") == ["9"]
+    assert told(name="x") == ["9", "3", "1"]
+    assert told(site="b", name="y") == ["0"]
+    assert directory.facts("optiplan") == []
+
+
+def test_a_held_fact_is_made_once_and_then_is_the_fact(directory):
+    with directory.transaction():
+        assert directory.hold_fact("oci", "", "seen", 5) == Fact("oci", "", "seen", "null", 5)
+        directory.put_fact(Fact("oci", "", "seen", "1", 6))
+    with directory.transaction():
+        assert directory.hold_fact("oci", "", "seen", 7) == Fact("oci", "", "seen", "1", 6)
+    assert directory.facts("oci") == [Fact("oci", "", "seen", "1", 6)]
+
+
+def test_who_wants_a_held_fact_waits_for_it(directory):
+    def count(_: int) -> None:
+        with directory.transaction():
+            held = directory.hold_fact("oci", "north", "n", 1)
+            more = str(int(held.value.replace("null", "0")) + 1)
+            directory.put_fact(held._replace(value=more))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(40)))
+    assert directory.fact("oci", "north", "n") == Fact("oci", "north", "n", "40", 1)
+
+
 # Together
 
 
@@ -268,4 +324,6 @@ def test_text_that_no_database_keeps_is_in_no_row(directory, name):
     assert directory.api_key(name) is None
     assert directory.session(name) is None
     assert directory.secret(name) is None
+    assert directory.facts(name) == []
+    assert directory.fact("oci", "", name) is None
     assert directory.audit(actor=name) == []

@@ -22,7 +22,7 @@ from kesin.lifecycle.model import Asked, Change, Job, failing_guard
 from kesin.store.contract import Filter, NewJob, Store
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
-from tests.store.crowd import NOW, QUEUES, TENANTS, crowd_postgres, crowd_sqlite
+from tests.store.crowd import DAY, NOW, QUEUES, TENANTS, crowd_postgres, crowd_sqlite
 
 BATCH = 50
 SMALL, LARGE = 10_000, 1_000_000
@@ -77,6 +77,7 @@ def calls(now: Scene) -> Iterator[Call]:
         yield from _claims(queue)
         yield from _finishes(queue, now)
         yield from _listings(queue, now)
+        yield from _looks(queue, now)
         for number, move in enumerate(lifecycle.clock_moves):
             yield _sweep(queue, number, move)
     yield from _births()
@@ -207,6 +208,48 @@ def _listings(queue: str, now: Scene) -> Iterator[Call]:
         f"{queue} its events", frozenset({"event_pkey"}), lambda store, _: store.events(some), 0
     )
     yield Call(f"{queue} stats", frozenset(), lambda store, _: store.stats(queue, now=NOW), moves=0)
+
+
+def _looks(queue: str, now: Scene) -> Iterator[Call]:
+    for what, tenants in (("named", ["t1"]), ("shared", None)):
+        yield Call(
+            f"{queue} peek {what}",
+            frozenset({"job_ready", "job_pkey", "job_body_pkey"}),
+            lambda store, size, tenants=tenants: store.peek(
+                queue, limit=size, tenants=tenants, now=NOW
+            ),
+            moves=1 if queue == "optiplan" else BATCH,
+        )
+    some = [job.id for job in now.at_rest[queue]]
+    yield Call(
+        f"{queue} find",
+        frozenset({"job_pkey", "job_body_pkey"}),
+        lambda store, size: list(store.find(queue, some[:size]).values()),
+    )
+    keys = [f"key-{number}" for number in range(0, 4 * BATCH, 2)]
+    yield Call(
+        f"{queue} holders",
+        frozenset({"job_body_key"}),
+        lambda store, size: store.holders(queue, "t0", keys[:size]),
+        moves=0,
+    )
+    stamps = QUEUES[queue].stamps[:1]
+    aged = (stamps[0], NOW - 90 * DAY) if stamps else None
+    for tenant in ("t1", "stranger"):  # of whom there is no row in any state
+        yield Call(
+            f"{queue} waiting of {tenant}",
+            frozenset({"job_ready", "job_state", "job_owned"} | ({"job_aged"} if aged else set())),
+            lambda store, _, tenant=tenant: store.waiting(queue, tenant, aged=aged, now=NOW),
+            moves=0,
+        )
+    if queue == "oci":
+        key = Filter(dedup_key="key-4", tenants=("t0", "t1"))
+        yield Call(
+            "oci list a key of tenants",
+            frozenset({"job_body_key", "job_pkey", "job_body_pkey"}),
+            lambda store, size: store.jobs(queue, key, limit=size).jobs,
+            moves=1,
+        )
 
 
 def _births() -> Iterator[Call]:

@@ -20,7 +20,7 @@ def test_a_prune_leaves_a_tombstone_count(oci):
     oci.apply("ack", oci.claimed(3, tenant="a"))
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert Flow("a", "prune", "COMPLETED", "", 3) in oci.store.flows("oci")
+    assert Flow("a", "prune", "COMPLETED", "", 3, NOW) in oci.store.flows("oci")
 
 
 def test_a_prune_leaves_all_other_counts_as_they_were(oci):

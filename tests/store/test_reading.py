@@ -215,7 +215,8 @@ def mixed(shared_store):
     ]
     with oci.store.transaction():
         for n in range(40):
-            oci.one(tenant="abc"[n % 3], key=f"key{n % 10}-{n // 10}")
+            payload = f'{{"city":"{("İzmir", "izmir", "100%_")[n % 3]}","n":{n}}}'
+            oci.one(tenant="abc"[n % 3], key=f"key{n % 10}-{n // 10}", payload=payload)
             oci.clock.advance(60)
             if n % 3:
                 (job,) = oci.claim(tenants=["abc"[n % 3]])
@@ -249,6 +250,20 @@ FILTERS = {
     "born before": (Filter(created_before=MIDDLE), lambda j: j.created_at < MIDDLE),
     "moved before": (Filter(moved_before=MIDDLE), lambda j: j.moved_at < MIDDLE),
     "a key": (Filter(dedup_key="key4-2"), lambda j: j.dedup_key == "key4-2"),
+    "a key of a tenant": (
+        Filter(dedup_key="key4-2", tenants=("a", "b", "c", "z")),
+        lambda j: j.dedup_key == "key4-2",
+    ),
+    "part of the payload": (Filter(contains='"n":1'), lambda j: '"n":1' in j.payload),
+    "part of the payload, by the letter": (
+        Filter(contains="izmir"),
+        lambda j: "izmir" in j.payload,
+    ),
+    "Turkish letters of the payload": (
+        Filter(contains="İzmir", states=("QUEUED",)),
+        lambda j: "İzmir" in j.payload and j.state == "QUEUED",
+    ),
+    "signs of the payload": (Filter(contains="100%_"), lambda j: "100%_" in j.payload),
     "some words": (Filter(text="try again"), lambda j: "try again" in (j.error_message or "")),
     "words in other letters": (
         Filter(text="UPLOAD_FAILED"),
@@ -314,6 +329,12 @@ def test_a_filter_finds_exactly_the_jobs_it_describes(mixed, name):
         Filter(tenants=("it's %s",)),
         Filter(codes=("none",)),
         Filter(dedup_key="key"),
+        Filter(dedup_key="key", tenants=("a",)),
+        Filter(dedup_key="key4-2", tenants=()),
+        Filter(dedup_key="key4-2", tenants=("z",)),
+        Filter(contains="IZMIR"),
+        Filter(contains="100%%"),
+        Filter(contains="' OR 1=1 --"),
         Filter(text="__"),
         Filter(text="%%"),
         Filter(text="' OR 1=1 --"),
@@ -330,7 +351,25 @@ def test_a_filter_that_fits_nobody_finds_nobody(mixed, where):
 def test_a_filter_by_key_finds_jobs_that_no_longer_hold_it(task):
     old = task.move("complete", task.running(key="k"))
     new = task.one(key="k")
-    assert [job.id for job in walk(task, Filter(dedup_key="k"))] == [new, old.id]
+    for tenants in (None, ("default",)):
+        where = Filter(dedup_key="k", tenants=tenants)
+        assert [job.id for job in walk(task, where)] == [new, old.id]
+
+
+def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_it(oci, pdf):
+    assert oci.store.statements("oci").keys_kept
+    assert not pdf.store.statements("pdf").keys_kept
+    done = oci.move("ack", oci.running(key="k", tenant="a"))
+    oci.one(key="k", tenant="b")
+    where = Filter(dedup_key="k", tenants=("a",), states=("COMPLETED", "FAILED"))
+    assert walk(oci, where) == [done]
+
+
+def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(store, open_queue):
+    older = open_queue(task_lifecycle(), "mixed")
+    done = older.move("complete", older.running(key="k"))
+    oci = open_queue(oci_lifecycle(), "mixed")
+    assert [job.id for job in walk(oci, Filter(dedup_key="k", tenants=("default",)))] == [done.id]
 
 
 # Counts
@@ -417,11 +456,24 @@ def test_flows_count_every_move_by_tenant(oci):
     oci.move("ack", oci.running(tenant="a"))
     oci.born(2, tenant="b")
     assert oci.store.flows("oci") == [
-        Flow("a", "ack", "PROCESSING", "COMPLETED", 1),
-        Flow("a", "claim", "QUEUED", "PROCESSING", 1),
-        Flow("a", "enqueue", "", "QUEUED", 1),
-        Flow("b", "enqueue", "", "QUEUED", 2),
+        Flow("a", "ack", "PROCESSING", "COMPLETED", 1, NOW),
+        Flow("a", "claim", "QUEUED", "PROCESSING", 1, NOW),
+        Flow("a", "enqueue", "", "QUEUED", 1, NOW),
+        Flow("b", "enqueue", "", "QUEUED", 2, NOW),
     ]
+
+
+def test_a_flow_says_when_it_last_moved_and_compacting_keeps_it(oci):
+    jobs = oci.claimed(3)
+    for job, late in zip(jobs, (0, 20, 0), strict=True):
+        oci.clock.advance(late)
+        oci.move("ack", job)
+    oci.clock.advance(5)
+    oci.one()
+    for _ in range(2):
+        at = {flow.move: flow.at - NOW for flow in oci.store.flows("oci")}
+        assert at == {"enqueue": 25 * SECOND, "claim": 0, "ack": 20 * SECOND}
+        oci.store.compact("oci")
 
 
 def test_flows_are_the_events_counted(optiplan):

@@ -364,7 +364,7 @@ def test_prunes_at_once_count_each_job_once(oci):
     with ThreadPoolExecutor(4) as pool:
         moved = sum(pool.map(exhaust, range(4))) + exhaust(0)
     assert moved == 60
-    assert Flow("default", "prune", "COMPLETED", "", 60) in oci.store.flows("oci")
+    assert Flow("default", "prune", "COMPLETED", "", 60, NOW) in oci.store.flows("oci")
 
 
 def test_a_sweep_and_the_late_worker_at_once_leave_one_of_both(oci):

@@ -33,6 +33,7 @@ __all__ = [
     "StoreError",
     "StoreUnreachable",
     "UnknownQueue",
+    "Waiting",
 ]
 
 QUEUE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -149,6 +150,16 @@ class Flow(NamedTuple):
     from_state: str
     to_state: str
     n: int
+    at: int = 0  # the latest time of such a move; of prunes, when the last job to go last moved
+
+
+class Waiting(NamedTuple):
+    """What one tenant's jobs are waiting for."""
+
+    oldest_due_at: int | None  # when the job that waits longest became due
+    first_created_at: dict[str, int]  # state on the way → birth of its oldest unclaimed job
+    lease_over: int  # claimed jobs whose lease has run out
+    aging: int  # unclaimed ready jobs whose stamp lies before the time asked for
 
 
 class Definition(NamedTuple):
@@ -183,6 +194,7 @@ class Filter:
     moved_before: int | None = None
     dedup_key: str | None = None
     text: str | None = None  # part of the error message, whatever the case of its letters
+    contains: str | None = None  # part of the payload's JSON text, letter by letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +264,17 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def peek(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Job]:
+        """The jobs that ``claim`` would give, in its order, as they are: nothing is touched."""
+
+    @abstractmethod
     def renew(
         self,
         queue: str,
@@ -295,6 +318,14 @@ class Store(ABC):
         """One job, whole."""
 
     @abstractmethod
+    def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
+        """The queue's jobs among these ids; what is no id, or of no job, is absent."""
+
+    @abstractmethod
+    def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        """Dedup key → id of the job that holds it now; a free key is absent."""
+
+    @abstractmethod
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
@@ -325,6 +356,20 @@ class Store(ABC):
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
         """Counts by state and tenant, and what is overdue."""
+
+    @abstractmethod
+    def waiting(
+        self,
+        queue: str,
+        tenant: str,
+        *,
+        aged: tuple[str, int] | None = None,
+        now: int | None = None,
+    ) -> Waiting:
+        """What one tenant waits for; ``aged`` is the lifecycle's first stamp and a time.
+
+        Read through indexes: the cost grows with the jobs that are claimed or aged, not with all.
+        """
 
     @abstractmethod
     def flows(self, queue: str) -> list[Flow]:

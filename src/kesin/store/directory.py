@@ -1,4 +1,4 @@
-"""Sites, people, sessions, keys, the audit log and sealed secrets: the small tables.
+"""Sites, people, sessions, keys, the audit log, sealed secrets and facts: the small tables.
 
 Nothing here decides anything: who may do what is `foundation/access.py`, and every command that
 asks comes through `engine/command.py`. Only hashes of passwords, sessions and keys are stored.
@@ -100,6 +100,16 @@ class Secret(NamedTuple):
     sealed: str
     changed_at: int
     changed_by: str
+
+
+class Fact(NamedTuple):
+    """Something a workload knows about a site, or with '' about all of them."""
+
+    workload: str
+    site: str
+    name: str
+    value: str  # JSON
+    changed_at: int
 
 
 class Directory:
@@ -252,6 +262,29 @@ class Directory:
 
     def drop_secret(self, name: str) -> bool:
         return self._write("drop_secret", name=name)
+
+    # Facts
+
+    def facts(
+        self, workload: str, *, site: str | None = None, name: str | None = None
+    ) -> list[Fact]:
+        rows = self._read("facts", workload=workload, site=site, name=name)
+        return [Fact._make(row) for row in rows]
+
+    def fact(self, workload: str, site: str, name: str) -> Fact | None:
+        found = self.facts(workload, site=site, name=name)
+        return found[0] if found else None
+
+    def put_fact(self, fact: Fact) -> None:
+        self._write("put_fact", **fact._asdict())
+
+    def hold_fact(self, workload: str, site: str, name: str, now: int) -> Fact:
+        """The fact, which nobody else changes until the transaction ends; ``null`` if it is new."""
+        rows = self._rows("hold_fact", workload=workload, site=site, name=name, now=now)
+        return Fact._make(rows[0])
+
+    def drop_fact(self, workload: str, site: str, name: str) -> bool:
+        return self._write("drop_fact", workload=workload, site=site, name=name)
 
     # Statements
 

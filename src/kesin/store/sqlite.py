@@ -160,6 +160,7 @@ class SqliteStore(SqlStore):
             return self._writer.execute(sql, self._timed(params)).fetchall()
 
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        params = self._timed(params)
         if self._in_memory:
             with self._lock:
                 return self._writer.execute(sql, params).fetchall()

@@ -7,7 +7,7 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ from kesin.store.contract import (
     StoreError,
 )
 from kesin.store.pulse import Pulses
-from kesin.store.sqlread import LAST_ID, SqlReader
-from kesin.store.statements import Statement, Statements
+from kesin.store.sqlread import LAST_ID, SqlReader, bounded
+from kesin.store.statements import Statements
 
 CONFLICT_TRIES = 3
 _MASK = 6  # the place of the mask behind the key of a declared row
@@ -97,10 +97,6 @@ class SqlStore(SqlReader):
         return self.transaction()
 
     @abstractmethod
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
-        """Input rows as one JSON document: a tenth of the cost of binding them one by one."""
-
-    @abstractmethod
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
         """(queue, move, from, to) → the rest of the row, as the database has it."""
 
@@ -129,7 +125,11 @@ class SqlStore(SqlReader):
             _only_added(row, known.get(row[:4]))
         if any(known.get(row[:4]) != row[4:] for row in rows):
             self._write_declared(queue, rows, definition)
-        self._queues[queue] = Statements(queue, lifecycle, self.dialect, self.schema)
+        declared = known | {row[:4]: row[4:] for row in rows}
+        kept = all(effects[-1] for edge, effects in declared.items() if edge[-1])
+        self._queues[queue] = Statements(
+            queue, lifecycle, self.dialect, self.schema, keys_kept=kept
+        )
 
     def pulse(self, queue: str) -> int:
         return self._pulses.read(queue)
@@ -143,7 +143,7 @@ class SqlStore(SqlReader):
         self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        _bounded(jobs)
+        bounded(jobs)
         initial = statements.lifecycle.initial.name
         twins: dict[tuple[str, str], int] = {}
         first: list[int] = []  # for each job, the first one of the batch with its key
@@ -272,7 +272,7 @@ class SqlStore(SqlReader):
         now: int | None = None,
     ) -> set[str]:
         statements = self.statements(queue)
-        _bounded(claims)
+        bounded(claims)
         changes = [Change(job_id, token) for job_id, token in sorted(claims) if is_id(job_id)]
         params: dict[str, Any] = {"queue": queue, "lease_us": lease_us, "now": now}
         params["items"] = self._items(statements, statements.renew, changes)
@@ -293,7 +293,7 @@ class SqlStore(SqlReader):
         now: int | None = None,
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        _bounded(changes)
+        bounded(changes)
         moves = statements.moves(call, role)
         if not moves:
             raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
@@ -425,11 +425,6 @@ def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> No
             f"queue {queue!r}: the move {move} ({source or 'birth'} → {target or 'prune'}) is"
             " already declared with other effects; give the changed move a new name"
         )
-
-
-def _bounded(batch: Sequence[object]) -> None:
-    if len(batch) > MAX_BATCH:
-        raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
 
 
 def _option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:

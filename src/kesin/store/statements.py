@@ -117,8 +117,17 @@ def event_columns(dialect: Dialect) -> str:
 class Statements:
     """Everything a store says to its database about one queue."""
 
-    def __init__(self, queue: str, lifecycle: Lifecycle, dialect: Dialect, schema: str) -> None:
+    def __init__(
+        self,
+        queue: str,
+        lifecycle: Lifecycle,
+        dialect: Dialect,
+        schema: str,
+        *,
+        keys_kept: bool = False,
+    ) -> None:
         self.queue = queue
+        self.keys_kept = keys_kept  # every state holds the key: no job ever lets go of it
         self.lifecycle = lifecycle
         self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
@@ -170,11 +179,28 @@ class Statements:
         which = self.compiler.chosen(moves, token=False)
         return self._fill(
             "claim",
-            tenants=self._tenants(named=named),
-            condition=self._claimable,
+            **self._due(named=named, lock="FOR UPDATE SKIP LOCKED"),
             assignments=self.compiler.assignments(moves, which, note="NULL"),
             columns=job_columns(self.dialect, self.claim_row.columns),
         )
+
+    def _due(self, *, named: bool, lock: str = "") -> dict[str, str]:
+        """What PostgreSQL picks from; SQLite picks in steps, and locks nothing."""
+        if self.dialect.name == "sqlite":
+            return {}
+        tenants, condition = self._tenants(named=named), self._claimable
+        return {"due": self._fill("due", tenants=tenants, condition=condition, lock=lock)}
+
+    def peek(self, *, named: bool) -> str:
+        """What a claim would take."""
+        return self._once(("peek", named), lambda: self._build_peek(named=named))
+
+    def _build_peek(self, *, named: bool) -> str:
+        columns = job_columns(self.dialect)
+        if self.dialect.name == "sqlite":
+            tenants, condition = self._tenants(named=named), self._claimable
+            return self._fill("peek", columns=columns, tenants=tenants, condition=condition)
+        return self._fill("peek", columns=columns, **self._due(named=named))
 
     def claim_tenants(self, *, named: bool) -> str:
         """Whose jobs are due and not paused (SQLite asks this first)."""
@@ -280,6 +306,16 @@ class Statements:
         return self._with_input("holders")
 
     @cached_property
+    def find(self) -> str:
+        """The jobs of these ids."""
+        return self._fill("find", columns=job_columns(self.dialect))
+
+    @cached_property
+    def waiting(self) -> str:
+        """What one tenant waits for."""
+        return self._fill("waiting")
+
+    @cached_property
     def rivals(self) -> Statement:
         """Who holds the keys of these jobs."""
         return self._with_input("rivals")
@@ -354,10 +390,12 @@ class Statements:
             return None
         return now - aged.number * SECOND_US + DAY_S * SECOND_US
 
-    def jobs(self, filters: str, wanted: str) -> str:
-        """A page of jobs under these conditions."""
+    def jobs(self, filters: str, wanted: str, *, among: bool = False) -> str:
+        """A page of jobs under these conditions, or a page among some that are known."""
         columns = job_columns(self.dialect)
         owned = wanted.replace("p.", "j.")
+        if among:
+            return self._fill("jobs_among", columns=columns, filters=filters, wanted=owned)
         return self._fill("jobs", columns=columns, filters=filters, wanted=wanted, owned=owned)
 
     @property

@@ -79,6 +79,11 @@ class Lockstep:
     ) -> list[Job]:
         told: dict[str, Any] = {"worker": worker, "limit": limit, "tenants": tenants}
         told |= {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        seen = [self.jobs[job.id] for job in self.reference.fork().claim(**told)]
+        self._agree(
+            seen,
+            lambda store: store.peek(self.queue, limit=limit, tenants=tenants, now=self.now),
+        )
         return self._agree(
             self.reference.claim(**told), lambda store: store.claim(self.queue, **told)
         )
@@ -156,6 +161,16 @@ class Lockstep:
         self._agree(self.reference.flows(), lambda store: store.flows(self.queue))
         stats = self.reference.stats(self.now)
         self._agree(stats, lambda store: store.stats(self.queue, now=self.now))
+        stamp = self.lifecycle.stamps[:1]
+        aged = (stamp[0], self.now) if stamp else None
+        for tenant in (*stats.tenants, "nobody"):
+            self._agree(
+                self.reference.waiting(tenant, self.now, self.now if aged else 0),
+                lambda store, tenant=tenant: store.waiting(
+                    self.queue, tenant, aged=aged, now=self.now
+                ),
+            )
+        self._agree(dict(self.jobs), lambda store: store.find(self.queue, [*self.jobs, "nobody"]))
 
     def compare_histories(self) -> None:
         """Every job with every event, in order of id."""

@@ -12,8 +12,8 @@ from typing import Any
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
-from kesin.lifecycle.words import OWNED, READY, STAY, Role
-from kesin.store.contract import Event, Filter, Flow, NewJob, Note, Outcome, QueueStats
+from kesin.lifecycle.words import OWNED, READY, STAY, WAITING, Role
+from kesin.store.contract import Event, Filter, Flow, NewJob, Note, Outcome, QueueStats, Waiting
 
 NO_CHANGE = Change("")
 
@@ -28,6 +28,7 @@ class Reference:
         self.history: dict[str, list[Event]] = {}
         self.remarks: dict[str, list[Note]] = {}
         self.counts: Counter[tuple[str, str, str, str]] = Counter()
+        self.counted_at: dict[tuple[str, str, str, str], int] = {}
         self.paused: set[str] = set()
         self.successes: Counter[str] = Counter()
 
@@ -38,6 +39,7 @@ class Reference:
         twin.history = {job_id: list(events) for job_id, events in self.history.items()}
         twin.remarks = {job_id: list(notes) for job_id, notes in self.remarks.items()}
         twin.counts = Counter(self.counts)
+        twin.counted_at = dict(self.counted_at)
         twin.paused = set(self.paused)
         return twin
 
@@ -76,13 +78,15 @@ class Reference:
         """Store a row with its event and its count."""
         self.jobs[new.id] = new
         self.history.setdefault(new.id, []).append(self.event(move, old, new))
-        self.count(move, old, new.state, new.tenant)
+        self.count(move, old, new.state, new)
         state = self.lifecycle.state[new.state]
         if state.success and (old is None or old.state != new.state):
             self.successes[new.id] += 1
 
-    def count(self, move: Move, old: Job | None, to: str, tenant: str) -> None:
-        self.counts[tenant, move.name, old.state if old else "", to] += 1
+    def count(self, move: Move, old: Job | None, to: str, job: Job) -> None:
+        edge = (job.tenant, move.name, old.state if old else "", to)
+        self.counts[edge] += 1
+        self.counted_at[edge] = max(self.counted_at.get(edge, 0), job.moved_at)
 
     def event(self, move: Move, old: Job | None, new: Job) -> Event:
         """The line a move leaves: what every move says, and the columns this one may set."""
@@ -336,7 +340,7 @@ class Reference:
         asked = Asked(now, "clock")
         for job in picked:
             if move.prunes:
-                self.count(move, job, "", job.tenant)
+                self.count(move, job, "", job)
                 for table in (self.jobs, self.history, self.remarks):
                     table.pop(job.id, None)
                 continue
@@ -379,7 +383,23 @@ class Reference:
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     def flows(self) -> list[Flow]:
-        return [Flow(*edge, n) for edge, n in sorted(self.counts.items())]
+        return [Flow(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())]
+
+    def waiting(self, tenant: str, now: int, aged_before: int) -> Waiting:
+        """With ``aged_before``, by the first stamp."""
+        mine = [job for job in self.jobs.values() if job.tenant == tenant]
+        ready = [job for job in mine if job.phase == READY]
+        first: dict[str, int] = {}
+        for job in sorted(mine, key=lambda job: job.id):
+            if job.phase in (READY, WAITING):
+                first.setdefault(job.state, job.created_at)
+        due = [job.run_at for job in ready if job.run_at is not None and job.run_at <= now]
+        return Waiting(
+            min(due, default=None),
+            first,
+            sum(job.phase == OWNED and (job.lease_until or 0) <= now for job in mine),
+            sum(job.stamp_1 is not None and job.stamp_1 < aged_before for job in ready),
+        )
 
     def stats(self, now: int) -> QueueStats:
         names = [state.name for state in self.lifecycle.states]
@@ -434,4 +454,5 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.moved_before is None or job.moved_at < where.moved_before)
         and (where.dedup_key is None or job.dedup_key == where.dedup_key)
         and (not where.text or where.text.lower() in (job.error_message or "").lower())
+        and (not where.contains or where.contains in job.payload)
     )

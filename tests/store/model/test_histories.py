@@ -308,6 +308,7 @@ class Chance:
             "moved_before": lockstep.now - 60_000_000,
             "dedup_key": f"key-{chance.randrange(25)}",
             "text": chance.choice(["100% NO", "_", "QUOTE’"]),
+            "contains": '":',
         }
         chosen = chance.sample(sorted(asked), chance.choice([0, 1, 1, 2]))
         where = Filter(**{name: asked[name] for name in chosen})

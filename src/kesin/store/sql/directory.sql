@@ -138,3 +138,27 @@ UPDATE {secret} SET sealed = :sealed WHERE name = :name AND sealed = :before RET
 
 -- name: drop_secret
 DELETE FROM {secret} WHERE name = :name RETURNING name
+
+-- name: facts
+SELECT workload, site, name, value, changed_at
+FROM {fact}
+WHERE workload = :workload
+  AND (CAST(:site AS text) IS NULL OR site = CAST(:site AS text))
+  AND (CAST(:name AS text) IS NULL OR name = CAST(:name AS text))
+ORDER BY site, name
+
+-- name: put_fact
+INSERT INTO {fact} (workload, site, name, value, changed_at)
+VALUES (:workload, :site, :name, :value, :changed_at)
+ON CONFLICT (workload, site, name) DO UPDATE
+SET value = excluded.value, changed_at = excluded.changed_at
+RETURNING name
+
+-- name: hold_fact
+INSERT INTO {fact} AS f (workload, site, name, value, changed_at)
+VALUES (:workload, :site, :name, 'null', :now)
+ON CONFLICT (workload, site, name) DO UPDATE SET changed_at = f.changed_at
+RETURNING workload, site, name, value, changed_at
+
+-- name: drop_fact
+DELETE FROM {fact} WHERE workload = :workload AND site = :site AND name = :name RETURNING name

@@ -150,7 +150,8 @@ CREATE TABLE {schema}.flow (
   move       text COLLATE "C" NOT NULL,
   from_state text COLLATE "C" NOT NULL,
   to_state   text COLLATE "C" NOT NULL,
-  n          bigint NOT NULL
+  n          bigint NOT NULL,
+  at         bigint NOT NULL DEFAULT 0               -- the latest such move
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX flow_queue ON {schema}.flow (queue);
 

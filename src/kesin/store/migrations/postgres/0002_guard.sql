@@ -33,8 +33,8 @@ BEGIN
       note, run_at, stamp_1, stamp_2, stamp_3, stamp_4
     FROM ok
   ), flows AS (
-    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n)
-    SELECT queue, tenant, move, '', state, count(*) FROM ok GROUP BY 1, 2, 3, 5
+    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n, at)
+    SELECT queue, tenant, move, '', state, count(*), max(created_at) FROM ok GROUP BY 1, 2, 3, 5
   )
   SELECT count(*) INTO written FROM ok;
   IF written <> total THEN
@@ -117,8 +117,9 @@ BEGIN
       CASE WHEN mask & 1024 <> 0 THEN stamp_4 END
     FROM ok
   ), flows AS (
-    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n)
-    SELECT queue, tenant, move, from_state, state, count(*) FROM ok GROUP BY 1, 2, 3, 4, 5
+    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n, at)
+    SELECT queue, tenant, move, from_state, state, count(*), max(moved_at)
+    FROM ok GROUP BY 1, 2, 3, 4, 5
   )
   SELECT count(*), bool_or(keyed AND mask & 6144 <> 0), bool_or(new_payload IS NOT NULL),
          bool_or(phase = 0 AND from_phase <> 1 AND run_at <= moved_at)
@@ -177,14 +178,14 @@ BEGIN
   SELECT count(*) INTO total FROM gone;
   IF total = 0 THEN RETURN NULL; END IF;
   WITH ok AS MATERIALIZED (
-    SELECT o.id, o.queue, o.tenant, o.state, d.move
+    SELECT o.id, o.queue, o.tenant, o.state, o.moved_at, d.move
     FROM gone o
     JOIN (SELECT DISTINCT queue, move, from_state FROM {schema}.declared WHERE to_state = '') d
       ON d.queue = o.queue AND d.from_state = o.state
     WHERE o.finished_at IS NOT NULL
   ), flows AS (
-    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n)
-    SELECT queue, tenant, move, state, '', count(*) FROM ok GROUP BY 1, 2, 3, 4
+    INSERT INTO {schema}.flow (queue, tenant, move, from_state, to_state, n, at)
+    SELECT queue, tenant, move, state, '', count(*), max(moved_at) FROM ok GROUP BY 1, 2, 3, 4
   )
   SELECT count(*) INTO pruned FROM ok;
   IF pruned <> total THEN

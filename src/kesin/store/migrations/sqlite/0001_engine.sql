@@ -149,6 +149,7 @@ CREATE TABLE flow (
   from_state TEXT    NOT NULL,
   to_state   TEXT    NOT NULL,
   n          INTEGER NOT NULL,
+  at         INTEGER NOT NULL DEFAULT 0,  -- the latest such move
   PRIMARY KEY (queue, tenant, move, from_state, to_state)
 ) STRICT, WITHOUT ROWID;
 

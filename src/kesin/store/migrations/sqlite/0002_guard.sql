@@ -28,9 +28,9 @@ BEGIN
         AND (NEW.stamp_3 IS NULL OR d.mask & 512) AND (NEW.stamp_4 IS NULL OR d.mask & 1024)),
       RAISE(ABORT, 'kesin: a job may only be born by its declared enqueue')),
     NEW.note, NEW.run_at, NEW.stamp_1, NEW.stamp_2, NEW.stamp_3, NEW.stamp_4);
-  INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
-  VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1)
-  ON CONFLICT DO UPDATE SET n = n + 1;
+  INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
+  VALUES (NEW.queue, NEW.tenant, NEW.move, '', NEW.state, 1, NEW.created_at)
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
 END;
 
 CREATE TRIGGER guard_moves AFTER UPDATE ON job WHEN NEW.seq IS NOT OLD.seq
@@ -85,9 +85,9 @@ BEGIN
         AND (NEW.stamp_3 IS OLD.stamp_3 OR d.mask & 512)
         AND (NEW.stamp_4 IS OLD.stamp_4 OR d.mask & 1024)),
       RAISE(ABORT, 'kesin: a job changes only by a declared move')));
-  INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
-  VALUES (NEW.queue, NEW.tenant, NEW.move, OLD.state, NEW.state, 1)
-  ON CONFLICT DO UPDATE SET n = n + 1;
+  INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
+  VALUES (NEW.queue, NEW.tenant, NEW.move, OLD.state, NEW.state, 1, NEW.moved_at)
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
   -- A replaced payload is copied over; the key is held by the states declared to hold it.
   UPDATE job_body SET payload = NEW.new_payload WHERE NEW.new_payload IS NOT NULL AND id = NEW.id;
   UPDATE job_body SET held_key = (
@@ -157,11 +157,11 @@ BEGIN
   DELETE FROM event WHERE job_id = OLD.id;
   DELETE FROM note WHERE job_id = OLD.id;
   DELETE FROM job_body WHERE id = OLD.id;
-  INSERT INTO flow (queue, tenant, move, from_state, to_state, n)
-  SELECT OLD.queue, OLD.tenant, d.move, OLD.state, '', 1
+  INSERT INTO flow (queue, tenant, move, from_state, to_state, n, at)
+  SELECT OLD.queue, OLD.tenant, d.move, OLD.state, '', 1, OLD.moved_at
   FROM declared d WHERE d.queue = OLD.queue AND d.from_state = OLD.state AND d.to_state = ''
   LIMIT 1
-  ON CONFLICT DO UPDATE SET n = n + 1;
+  ON CONFLICT DO UPDATE SET n = n + 1, at = max(at, excluded.at);
 END;
 
 -- Bodies and events say nothing the job does not say.

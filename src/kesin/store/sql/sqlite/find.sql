@@ -1,0 +1,5 @@
+SELECT {columns}
+FROM json_each(:ids) i
+CROSS JOIN job j ON j.id = i.value
+CROSS JOIN job_body b ON b.id = j.id
+WHERE j.queue = :queue

@@ -1,0 +1,9 @@
+SELECT {columns}
+FROM json_each(:ids) i
+CROSS JOIN job j ON j.id = i.value
+CROSS JOIN job_body b ON b.id = j.id
+WHERE j.queue = :queue AND j.id < :cursor
+  AND {wanted}
+  {filters}
+ORDER BY j.id DESC
+LIMIT :limit
