@@ -49,6 +49,7 @@ class Make:
     note: Mapping[str, Any] | None = None
     run_in_s: float | None = None
     options: frozenset[str] = field(default_factory=frozenset)
+    fenced: bool = True  # refused once the claim is lost; else made whoever has the job by now
 
 
 Answer = Done | Failed | Wait | Make | None

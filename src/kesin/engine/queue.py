@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kesin.engine.proofs import proof_of
+from kesin.engine.spelling import all_storable, clean
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.foundation.text import NotJson, canonical_json, storable
@@ -36,6 +37,7 @@ from kesin.store.contract import (
     Page,
     QueueStats,
     Store,
+    Waiting,
 )
 
 MAX_PAYLOAD_BYTES = 256 * 1024
@@ -210,17 +212,22 @@ class Queue:
         tenants: Sequence[str] | None = None,
     ) -> list[Job]:
         """Take up to ``limit`` due jobs. They are this worker's until the lease is over."""
-        if limit < 1:
-            raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
+        _check_limit(limit)
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
             self.name,
             worker=storable(worker),
             limit=limit,
             lease_us=round(lease_s * SECOND_US),
-            tenants=_all_storable(tenants),
+            tenants=all_storable(tenants),
             now=self.clock.now(),
         )
+
+    def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
+        """The jobs that ``claim`` would give now, as they are; nothing is claimed."""
+        _check_limit(limit)
+        names = all_storable(tenants)
+        return self.store.peek(self.name, limit=limit, tenants=names, now=self.clock.now())
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: float | None = None) -> set[str]:
         """Extend the leases of these claims; the ids still held."""
@@ -250,7 +257,7 @@ class Queue:
             role=role,
             actor=storable(actor),
             options=options,
-            tenants=_all_storable(tenants),
+            tenants=all_storable(tenants),
             now=self.clock.now(),
         )
 
@@ -309,11 +316,15 @@ class Queue:
             raise BadInput(
                 "unknown_call", "call", f"{call!r} is no {role} call of {self.name}: it has {may}"
             )
+        unsaid = self.lifecycle.said_for(call)
+        if unsaid is not None:
+            code, category = code or unsaid.code, category or unsaid.category
+        told = reason or (unsaid.message if unsaid else None)
         said = Change(
             "",
             error_code=None if code is None else _name(code, "code", MAX_CODE),
             error_category=None if category is None else category.value,
-            error_message=None if reason is None else storable(reason)[:MAX_MESSAGE],
+            error_message=None if told is None else storable(told)[:MAX_MESSAGE],
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
@@ -340,7 +351,7 @@ class Queue:
         """Pages of ids, each read before it is acted on; a job is never met twice."""
         cursor: str | None = None
         while True:
-            page = self.store.jobs(self.name, _clean(where), limit=MAX_PAGE, cursor=cursor)
+            page = self.store.jobs(self.name, clean(where), limit=MAX_PAGE, cursor=cursor)
             if page.jobs:
                 yield [job.id for job in page.jobs]
             if page.cursor is None:
@@ -353,7 +364,7 @@ class Queue:
         cursor: str | None = None
         counted = 0
         while True:
-            page = self.store.jobs(self.name, _clean(where), limit=MAX_PAGE, cursor=cursor)
+            page = self.store.jobs(self.name, clean(where), limit=MAX_PAGE, cursor=cursor)
             for job in page.jobs:
                 by_state[job.state] = by_state.get(job.state, 0) + 1
             counted += len(page.jobs)
@@ -382,11 +393,19 @@ class Queue:
         job = self.store.job(job_id)
         return job if job and job.queue == self.name else None
 
+    def find(self, ids: Sequence[str]) -> dict[str, Job]:
+        """The jobs of this queue among these ids."""
+        return self.store.find(self.name, ids)
+
+    def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        """Dedup key → id of the job that holds it now."""
+        return self.store.holders(self.name, tenant, keys)
+
     def jobs(
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first."""
-        return self.store.jobs(self.name, _clean(where or Filter()), limit=limit, cursor=cursor)
+        return self.store.jobs(self.name, clean(where or Filter()), limit=limit, cursor=cursor)
 
     def events(self, job_id: str) -> list[Event]:
         """A job's history."""
@@ -399,6 +418,10 @@ class Queue:
     def stats(self) -> QueueStats:
         """Counts by state and tenant, and what is overdue."""
         return self.store.stats(self.name, now=self.clock.now())
+
+    def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Waiting:
+        """What one tenant waits for; ``aged`` is the first stamp and a time to count up to."""
+        return self.store.waiting(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def sweep(self, move: Move, *, limit: int = 1_000) -> int:
         """Make one of the clock's moves once."""
@@ -425,22 +448,9 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _all_storable(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else [storable(name) for name in names]
-
-
-def _clean(where: Filter) -> Filter:
-    """The filter as the stored text is spelled."""
-    tenants = _all_storable(where.tenants)
-    return replace(
-        where,
-        states=tuple(_all_storable(where.states) or ()),
-        tenants=None if tenants is None else tuple(tenants),
-        codes=tuple(_all_storable(where.codes) or ()),
-        categories=tuple(_all_storable(where.categories) or ()),
-        dedup_key=None if where.dedup_key is None else storable(where.dedup_key),
-        text=None if where.text is None else storable(where.text),
-    )
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
 
 
 def _delay_us(seconds: float) -> int:

@@ -14,10 +14,11 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kesin.engine.answers import Answer, Done, Failed, Make, Wait
 from kesin.engine.leases import Leases
@@ -42,6 +43,16 @@ GRACE_S = 30.0
 WRITE_TRIES = 8  # within about 25 s
 
 _Key = tuple[str, frozenset[str]]  # a call and its options
+
+
+class Share(NamedTuple):
+    """Whom a turn serves next, and with how many jobs at most."""
+
+    tenants: Sequence[str] | None
+    limit: int
+
+
+Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
 _NO_OPTIONS: frozenset[str] = frozenset()
 
 
@@ -79,6 +90,7 @@ class Worker:
         handler: Handler | None = None,
         *,
         batch_handler: BatchHandler | None = None,
+        plan: Plan | None = None,
         threads: int = 1,
         batch: int = LARGEST_BATCH,
         lease_seconds: float | None = None,
@@ -90,12 +102,15 @@ class Worker:
     ) -> None:
         if (handler is None) == (batch_handler is None):
             raise ValueError("give a handler or a batch_handler, and not both")
+        if plan is not None and batch_handler is None:
+            raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
         for what, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
             if value <= 0:
                 raise ValueError(f"{what} must be positive, got {value}")
         self.queue = queue
         self.handler = handler
         self.batch_handler = batch_handler
+        self.plan = plan
         self.threads = threads
         self.batch = min(batch, LARGEST_BATCH) if handler else batch
         self.tenants = tenants
@@ -176,6 +191,16 @@ class Worker:
         finally:
             self.leases.stop()
 
+    def turn(self) -> Counter[str]:
+        """One turn in this thread: how many jobs ended in each state."""
+        self.leases.start()
+        try:
+            lane = _Lane(self)
+            lane.pass_once()
+            return lane.ended
+        finally:
+            self.leases.stop()
+
     def give_back(self, jobs: Sequence[Job]) -> None:
         """Release claims: the attempt is returned while the budget allows it."""
         if jobs and self.queue.lifecycle.allows("release", "worker"):
@@ -224,7 +249,7 @@ class Worker:
                 at_ = answer.run_in_s
                 return (answer.call, answer.options), Change(
                     job.id,
-                    job.claim_seq,
+                    job.claim_seq if answer.fenced else None,
                     error_code=answer.code and _short(answer.code, MAX_CODE),
                     error_category=answer.category and answer.category.value,
                     error_message=answer.message and _short(answer.message, MAX_MESSAGE),
@@ -251,6 +276,7 @@ class _Lane:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.queue = worker.queue
+        self.ended: Counter[str] = Counter()
         self._size = 1
         self._random = random.Random()
         self._monotonic = worker.queue.clock.monotonic
@@ -282,13 +308,29 @@ class _Lane:
         return handled
 
     def pass_once(self) -> int:
-        """Claim a batch, work through it, write it back; how many jobs were claimed."""
+        """Claim a batch, work through it, write it back; how many jobs were claimed.
+
+        With a plan, a batch for each of its shares.
+        """
+        worker = self.worker
+        if worker.plan is None:
+            limit = worker.batch if worker.batch_handler else min(self._size, worker.batch)
+            return self._batch(Share(worker.tenants, limit))
+        handled = 0
+        for share in worker.plan():
+            handled += self._batch(share)
+            if worker.stopping:
+                break
+        worker.last_success = self._monotonic()
+        return handled
+
+    def _batch(self, share: Share) -> int:
         worker = self.worker
         jobs = self.queue.claim(
             worker.name,
-            limit=worker.batch if worker.batch_handler else min(self._size, worker.batch),
+            limit=share.limit,
             lease_seconds=worker.leases.lease_s,
-            tenants=worker.tenants,
+            tenants=share.tenants,
         )
         worker.last_success = started = self._monotonic()
         if not jobs:
@@ -374,7 +416,9 @@ class _Lane:
                         call=call,
                         reason=outcome.reason or outcome.result,
                     )
-            self.worker.completed += sum(outcome.result == "moved" for outcome in outcomes)
+            moved = [outcome.state or "" for outcome in outcomes if outcome.result == "moved"]
+            self.ended.update(moved)
+            self.worker.completed += len(moved)
         self.worker.leases.drop([job for job, _ in results])
 
     def _apply(self, call: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:

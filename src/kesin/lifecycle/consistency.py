@@ -30,6 +30,9 @@ def check(lifecycle: Lifecycle) -> None:
         _check_clock(lifecycle, move)
         _check_chain(lifecycle, move)
     _check_births(lifecycle)
+    for call, _ in lifecycle.unsaid:
+        if not any(move.call == call and move.error == "record" for move in lifecycle.moves):
+            _refuse(f"unsaid {call!r}", "no move of this call records an error")
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -130,6 +130,7 @@ class Lifecycle:
     max_run_seconds: int = DAY_S
     stamps: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    unsaid: tuple[tuple[str, Fixed], ...] = ()  # what a call records where its caller says nothing
     doc: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -185,6 +186,10 @@ class Lifecycle:
             for guard in move.when
             if guard.kind == "option"
         )
+
+    def said_for(self, call: str) -> Fixed | None:
+        """The error a call records where its caller names none."""
+        return dict(self.unsaid).get(call)
 
     def calls_of(self, role: Role) -> tuple[str, ...]:
         """The calls a role may make, in the order they are declared."""

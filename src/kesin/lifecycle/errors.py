@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 
 class Category(StrEnum):
@@ -68,7 +69,7 @@ class Resolved:
     move: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Taxonomy:
     """A workload's whole error knowledge.
 
@@ -82,9 +83,13 @@ class Taxonomy:
     codes: tuple[Code, ...] = ()
     unknown: Category = Category.TRANSIENT
 
+    @cached_property
+    def _by_name(self) -> dict[str, Code]:
+        return {code.name: code for code in reversed(self.codes)}
+
     def code(self, name: str) -> Code | None:
         """The declared code of that name."""
-        return next((code for code in self.codes if code.name == name), None)
+        return self._by_name.get(name)
 
     def move_for(self, verdict: Verdict) -> str | None:
         """The call that carries out a verdict; None where this lifecycle has no such move."""

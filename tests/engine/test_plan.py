@@ -1,0 +1,136 @@
+"""A worker with a plan: whom it serves, and with how many jobs at a time."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kesin import Done, Job, Queue, Sweeper, Worker
+from kesin.engine.answers import Answer, Make
+from kesin.engine.worker import Share
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import DeclarationError, Fixed
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+
+
+def done(jobs: Sequence[Job]) -> list[Answer]:
+    return [Done() for _ in jobs]
+
+
+def fill(queue: Queue, tenant: str, jobs: int) -> None:
+    for n in range(jobs):
+        queue.enqueue({"n": n}, tenant=tenant)
+
+
+def test_a_turn_claims_each_share_for_itself(queue: Queue):
+    fill(queue, "north", 5)
+    fill(queue, "south", 5)
+    batches: list[list[str]] = []
+
+    def keep(jobs: Sequence[Job]) -> list[Answer]:
+        batches.append([job.tenant for job in jobs])
+        return done(jobs)
+
+    plan = [Share(("south",), 3), Share(("north",), 2), Share(("west",), 2)]
+    ended = Worker(queue, batch_handler=keep, plan=lambda: plan).turn()
+    assert batches == [["south"] * 3, ["north"] * 2]
+    assert ended == {"done": 5}
+
+
+def test_a_share_is_worked_off_before_the_plan_goes_on(queue: Queue):
+    fill(queue, "north", 1)
+    fill(queue, "south", 1)
+    told: list[str] = []
+
+    def plan() -> Iterator[Share]:
+        for tenant in ("north", "south"):
+            told.append(f"asks for {tenant}")
+            yield Share((tenant,), 1)
+
+    def keep(jobs: Sequence[Job]) -> list[Answer]:
+        told.append(f"works for {jobs[0].tenant}")
+        return done(jobs)
+
+    Worker(queue, batch_handler=keep, plan=plan).turn()
+    assert told == ["asks for north", "works for north", "asks for south", "works for south"]
+
+
+def test_a_worker_that_stops_takes_no_further_share(queue: Queue):
+    fill(queue, "north", 2)
+    workers: list[Worker] = []
+
+    def stop(jobs: Sequence[Job]) -> list[Answer]:
+        workers[0].stop()
+        return done(jobs)
+
+    workers.append(Worker(queue, batch_handler=stop, plan=lambda: [Share(None, 1)] * 2))
+    assert workers[0].turn() == {"done": 1}
+
+
+def test_a_plan_without_a_batch_handler_is_refused(queue: Queue):
+    with pytest.raises(ValueError, match="needs a batch_handler"):
+        Worker(queue, lambda _job: None, plan=list)
+
+
+@pytest.mark.parametrize(("fenced", "state"), [(True, "RETRY"), (False, "COMPLETED")])
+def test_an_unfenced_answer_counts_after_the_claim_was_lost(
+    store: SqliteStore, clock: ManualClock, fenced: bool, state: str
+):
+    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
+    job_id = queue.enqueue({}).id
+
+    def late(jobs: Sequence[Job]) -> list[Answer]:
+        clock.advance(3_600)
+        Sweeper([queue]).sweep(["recover"])
+        return [Make("ack", fenced=fenced) for _ in jobs]
+
+    Worker(queue, batch_handler=late, plan=lambda: [Share(None, 1)]).turn()
+    found = queue.job(job_id)
+    assert found is not None
+    assert found.state == state
+
+
+def test_what_an_operator_leaves_unsaid_is_recorded_as_declared(
+    store: SqliteStore, clock: ManualClock
+):
+    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
+    job_id = queue.enqueue({}).id
+    queue.act("MARK_FAILED", actor="ops", ids=[job_id])
+    found = queue.job(job_id)
+    assert found is not None
+    assert (found.error_code, found.error_category, found.error_message) == (
+        "MANUAL_FAIL",
+        "PERMANENT",
+        "MANUALLY_MARKED_FAILED",
+    )
+
+
+def test_what_an_operator_says_wins_over_the_declaration(store: SqliteStore, clock: ManualClock):
+    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
+    job_id = queue.enqueue({}).id
+    queue.act(
+        "MARK_FAILED", actor="ops", ids=[job_id], code="DUPLICATE_SALE", category=Category.AUTH,
+        reason="sold twice",
+    )  # fmt: skip
+    found = queue.job(job_id)
+    assert found is not None
+    assert (found.error_code, found.error_category, found.error_message) == (
+        "DUPLICATE_SALE",
+        "AUTH",
+        "sold twice",
+    )
+
+
+def test_a_call_that_records_nothing_has_nothing_unsaid():
+    task = task_lifecycle()
+    with pytest.raises(DeclarationError, match="no move of this call records an error"):
+        Lifecycle(
+            name=task.name,
+            states=task.states,
+            moves=task.moves,
+            errors=task.errors,
+            unsaid=(("complete", Fixed("X", Category.PERMANENT, "x")),),
+        )
