@@ -98,10 +98,12 @@ def _tell(site: Site, done: str, *, as_json: bool) -> None:
 
 def site_record(site: Site) -> dict[str, Any]:
     """A site as scripts read it."""
-    from kesin.cli.output import iso
+    from kesin.engine.sites import site_uuid
+    from kesin.foundation.clock import iso
 
     return {
         "id": site.id,
+        "uuid": site_uuid(site.id),
         "name": site.name,
         "channel": site.channel,
         "timezone": site.timezone,

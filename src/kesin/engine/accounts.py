@@ -1,4 +1,4 @@
-"""People, sessions, keys and sites: made, found and ended, each with its line in the audit log.
+"""People, sessions and keys: made, found and ended, each with its line in the audit log.
 
 Whoever comes in becomes an Actor here, and nowhere else.
 """
@@ -6,153 +6,27 @@ Whoever comes in becomes an Actor here, and nowhere else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
-from zoneinfo import available_timezones
 
+from kesin.engine.sites import Sites
 from kesin.foundation import passwords
-from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor, Right
-from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor
 from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
-from kesin.foundation.text import canonical_json, storable
+from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.store.directory import ApiKey, AuditLine, Directory, Person, Session, Site
+from kesin.store.directory import ApiKey, Person, Session
 
 SESSION_S: Final = 8 * 3_600  # from sign-in
 IDLE_S: Final = 3_600  # from the last request
 USED_EVERY_S: Final = 60  # how exact "last used" is
-_SHOWN: Final = 20  # sites an error names
-CHANNELS: Final = ("script", "api", "data_manager")
+_OF_KEY: Final = "key:"  # no person's name has a colon
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
-_SITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_CURRENCY: Final = re.compile(r"[A-Z]{3}")
 
 
-class Accounts:
+class Accounts(Sites):
     """Everybody who may come in, and what they did."""
-
-    def __init__(self, directory: Directory, clock: Clock | None = None) -> None:
-        self.directory = directory
-        self._clock = clock or SystemClock()
-
-    def now(self) -> int:
-        """Microseconds since 1970."""
-        now = self._clock.now()
-        return wall_clock_us() if now is None else now
-
-    # The audit log
-
-    def note(
-        self,
-        actor: Actor,
-        action: str,
-        *,
-        allowed: bool = True,
-        queue: str | None = None,
-        site: str | None = None,
-        target: str | None = None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write down that somebody did, or was not let do, something."""
-        self.directory.add_audit(
-            AuditLine(
-                id=0,
-                at=self.now(),
-                actor=storable(actor.name),
-                action=storable(action)[:128],
-                allowed=allowed,
-                queue=None if queue is None else storable(queue)[:128],
-                site=None if site is None else storable(site)[:128],
-                target=None if target is None else storable(target)[:200],
-                details=canonical_json(dict(details)) if details else None,
-                request_id=actor.request_id,
-                address=actor.address,
-            )
-        )
-
-    def require(
-        self,
-        actor: Actor,
-        right: Right,
-        action: str,
-        *,
-        queue: str | None = None,
-        site: str | None = None,
-        target: str | None = None,
-    ) -> None:
-        """Raise Refused, and note it, unless the actor has the right."""
-        if not actor.has(right):
-            self.note(actor, action, allowed=False, queue=queue, site=site, target=target)
-            raise Refused(f"this needs the right {right!r}", details={"needs": right})
-
-    def audit(self, actor: Actor, /, **wanted: Any) -> list[AuditLine]:
-        """The audit log, for admins."""
-        self.require(actor, "admin", "audit.read")
-        return self.directory.audit(**wanted)
-
-    # Sites
-
-    def sites(self, actor: Actor) -> list[Site]:
-        """The sites an actor may know of; a key for other things, like metrics, knows none."""
-        about_sites = actor.has("read") or actor.has("cron")
-        everyone = actor.is_admin or (actor.all_sites and about_sites)
-        return [one for one in self.directory.sites() if everyone or one.id in actor.sites]
-
-    def add_site(
-        self,
-        actor: Actor,
-        site_id: str,
-        *,
-        name: str | None = None,
-        channel: str = "script",
-        timezone: str = "Europe/Istanbul",
-        currency: str = "TRY",
-    ) -> Site:
-        self.require(actor, "admin", "site.add", site=site_id)
-        if not _SITE.fullmatch(site_id):
-            raise Invalid(
-                f"{site_id!r} is no site name: letters, digits, '.', '-' and '_', at most 128",
-                details={"field": "site"},
-            )
-        now = self.now()
-        site = _checked(Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now))
-        with self.directory.transaction():
-            if not self.directory.add_site(site):
-                raise Clash(f"there is a site {site_id!r} already: change it with `kesin site set`")
-            self.note(actor, "site.add", site=site_id)
-        return site
-
-    def set_site(
-        self,
-        actor: Actor,
-        site_id: str,
-        *,
-        name: str | None = None,
-        channel: str | None = None,
-        timezone: str | None = None,
-        currency: str | None = None,
-    ) -> Site:
-        self.require(actor, "admin", "site.set", site=site_id)
-        self._known_sites([site_id])
-        with self.directory.transaction():
-            known = self.directory.hold_site(site_id)
-            if known is None:
-                raise Unknown(f"there is no site {site_id!r}")
-            site = _checked(
-                known._replace(
-                    name=name or known.name,
-                    channel=channel or known.channel,
-                    timezone=timezone or known.timezone,
-                    currency=currency or known.currency,
-                    changed_at=self.now(),
-                )
-            )
-            self.directory.change_site(site)
-            told = known._fields[1:5]
-            changed = [one for one in told if getattr(known, one) != getattr(site, one)]
-            self.note(actor, "site.set", site=site_id, details={"changed": changed})
-        return site
 
     # People
 
@@ -258,19 +132,6 @@ class Accounts:
         if person is None:
             raise Unknown(f"there is no user {name!r}: `kesin user list` shows who there is")
         return person
-
-    def _known_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """The sites, once it is sure that each is there; only for those who may know them all."""
-        wanted = tuple(dict.fromkeys(sites))
-        known = [one.id for one in self.directory.sites()] if wanted else []
-        missing = [one for one in wanted if one not in known]
-        if missing:
-            rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-            there = f"there are: {', '.join(known[:_SHOWN])}{rest}" if known else "there is none"
-            raise Unknown(
-                f"there is no site {missing[0]!r} ({there}): add it with `kesin site add`"
-            )
-        return wanted
 
     # Sessions
 
@@ -428,18 +289,42 @@ class Accounts:
         mark = passwords.fingerprint(key)
         if kept is None or not passwords.same(kept.secret_hash, mark):
             return None
+        return self._valid(kept, address)
+
+    def _valid(self, kept: ApiKey, address: str) -> Actor | None:
         now = self.now()
         if kept.revoked_at is not None or (kept.expires_at is not None and kept.expires_at <= now):
             return None
         if kept.used_at is None or now - kept.used_at > USED_EVERY_S * SECOND_US:
             self.directory.use_key(kept.id, now)
         return Actor(
-            f"key:{kept.id}",
+            f"{_OF_KEY}{kept.id}",
             frozenset(kept.scopes),
             all_sites=kept.site is None,
             sites=frozenset() if kept.site is None else frozenset({kept.site}),
             address=address,
         )
+
+    def start_key_session(self, actor: Actor, seconds: int) -> tuple[str, int]:
+        """A short-lived token that stands for the asker's key, and when it ends."""
+        if not actor.name.startswith(_OF_KEY):
+            raise Refused("only a key gets such a token")
+        token, now = passwords.new_key_session(), self.now()
+        ends = now + seconds * SECOND_US
+        self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
+        mark = passwords.fingerprint(token)
+        self.directory.add_session(Session(mark, actor.name, now, now, ends, actor.address or ""))
+        return token, ends
+
+    def key_session_actor(self, token: str, address: str) -> Actor | None:
+        """Whom such a token stands for: its key, for as long as both are valid."""
+        session = self.directory.session(passwords.fingerprint(token))
+        if session is None or session.expires_at <= self.now():
+            return None
+        if not session.person.startswith(_OF_KEY):
+            return None
+        kept = self.directory.api_key(session.person.removeprefix(_OF_KEY))
+        return self._valid(kept, address) if kept else None
 
     def anybody(self) -> bool:
         """Whether there is a user who may sign in, or a key that opens something."""
@@ -477,21 +362,3 @@ def _check_role(role: str) -> str:
             f"a role is one of {', '.join(ROLES)}, got {role!r}", details={"field": "role"}
         )
     return role
-
-
-def _checked(site: Site) -> Site:
-    if site.channel not in CHANNELS:
-        raise Invalid(
-            f"a channel is one of {', '.join(CHANNELS)}, got {site.channel!r}",
-            details={"field": "channel"},
-        )
-    if site.timezone not in available_timezones():
-        raise Invalid(f"{site.timezone!r} is no time zone", details={"field": "timezone"})
-    if not _CURRENCY.fullmatch(site.currency):
-        raise Invalid(
-            f"a currency has three capital letters, got {site.currency!r}",
-            details={"field": "currency"},
-        )
-    if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004
-        raise Invalid("a site has a name of 1…200 characters", details={"field": "name"})
-    return site._replace(name=storable(site.name))

@@ -131,13 +131,16 @@ class Commands:
         reason: str | None = None,
         code: str | None = None,
         category: Category | None = None,
+        site: str | None = None,
     ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter.
+        """An operator's move of chosen jobs, or of all that match a filter, maybe of one site only.
 
         Each batch of a thousand commits together with its line in the audit log.
         """
         queue = self.queue(actor, name, "operate", call)
-        seen = self.visible(actor, name)
+        seen = self._sites(actor, name, site, f"queue.{call}")
+        if site is not None and where is not None:
+            where = replace(where, tenants=(site,))
         told: dict[str, Any] = {"filter": _told(where)} if where is not None else {}
         told |= {"reason": reason} if reason else {}
         target = ids[0] if ids and len(ids) == 1 else None
@@ -145,7 +148,9 @@ class Commands:
         def witness(bulk: Bulk) -> None:
             details = {"moved": bulk.moved, "already": bulk.already, **told}
             details |= {"refused": bulk.refused} if bulk.refused else {}
-            self.accounts.note(actor, f"queue.{call}", queue=name, target=target, details=details)
+            self.accounts.note(
+                actor, f"queue.{call}", queue=name, site=site, target=target, details=details
+            )
 
         try:
             bulk = queue.act(

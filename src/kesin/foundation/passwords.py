@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SHORTEST: Final = 10
 LONGEST: Final = 1_024  # hashing costs time: nobody may ask for more
 ID_LENGTH: Final = 8
+KEY_SESSION: Final = "kesin_session_"
 _KEY: Final = re.compile(r"kesin_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -89,6 +90,11 @@ def new_key() -> tuple[str, str]:
     """A key and its id: ``kesin_<id>_<secret>``."""
     key_id = "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
     return f"kesin_{key_id}_{secrets.token_urlsafe(32)}", key_id
+
+
+def new_key_session() -> str:
+    """A token that stands for a key for a few minutes."""
+    return f"{KEY_SESSION}{secrets.token_urlsafe(32)}"
 
 
 def key_id_of(key: str) -> str | None:

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.accounts import at_request, cron_actor
 from kesin.foundation.access import Actor
-from kesin.foundation.passwords import key_id_of, same
+from kesin.foundation.passwords import KEY_SESSION, key_id_of, same
 from kesin.foundation.problems import NotSignedIn, Refused
 from kesin.web.limits import network_of
 from kesin.web.service import Service
@@ -81,6 +81,10 @@ def _by_header(request: Request, service: Service, address: str) -> Actor | None
     secret = service.settings.cron_secret
     if key_id_of(given) is not None:
         actor = service.accounts.key_actor(given, address)
+        if actor is not None:
+            return actor
+    elif given.startswith(KEY_SESSION):
+        actor = service.accounts.key_session_actor(given, address)
         if actor is not None:
             return actor
     elif secret is not None and same(given, secret.get_secret_value()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from kesin.engine.sites import site_uuid
 from kesin.web import schemas
 from kesin.web.auth import Asker, service_of
 
@@ -16,6 +17,7 @@ def list_sites(request: Request, actor: Asker) -> list[schemas.SiteBody]:
     return [
         schemas.SiteBody(
             id=one.id,
+            uuid=site_uuid(one.id),
             name=one.name,
             channel=one.channel,
             timezone=one.timezone,
