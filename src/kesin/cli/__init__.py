@@ -32,11 +32,8 @@ class Commands(TyperGroup):
     """
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Ours, then those of other packages' workloads."""
-        from importlib.metadata import entry_points
-
-        strangers = _groups() if entry_points(group="kesin.workloads") else {}
-        return [*super().list_commands(ctx), *strangers]
+        """Ours, then those of the workloads."""
+        return [*super().list_commands(ctx), *_groups()]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """The command of that name, or the group of the workload of that name."""

@@ -76,8 +76,9 @@ def act(
     Name the jobs by their ids, or with --all-matching and filters: then they are counted first
     and you are asked. Exits with 1 when nothing moved and something was refused.
     """
-    from kesin.cli.desk import actor, open_desk
+    from kesin.cli.desk import open_desk, operator
     from kesin.cli.output import say_json
+    from kesin.engine.command import Commands
     from kesin.lifecycle.errors import Category
 
     wanted = Wanted(state, tenant, code, category, text, key)
@@ -94,10 +95,12 @@ def act(
         if all_matching and chosen and not yes:
             _confirm(queue, move, len(chosen))
         moved, already, refused = 0, 0, Counter[str]()
+        commands = Commands({queue: opened}, desk.accounts)
         for start in range(0, len(chosen), BATCH):
-            bulk = opened.act(
+            bulk = commands.act(
+                operator(),
+                queue,
                 move,
-                actor=actor(),
                 ids=chosen[start : start + BATCH],
                 options=options,
                 reason=reason,

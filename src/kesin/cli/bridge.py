@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store, StoreError
+from kesin.store.reach import CONNECT_TIMEOUT_S, check_reachable
 
-CONNECT_TIMEOUT_S = 5
+__all__ = ["check_reachable", "database_time_us", "look", "outstanding"]
 
 
 def look(store: Store, queue: str) -> None:
@@ -72,23 +73,6 @@ def _applied_on_server(url: str) -> dict[int, str]:
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return {}
     return dict(rows)
-
-
-def check_reachable(settings: Settings) -> None:
-    """Fail within seconds, and with the server's own words, where the pool would wait in vain."""
-    if settings.database_file is not None:
-        return
-    try:
-        import psycopg
-    except ImportError:
-        return  # the store says what to install
-    try:
-        psycopg.connect(settings.database, connect_timeout=CONNECT_TIMEOUT_S).close()
-    except psycopg.Error as problem:
-        why = " ".join(str(problem).split()) or type(problem).__name__
-        raise StoreError(
-            f"PostgreSQL is not reachable: {why}; check KESIN_DATABASE_URL and the server"
-        ) from None
 
 
 def database_time_us(store: Store) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.access import Actor, system
 from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.settings import Settings, load_settings
+from kesin.foundation.terminal import typist
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
@@ -98,10 +97,7 @@ def open_desk(*, make: bool = False, level: Level = "warning") -> Iterator[Desk]
 
 def actor() -> str:
     """Who the audit log says did it."""
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):
-        return f"cli:{os.getuid()}"
+    return typist()
 
 
 def operator() -> Actor:

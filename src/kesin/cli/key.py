@@ -119,7 +119,7 @@ def state(key: ApiKey, now: int) -> str:
 
 def key_record(key: ApiKey, now: int) -> dict[str, Any]:
     """A key as scripts read it, without what would open anything."""
-    from kesin.cli.output import iso
+    from kesin.foundation.clock import iso
 
     return {
         "id": key.id,

@@ -36,23 +36,28 @@ def pause(
 
     Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
     """
-    from kesin.cli.desk import actor, open_desk
+    from kesin.cli.desk import actor, open_desk, operator
     from kesin.cli.output import say
 
     with open_desk(make=True) as desk:
         name = desk.readable(queue)
-        desk.store.pause(name, tenant=tenant or "", actor=actor(), reason=reason)
+        told = {"reason": reason} if reason else None
+        with desk.store.transaction():
+            desk.store.pause(name, tenant=tenant or "", actor=actor(), reason=reason)
+            desk.accounts.note(operator(), "queue.pause", queue=name, site=tenant, details=told)
     say(f"paused {_what(name, tenant)}")
 
 
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
     """Hand out jobs again."""
-    from kesin.cli.desk import open_desk
+    from kesin.cli.desk import open_desk, operator
     from kesin.cli.output import say
 
     with open_desk() as desk:
         name = desk.readable(queue)
-        was_paused = desk.store.resume(name, tenant=tenant or "")
+        with desk.store.transaction():
+            was_paused = desk.store.resume(name, tenant=tenant or "")
+            desk.accounts.note(operator(), "queue.resume", queue=name, site=tenant)
         left = [one.tenant for one in desk.store.paused(name)]
     say(f"resumed {_what(name, tenant)}" if was_paused else f"{_what(name, tenant)} was not paused")
     if "" in left:

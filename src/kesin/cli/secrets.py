@@ -46,7 +46,8 @@ def new_key(
 @app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
-    from kesin.cli.output import clock_time, iso, print_table, say_json
+    from kesin.cli.output import clock_time, print_table, say_json
+    from kesin.foundation.clock import iso
 
     with _open_vault() as (vault, actor):
         found = vault.names(actor)

@@ -47,7 +47,7 @@ def stats(
 
 def queue_record(store: Store, name: str) -> dict[str, Any]:
     """A queue's numbers."""
-    from kesin.cli.output import iso
+    from kesin.foundation.clock import iso
 
     seen = store.stats(name)
     waited_us = None if seen.oldest_due_at is None else max(seen.now - seen.oldest_due_at, 0)

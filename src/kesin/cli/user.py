@@ -222,7 +222,7 @@ def _tell(person: Person, done: str, *, as_json: bool) -> None:
 
 def person_record(person: Person) -> dict[str, Any]:
     """A user as scripts read it; the hash of the password stays where it is."""
-    from kesin.cli.output import iso
+    from kesin.foundation.clock import iso
 
     return {
         "name": person.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -52,3 +53,11 @@ class ManualClock:
 def wall_clock_us() -> int:
     """The machine's own time, for stores that have no clock of their own."""
     return time.time_ns() // 1_000
+
+
+def iso(time_us: int | None) -> str | None:
+    """Microseconds since 1970 as programs like it, in UTC."""
+    if time_us is None:
+        return None
+    whole, rest = divmod(time_us, 1_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
