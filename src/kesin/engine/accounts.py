@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kesin.engine.sites import Sites
 from kesin.foundation import passwords
-from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor
+from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor, Scope
 from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -305,26 +305,39 @@ class Accounts(Sites):
             address=address,
         )
 
-    def start_key_session(self, actor: Actor, seconds: int) -> tuple[str, int]:
-        """A short-lived token that stands for the asker's key, and when it ends."""
-        if not actor.name.startswith(_OF_KEY):
+    def start_key_session(
+        self, actor: Actor, scope: Scope, site: str, seconds: int
+    ) -> tuple[str, int]:
+        """A token for one thing at one site in the place of the asker's key, and when it ends."""
+        if not actor.name.startswith(_OF_KEY) or actor.by_token:
             raise Refused("only a key gets such a token")
+        person = f"{actor.name} {scope} {site}"
         token, now = passwords.new_key_session(), self.now()
         ends = now + seconds * SECOND_US
         self.directory.end_old_sessions(now, now - IDLE_S * SECOND_US)
         mark = passwords.fingerprint(token)
-        self.directory.add_session(Session(mark, actor.name, now, now, ends, actor.address or ""))
+        self.directory.add_session(Session(mark, person, now, now, ends, actor.address or ""))
         return token, ends
 
     def key_session_actor(self, token: str, address: str) -> Actor | None:
-        """Whom such a token stands for: its key, for as long as both are valid."""
+        """Whom such a token stands for: its key at that site, for as long as both are valid."""
         session = self.directory.session(passwords.fingerprint(token))
         if session is None or session.expires_at <= self.now():
             return None
         if not session.person.startswith(_OF_KEY):
             return None
-        kept = self.directory.api_key(session.person.removeprefix(_OF_KEY))
-        return self._valid(kept, address) if kept else None
+        key_id, scope, site = session.person.removeprefix(_OF_KEY).split(" ")
+        kept = self.directory.api_key(key_id)
+        actor = self._valid(kept, address) if kept else None
+        if actor is None:
+            return None
+        return replace(
+            actor,
+            grants=frozenset({scope}),
+            all_sites=False,
+            sites=frozenset({site}),
+            by_token=True,
+        )
 
     def anybody(self) -> bool:
         """Whether there is a user who may sign in, or a key that opens something."""

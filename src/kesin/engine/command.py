@@ -131,6 +131,7 @@ class Commands:
         reason: str | None = None,
         code: str | None = None,
         category: Category | None = None,
+        max_attempts: int | None = None,
         site: str | None = None,
     ) -> Bulk:
         """An operator's move of chosen jobs, or of all that match a filter, maybe of one site only.
@@ -138,6 +139,11 @@ class Commands:
         Each batch of a thousand commits together with its line in the audit log.
         """
         queue = self.queue(actor, name, "operate", call)
+        calls = queue.lifecycle.calls_of("operator")
+        if call in calls and call not in queue.lifecycle.plain_calls_of("operator"):
+            raise Invalid(
+                f"{call!r} brings new data: use the door of the workload", code="needs_payload"
+            )
         seen = self._sites(actor, name, site, f"queue.{call}")
         if site is not None and where is not None:
             where = replace(where, tenants=(site,))
@@ -162,6 +168,7 @@ class Commands:
                 reason=reason,
                 code=code,
                 category=category,
+                max_attempts=max_attempts,
                 tenants=None if seen is None else sorted(seen),
                 most=MOST_AT_ONCE,
                 witness=witness,
@@ -208,6 +215,12 @@ class Commands:
     def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
         """Births by hand, for admins: each workload has a door of its own for its producers."""
         queue = self.queue(actor, name, "admin", "enqueue")
+        needed = queue.lifecycle.birth.stamp_input
+        if any(set(needed) - set(new.stamps) for new in news):
+            raise Invalid(
+                f"a job of {name!r} is born with {', '.join(needed)}: use the door of its workload",
+                code="needs_stamps",
+            )
         with queue.store.transaction():
             outcomes = queue.enqueue_many(news, actor=actor.name)
             born = sum(isinstance(one, Outcome) and one.result == "inserted" for one in outcomes)
@@ -284,7 +297,7 @@ def _actions(queue: Queue, job: Job) -> tuple[str, ...]:
     calls = queue.lifecycle.calls
     return tuple(
         call
-        for call in queue.lifecycle.calls_of("operator")
+        for call in queue.lifecycle.plain_calls_of("operator")
         if any(job.state in move.sources for move in calls[call])
     )
 

@@ -301,11 +301,14 @@ class Queue:
         reason: str | None = None,
         code: str | None = None,
         category: Category | None = None,
+        max_attempts: int | None = None,
         tenants: Sequence[str] | None = None,
         most: int | None = None,
         witness: Callable[[Bulk], None] | None = None,
     ) -> Bulk:
         """An operator's move of chosen jobs, or of all that match a filter, ``most`` at once.
+
+        ``max_attempts`` is stamped by moves that renew the budget.
 
         A ``witness`` is told of every batch in the transaction that makes it: both or neither.
         """
@@ -325,6 +328,7 @@ class Queue:
             error_code=None if code is None else _name(code, "code", MAX_CODE),
             error_category=None if category is None else category.value,
             error_message=None if told is None else storable(told)[:MAX_MESSAGE],
+            max_attempts=max_attempts,
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []

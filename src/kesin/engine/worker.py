@@ -15,8 +15,9 @@ import socket
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -317,10 +318,14 @@ class _Lane:
             limit = worker.batch if worker.batch_handler else min(self._size, worker.batch)
             return self._batch(Share(worker.tenants, limit))
         handled = 0
-        for share in worker.plan():
-            handled += self._batch(share)
-            if worker.stopping:
-                break
+        with ExitStack() as ending:
+            shares = iter(worker.plan())
+            if isinstance(shares, Generator):
+                ending.callback(shares.close)  # it may hold something for the share at hand
+            for share in shares:
+                handled += self._batch(share)
+                if worker.stopping:
+                    break
         worker.last_success = self._monotonic()
         return handled
 

@@ -51,6 +51,7 @@ class Actor:
     queues: frozenset[str] = frozenset()
     address: str | None = None
     request_id: str | None = None
+    by_token: bool = False  # a short-lived token stands for it: it gets no further one
 
     def has(self, right: Right) -> bool:
         """Whether any of its grants allows this, somewhere."""

@@ -195,6 +195,14 @@ class Lifecycle:
         """The calls a role may make, in the order they are declared."""
         return tuple(call for call in self.calls if self.allows(call, role))
 
+    def plain_calls_of(self, role: Role) -> tuple[str, ...]:
+        """Those among them that need nothing said about each job: no new payload."""
+        return tuple(
+            call
+            for call in self.calls_of(role)
+            if not any(move.payload == "replace" for move in self.calls[call])
+        )
+
     def unowned_phase(self, state: str) -> int:
         """The phase of an unclaimed job in ``state``: see the PHASE constants."""
         here = self.state[state]

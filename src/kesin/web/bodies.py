@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Response
@@ -77,7 +78,7 @@ def event_body(event: Event) -> EventBody:
     )
 
 
-def whole_body(history: History) -> JobWhole:
+def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> JobWhole:
     return JobWhole(
         job=job_body(history.job),
         payload=shown(history.job.data),
@@ -93,6 +94,7 @@ def whole_body(history: History) -> JobWhole:
             for one in history.notes
         ],
         actions=list(history.actions),
+        advice=dict(advice) if advice else None,
     )
 
 

@@ -48,7 +48,7 @@ def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
                 summary=workload.summary if workload else "",
                 sited=queue.name not in service.commands.unsited,
                 states=bodies.states_of(queue),
-                actions=list(queue.lifecycle.calls_of("operator")),
+                actions=list(queue.lifecycle.plain_calls_of("operator")),
                 paused=_paused(service.commands, actor, queue.name),
             )
         )
@@ -132,8 +132,13 @@ def queue_lifecycle(request: Request, actor: Asker, queue: QueueName) -> schemas
 
 @router.get("/jobs/{job_id}")
 def show_job(request: Request, actor: Asker, job_id: JobId) -> schemas.JobWhole:
-    """A job with its history, its remarks and what you can do with it."""
-    return bodies.whole_body(_commands(request).job(actor, job_id))
+    """A job with its history, its remarks, what its error means and what you can do with it."""
+    service = service_of(request)
+    history = service.commands.job(actor, job_id)
+    workload = service.workloads.get(history.job.queue)
+    code = history.job.error_code
+    told = workload.describe(code) if workload and workload.describe and code else None
+    return bodies.whole_body(history, told)
 
 
 @router.post("/queues/{queue}/actions")

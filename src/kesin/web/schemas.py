@@ -17,6 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from kesin.foundation.clock import iso
 from kesin.lifecycle.errors import Category
 from kesin.store.contract import (
     MAX_CODE,
@@ -121,6 +122,7 @@ class SiteBody(BaseModel):
     """A site."""
 
     id: str
+    uuid: str  # its other name
     name: str
     channel: str
     timezone: str
@@ -221,6 +223,7 @@ class JobWhole(BaseModel):
     events: list[EventBody]
     notes: list[NoteBody]
     actions: list[str]
+    advice: dict[str, Any] | None  # on its error code, in every language the workload knows
 
 
 class JobPage(BaseModel):
@@ -366,8 +369,4 @@ def micros(at: datetime | None) -> int | None:
 
 def spelled(at: int | None) -> str | None:
     """A time as it is sent."""
-    if at is None:
-        return None
-    whole, rest = divmod(at, _SECOND_US)
-    moment = datetime.fromtimestamp(whole, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{rest:06d}Z"
+    return iso(at)
