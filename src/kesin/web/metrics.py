@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 
 from kesin.engine.command import Commands
 from kesin.engine.sweeper import Swept
+from kesin.foundation.clock import Clock
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.model import Job
+from kesin.lifecycle.model import Job, edges
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -22,9 +23,12 @@ WAITS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300, 3_600)
 class Metrics:
     """Everything this process measures."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, clock: Clock) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_Queues(commands))
+        self.registry.register(_Sweeps(self._since_sweep_s))
+        self._monotonic = clock.monotonic
+        self._swept_at: float | None = None
         self._requests = Counter(
             "kesin_http_requests_total",
             "Requests answered.",
@@ -67,8 +71,16 @@ class Metrics:
             if job.run_at is not None and job.claimed_at is not None:
                 waits.observe(max(job.claimed_at - job.run_at, 0) / SECOND_US)
 
+    def sweeping(self) -> None:
+        """A sweeper starts in this process: from now on a pass is overdue some day."""
+        self._swept_at = self._monotonic()
+
+    def _since_sweep_s(self) -> float | None:
+        return None if self._swept_at is None else self._monotonic() - self._swept_at
+
     def swept(self, swept: Swept) -> None:
-        """The sweeper of this process made a pass."""
+        """The sweeper of this process made a pass, or a caller of its cron door did."""
+        self._swept_at = self._monotonic()
         for (queue, move), jobs in swept.moved.items():
             self._swept.labels(queue, move).inc(jobs)
 
@@ -97,6 +109,9 @@ class _Queues(Collector):
         over = GaugeMetricFamily(
             "kesin_lease_over_jobs", "Claimed jobs whose lease ran out.", labels=["queue"]
         )
+        success = GaugeMetricFamily(
+            "kesin_since_success_seconds", "How long ago a job last succeeded.", labels=["queue"]
+        )
         for name, queue in self._commands.queues.items():
             stats = queue.stats()
             for state, n in stats.states.items():
@@ -104,10 +119,33 @@ class _Queues(Collector):
             waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
             oldest.add_metric([name], max(waiting, 0) / SECOND_US)
             over.add_metric([name], stats.lease_over)
-            made: dict[tuple[str, str, str], int] = {}
+            # Every move from the start: who watches must see a first one rise from zero.
+            made = {(move.name, source, to): 0 for move, source, to in edges(queue.lifecycle)}
+            good = {one.name for one in queue.lifecycle.states if one.success}
+            last = 0
             for flow in queue.store.flows(name):
                 edge = (flow.move, flow.from_state, flow.to_state)
                 made[edge] = made.get(edge, 0) + flow.n
+                last = max(last, flow.at) if flow.to_state in good else last
             for edge, n in made.items():
                 moves.add_metric([name, *edge], n)
-        yield from (jobs, moves, oldest, over)
+            if last:
+                success.add_metric([name], max(stats.now - last, 0) / SECOND_US)
+        yield from (jobs, moves, oldest, over, success)
+
+
+class _Sweeps(Collector):
+    """How late the sweeper is; a process that has none does not say."""
+
+    def __init__(self, since_s: Callable[[], float | None]) -> None:
+        self._since_s = since_s
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        since = GaugeMetricFamily("kesin_since_sweep_seconds", "How long ago the last sweep ended.")
+        age_s = self._since_s()
+        if age_s is not None:
+            since.add_metric([], age_s)
+        yield since

@@ -70,7 +70,7 @@ class Service:
             self.accounts,
             frozenset(one.name for one in workloads.values() if not one.sited),
         )
-        self.metrics = Metrics(self.commands)
+        self.metrics = Metrics(self.commands, self.clock)
         self.live = Live(self.queues)
         self.workers: list[Worker] = []
         self.sweeper: Sweeper | None = None
@@ -139,6 +139,7 @@ class Service:
             worker.on_claim = self.metrics.claimed
             worker.start()
         self.sweeper.on_swept = self.metrics.swept
+        self.metrics.sweeping()
         self._run("kesin-sweeper", self.sweeper.run)
         log.info("started", queues=len(self.queues), workers=len(self.workers))
 
