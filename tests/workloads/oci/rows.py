@@ -1,0 +1,33 @@
+"""Conversions to send."""
+
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+
+from kesin.workloads.oci.channel import Row
+from kesin.workloads.oci.conversions import Conversion, order_id_of
+
+ISTANBUL = timezone(timedelta(hours=3))
+START = datetime(2026, 3, 1, 14, 5, tzinfo=ISTANBUL)
+
+
+def conversion(number: int, **changes: object) -> Conversion:
+    given = {
+        "external_id": f"sale-{number}",
+        "order_id": order_id_of("site", f"sale-{number}"),
+        "gclid": f"Cj0KCQ-click_{number}",
+        "wbraid": "",
+        "gbraid": "",
+        "name": "Sale",
+        "at": START + timedelta(seconds=number),
+        "value": Decimal("150.50"),
+        "currency": "TRY",
+    }
+    return Conversion(**{**given, **changes})
+
+
+def row(number: int, **changes: object) -> Row:
+    return Row(f"job-{number}", conversion(number, **changes), 1)
+
+
+def rows(count: int) -> list[Row]:
+    return [row(number) for number in range(count)]
