@@ -1,0 +1,265 @@
+"""Whoever is woken by a code at night reads three sentences that say what to do."""
+
+import re
+import tomllib
+import warnings
+from collections import Counter
+from importlib import import_module
+from importlib.resources import files
+from pkgutil import iter_modules
+
+import pytest
+
+from kesin.lifecycle.errors import Category
+from kesin.store.contract import MAX_CODE
+from kesin.workloads.oci import advice as module
+from kesin.workloads.oci.advice import LANGUAGES, Advice, advice, codes, describe
+from kesin.workloads.oci.lifecycle import oci_errors
+from kesin.workloads.oci.verdicts import CODES
+
+LONGEST = 240
+PARTS = ("means", "act", "next")
+PEOPLE = {"you", "producer", "google_admin", "nobody", "us"}
+ENUMS = [
+    "ConversionUploadError",
+    "DateError",
+    "QuotaError",
+    "InternalError",
+    "DatabaseError",
+    "AuthenticationError",
+    "AuthorizationError",
+    "RequestError",
+    "HeaderError",
+    "NotAllowlistedError",
+    "CurrencyCodeError",
+    "FieldError",
+    "StringFormatError",
+    "RangeError",
+    "MutateError",
+]
+OURS = [
+    "MAX_ATTEMPTS",
+    "EXPIRED",
+    "MANUAL_FAIL",
+    "VALIDATION_FAILED",
+    "UPLOAD_EXCEPTION",
+    "MISSING_EXTERNAL_ID",
+    "INVALID_EXTERNAL_ID",
+    "MISSING_CLICK_ID",
+    "INVALID_CLICK_ID_FORMAT",
+    "MISSING_TIME",
+    "INVALID_TIME_FORMAT",
+    "TIME_IN_FUTURE",
+    "MISSING_CONVERSION_VALUE",
+    "INVALID_CONVERSION_VALUE",
+    "INVALID_CURRENCY",
+    "MISSING_CONVERSION_NAME",
+    "INVALID_CONVERSION_NAME",
+    "INVALID_REVISION",
+    "NOT_AN_OBJECT",
+    "NOT_JSON",
+    "TOO_LARGE",
+    "BAD_PAYLOAD",
+    "CREDENTIALS_MISSING",
+    "CREDENTIALS_UNREADABLE",
+    "INVALID_GRANT",
+    "TOKEN_REFUSED",
+    "HTTP_401",
+    "HTTP_403",
+    "HTTP_404",
+    "HTTP_429",
+    "HTTP_5XX",
+    "TIMEOUT",
+    "NO_ANSWER",
+    "UNREADABLE_RESPONSE",
+    "PARTIAL_FAILURE_UNREADABLE",
+    "REQUEST_REJECTED",
+    "CIRCUIT_OPEN",
+    "BAD_ANSWER",
+]
+ALIASES = [
+    "ConversionPrecedesClick",
+    "TooRecentConversion",
+    "INVALID_GCLID",
+    "CONVERSION_NOT_FOUND",
+    "INVALID_ARGUMENT",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "DEADLINE_EXCEEDED",
+    "RATE_LIMIT",
+    "BACKEND_ERROR",
+    "TEMPORARILY",
+]
+ENGLISH = re.compile(
+    r"\b(the|is|are|was|were|this|that|with|from|of|and|until|for|has|have|must|it|you|your|our|"
+    r"google's|row|rows|account|nothing|because|where|which|who|when|by|to|does|again|"
+    r"but|though|cannot|without|or|as)\b",
+    re.IGNORECASE,
+)
+NAMES = re.compile(r"“[^”]*”|\b[A-Z][A-Z_]+\b|\b[a-z]+_[a-z_]+\b|customers/\S+|\(\w+\)")
+TOLD = tomllib.loads(files(module.__package__).joinpath("advice.toml").read_text("utf-8"))
+TEXTS = {
+    **{name: text for name, text in TOLD.items() if name not in {"enum", "category"}},
+    **{f"enum.{name}": text for name, text in TOLD["enum"].items()},
+    **{f"category.{name}": text for name, text in TOLD["category"].items()},
+}
+WRITTEN = {name: text for name, text in TEXTS.items() if "same_as" not in text}
+GENERAL = advice(None)
+
+
+def stored(enum: str, value: str) -> str:
+    return f"DateError_{value}" if enum == "DateError" else value
+
+
+def values_of(enum: str) -> list[str]:
+    """What the newest version of Google's own package knows, but for the two that say nothing."""
+    package = import_module("google.ads.googleads")
+    newest = max(
+        (one.name for one in iter_modules(package.__path__) if re.fullmatch(r"v\d+", one.name)),
+        key=lambda name: int(name[1:]),
+    )
+    path = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum).lower()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # how Google's package is built is not our matter
+        types = import_module(f"google.ads.googleads.{newest}.errors.types.{path}")
+    values = getattr(getattr(types, f"{enum}Enum"), enum)
+    return [one.name for one in values if one.name not in {"UNSPECIFIED", "UNKNOWN"}]
+
+
+def has_a_text(code: str) -> bool:
+    return all(advice(code, None, one).means != advice(None, None, one).means for one in LANGUAGES)
+
+
+@pytest.mark.parametrize("code", [*OURS, *ALIASES, "UNSPECIFIED", "UNKNOWN", "DateError"])
+def test_our_codes_and_the_old_names_have_a_text(code):
+    assert has_a_text(code)
+
+
+@pytest.mark.parametrize("enum", ENUMS)
+def test_every_value_google_knows_has_a_text(enum):
+    values = values_of(enum)
+    assert values
+    assert [value for value in values if not has_a_text(stored(enum, value))] == []
+
+
+def test_every_value_that_can_meet_an_upload_has_a_text_of_its_own():
+    small = [enum for enum in ENUMS if enum not in TOLD["enum"] or enum == "DateError"]
+    wanted = {stored(enum, value) for enum in small for value in values_of(enum)}
+    assert wanted - set(WRITTEN) == set()
+    assert "ConversionUploadError" in small
+
+
+def test_no_code_of_the_error_table_is_without_a_text():
+    told = {one.name for one in (*CODES, *oci_errors().codes)}
+    assert sorted(name for name in told if not has_a_text(name)) == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_text_is_three_short_sentences(language):
+    assert [name for name, text in WRITTEN.items() if tuple(text[language]) != PARTS] == []
+    sentences = [text[language][part] for text in WRITTEN.values() for part in PARTS]
+    assert [one for one in sentences if not one.endswith(".") or one != one.strip()] == []
+    assert [one for one in sentences if re.search(r"[.!?]\s|\s\s", one)] == []
+    assert [one for one in sentences if len(one) > LONGEST] == []
+
+
+def test_somebody_is_named():
+    assert [name for name, text in WRITTEN.items() if text["who"] not in PEOPLE] == []
+    assert [
+        name for name, text in WRITTEN.items() if set(text) - {"who", "en", "tr", "values"}
+    ] == []
+
+
+def test_the_turkish_is_turkish():
+    pairs = [(text["en"][part], text["tr"][part]) for text in WRITTEN.values() for part in PARTS]
+    assert [english for english, _ in pairs if not ENGLISH.search(english)] == []
+    assert [turkish for _, turkish in pairs if ENGLISH.search(NAMES.sub("", turkish))] == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_text_says_something_of_its_own(language):
+    said = Counter(text[language]["means"] for text in WRITTEN.values())
+    assert [sentence for sentence, times in said.items() if times > 1] == []
+
+
+def test_the_two_languages_name_the_same_states_and_actions():
+    def named(sentence: str) -> set[str]:
+        return set(re.findall(r"FAILED|COMPLETED|RETRY_SELECTED|MARK_FAILED", sentence))
+
+    for name, text in WRITTEN.items():
+        for part in PARTS:
+            assert named(text["en"][part]) == named(text["tr"][part]), (name, part)
+
+
+def test_another_name_leads_to_a_written_text():
+    for text in TEXTS.values():
+        assert text.get("same_as", "general") in WRITTEN
+    asked, same = advice("INVALID_GCLID"), advice("UNPARSEABLE_GCLID")
+    assert asked.code == "INVALID_GCLID"
+    assert (asked.who, asked.means) == (same.who, same.means)
+
+
+def test_codes_are_told_apart_though_they_are_stored_cut_off():
+    assert len({code[:MAX_CODE] for code in codes()}) == len(codes())
+    for code in codes():
+        assert advice(code[:MAX_CODE]).means == advice(code).means
+
+
+def test_what_follows_is_what_the_verdict_does():
+    """A row that fails rests, one that waits comes back by itself, one Google had is done."""
+    by_itself = re.compile(r"by itself|by themselves|once the breaker closes")
+    for one in CODES:
+        following = advice(one.name).next
+        verdict = one.verdict.name if one.verdict else ""
+        if verdict == "COMPLETE":
+            assert "COMPLETED" in following, one.name
+        elif verdict == "WAIT":
+            assert "six hours" in following, one.name
+        elif one.category in {Category.TRANSIENT, Category.RATE_LIMIT}:
+            assert by_itself.search(following), one.name
+        else:
+            assert "FAILED" in following, one.name
+
+
+def test_google_had_it_already_needs_nobody():
+    assert advice("ORDER_ID_ALREADY_IN_USE").who == "nobody"
+
+
+@pytest.mark.parametrize("code", ["HTTP_500", "HTTP_503", "HTTP_599"])
+def test_a_status_falls_back_to_its_kind(code):
+    assert advice(code).means == advice("HTTP_5XX").means
+    assert advice(code).code == code
+
+
+def test_a_value_without_a_text_falls_back_to_its_enum():
+    assert advice("TOO_HIGH").means == TOLD["enum"]["RangeError"]["en"]["means"]
+    assert advice("DateError_NEXT_YEARS_ERROR").means == TOLD["enum"]["DateError"]["en"]["means"]
+
+
+@pytest.mark.parametrize("category", Category)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_unknown_code_falls_back_to_its_category(category, language):
+    said = advice("NEXT_YEARS_ERROR", category, language)
+    assert said.code == "NEXT_YEARS_ERROR"
+    assert said.means == TOLD["category"][category.value][language]["means"]
+
+
+@pytest.mark.parametrize(
+    "code", [None, "", "nonsense", "enum", "category", "é" * 500, "HTTP_", "_"]
+)
+@pytest.mark.parametrize("category", [None, "", "NO_CATEGORY"])
+def test_nonsense_gets_an_answer_too(code, category):
+    for language in LANGUAGES:
+        said = advice(code, category, language)
+        assert isinstance(said, Advice)
+        assert said.means == TOLD["general"][language]["means"]
+    assert describe(code or "")["who"] == GENERAL.who
+
+
+def test_describe_tells_both_languages():
+    told = describe("MISSING_CLICK_ID")
+    assert set(told) == {"who", "en", "tr"}
+    assert told["who"] == "producer"
+    assert tuple(told["tr"]) == PARTS
+    told["tr"]["means"] = "changed"
+    assert describe("MISSING_CLICK_ID")["tr"]["means"] != "changed"
