@@ -1,0 +1,135 @@
+"""The service on a port of its own, with its clock in the test's hand: what a script talks to."""
+
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from kesin.workloads.oci.places import HEARTBEAT, fact
+from tests.workloads.oci.conftest import Oci, opened
+from tests.workloads.oci.script import Script
+
+_numbers = itertools.count(1)
+
+
+class Found(NamedTuple):
+    """How a row stands on the server."""
+
+    state: str
+    code: str | None
+    category: str | None
+    message: str | None
+    attempts: int
+
+
+class Running:
+    """A site of its own in a service that listens; its script comes to it."""
+
+    def __init__(self, oci: Oci, base_url: str) -> None:
+        self.oci = oci
+        self.base_url = base_url
+        self.site_id = f"site-{next(_numbers)}"
+        oci.site(self.site_id)
+        self.key = oci.raw_key("oci:script", site=self.site_id)
+        self._ingest_key = oci.key("oci:ingest", site=self.site_id)
+
+    def script(self, **how: Any) -> Script:
+        """The site's script, as it was installed."""
+        return Script(self.base_url, self.site_id, self.key, **how)
+
+    def enqueue(self, *sales: dict[str, Any]) -> list[str]:
+        """Post sales as a producer does; their ids as the script sees them."""
+        results = self.oci.post(list(sales), site=self.site_id, headers=self._ingest_key)
+        assert {one["result"] for one in results} == {"queued"}, results
+        return [f"seal_{one['id']}" for one in results]
+
+    def row(self, row_id: str) -> Found:
+        job = self.oci.look(row_id.removeprefix("seal_"))
+        return Found(
+            job.state, job.error_code, job.error_category, job.error_message, job.attempt_count
+        )
+
+    def rows(self, ids: Sequence[str]) -> list[Found]:
+        return [self.row(one) for one in ids]
+
+    def states(self) -> dict[str, int]:
+        """How many rows of the site are in each state that has any."""
+        counts = self.oci.queue.stats().tenants.get(self.site_id, {})
+        return {name: n for name, n in counts.items() if n}
+
+    def heartbeat(self) -> dict[str, Any] | None:
+        return fact(self.oci.house, self.oci.place(self.site_id), HEARTBEAT)
+
+    def pass_time(self, seconds: float) -> None:
+        self.oci.clock.advance(seconds)
+
+    def sweep(self) -> None:
+        self.oci.sweep()
+
+
+@contextmanager
+def running(
+    kind: str, folder: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[[], Running]]:
+    """A service on this kind of database; each call gives a new site in it."""
+    with ExitStack() as stack:
+        oci = Oci(opened(kind, folder, request, stack), folder)
+        stack.enter_context(oci.client.kept())
+        base_url = stack.enter_context(_listening(oci.app))
+        yield lambda: Running(oci, base_url)
+
+
+@contextmanager
+def _listening(app: FastAPI) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([door],), daemon=True)
+        thread.start()  # who comes before it is ready waits at the door
+        try:
+            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def secrets_in(script: Script, text: str) -> list[str]:
+    """Click ids, keys and tokens of a script's runs in a text."""
+    kinds = ("Google Click ID", "WBRAID", "GBRAID")
+    clicks = {row[kind] for one in script.uploads for row in one.rows for kind in kinds}
+    tokens = {one.headers.get("Authorization", "")[7:] for one in script.requests}
+    return [one for one in {script.key, *clicks, *tokens} - {""} if one in text]
+
+
+def sale(number: int = 1, **other: Any) -> dict[str, Any]:
+    """What a producer posts."""
+    plain = {
+        "externalId": f"sale-{number}",
+        "gclid": f"Cj0KCQ-click_{number:06}",
+        "conversionName": "Phone sale",
+        "conversionTime": "2023-11-12T11:30:00+00:00",
+        "conversionValue": 1250.5,
+        "conversionCurrency": "TRY",
+    }
+    return {**plain, **other}
+
+
+def sales(count: int) -> list[dict[str, Any]]:
+    return [sale(number) for number in range(1, count + 1)]
+
+
+def changed(*changes: dict[str, Any]) -> Any:
+    """Spoils the first rows of an export on their way: a server whose checks differ from ours."""
+
+    def rewrite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        rest = rows[len(changes) :]
+        return [{**row, **change} for row, change in zip(rows, changes, strict=False)] + rest
+
+    return rewrite
