@@ -23,7 +23,9 @@ from tests.docs.pages import DOCS, blocks
 PAGE = DOCS / "api.md"
 TOLD = (
     "/api/queues", "/api/jobs", "/api/session", "/api/sites", "/api/cron", "/health", "/metrics",
+    "/api/oci",
 )  # fmt: skip
+IN_A_TABLE = ("/api/oci/", "/api/cron/oci/")  # the pages about conversions have the examples
 SECRET = "a secret for the cron caller"
 URL = "http://127.0.0.1:8000"
 
@@ -120,7 +122,8 @@ def test_every_path_has_an_example_that_works(service):
     answers = asyncio.run(follow(create_app(service), ending))
     refused = [(one.request.url, one.text) for one in answers if not one.is_success]
     assert refused == []
-    assert {(one.method, one.pattern(job.id)) for one in asked} == told()
+    shown = {(one.method, one.pattern(job.id)) for one in asked}
+    assert shown == {one for one in told() if not one[1].startswith(IN_A_TABLE)}
 
 
 def test_every_code_of_a_problem_is_told():

@@ -213,6 +213,70 @@ def test_a_sweep_without_the_secret_is_noted(world):
     assert told(line)[1:4] == ("cron.sweep", False, "task")
 
 
+# Conversions
+
+
+OF_OCI: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "oci.ingest": ("POST", "conversions?siteId={site}", {"json": []}),
+    "oci.export": ("GET", "google-ads-export?siteId={site}&markAsExported=true", {}),
+    "oci.ack": ("POST", "ack", {"json": {"queueIds": []}}),
+    "oci.ack_failed": ("POST", "ack-failed", {"json": {"queueIds": []}}),
+    "oci.heartbeat": ("POST", "script-heartbeat", {"json": {}}),
+    "oci.verify": ("POST", "v2/verify", {"json": {}}),
+    "oci.credentials": ("PUT", "credentials", {"json": {"credentials": {}}}),
+}
+
+
+@pytest.mark.parametrize("action", OF_OCI)
+def test_a_door_for_conversions_that_stays_shut_is_noted_once(action, world, nur):
+    method, path, sent = OF_OCI[action]
+    if isinstance(sent.get("json"), dict):
+        sent = {"json": {**sent["json"], "siteId": "north"}}
+    line = left(world, method, f"/api/oci/{path.format(site='north')}", nur, **sent)
+    assert told(line) == ("user:nur", action, False, "oci", "north", None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("queue-stats", "oci.stats"),
+        ("queue-rows", "oci.rows"),
+        ("dead-letter.csv", "oci.dead_letters"),
+        ("google-ads-export", "oci.preview"),
+    ],
+)
+@pytest.mark.parametrize("site", ["south", "nowhere"])
+def test_a_look_at_conversions_of_others_is_noted_once(path, action, site, world, nur):
+    line = left(world, "GET", f"/api/oci/{path}?siteId={site}", nur)
+    assert told(line) == ("user:nur", action, False, "oci", site, None, None)
+
+
+def test_an_action_on_conversions_names_the_site(world, nur):
+    sent = {"siteId": "north", "action": "MARK_FAILED", "filter": {"status": ["FAILED"]}}
+    line = left(world, "POST", "/api/oci/queue-actions", nur, json=sent)
+    assert told(line)[:5] == ("user:nur", "queue.MARK_FAILED", True, "oci", "north")
+
+
+def test_a_check_of_credentials_is_noted(world, nur):
+    line = left(world, "POST", "/api/oci/credentials/check?siteId=north", nur)
+    assert told(line) == ("user:nur", "oci.check", True, "oci", "north", None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("recover-processing", "cron.recover"),
+        ("attempt-cap", "cron.attempt_cap"),
+        ("process-offline-conversions", "cron.process"),
+    ],
+)
+def test_a_run_of_the_cron_caller_tells_how_many_moved(path, action, world):
+    headers = {"authorization": f"Bearer {CRON_SECRET}", **MINE}
+    line = left(world, "GET", f"/api/cron/oci/{path}", headers)
+    assert told(line)[:6] == ("cron", action, True, "oci", None, None)
+    assert json.loads(line.details or "")["moved"] == 0
+
+
 # Sessions
 
 
@@ -263,6 +327,12 @@ def test_a_sign_in_over_an_old_session_notes_both(world, nur):
         "/api/queues/task/jobs?site=north",
         "/api/queues/task/lifecycle",
         "/api/jobs/{job}",
+        "/api/oci/queue-stats?siteId=north",
+        "/api/oci/queue-stats?scope=multi",
+        "/api/oci/queue-rows?siteId=north",
+        "/api/oci/dead-letter.csv?siteId=north",
+        "/api/oci/google-ads-export?siteId=north",
+        "/api/oci/codes/EXPIRED",
         "/sign-in",
         "/docs",
     ],

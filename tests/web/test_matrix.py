@@ -27,7 +27,8 @@ OWN, OTHER = "north", "south"
 #   nobody  without anything, or with a session that has ended
 #   dead    a key that is revoked, over or made up
 #   cron    the cron secret
-#   metr    a key for metrics           trade  a key for oci, pdf or optiplan
+#   metr    a key for metrics           trade  a key for pdf or optiplan
+#   i.…     a key of a producer of conversions, s.… of a script
 #   v.…     who may read: viewers, and keys for `read`
 #   o.…     who may operate: operators, and keys for `operate`
 #           .no  no site   .que  the queue pdf alone   .oth  another site
@@ -36,57 +37,94 @@ OWN, OTHER = "north", "south"
 #
 # Rows: a method and a path as the app declares it, and what exactly is asked (see House.ask).
 TABLE = """
-                                                 nobody dead cron metr trade | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
-GET    /openapi.json                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-HEAD   /openapi.json                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /static                           file    200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /static                           above   404    404  404  404  404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /docs                             -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/live                      -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/ready                     -       200    200  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /metrics                          -       401    401  403  200  403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/cron/sweep                   -       403    403  200  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-POST   /api/session                      wrong   401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-GET    /api/session                      -       401    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-DELETE /api/session                      key     401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-DELETE /api/session                      cookie  401    -    -    -    -     | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /sign-in                          -       200    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-POST   /sign-in                          wrong   401    401  401  401  401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-POST   /sign-out                         -       303    401  303  303  303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
-GET    /api/sites                        -       401    401  200  200  200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /api/queues                       -       401    401  403  403  403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /api/queues/{queue}/stats         task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/stats         own     401    401  403  403  403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
-GET    /api/queues/{queue}/stats         pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/stats         none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /api/queues/{queue}/jobs          task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/jobs          own     401    401  403  403  403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
-GET    /api/queues/{queue}/jobs          pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/jobs          none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/jobs          task    401    401  403  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
-POST   /api/queues/{queue}/jobs          none    401    401  403  403  403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-GET    /api/queues/{queue}/lifecycle     task    401    401  403  403  403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/lifecycle     pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/lifecycle     none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /api/jobs/{job_id}                own     401    401  403  403  403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
-GET    /api/jobs/{job_id}                pdf     401    401  403  403  403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/jobs/{job_id}                none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/actions       id      401    401  403  403  403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
-POST   /api/queues/{queue}/actions       dry     401    401  403  403  403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
-POST   /api/queues/{queue}/actions       own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/actions       pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/actions       none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/pause         task    401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
-POST   /api/queues/{queue}/pause         own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/pause         pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/pause         none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/resume        task    401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
-POST   /api/queues/{queue}/resume        own     401    401  403  403  403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/resume        pdf     401    401  403  403  403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/resume        none    401    401  403  403  403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-GET    /api/queues/{queue}/events        task    401    401  403  403  403   | 404  404   503   503   503   | 404  404   503   503   503   | 503
-GET    /api/queues/{queue}/events        pdf     401    401  403  403  403   | 404  503   404   404   503   | 404  503   404   404   503   | 503
-GET    /api/queues/{queue}/events        none    401    401  403  403  403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+                                                           nobody dead cron metr trade | i.own i.oth s.own s.oth | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
+GET    /openapi.json                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+HEAD   /openapi.json                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                                     file    200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                                     above   404    404  404  404  404   | 404   404   404   404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /docs                                       -       200    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/live                                -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/ready                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /metrics                                    -       401    401  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/cron/sweep                             -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/session                                wrong   401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+GET    /api/session                                -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+DELETE /api/session                                key     401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+DELETE /api/session                                cookie  401    -    -    -    -     | -     -     -     -     | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /sign-in                                    -       200    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /sign-in                                    wrong   401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+POST   /sign-out                                   -       303    401  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
+GET    /api/sites                                  -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues                                 -       401    401  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues/{queue}/stats                   task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/stats                   own     401    401  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/stats                   pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/stats                   none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/jobs                    task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/jobs                    own     401    401  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/jobs                    pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/jobs                    none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/jobs                    task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
+POST   /api/queues/{queue}/jobs                    none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /api/queues/{queue}/lifecycle               task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/lifecycle               pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/lifecycle               none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/jobs/{job_id}                          own     401    401  403  403  403   | 403   403   403   403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
+GET    /api/jobs/{job_id}                          pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/jobs/{job_id}                          none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/actions                 id      401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions                 dry     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions                 own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/actions                 pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/actions                 none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/pause                   task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/pause                   own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/pause                   pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/pause                   none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/resume                  task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/resume                  own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/resume                  pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/resume                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/events                  task    401    401  403  403  403   | 403   403   403   403   | 404  404   503   503   503   | 404  404   503   503   503   | 503
+GET    /api/queues/{queue}/events                  pdf     401    401  403  403  403   | 403   403   403   403   | 404  503   404   404   503   | 404  503   404   404   503   | 503
+GET    /api/queues/{queue}/events                  none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/oci/conversions                        own     401    401  403  403  403   | 200   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/conversions                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /api/oci/google-ads-export                  key     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /api/oci/google-ads-export                  cookie  401    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/oci/google-ads-export                  own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/google-ads-export                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+POST   /api/oci/ack                                own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/ack                                none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/ack-failed                         own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/ack-failed                         none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/script-heartbeat                   own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/script-heartbeat                   none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/v2/verify                          key     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/v2/verify                          cookie  401    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/oci/queue-stats                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/queue-stats                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/queue-rows                         own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/queue-rows                         none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/dead-letter.csv                    own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/dead-letter.csv                    none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/queue-stats                        multi   401    401  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /api/oci/queue-actions                      own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/queue-actions                      mend    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/queue-actions                      none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+PUT    /api/oci/credentials                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+PUT    /api/oci/credentials                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+DELETE /api/oci/credentials                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /api/oci/credentials                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/credentials/check                  own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/credentials/check                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+GET    /api/oci/codes/{code}                       -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/cron/oci/recover-processing            -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/recover-processing            -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/cron/oci/attempt-cap                   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/attempt-cap                   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/cron/oci/process-offline-conversions   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/process-offline-conversions   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
 """  # noqa: E501  # a table is read across; events: whoever is let in meets a service that stops
 
 
@@ -125,6 +163,16 @@ BY_QUEUE = {
     "none": ("nope", {}),
 }
 
+CREDENTIALS = {
+    "credentials": {
+        "customer_id": "1234567890",
+        "client_id": "client",
+        "client_secret": "secret",
+        "refresh_token": "token",
+        "conversion_action_resource_name": "customers/1234567890/conversionActions/1",
+    }
+}
+
 
 class House:
     """A world with a row of each kind and everybody who may knock."""
@@ -147,6 +195,10 @@ class House:
         client, path, sent = self.client, row.path, {}
         if row.path.startswith("/api/queues/{queue}/"):
             path, sent = self._of_queue(row)
+        elif row.path == "/api/oci/codes/{code}":
+            path = "/api/oci/codes/EXPIRED"
+        elif row.path.startswith("/api/oci/"):
+            sent = self._of_oci(row, actor)
         elif row.path == "/api/jobs/{job_id}":
             path = f"/api/jobs/{self.jobs[row.asked]}"
         elif row.path == "/static":
@@ -180,6 +232,31 @@ class House:
         if what == "jobs":
             return path, {"json": {"jobs": [{"payload": {}, "site": OWN}]}}
         return path, {"json": site}
+
+    def _of_oci(self, row: Row, actor: str) -> dict[str, Any]:
+        what = row.path.removeprefix("/api/oci/")
+        site = {"siteId": "nowhere" if row.asked == "none" else OWN}
+        if row.method == "GET":
+            claim = {"markAsExported": "true"}
+            extra = {"key": claim, "cookie": claim, "multi": {"scope": "multi"}}
+            return {"params": site | extra.get(row.asked, {})}
+        if what == "conversions":
+            return {"params": site, "json": []}
+        if what == "credentials/check":
+            return {"params": site}
+        if row.method == "DELETE":
+            if self.actors[actor][0] == "admin":  # each finds something to drop
+                boss = self.world.key("admin")
+                self.client.put(row.path, headers=boss, json={"siteId": OWN, **CREDENTIALS})
+            return {"params": site}
+        bodies: dict[str, dict[str, Any]] = {
+            "ack": {"queueIds": []},
+            "ack-failed": {"queueIds": []},
+            "credentials": CREDENTIALS,
+            "queue-actions": {"action": "RETRY_SELECTED", "ids": [NO_JOB]},
+        }
+        body = site | bodies.get(what, {})
+        return {"json": body | {"action": "ENQUEUE_FIX"} if row.asked == "mend" else body}
 
 
 Actors = dict[str, tuple[str, Callable[[], dict[str, str]]]]
@@ -231,13 +308,20 @@ def _people(world: World, actors: Actors) -> None:
 
 
 def _keys(world: World, actors: Actors) -> None:
-    columns = {"metrics": "metr", "read": "v", "operate": "o", "admin": "admin"}
+    columns = {
+        "oci:ingest": "i",
+        "oci:script": "s",
+        "metrics": "metr",
+        "read": "v",
+        "operate": "o",
+        "admin": "admin",
+    }
     for scope in SCOPES:
         for where, site in {"own": OWN, "oth": OTHER, "all": None}.items():
             if site is None and scope in SITE_SCOPES:
                 continue
             column = columns.get(scope, "trade")
-            column += f".{where}" if column in {"v", "o"} else ""
+            column += f".{where}" if column in {"i", "s", "v", "o"} else ""
             key = world.key(scope, site=site)
             actors[f"key {scope} {where}"] = (column, lambda key=key: dict(key))  # type: ignore[misc]
 
@@ -248,7 +332,8 @@ def house(
 ) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("matrix")
     with ExitStack() as stack:
-        world = World(opened("sqlite", folder, request, stack), folder)
+        keys = "first:" + "A" * 43
+        world = World(opened("sqlite", folder, request, stack), folder, secret_keys=keys)
         world.site(OWN, OTHER)
         stack.enter_context(world.client.kept())
         yield House(world)
@@ -315,7 +400,7 @@ def test_who_is_let_in(row: Row, house: House):
 
 
 def _concerns(row: Row, actor: str, column: str) -> bool:
-    """All rows concern everybody, but two: the end of a session differs by what was shown."""
+    """All rows concern everybody, but a few: some doors differ by what was shown."""
     if row.asked == "cookie":
         return row.expected[column] != "-" and not actor.startswith("key ")
     if row.asked == "key":
@@ -362,6 +447,19 @@ def asked_by_the_north(client: Client, headers: dict[str, str]) -> Iterator[Any]
         for what in ("pause", "resume"):
             for site in ({"site": OTHER}, {}):
                 yield client.post(f"/api/queues/{queue}/{what}", json=site, headers=headers)
+    yield from asked_of_oci(client, headers)
+
+
+def asked_of_oci(client: Client, headers: dict[str, str]) -> Iterator[Any]:
+    """The same of the doors for conversions."""
+    yield client.get("/api/oci/queue-stats?scope=multi", headers=headers)
+    for site in (OWN, OTHER):
+        for what in ("queue-stats", "queue-rows", "dead-letter.csv", "google-ads-export"):
+            yield client.get(f"/api/oci/{what}?siteId={site}", headers=headers)
+        search = {"siteId": site, "q": f"{CANARY}-0"}
+        yield client.get("/api/oci/queue-rows", params=search, headers=headers)
+        act = {"siteId": site, "action": "MARK_FAILED", "filter": {}}
+        yield client.post("/api/oci/queue-actions", json=act, headers=headers)
 
 
 def test_rows_of_other_sites_appear_in_no_answer(two_sites):

@@ -24,6 +24,8 @@ QUEUES = ("oci", "pdf", "optiplan")
 STREAM = "/api/queues/{queue}/events"  # goes on for ever: tried by hand below
 PASSWORD = "a long enough password"
 CRON_SECRET = "a secret of the cron caller"
+# What is valid in them a schema cannot tell: the authorization matrix has each succeed.
+BY_HAND = {"PUT /api/oci/credentials", "DELETE /api/oci/credentials"}
 
 SEQUENCES = {"mode": "positive", "max-examples": 5}
 
@@ -45,7 +47,8 @@ def served(folder) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as monkeypatch, Programs(folder) as programs:
         own_settings(monkeypatch, folder)
         env = {"KESIN_RATE_PER_S": "1000000", "KESIN_SIGN_IN_PER_MIN": "10000"}
-        with serve(programs, folder, KESIN_CRON_SECRET=CRON_SECRET, **env) as served:
+        env |= {"KESIN_CRON_SECRET": CRON_SECRET, "KESIN_SECRET_KEYS": f"first:{'A' * 43}"}
+        with serve(programs, folder, **env) as served:
             yield served
 
 
@@ -59,11 +62,33 @@ def jobs(served, folder) -> list[str]:
     return [job for queue in QUEUES for job in served.enqueue(queue, {"n": 1}, [], "text", None)]
 
 
+def often(dictionary: str) -> dict[str, Any]:
+    return {"dictionary": dictionary, "probability": 0.7}
+
+
+# A site must be there, an id sealed, a word known: that is more than a schema tells.
+TRUSTING = {"positive_data_acceptance": {"enabled": False}}
+OF_OCI = [
+    # A bad row is answered beside the good ones, not refused.
+    {
+        "include-path": "/api/oci/conversions",
+        "checks": {**TRUSTING, "negative_data_rejection": {"enabled": False}},
+    },
+    {
+        "include-path": "/api/oci/queue-actions",
+        "parameters": {"body.action": often("acts")},
+        "generation": {"max-examples": 5 * EXAMPLES},
+        "checks": TRUSTING,
+    },
+    {
+        "include-path-regex": "^/api/oci/(?!conversions$|queue-actions$)",
+        "checks": TRUSTING,
+    },
+]
+
+
 @pytest.fixture(scope="module")
 def schema(served, jobs) -> Any:
-    def often(dictionary: str) -> dict[str, Any]:
-        return {"dictionary": dictionary, "probability": 0.7}
-
     queues = served.client.get("/api/queues").json()
     [calls] = [queue["actions"] for queue in queues if queue["name"] == "oci"]
     config = schemathesis.Config.from_dict(
@@ -85,6 +110,8 @@ def schema(served, jobs) -> Any:
                 "calls": {"values": calls},
                 "names": {"values": ["ada"]},
                 "passwords": {"values": [PASSWORD]},
+                "sites": {"values": ["north"]},
+                "acts": {"values": ["RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"]},
             },
             "parameters": {
                 "path.queue": often("queues"),
@@ -92,9 +119,11 @@ def schema(served, jobs) -> Any:
                 "body.action": often("calls"),
                 "body.name": often("names"),
                 "body.password": often("passwords"),
+                "query.siteId": often("sites"),
+                "body.siteId": often("sites"),
             },
             "operations": [
-                {"include-path": "/api/cron/sweep", "headers": {"x-api-key": CRON_SECRET}},
+                {"include-path-regex": "^/api/cron/", "headers": {"x-api-key": CRON_SECRET}},
                 # Which actions there are, each queue says itself: valid ones may be refused.
                 {
                     "include-path": "/api/queues/{queue}/actions",
@@ -102,6 +131,7 @@ def schema(served, jobs) -> Any:
                     "generation": {"max-examples": 5 * EXAMPLES},  # few of them fit together
                     "checks": {"positive_data_acceptance": {"enabled": False}},
                 },
+                *OF_OCI,
             ],
             "checks": {name: {"enabled": False} for name in NOT_CHECKED},
         }
@@ -166,7 +196,7 @@ def test_every_answer_is_as_the_schema_says(tried):
 def test_every_operation_succeeded_at_least_once(tried, schema):
     labels = {one.ok().label for one in schema.exclude(path=STREAM).get_all_operations()}
     well = {label for label, codes in tried.statuses.items() if codes & {200, 201}}
-    assert labels - well == set()
+    assert labels - well == BY_HAND - well
 
 
 def test_text_that_cannot_be_stored_is_refused_by_name(served):

@@ -385,6 +385,7 @@ COMES_FROM: dict[str, tuple[dict[str, str], bool]] = {
     "empty": ({"origin": ""}, False),
     "neither": ({}, False),
 }
+AT_NORTH = {"siteId": "north"}
 # What is sent to each unsafe door, and what it answers when it is let.
 UNSAFE: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("POST", "/api/session"): ({"json": {"name": "ayse", "password": PASSWORD}}, 201),
@@ -395,7 +396,22 @@ UNSAFE: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("POST", "/api/queues/{queue}/actions"): ({"json": {"action": "cancel", "ids": []}}, 200),
     ("POST", "/api/queues/{queue}/pause"): ({"json": {}}, 200),
     ("POST", "/api/queues/{queue}/resume"): ({"json": {}}, 200),
-    ("POST", "/api/cron/sweep"): ({}, 403),  # never by cookie
+    ("POST", "/api/oci/conversions"): ({"params": AT_NORTH, "json": []}, 200),
+    ("POST", "/api/oci/ack"): ({"json": {**AT_NORTH, "queueIds": []}}, 200),
+    ("POST", "/api/oci/ack-failed"): ({"json": {**AT_NORTH, "queueIds": []}}, 200),
+    ("POST", "/api/oci/script-heartbeat"): ({"json": AT_NORTH}, 200),
+    ("POST", "/api/oci/v2/verify"): ({"json": AT_NORTH}, 403),  # never by cookie, as all below
+    ("POST", "/api/oci/queue-actions"): (
+        {"json": {**AT_NORTH, "action": "RETRY_SELECTED", "filter": {}}},
+        200,
+    ),
+    ("PUT", "/api/oci/credentials"): ({"json": {**AT_NORTH, "credentials": {}}}, 422),
+    ("DELETE", "/api/oci/credentials"): ({"params": AT_NORTH}, 404),
+    ("POST", "/api/oci/credentials/check"): ({"params": AT_NORTH}, 200),
+    ("POST", "/api/cron/oci/recover-processing"): ({}, 403),
+    ("POST", "/api/cron/oci/attempt-cap"): ({}, 403),
+    ("POST", "/api/cron/oci/process-offline-conversions"): ({}, 403),
+    ("POST", "/api/cron/sweep"): ({}, 403),
 }
 
 

@@ -69,6 +69,40 @@ class Settings(BaseSettings):
     )
     audit_days: int = Field(400, ge=1, le=36_500, description="days in 1…36500")
     min_free_mb: int = Field(100, ge=0, le=10**7, description="megabytes the disk must have free")
+    oci_max_attempts_script: int = Field(5, ge=1, le=20, description="claims by a script in 1…20")
+    oci_max_attempts_api: int = Field(8, ge=1, le=20, description="uploads by our worker in 1…20")
+    oci_revive: bool = Field(
+        default=True, description="true or false: passing failures are tried again"
+    )
+    oci_google_url: str = Field(
+        "https://googleads.googleapis.com", description="where the Google Ads API is"
+    )
+    oci_google_version: str = Field(
+        "v26", pattern=r"^v[1-9][0-9]?$", description="a version of that API, v26"
+    )
+    oci_data_manager_url: str = Field(
+        "https://datamanager.googleapis.com", description="where the Data Manager API is"
+    )
+    oci_token_url: str = Field(
+        "https://oauth2.googleapis.com/token", description="where access tokens come from"
+    )
+    oci_timeout_s: float = Field(30, gt=0, le=600, description="seconds in 0…600 Google may take")
+    oci_upload_every_s: float = Field(
+        60, ge=0, le=86_400, description="seconds in 0…86400 between uploads of a site"
+    )
+    oci_silent_hours: int = Field(
+        24, ge=1, le=720, description="hours in 1…720 a script may be silent before a warning"
+    )
+
+    @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")
+    @classmethod
+    def _safe_address(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.username or parts.query:
+            raise ValueError("no address")
+        if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
+            raise ValueError("secrets travel over https only")
+        return url.rstrip("/")
 
     @field_validator("database_url")
     @classmethod

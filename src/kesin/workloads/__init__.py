@@ -13,7 +13,8 @@ from typing import Final
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
-from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.oci import OCI
+from kesin.workloads.oci.lifecycle import configured_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
@@ -24,14 +25,14 @@ log = Logger("kesin.workloads")
 GROUP: Final = "kesin.workloads"
 
 LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
-    "oci": oci_lifecycle,
+    "oci": configured_lifecycle,
     "pdf": pdf_lifecycle,
     "optiplan": optiplan_lifecycle,
     "task": task_lifecycle,
 }
 
 WORKLOADS: Final[tuple[Workload, ...]] = (
-    Workload("oci", oci_lifecycle, "Offline conversions to Google Ads"),
+    OCI,
     Workload("pdf", pdf_lifecycle, "HTML templates to PDF", sited=False),
     Workload("optiplan", optiplan_lifecycle, "Cutting orders to the saw", sited=False),
 )

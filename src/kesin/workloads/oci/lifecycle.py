@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
@@ -24,10 +25,11 @@ from kesin.lifecycle.words import (
     unclaimed,
     was_claimed,
 )
+from kesin.workloads.oci.verdicts import CODES, OURS
 
-OURS = ("api", "data_manager")  # where our own worker uploads
 CHANNELS = ("script", *OURS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
+MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, "the click is too old for Google to know it")
 ENDED = ("failed_at", "finished_at")
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
@@ -53,6 +55,23 @@ class Limits:
         return self.max_attempts_script if channel == "script" else self.max_attempts_api
 
 
+def limits_of(settings: Settings) -> Limits:
+    """The limits an operator set."""
+    return Limits(
+        max_attempts_script=settings.oci_max_attempts_script,
+        max_attempts_api=settings.oci_max_attempts_api,
+        revive=settings.oci_revive,
+    )
+
+
+def configured_lifecycle() -> Lifecycle:
+    """The lifecycle as this process is set up; settings that cannot be read are told elsewhere."""
+    try:
+        return oci_lifecycle(limits_of(load_settings()))
+    except BadSettings:
+        return oci_lifecycle()
+
+
 def oci_lifecycle(limits: Limits | None = None) -> Lifecycle:
     """The lifecycle under these limits."""
     limits = limits or Limits()
@@ -75,6 +94,7 @@ def oci_lifecycle(limits: Limits | None = None) -> Lifecycle:
             *_people_moves(),
         ),
         errors=oci_errors(),
+        unsaid=(("MARK_FAILED", MANUAL_FAIL),),
     )
 
 
@@ -129,6 +149,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
             result="record",
             timer="clear",
             stamp=("uploaded_at", "finished_at"),
+            unstamp=("failed_at",),
             doc="No acknowledgement is ever lost.",
         ),
         Move(
@@ -377,20 +398,6 @@ def oci_errors() -> Taxonomy:
             Code("MANUAL_FAIL", Category.PERMANENT),
             Code("VALIDATION_FAILED", Category.VALIDATION),
             Code("UPLOAD_EXCEPTION", Category.TRANSIENT),
-            Code(
-                "ORDER_ID_ALREADY_IN_USE",
-                Category.PERMANENT,
-                Verdict.COMPLETE,
-                move="ack_duplicate",
-                channels=OURS,
-            ),
-            *(
-                Code(name, Category.TRANSIENT, Verdict.WAIT, channels=OURS)
-                for name in (
-                    "TOO_RECENT_EVENT",
-                    "TOO_RECENT_CALL",
-                    "TOO_RECENT_CONVERSION_ACTION",
-                )
-            ),
+            *CODES,
         ),
     )

@@ -1,0 +1,132 @@
+"""Conversions out to a script: looked at first, then claimed, and exactly those are handed over.
+
+A row that cannot be sent is rejected before the claim, so it costs no attempt and never sits in
+PROCESSING. The claim is one statement: two scripts at once never share a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kesin.foundation.problems import Clash
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Change, Job
+from kesin.store.directory import Site
+from kesin.workloads.oci.conversions import Conversion, Unsendable
+from kesin.workloads.oci.places import Place, is_paused, zone_of
+from kesin.workloads.workload import House
+
+MOST: Final = 1_000  # rows an export hands over
+ROUNDS: Final = 10  # of looking, where rejected rows made room for others
+WAITING: Final = ("QUEUED", "RETRY")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What an export would hand over, and what it would not."""
+
+    items: list[dict[str, Any]]
+    skipped: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+
+
+def export(house: House, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
+    """Claim up to ``limit`` due rows for a script and spell them; nothing while paused."""
+    if site.channel != "script":
+        raise Clash(
+            f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
+            "switch the script off, or the site back with `kesin site set --channel script`",
+            code="wrong_channel",
+        )
+    if is_paused(house, site):
+        return []
+    reject_unsendable(house, site, limit=limit, actor=actor)
+    jobs = house.queue.claim(
+        actor,
+        limit=limit,
+        lease_seconds=Place.of(site).recover_minutes * 60,
+        tenants=[site.id],
+    )
+    sendable, wrong = _sorted(site, jobs)
+    if wrong:  # born between the look and the claim, by another door than ours
+        house.queue.apply("ack_failed", _reasons(wrong), actor=actor, tenants=[site.id])
+    return _items(site, sendable)
+
+
+def preview(house: House, site: Site, *, limit: int) -> Preview:
+    """The same without changing anything; every row left out comes with its reason."""
+    jobs = house.queue.peek(limit=limit, tenants=[site.id])
+    sendable, wrong = _sorted(site, jobs)
+    skipped = [
+        {
+            "id": f"seal_{job.id}",
+            "externalId": (job.dedup_key or "").partition("\x1f")[0] or None,  # of any revision
+            "code": problem.code,
+            "message": problem.message,
+        }
+        for job, problem in wrong
+    ]
+    warnings = list(skipped)
+    if is_paused(house, site):
+        warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
+    elif len(jobs) < limit:
+        counts = house.queue.stats().tenants.get(site.id, {})
+        later = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
+        if later > 0:
+            told = f"{later} more wait for the time of their next try"
+            warnings.append({"code": "NOT_DUE", "message": told})
+    if site.channel != "script":
+        told = f"the site is on the channel {site.channel}: a script gets nothing"
+        warnings.append({"code": "WRONG_CHANNEL", "message": told})
+    return Preview(_items(site, sendable), skipped, warnings)
+
+
+def reject_unsendable(house: House, site: Site, *, limit: int, actor: str) -> int:
+    """Look at what is due and reject what cannot be sent, before anybody claims it; how many."""
+    rejected = 0
+    for _ in range(ROUNDS):
+        _, wrong = _sorted(site, house.queue.peek(limit=limit, tenants=[site.id]))
+        if not wrong:
+            break
+        house.queue.apply("reject", _reasons(wrong), actor=actor, tenants=[site.id])
+        rejected += len(wrong)
+    return rejected
+
+
+def _sorted(
+    site: Site, jobs: Sequence[Job]
+) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
+    sendable, wrong = [], []
+    for job in jobs:
+        try:
+            sendable.append((job, Conversion.of(job.data, site.id)))
+        except Unsendable as problem:
+            wrong.append((job, problem))
+    return sendable, wrong
+
+
+def reason(job_id: str, problem: Unsendable, token: int | None = None) -> Change:
+    """A row's refusal by our own checks."""
+    return Change(
+        job_id,
+        token,
+        error_code=problem.code,
+        error_category=Category.VALIDATION.value,
+        error_message=problem.message,
+    )
+
+
+def _reasons(wrong: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
+    return [reason(job.id, problem) for job, problem in wrong]
+
+
+def _items(site: Site, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
+    zone = zone_of(site)
+    return [conversion.script_item(job.id, zone) for job, conversion in sendable]
+
+
+def counts_of(found: Preview) -> Mapping[str, int]:
+    """How many would go, and how many would not."""
+    return {"queued": len(found.items), "skipped": len(found.skipped)}

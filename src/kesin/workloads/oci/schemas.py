@@ -1,0 +1,266 @@
+"""What goes through the doors, in the seeds' spelling: camelCase, rows with snake_case columns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+MOST_IDS: Final = 10_000  # a report or an action names
+Text = Annotated[str, StringConstraints(max_length=2_048)]
+SiteId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class Spoken(BaseModel):
+    """camelCase outside, our own names inside."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class IngestRow(Spoken):
+    """What became of one conversion."""
+
+    index: int
+    external_id: str | None
+    result: Literal["queued", "duplicate", "corrected", "rejected"]
+    id: str | None = None
+    code: str | None = None
+    field: str | None = None
+    message: str | None = None
+
+
+class Ingested(Spoken):
+    """One result a row, in order."""
+
+    results: list[IngestRow]
+
+
+class Item(Spoken):
+    """A conversion as a script gets it."""
+
+    id: str
+    order_id: str
+    gclid: str
+    wbraid: str
+    gbraid: str
+    conversion_name: str
+    conversion_time: str
+    conversion_value: float
+    conversion_currency: str
+
+
+class Counts(Spoken):
+    """How many rows would go, and how many not."""
+
+    queued: int
+    skipped: int
+
+
+class PreviewBody(Spoken):
+    """What an export would hand over; nothing was changed."""
+
+    site_id: str
+    items: list[Item]
+    counts: Counts
+    warnings: list[dict[str, Any]]
+
+
+class AckBody(Spoken):
+    """Rows that Google has."""
+
+    site_id: SiteId
+    queue_ids: Annotated[list[str], Field(max_length=MOST_IDS)]
+
+
+class AckFailedBody(AckBody):
+    """Rows that failed at the script, and why."""
+
+    error_code: str | None = None  # however long: what is kept is cut
+    error_message: str | None = None
+    error_category: str | None = None
+
+
+class RefusedRow(Spoken):
+    """A row that stayed as it was."""
+
+    id: str
+    reason: str
+
+
+class Acked(Spoken):
+    """What a report changed."""
+
+    ok: bool = True
+    updated: int
+    refused: list[RefusedRow]
+
+
+class SiteTotals(Spoken):
+    """A site at a glance."""
+
+    site_id: str | None
+    totals: dict[str, int]
+    stuck_processing: int
+    failed_share: float
+    oldest_queued_at: str | None
+    expiring_soon: int
+    last_updated_at: str | None
+    last_ack_at: str | None
+    breaker: str | None
+    warnings: list[dict[str, str]]
+
+
+class AllTotals(SiteTotals):
+    """The sites somebody may see, together and one by one."""
+
+    sites: list[SiteTotals] | None = None
+
+
+class RowBody(BaseModel):
+    """A row, with the columns of the seed's table."""
+
+    id: str
+    orderId: str | None  # noqa: N815  # as the script names it
+    externalId: str | None  # noqa: N815
+    status: str
+    attempt_count: int
+    claimed_at: str | None
+    next_retry_at: str | None
+    last_error: str | None
+    provider_error_code: str | None
+    provider_error_category: str | None
+    uploaded_at: str | None
+    failed_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class RowPage(Spoken):
+    """Some rows, newest first."""
+
+    site_id: str
+    rows: list[RowBody]
+    next_cursor: str | None
+
+
+class Chosen(Spoken):
+    """Rows by what they have in common."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+    status: Annotated[list[Text], Field(max_length=5)] = []
+    code: Annotated[list[Text], Field(max_length=100)] = []
+    category: Annotated[list[Text], Field(max_length=5)] = []
+
+
+class ActionBody(Spoken):
+    """Something an operator wants done with rows of a site."""
+
+    site_id: SiteId
+    action: Text
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)] | None = None
+    filter: Chosen | None = None
+    reason: Text | None = None
+    error_code: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
+    error_category: Text | None = None
+    clear_errors: bool = False
+    conversion: dict[str, Any] | None = None  # what CORRECT and ENQUEUE_FIX change
+
+
+class Acted(Spoken):
+    """What an action moved; by filter, the first thousand refusals are told."""
+
+    ok: bool = True
+    affected: int
+    refused: list[RefusedRow]
+    more: bool | None = None  # set where there may be more that match: ask again
+
+
+class HeartbeatBody(Spoken):
+    """A script says that it runs."""
+
+    site_id: SiteId
+    script_version: Annotated[str, StringConstraints(max_length=64)] | None = None
+    last_run_at: Annotated[str, StringConstraints(max_length=64)] | None = None
+    exported: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    acked: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    failed: Annotated[int, Field(ge=0, le=10**9)] | None = None
+
+
+class Ok(Spoken):
+    """Done."""
+
+    ok: bool = True
+
+
+class VerifyBody(Spoken):
+    """A script asks for a short-lived token."""
+
+    site_id: SiteId
+
+
+class Verified(BaseModel):
+    """The token, to be sent as Authorization: Bearer."""
+
+    session_token: str
+    expires_at: str
+    site_id: str
+
+
+class Recovered(Spoken):
+    """Rows whose claim had run out."""
+
+    ok: bool = True
+    recovered: int
+
+
+class Capped(Spoken):
+    """Rows whose budget was spent."""
+
+    ok: bool = True
+    affected: int
+
+
+class Processed(Spoken):
+    """What a turn of our worker did."""
+
+    ok: bool = True
+    processed: int
+    completed: int
+    failed: int
+    retry: int
+
+
+class CredentialsBody(Spoken):
+    """A site's credentials; they are never sent back."""
+
+    site_id: SiteId
+    credentials: dict[str, Any]
+
+
+class FindingBody(Spoken):
+    """One line of a check."""
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str
+
+
+class Checked(Spoken):
+    """Whether a site could upload now."""
+
+    ok: bool
+    findings: list[FindingBody]
+
+
+class AdviceBody(Spoken):
+    """A code in plain words."""
+
+    code: str
+    who: str
+    means: str
+    act: str
+    next: str

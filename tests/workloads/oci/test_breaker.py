@@ -1,0 +1,130 @@
+"""The breaker by itself: what opens it, what it lets through, what closes it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.lifecycle.budget import SECOND_US
+from kesin.workloads.oci.breaker import (
+    FAILURES,
+    JITTER_S,
+    LONGEST_CHECK_S,
+    LONGEST_OPEN_S,
+    OPEN_S,
+    PROBE_ROWS,
+    Breaker,
+    after,
+)
+from kesin.workloads.oci.channel import Trouble
+
+NOW = 1_700_000_000_000_000
+PASSING = Trouble("TRANSIENT", "HTTP_503", "away")
+WRONG = Trouble("AUTH", "INVALID_GRANT", "revoked")
+
+
+def seconds(breaker: Breaker, now: int = NOW) -> float:
+    assert breaker.probe_at is not None
+    return (breaker.probe_at - now) / SECOND_US
+
+
+def failed(times: int, trouble: Trouble = PASSING) -> Breaker:
+    breaker = Breaker()
+    for _ in range(times):
+        breaker = after(breaker, trouble, NOW, 0)
+    return breaker
+
+
+def test_it_stays_closed_below_five_failures_in_a_row():
+    breaker = failed(FAILURES - 1)
+    assert breaker.state(NOW) == "closed"
+    assert breaker.rows(NOW, 2_000) == 2_000
+
+
+def test_a_success_between_failures_starts_the_count_anew():
+    breaker = after(failed(FAILURES - 1), None, NOW, 0)
+    assert after(breaker, PASSING, NOW, 0).state(NOW) == "closed"
+
+
+def test_the_fifth_failure_opens_it_for_five_minutes_and_jitter():
+    assert seconds(failed(FAILURES)) == OPEN_S
+    assert seconds(after(failed(FAILURES - 1), PASSING, NOW, 1.0)) == OPEN_S + JITTER_S
+
+
+def test_open_it_lets_nothing_through_and_half_open_a_probe_of_five():
+    breaker = failed(FAILURES)
+    later = NOW + OPEN_S * SECOND_US
+    assert (breaker.state(later - 1), breaker.rows(later - 1, 2_000)) == ("open", 0)
+    assert (breaker.state(later), breaker.rows(later, 2_000)) == ("half_open", PROBE_ROWS)
+    assert breaker.rows(later, 2) == 2
+
+
+def test_a_failed_probe_opens_it_again_at_once():
+    later = NOW + OPEN_S * SECOND_US
+    again = after(failed(FAILURES), PASSING, later, 0)
+    assert again.state(later) == "open"
+    assert again.opened_at == NOW
+
+
+def test_a_named_pause_opens_it_at_the_first_time():
+    breaker = after(Breaker(), Trouble("RATE_LIMIT", "HTTP_429", "slow", 7_200), NOW, 1.0)
+    assert (breaker.state(NOW), seconds(breaker)) == ("open", 7_200)
+
+
+def test_no_named_pause_is_longer_than_a_day():
+    breaker = after(Breaker(), Trouble("RATE_LIMIT", "HTTP_429", "slow", 1e9), NOW, 0)
+    assert seconds(breaker) == LONGEST_OPEN_S
+
+
+def test_wrong_credentials_open_it_at_once_and_never_for_a_probe():
+    breaker = after(Breaker(), WRONG, NOW, 0)
+    forever = NOW + 10**15
+    assert (breaker.state(forever), breaker.rows(forever, 2_000)) == ("open", 0)
+
+
+def test_checks_of_wrong_credentials_grow_rarer_up_to_an_hour():
+    breaker, pauses = Breaker(), []
+    for _ in range(7):
+        breaker = after(breaker, WRONG, NOW, 0)
+        pauses.append(seconds(breaker))
+    assert pauses == [300, 600, 1_200, 2_400, LONGEST_CHECK_S, LONGEST_CHECK_S, LONGEST_CHECK_S]
+
+
+@pytest.mark.parametrize("outcome", [None, PASSING, Trouble("RATE_LIMIT", "HTTP_429", "x", 5)])
+def test_an_upload_still_under_way_does_not_close_what_wrong_credentials_opened(outcome):
+    breaker = after(Breaker(), WRONG, NOW, 0)
+    assert after(breaker, outcome, NOW, 0) == breaker
+
+
+def test_a_check_is_wanted_when_its_time_has_come():
+    breaker = after(Breaker(), WRONG, NOW, 0)
+    assert not breaker.wants_check(NOW)
+    assert breaker.wants_check(NOW + OPEN_S * SECOND_US)
+    assert not failed(FAILURES).wants_check(NOW + 10**15)
+
+
+@pytest.mark.parametrize("kept", [None, {}, {"strange": 1}])
+def test_nothing_kept_is_a_closed_breaker(kept):
+    assert Breaker.of(kept) == Breaker()
+
+
+TROUBLES = st.builds(
+    Trouble,
+    st.sampled_from(["TRANSIENT", "RATE_LIMIT", "AUTH"]),
+    st.just("X"),
+    st.just("x"),
+    st.none() | st.floats(0, 1e7),
+)
+
+
+@given(st.lists(st.none() | TROUBLES, max_size=30), st.floats(0, 1))
+def test_a_success_closes_it_unless_credentials_are_wrong_and_it_survives_being_kept(
+    history, chance
+):
+    breaker, now = Breaker(), NOW
+    for trouble in history:
+        breaker = after(breaker, trouble, now, chance)
+        assert Breaker.of(breaker.kept()) == breaker
+        assert breaker.kind == "" or (breaker.probe_at or 0) >= now
+        now += SECOND_US
+    last = after(breaker, None, now, chance)
+    assert last == (breaker if breaker.kind == "AUTH" else Breaker())

@@ -1,0 +1,376 @@
+"""Killed with -9: a script's export, our worker in an upload, the server in an ingest."""
+
+import json
+import multiprocessing
+import os
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+
+from kesin.engine.replay import verify
+from kesin.engine.sweeper import Sweeper
+from kesin.foundation.access import system
+from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.foundation.settings import Settings
+from kesin.store.contract import Store
+from kesin.store.open import open_store
+from kesin.web.service import Service
+from kesin.workloads.oci import OCI
+from kesin.workloads.oci.acks import SEAL, ack
+from kesin.workloads.oci.channels import channels_of
+from kesin.workloads.oci.credentials import vault_name
+from kesin.workloads.oci.export import export
+from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.uploader import worker_of
+from kesin.workloads.workload import House
+from tests.cli.programs import PATIENCE_S, Program, Programs, wait_until
+from tests.web.serving import own_settings
+
+SPAWN = multiprocessing.get_context("spawn")
+ROOT = system("cli:tests")
+SITE = "north"
+SECRET_KEYS = "first:" + "A" * 43
+LATER_US = 3_600 * 1_000_000  # beyond every lease
+DOOMED = "doomed"  # what PostgreSQL knows the killed process by
+ROWS = 20
+MANY = 10_000
+_numbers = count(1)
+
+
+def house_of(store: Store, *, later_us: int = 0, **settings: Any) -> House:
+    """The house as a process has it, by a clock that is ahead or stands still."""
+    clock = ManualClock(wall_clock_us() + later_us)
+    kept = Settings(secret_keys=SECRET_KEYS, **settings)
+    return Service(kept, store, {"oci": OCI}, work=False, clock=clock).house(OCI)
+
+
+def sale(number: int) -> dict[str, Any]:
+    at = datetime.fromtimestamp(wall_clock_us() // 10**6, UTC) - timedelta(days=1, seconds=number)
+    return {
+        "externalId": f"sale-{number}",
+        "gclid": f"Cj0KCQiA_click-{number:06d}",
+        "conversionName": "Phone sale",
+        "conversionTime": at.isoformat(),
+        "conversionValue": 100 + number,
+        "conversionCurrency": "TRY",
+    }
+
+
+class Place:
+    """A database with one site in it, seen from here."""
+
+    def __init__(self, address: str, stack: ExitStack) -> None:
+        self.address = address
+        self.store = open_store(address, migrate=True)
+        stack.callback(self.store.close)
+        self.house = house_of(self.store)
+        self.accounts.add_site(ROOT, SITE)
+
+    @property
+    def accounts(self) -> Any:
+        return self.house.commands.accounts
+
+    def fill(self, rows: int = ROWS) -> set[str]:
+        """So many rows in QUEUED; their ids."""
+        site = self.accounts.find_site(SITE)
+        results = ingest(self.house, site, [sale(n) for n in range(rows)], actor="tests")
+        assert {one.result for one in results} == {"queued"}
+        return {one.id for one in results if one.id}
+
+    def states(self) -> dict[str, int]:
+        return {name: n for name, n in self.house.queue.stats().states.items() if n}
+
+    def check(self, ids: set[str], attempts: int) -> None:
+        """Every row was completed once, after so many claims, and its history says the same."""
+        seen = set()
+        for job, events in self.store.scan("oci"):
+            seen.add(job.id)
+            assert job.state == "COMPLETED"
+            assert sum(event.to_state == "COMPLETED" for event in events) == 1
+            assert sum(event.claim == 1 for event in events) == job.attempt_count == attempts
+        assert seen == ids
+        self.check_whole()
+
+    def check_whole(self) -> None:
+        assert [str(one) for one in verify(self.store, "oci").differences] == []
+        if not self.is_postgres:
+            with closing(sqlite3.connect(self.address)) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.address.startswith("postgres")
+
+    def lock(self, stack: ExitStack, table: str = "job") -> Callable[[], None]:
+        """Nobody writes rows from now on; gives what lets the living write again."""
+        connection: Any
+        if not self.is_postgres:
+            connection = sqlite3.connect(self.address, check_same_thread=False, timeout=PATIENCE_S)
+            stack.enter_context(closing(connection))
+            connection.execute("BEGIN IMMEDIATE")
+            return connection.rollback
+        connection = stack.enter_context(closing(psycopg.connect(self.address)))
+        connection.execute(f"LOCK TABLE kesin.{table} IN EXCLUSIVE MODE")
+
+        def unlock() -> None:
+            self.end_sessions_of_the_dead()
+            connection.rollback()
+
+        return unlock
+
+    def end_sessions_of_the_dead(self) -> None:
+        """What a process sent before it died may be carried out still, if its session waits."""
+        asked = f"FROM pg_stat_activity WHERE application_name = '{DOOMED}'"
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            connection.execute(f"SELECT pg_terminate_backend(pid) {asked}")
+            wait_until(lambda: not connection.execute(f"SELECT 1 {asked}").fetchone())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    own_settings(monkeypatch, tmp_path)
+    address = str(tmp_path / "data" / "kesin.db")
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        address = server.create_database(f"kills_{os.getpid()}_{next(_numbers)}")
+    monkeypatch.setenv("KESIN_DATABASE_URL", address)
+    monkeypatch.setenv("KESIN_SECRET_KEYS", SECRET_KEYS)
+    with ExitStack() as stack:
+        yield Place(address, stack)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    with Programs(tmp_path) as programs:
+        yield programs
+
+
+def kill(program: Program) -> None:
+    """No handler runs, nothing is flushed."""
+    program.process.kill()
+    assert program.end() == -9
+
+
+# A script's export
+
+
+def export_and_hang(address: str, pipe: Connection, inside: bool) -> None:
+    """Claim rows for a script and die with them in hand, before or after the commit."""
+    with closing(open_store(address, migrate=False)) as store:
+        house = house_of(store)
+        site = house.commands.accounts.find_site(SITE)
+        assert site is not None
+        with store.transaction() if inside else ExitStack():
+            pipe.send([item["id"] for item in export(house, site, limit=ROWS, actor="doomed")])
+            pipe.recv()
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["before the commit", "after the commit"])
+def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Place, inside: bool):
+    ids = place.fill()
+    pipe, theirs = SPAWN.Pipe()
+    doomed = SPAWN.Process(
+        target=export_and_hang, args=(place.address, theirs, inside), daemon=True
+    )
+    doomed.start()
+    theirs.close()
+    assert pipe.poll(PATIENCE_S)
+    assert {one.removeprefix(SEAL) for one in pipe.recv()} == ids
+    doomed.kill()
+    doomed.join(PATIENCE_S)
+    assert doomed.exitcode == -9
+    site = place.accounts.find_site(SITE)
+    house = place.house
+    if not inside:
+        assert place.states() == {"PROCESSING": ROWS}
+        assert export(house, site, limit=ROWS, actor="heir") == []
+        assert Sweeper([house.queue]).sweep().total == 0
+        house = house_of(place.store, later_us=LATER_US)
+        assert Sweeper([house.queue]).sweep(("recover",)).total == ROWS
+    got: list[str] = []
+
+    def all_there() -> bool:  # a dying connection may hold a row for a moment
+        got.extend(one["id"] for one in export(house, site, limit=ROWS, actor="heir"))
+        return len(got) >= ROWS
+
+    wait_until(all_there)
+    assert sorted(got) == sorted(f"{SEAL}{one}" for one in ids)
+    assert ack(house, site, got, actor="heir").updated == ROWS
+    assert ack(house, site, got, actor="heir").updated == 0
+    place.check(ids, attempts=1 if inside else 2)
+    pipe.close()
+
+
+# Our worker in an upload
+
+
+def _unheard(google: Any, came: threading.Event) -> None:
+    """Take the request, record nothing, answer nothing."""
+
+    def hang(_handler: Any) -> None:
+        came.set()
+        google.over.wait(PATIENCE_S)
+
+    google.then(hang)
+
+
+def _recorded(google: Any, came: threading.Event) -> None:
+    """Record everything; no answer arrives."""
+    version = os.environ["KESIN_OCI_GOOGLE_VERSION"]
+
+    def hang(_handler: Any) -> None:
+        google._upload(version, google.account, google.came[-1])
+        came.set()
+        google.over.wait(PATIENCE_S)
+
+    google.then(hang)
+
+
+MOMENTS: Mapping[str, Any] = {"unheard": _unheard, "recorded": _recorded, "answered": None}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_worker_killed_in_an_upload_delivers_every_row_once(
+    place: Place, programs: Programs, moment: str, monkeypatch: pytest.MonkeyPatch
+):
+    from tests.workloads.oci.google import VERSION, GoogleServer  # slow, and no child needs it
+
+    with GoogleServer() as google, ExitStack() as stack:
+        monkeypatch.setenv("KESIN_OCI_GOOGLE_URL", google.url)
+        monkeypatch.setenv("KESIN_OCI_GOOGLE_VERSION", VERSION)
+        monkeypatch.setenv("KESIN_OCI_TOKEN_URL", google.token_url)
+        place.accounts.set_site(ROOT, SITE, channel="api")
+        place.house.vault.put(ROOT, vault_name(SITE), google.credentials().sealed_text())
+        ids = place.fill()
+        came = threading.Event()
+        let_go: list[Callable[[], None]] = []
+        if moment == "answered":  # what Google says arrives, and cannot be written
+
+            def lock_once(_row: Any) -> tuple[()]:
+                if not let_go:
+                    let_go.append(place.lock(stack))
+                return ()
+
+            google.row_errors = lock_once
+        else:
+            MOMENTS[moment](google, came)
+        doomed = programs.start("serve", "--port", 0, PGAPPNAME=DOOMED)
+        if moment == "answered":
+            assert doomed.hear("uploaded")["accepted"] == ROWS
+        else:
+            assert came.wait(PATIENCE_S)
+        kill(doomed)
+        for unlock in let_go:
+            unlock()
+        assert place.states() == {"PROCESSING": ROWS}
+        assert len(google.recorded) == (0 if moment == "unheard" else ROWS)
+        house = house_of(place.store, later_us=LATER_US)
+        assert Sweeper([house.queue]).sweep(("recover",)).total == ROWS
+        ended = worker_of(house, channels_of(house.settings), threads=1).turn()
+        stack.callback(channels_of.cache_clear)
+        assert ended == {"COMPLETED": ROWS}
+        place.check(ids, attempts=2)
+        jobs = [job for job, _ in place.store.scan("oci")]
+        assert sorted(google.recorded) == sorted(job.data["orderId"] for job in jobs)
+        told = None if moment == "unheard" else "ORDER_ID_ALREADY_IN_USE"
+        assert {job.error_code for job in jobs} == {told}
+        assert [len(rows) for rows in google.uploads] == [ROWS, ROWS]
+
+
+# The server in an ingest
+
+
+class Server:
+    """`kesin serve` without workers, and a producer's way to it."""
+
+    def __init__(self, programs: Programs, place: Place) -> None:
+        self.key = place.accounts.create_key(ROOT, "shop", ["oci:ingest"], site=SITE)[0]
+        self.program = programs.start("serve", "--port", 0, "--no-workers", PGAPPNAME=DOOMED)
+        self.address = self.program.hear("listening")["address"]
+
+    @property
+    def url(self) -> str:
+        return f"{self.address}/api/oci/conversions?siteId={SITE}"
+
+    def post(self, body: bytes) -> list[dict[str, Any]]:
+        headers = {"x-api-key": self.key, "content-type": "application/json"}
+        answer = httpx.post(
+            self.url, content=body, headers=headers, timeout=PATIENCE_S, trust_env=False
+        )
+        assert answer.status_code == 200, answer.text
+        results: list[dict[str, Any]] = answer.json()["results"]
+        return results
+
+    def post_half(self, body: bytes) -> None:
+        """Send a request whose second half never comes."""
+        at = urlsplit(self.url)
+        head = (
+            f"POST {at.path}?{at.query} HTTP/1.1\r\nhost: {at.netloc}\r\nx-api-key: {self.key}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection((at.hostname, at.port), PATIENCE_S) as line:
+            line.sendall(head.encode() + body[: len(body) // 2])
+            kill(self.program)
+
+
+def kill_while_it_writes(doomed: Server, place: Place, body: bytes) -> None:
+    """Its transaction has begun and is not committed: nobody else sees anything of it."""
+
+    def post() -> None:
+        with suppress(httpx.HTTPError):
+            doomed.post(body)
+
+    producer = threading.Thread(target=post)
+    with ExitStack() as stack:
+        if place.is_postgres:  # the rows are written, their history cannot be
+            stack.callback(place.lock(stack, "event"))
+            connection = stack.enter_context(psycopg.connect(place.address, autocommit=True))
+            asked = (
+                "SELECT 1 FROM pg_stat_activity WHERE application_name = %s "
+                "AND backend_xid IS NOT NULL AND wait_event_type = 'Lock'"
+            )
+            producer.start()
+            wait_until(lambda: connection.execute(asked, [DOOMED]).fetchone())
+        else:  # what its memory does not hold is in the journal before the end
+            journal = Path(f"{place.address}-wal")
+            before = journal.stat().st_size
+            producer.start()
+            wait_until(lambda: journal.stat().st_size > before + 500_000)
+        kill(doomed.program)
+    producer.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("moment", ["reading", "writing"])
+def test_a_file_posted_again_after_a_kill_is_there_once(
+    place: Place, programs: Programs, moment: str
+):
+    body = json.dumps([sale(number) for number in range(MANY)]).encode()
+    doomed = Server(programs, place)
+    if moment == "reading":
+        doomed.post_half(body)
+        assert place.states() == {}
+    else:
+        kill_while_it_writes(doomed, place, body)
+        assert place.states() in ({}, {"QUEUED": MANY}), "a file was taken by half"
+    results = Server(programs, place).post(body)
+    assert len(results) == MANY
+    assert {one["result"] for one in results} <= {"queued", "duplicate"}
+    assert place.states() == {"QUEUED": MANY}
+    assert len({one["id"] for one in results}) == MANY
+    keys = {job.dedup_key for job, _ in place.store.scan("oci")}
+    assert keys == {f"sale-{number}" for number in range(MANY)}
+    place.check_whole()

@@ -1,0 +1,171 @@
+"""What an agency decides for one site, and what an operator decides for all."""
+
+from typing import Any
+
+import pytest
+
+from kesin.foundation.problems import Invalid, Refused, Unknown
+from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle
+from kesin.workloads.oci.places import (
+    Place,
+    admitted,
+    checked,
+    defaults_of,
+    fact,
+    is_paused,
+    put_fact,
+    visible,
+)
+from tests.web.conftest import actor
+from tests.workloads.oci import own_site
+from tests.workloads.oci.own_site import OwnSite
+
+shared, site, neighbour = own_site.shared, own_site.site, own_site.neighbour
+
+
+# One site
+
+
+def test_a_site_begins_with_the_ages_of_the_seeds(site: OwnSite):
+    assert Place.of(site.place) == Place(15, None, "")
+
+
+def test_what_was_decided_is_kept(site: OwnSite):
+    site.decide(recover_minutes=45, silent_hours=3, conversion_name="Call")
+    assert Place.of(site.place) == Place(45, 3, "Call")
+    site.decide(silent_hours=None)
+    assert Place.of(site.place) == Place(45, None, "Call")
+
+
+def test_what_another_version_kept_is_passed_over(site: OwnSite):
+    site.decide(recover_minutes=30, something_else=True)
+    assert Place.of(site.place) == Place(30)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"recover_minutes": 1, "silent_hours": 1, "conversion_name": "x"},
+        {"recover_minutes": 1_440, "silent_hours": 720, "conversion_name": "x" * 100},
+        {"recover_minutes": None, "silent_hours": None, "conversion_name": None},
+    ],
+)
+def test_what_makes_sense_is_taken(changes: dict):
+    assert checked(changes) == changes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recover_minutes", 0),
+        ("recover_minutes", 1_441),
+        ("recover_minutes", "15"),
+        ("recover_minutes", True),
+        ("silent_hours", 721),
+        ("silent_hours", 1.5),
+        ("conversion_name", "x" * 101),
+        ("conversion_name", "two\nlines"),
+        ("conversion_name", 5),
+        ("colour", "red"),
+    ],
+)
+def test_what_makes_none_is_refused_by_name(name: str, value: Any):
+    with pytest.raises(Invalid) as caught:
+        checked({name: value})
+    assert caught.value.details == {"field": name}
+
+
+def test_the_site_adds_its_zone_currency_and_name(site: OwnSite):
+    site.become(timezone="Europe/Berlin", currency="EUR")
+    site.decide(conversion_name="Call")
+    told = defaults_of(site.place)
+    assert (told.site, str(told.zone)) == (site.id, "Europe/Berlin")
+    assert (told.currency, told.name) == ("EUR", "Call")
+
+
+# Facts
+
+
+def test_a_fact_is_what_was_last_noted(site: OwnSite, neighbour: OwnSite):
+    assert fact(site.house, site.place, "heartbeat") is None
+    put_fact(site.house, site.place, "heartbeat", {"at": 1})
+    put_fact(site.house, site.place, "heartbeat", {"at": 2})
+    assert fact(site.house, site.place, "heartbeat") == {"at": 2}
+    assert fact(site.house, site.place, "breaker") is None
+    assert fact(site.house, neighbour.place, "heartbeat") is None
+
+
+def test_a_pause_of_one_site_is_no_pause_of_another(site: OwnSite, neighbour: OwnSite):
+    site.pause()
+    assert is_paused(site.house, site.place)
+    assert not is_paused(site.house, neighbour.place)
+
+
+# Who is let in
+
+
+def test_whoever_has_the_right_and_the_site_is_let_in(site: OwnSite):
+    known = actor(role="viewer", sites=frozenset({site.id}))
+    for named in (site.id, site.uuid, site.uuid.upper()):
+        found = admitted(site.house, known, named, "operate", "read", action="tests")
+        assert found.id == site.id
+
+
+@pytest.mark.parametrize("named", ["", None])
+def test_a_site_must_be_named(site: OwnSite, named: str | None):
+    with pytest.raises(Invalid, match="siteId"):
+        admitted(site.house, actor(role="admin"), named, "read", action="tests")
+
+
+def test_somebody_with_single_sites_learns_nothing_of_others(site: OwnSite, neighbour: OwnSite):
+    known = actor(role="operator", sites=frozenset({site.id}))
+    told = set()
+    for named in (neighbour.id, neighbour.uuid, "nowhere", site.id + "x"):
+        with pytest.raises(Refused) as caught:
+            admitted(site.house, known, named, "read", action="tests")
+        told.add(caught.value.message)
+    assert len(told) == 1
+
+
+def test_somebody_with_all_sites_is_told_when_there_is_none(site: OwnSite):
+    with pytest.raises(Unknown, match="nowhere"):
+        admitted(site.house, actor(all_sites=True), "nowhere", "read", action="tests")
+
+
+def test_a_site_that_is_refused_is_noted(site: OwnSite, neighbour: OwnSite):
+    known = actor("user:nur", role="operator", sites=frozenset({site.id}))
+
+    def ask() -> None:
+        with pytest.raises(Refused):
+            admitted(site.house, known, neighbour.id, "operate", action="oci.rows")
+
+    [line] = site.said(ask)
+    assert (line.actor, line.action, line.allowed) == ("user:nur", "oci.rows", False)
+    assert (line.queue, line.site) == ("oci", neighbour.id)
+
+
+def test_visible_sites_are_those_whose_rows_may_be_seen(site: OwnSite, neighbour: OwnSite):
+    known = actor(sites=frozenset({site.id}))
+    assert [one.id for one in visible(site.house, known)] == [site.id]
+    everybody = {one.id for one in visible(site.house, actor(all_sites=True))}
+    assert everybody >= {site.id, neighbour.id}
+    assert visible(site.house, actor(all_sites=True, queues=frozenset({"pdf"}))) == []
+
+
+# All sites
+
+
+def test_the_caps_and_the_revival_are_settings(shared: Any):
+    settings = shared.settings.model_copy(
+        update={
+            "oci_max_attempts_script": 3,
+            "oci_max_attempts_api": 4,
+            "oci_revive": False,
+        }
+    )
+    limits = limits_of(settings)
+    assert [limits.max_attempts(one) for one in ("script", "api", "data_manager")] == [3, 4, 4]
+    moves = {move.name for move in oci_lifecycle(limits).moves}
+    assert "revive" not in moves
+    assert "revive" in {move.name for move in oci_lifecycle().moves}
