@@ -8,6 +8,12 @@ def test_the_tour_ends_well_and_leaves_nothing_behind(programs, tmp_path):
         "the sweeper took back",
         "0 were lost, 0 delivered twice",
         "HOLD: E_CRM_NO_MATCH",
+        "queued 500, duplicates 40, rejected at the door 6",
+        "dies before it has uploaded any: took 200, acked 0",
+        "16 minutes later the clock moved: recover 200",
+        "the clock moved: revive 200",
+        "of 500 sales: COMPLETED 488 · FAILED 12; 0 are anywhere else",
+        "189 were uploaded twice under the same orderId",
         "recover",
         "agree",
         "without a key: 401",
@@ -27,6 +33,8 @@ def test_the_tour_is_lively_on_a_terminal_and_can_be_kept(programs, kesin, tmp_p
     (folder,) = (tmp_path / "tmp").iterdir()
     monkeypatch.setenv("KESIN_DATA_DIR", str(folder))
     assert kesin("audit", "verify").code == 0
+    (site,) = kesin("oci", "stats", "--json").json
+    assert (site["totals"]["COMPLETED"], site["totals"]["FAILED"]) == (488, 12)
 
 
 def test_ctrl_c_ends_the_tour_cleanly(programs, tmp_path, monkeypatch):

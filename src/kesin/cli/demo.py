@@ -41,7 +41,7 @@ def demo(
         bool, typer.Option("--keep", help="Leave the database there, to look around in.")
     ] = False,
 ) -> None:
-    """Take a tour: jobs, failures, a killed worker, an approval.
+    """Take a tour: jobs, failures, a killed worker, an approval, a crashing script.
 
     Everything happens in a temporary folder, which is gone afterwards unless you --keep it.
     """
@@ -55,7 +55,12 @@ def demo(
         store = open_store(folder / "kesin.db")
         try:
             _prove()
-            good = _parcels(store, folder, stop, seconds) and _order(store) and _audit(store)
+            good = (
+                _parcels(store, folder, stop, seconds)
+                and _order(store)
+                and _conversions(store)
+                and _audit(store)
+            )
             _serve(store, folder)
         finally:
             store.close()
@@ -227,6 +232,13 @@ def _order(store: Store) -> bool:
     return ended is not None and ended.state == "DONE"
 
 
+def _conversions(store: Store) -> bool:
+    from kesin.cli.demo_oci import ROWS, sell
+
+    _title(f"5. {ROWS} phone sales go to Google Ads, by a script that fails and crashes")
+    return sell(store)
+
+
 def _audit(store: Store) -> bool:
     from kesin.cli.audit import print_reports, verified
     from kesin.cli.jobs import print_history
@@ -234,11 +246,11 @@ def _audit(store: Store) -> bool:
     from kesin.cli.stats import COLUMNS, queue_record, rows
 
     names = store.queues()
-    _title("5. One parcel that was in the hands of a dead worker")
+    _title("6. One parcel that was in the hands of a dead worker")
     job = _recovered(store)
     if job is not None:
         print_history(store.events(job), None)
-    _title("6. What is in the store, and does the history say the same?")
+    _title("7. What is in the store, and does the history say the same?")
     print_table(COLUMNS, rows([queue_record(store, name) for name in names]))
     reports = [verified(store, name, lambda _: None) for name in names]
     print_reports(reports)
@@ -248,7 +260,7 @@ def _audit(store: Store) -> bool:
 def _serve(store: Store, folder: Path) -> None:
     from kesin.cli.output import say, tally
 
-    _title("7. The same store behind `kesin serve`, for those who may")
+    _title("8. The same store behind `kesin serve`, for those who may")
     try:
         from kesin.cli.demo_service import ask_the_service
         from kesin.engine.accounts import Accounts
