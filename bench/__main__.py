@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import floors, growth, lanes, peers_run
+from bench import floors, growth, lanes, oci, peers_run
 from bench.report import Report
 from tests.servers import PostgresServer
 
@@ -27,6 +27,35 @@ Address = Callable[[str], str]  # the name of a database to be → where it is
 def main() -> int:
     """Measure, print, and optionally write the report."""
     asked = _arguments()
+    if asked.what in ("all", "engine"):
+        _engine(asked)
+    if asked.what in ("all", "oci"):
+        _oci(asked)
+    return 0
+
+
+def _oci(asked: argparse.Namespace) -> None:
+    report = Report("Benchmarks of the oci workload")
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    report.say(
+        f"Made by `make bench ARGS='oci --write'` on {when}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, full durability; client and database share the"
+        " machine. Medians of ten, from the bytes of a request to rows in the store, HTTP left out."
+    )
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
+        if "sqlite" in asked.stores:
+            oci.run(report, "SQLite", lambda place: str(Path(name) / f"{place}.db"))
+        if "postgres" in asked.stores:
+            with PostgresServer(fsync=True) as server:
+                oci.run(report, "PostgreSQL", server.create_database)
+    oci.mapping(report)
+    text = report.text()
+    print(text)
+    if asked.write:
+        (ROOT / "docs" / "oci-benchmarks.md").write_text(text, "utf-8")
+
+
+def _engine(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks")
     report.say(_preamble(asked))
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
@@ -40,7 +69,6 @@ def main() -> int:
     print(text)
     if asked.write:
         (ROOT / "docs" / "benchmarks.md").write_text(text, "utf-8")
-    return 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -49,6 +77,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         epilog="`make load` measures `kesin serve` under 200 clients, and how fast it starts.",
     )
+    parser.add_argument("what", nargs="?", choices=["all", "engine", "oci"], default="all")
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best counts")
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
@@ -78,7 +107,7 @@ WHY = """
 def _preamble(asked: argparse.Namespace) -> str:
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     return (
-        f"Made by `make bench ARGS=--write` on {when}: {os.cpu_count()} cores,"
+        f"Made by `make bench ARGS='engine --write'` on {when}: {os.cpu_count()} cores,"
         f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; client and database"
         f" share the machine. No-op jobs, batches of {lanes.BATCH}, full durability, {asked.jobs}"
         f" jobs a drain, best of {asked.rounds} interleaved rounds. **F0** is the floor: the same"

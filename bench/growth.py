@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 import kesin
-from bench.lanes import BATCH, QUEUE, open_queue
+from bench.lanes import BATCH, open_queue
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change
 from kesin.store.contract import Filter
@@ -27,27 +27,27 @@ READY = 20_000  # enough to claim from, however large the table is
 _PG_LOAD = """
 INSERT INTO kesin.job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, keyed,
   created_at, moved_at, run_at, finished_at, attempt_count)
-SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, 'default', 'done',
-  3, 'complete', 'load', 3, 5, n %% 1000, FALSE, %(now)s, %(now)s, %(now)s, %(now)s, 1
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, %(tenant)s,
+  %(state)s, 3, 'load', 'load', 3, 5, n %% 1000, FALSE, %(now)s, %(now)s, %(now)s, %(now)s, 1
 FROM generate_series(1, %(rows)s) n
 """
 _PG_BODIES = """
 INSERT INTO kesin.job_body (id, queue, tenant, payload)
-SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, 'default', '{}'
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, %(queue)s, %(tenant)s, '{}'
 FROM generate_series(1, %(rows)s) n
 """
 _LITE_LOAD = """
 WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
 INSERT INTO job (id, queue, tenant, state, phase, move, actor, seq, max_attempts, salt, created_at,
   moved_at, run_at, finished_at, attempt_count)
-SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, 'default', 'done', 3, 'complete', 'load',
+SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, :tenant, :state, 3, 'load', 'load',
   3, 5, n % 1000, :now, :now, :now, :now, 1
 FROM s
 """
 _LITE_BODIES = """
 WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < :rows)
 INSERT INTO job_body (id, queue, tenant, payload)
-SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, 'default', '{}' FROM s
+SELECT printf('00000000-0000-7000-8000-%012x', n), :queue, :tenant, '{}' FROM s
 """
 
 
@@ -65,32 +65,33 @@ class Costs:
 def measure(address: str, rows: int) -> Costs:
     """Load so many finished jobs beside the ready ones, then time each call."""
     queue = open_queue(address)
-    _load(queue, rows)
+    load(queue, rows)
     for first in range(0, READY, 1_000):
         queue.enqueue_many([kesin.New({"n": first + n}) for n in range(1_000)])
     claims, finishes, stats, pages = [], [], [], []
     for _ in range(REPEATS):
-        jobs, seconds = _timed(lambda: queue.claim("w", limit=BATCH))
+        jobs, seconds = timed(lambda: queue.claim("w", limit=BATCH))
         claims.append(seconds)
         changes = [Change(job.id, job.claim_seq) for job in jobs]
-        finishes.append(_timed(partial(queue.apply, "complete", changes, actor="w"))[1])
-        stats.append(_timed(queue.stats)[1])
-        pages.append(_timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1])
+        finishes.append(timed(partial(queue.apply, "complete", changes, actor="w"))[1])
+        stats.append(timed(queue.stats)[1])
+        pages.append(timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1])
     queue.store.close()
     medians = [1_000 * statistics.median(each) for each in (claims, finishes, stats, pages)]
     return Costs(rows, *medians)
 
 
-def _timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
+def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:
     started = time.perf_counter()
     answer = call()
     return answer, time.perf_counter() - started
 
 
-def _load(queue: kesin.Queue, rows: int) -> None:
+def load(queue: kesin.Queue, rows: int, *, tenant: str = "default", state: str = "done") -> None:
+    """So many finished jobs, past the guard."""
     store = queue.store
-    params = {"queue": QUEUE, "now": wall_clock_us(), "rows": rows}
-    counter = {"queue": QUEUE, "rows": rows}
+    counter = {"queue": queue.name, "tenant": tenant, "state": state, "rows": rows}
+    params = {**counter, "now": wall_clock_us()}
     if isinstance(store, PostgresStore):
         for table in ("job", "job_body"):
             store._rows(f"ALTER TABLE kesin.{table} DISABLE TRIGGER USER", {})
@@ -99,7 +100,8 @@ def _load(queue: kesin.Queue, rows: int) -> None:
         for table in ("job", "job_body"):
             store._rows(f"ALTER TABLE kesin.{table} ENABLE TRIGGER USER", {})
         store._rows(
-            "INSERT INTO kesin.flow VALUES (%(queue)s, 'default', 'load', '', 'done', %(rows)s)",
+            "INSERT INTO kesin.flow (queue, tenant, move, from_state, to_state, n)"
+            " VALUES (%(queue)s, %(tenant)s, 'load', '', %(state)s, %(rows)s)",
             counter,
         )
         store._rows("VACUUM ANALYZE kesin.job", {})
@@ -119,6 +121,8 @@ def _load(queue: kesin.Queue, rows: int) -> None:
         for _, sql in triggers:
             store._rows(sql, {})
         store._rows(
-            "INSERT INTO flow VALUES (:queue, 'default', 'load', '', 'done', :rows)", counter
+            "INSERT INTO flow (queue, tenant, move, from_state, to_state, n)"
+            " VALUES (:queue, :tenant, 'load', '', :state, :rows)",
+            counter,
         )
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

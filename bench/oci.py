@@ -1,0 +1,171 @@
+"""What the oci workload promises: 10 000 rows in a call, exports that stay quick, linear maps.
+
+The path is the product's own, from the bytes of a request to rows in PROCESSING; only HTTP itself
+is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.growth import load, timed
+from bench.report import Report
+from kesin.engine.accounts import Accounts
+from kesin.engine.command import Commands
+from kesin.engine.queue import Queue
+from kesin.foundation.access import system
+from kesin.foundation.settings import Settings
+from kesin.store.directory import Directory, Site
+from kesin.store.open import open_store
+from kesin.workloads.oci.acks import ack
+from kesin.workloads.oci.channel import Row
+from kesin.workloads.oci.control import site_stats
+from kesin.workloads.oci.conversions import Conversion
+from kesin.workloads.oci.export import export
+from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.oci.partial_failure import read_upload
+from kesin.workloads.oci.reading import read_body
+from kesin.workloads.workload import House
+
+ROWS = 10_000  # the largest call
+EXPORTED = 1_000
+REPEATS = 10
+SITE = "north"
+MAPPED = (500, 1_000, 2_000)
+
+
+def run(report: Report, store: str, address) -> None:
+    """Measure on one store; ``address`` makes a new database by name."""
+    figures = [_at(address(f"oci_{size}"), size) for size in (10_000, 1_000_000)]
+    report.say(f"## {store}")
+    report.table(
+        (
+            "rows stored beside",
+            "ingest 10,000 (s)",
+            "export 1,000 (ms)",
+            "ack 1,000 (ms)",
+            "stats (ms)",
+        ),
+        [
+            (
+                f"{one['rows']:,}",
+                f"{one['ingest_s']:.2f}",
+                f"{one['export_ms']:.0f}",
+                f"{one['ack_ms']:.0f}",
+                f"{one['stats_ms']:.2f}",
+            )
+            for one in figures
+        ],
+    )
+    for what in ("export", "ack", "stats"):
+        grown = figures[1][f"{what}_ms"] / figures[0][f"{what}_ms"]
+        report.aim(f"{store}: {what}, 10⁴ → 10⁶ rows", grown, most=1.5)
+
+
+def mapping(report: Report) -> None:
+    """How long it takes to find the rows of a partial failure in which every row failed."""
+    costs = {}
+    for count in MAPPED:
+        rows = [Row(str(n), _conversion(n), 1) for n in range(count)]
+        body = _all_failed(count)
+        costs[count] = 1_000 * min(
+            timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
+        )
+    report.say("## A partial failure in which every row failed")
+    report.table(
+        ("rows = errors", "mapped in (ms)", "µs a row"),
+        [(f"{n:,}", f"{ms:.1f}", f"{1_000 * ms / n:.1f}") for n, ms in costs.items()],
+    )
+    least, most = MAPPED[0], MAPPED[-1]
+    slower = (costs[most] / most) / (costs[least] / least)
+    report.aim(f"mapping: a row of {most:,} / a row of {least}", slower, most=1.5)
+
+
+def _at(address: str, rows: int) -> dict[str, Any]:
+    house, site = _house(address)
+    load(house.queue, rows, tenant=SITE, state="COMPLETED")
+    body = "\n".join(json.dumps(_row(n)) for n in range(ROWS)).encode()
+    _, ingest_s = timed(lambda: _post(house, site, body))
+    exports, acks, stats = [], [], []
+    for _ in range(REPEATS):
+        items, seconds = timed(lambda: export(house, site, limit=EXPORTED, actor="bench"))
+        assert len(items) == EXPORTED
+        exports.append(seconds)
+        ids = [one["id"] for one in items]
+        report, seconds = timed(lambda ids=ids: ack(house, site, ids, actor="bench"))
+        assert report.updated == EXPORTED
+        acks.append(seconds)
+        stats.append(timed(lambda: site_stats(house, site, house.queue.store.flows("oci")))[1])
+    house.queue.store.close()
+    export_ms, ack_ms, stats_ms = (
+        1_000 * statistics.median(each) for each in (exports, acks, stats)
+    )
+    return {
+        "rows": rows,
+        "ingest_s": ingest_s,
+        "export_ms": export_ms,
+        "ack_ms": ack_ms,
+        "stats_ms": stats_ms,
+    }
+
+
+def _post(house: House, site: Site, body: bytes) -> None:
+    _, rows = read_body(body, "application/x-ndjson")
+    results = ingest(house, site, rows, actor="bench")
+    assert all(one.result == "queued" for one in results)
+
+
+def _house(address: str) -> tuple[House, Site]:
+    store = open_store(address)
+    accounts = Accounts(Directory(store))
+    queue = Queue("oci", oci_lifecycle(), store)
+    site = accounts.add_site(system("bench"), SITE)
+    return House(Settings(data_dir=Path()), Commands({"oci": queue}, accounts), queue), site
+
+
+def _row(number: int) -> dict[str, Any]:
+    at = datetime.now(tz=UTC) - timedelta(days=1, seconds=number)
+    return {
+        "externalId": f"sale-{number}",
+        "gclid": f"Cj0KCQiA_bench_{number:08d}",
+        "conversionName": "Phone sale",
+        "conversionTime": at.isoformat(timespec="seconds"),
+        "conversionValue": 1_500.75,
+        "conversionCurrency": "TRY",
+    }
+
+
+def _conversion(number: int) -> Conversion:
+    return Conversion.of(_row(number), SITE)
+
+
+def _all_failed(count: int) -> dict[str, Any]:
+    errors = [
+        {
+            "errorCode": {"conversionUploadError": "UNPARSEABLE_GCLID"},
+            "message": "The imported gclid could not be decoded.",
+            "location": {
+                "fieldPathElements": [
+                    {"fieldName": "conversions", "index": n},
+                    {"fieldName": "gclid"},
+                ]
+            },
+        }
+        for n in range(count)
+    ]
+    details = [
+        {
+            "@type": "type.googleapis.com/google.ads.googleads.v26.errors.GoogleAdsFailure",
+            "errors": errors,
+        }
+    ]
+    return {
+        "results": [{}] * count,
+        "partialFailureError": {"code": 3, "message": "several", "details": details},
+    }
