@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,6 +15,7 @@ from schemathesis.engine import events
 
 from kesin.engine.accounts import Accounts
 from kesin.foundation.access import system
+from kesin.foundation.clock import wall_clock_us
 from kesin.store.directory import Directory
 from tests.cli.programs import Programs
 from tests.web.serving import Served, opened, own_settings, serve
@@ -21,6 +23,7 @@ from tests.web.serving import Served, opened, own_settings, serve
 SEED = 20_270_101
 EXAMPLES = 8  # by chance, for each operation; the corners of its schema come on top
 QUEUES = ("oci", "pdf", "optiplan")
+BY_ANYONE = ("pdf", "optiplan")  # queues whose jobs need nothing but a payload
 STREAM = "/api/queues/{queue}/events"  # goes on for ever: tried by hand below
 PASSWORD = "a long enough password"
 CRON_SECRET = "a secret of the cron caller"
@@ -59,7 +62,14 @@ def jobs(served, folder) -> list[str]:
         accounts = Accounts(Directory(store))
         accounts.add_person(system("test"), "ada", PASSWORD, role="admin")
         accounts.add_site(system("test"), "north")
-    return [job for queue in QUEUES for job in served.enqueue(queue, {"n": 1}, [], "text", None)]
+    at = datetime.fromtimestamp(wall_clock_us() / 1_000_000 - 86_400, UTC).isoformat()
+    row = {"externalId": "1", "gclid": "Cj0KCQiA_x", "conversionName": "Sale", "conversionTime": at}
+    answer = served.client.post(
+        "/api/oci/conversions?siteId=north", json={**row, "conversionValue": 1}
+    )
+    sold = [one["id"] for one in answer.json()["results"]]
+    made = [job for queue in BY_ANYONE for job in served.enqueue(queue, {"n": 1}, [], "text", None)]
+    return [*sold, *made]
 
 
 def often(dictionary: str) -> dict[str, Any]:
@@ -106,6 +116,7 @@ def schema(served, jobs) -> Any:
             "dictionaries": {
                 "queues": {"values": list(QUEUES)},
                 "one queue": {"values": ["oci"]},
+                "by anyone": {"values": list(BY_ANYONE)},
                 "jobs": {"values": jobs},
                 "calls": {"values": calls},
                 "names": {"values": ["ada"]},
@@ -124,6 +135,11 @@ def schema(served, jobs) -> Any:
             },
             "operations": [
                 {"include-path-regex": "^/api/cron/", "headers": {"x-api-key": CRON_SECRET}},
+                {
+                    "include-path": "/api/queues/{queue}/jobs",
+                    "include-method": "POST",
+                    "parameters": {"path.queue": often("by anyone")},
+                },
                 # Which actions there are, each queue says itself: valid ones may be refused.
                 {
                     "include-path": "/api/queues/{queue}/actions",

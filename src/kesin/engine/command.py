@@ -15,7 +15,7 @@ from typing import Any, Final
 from kesin.engine.accounts import Accounts
 from kesin.engine.queue import BadInput, Bulk, New, Queue
 from kesin.foundation.access import Actor, Right
-from kesin.foundation.problems import Invalid, Refused, Unknown
+from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Event, Filter, Note, Outcome, Page, Pause, QueueStats
@@ -217,7 +217,7 @@ class Commands:
         queue = self.queue(actor, name, "admin", "enqueue")
         needed = queue.lifecycle.birth.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
-            raise Invalid(
+            raise Clash(
                 f"a job of {name!r} is born with {', '.join(needed)}: use the door of its workload",
                 code="needs_stamps",
             )
