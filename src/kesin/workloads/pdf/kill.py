@@ -1,0 +1,120 @@
+"""The processes of a browser: found by a mark on their command line, measured, and ended.
+
+Playwright tells no process id, and after a crash there is nobody left to ask. So every browser is
+started with a mark of its own, which stays readable in ``/proc`` whatever becomes of its parents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from kesin.foundation.clock import wall_clock_us
+
+_PROC: Final = Path("/proc")
+_LEFT_BEHIND: Final = "playwright_chromiumdev_profile-*"
+_EMPTY_FOLDERS: Final = "playwright-artifacts-*"
+_DRIVER_COMMAND: Final = b"run-driver"
+_SETTLED_S: Final = 120  # a younger profile may belong to a browser that is just starting
+_FORGOTTEN_S: Final = 24 * 3600  # nobody says whose an empty folder is; no browser gets so old
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def marked(mark: str) -> list[int]:
+    """The processes with this word on their command line."""
+    word = mark.encode()
+    return [pid for pid in _pids() if word in _command(pid)]
+
+
+def kill_marked(mark: str) -> int:
+    """End every process with this mark, and its group; how many there were."""
+    found = marked(mark)
+    for pid in found:
+        kill_group(pid)
+    return len(found)
+
+
+def kill_group(pid: int) -> None:
+    """End a process, and with it all that it started if it leads a group of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+
+
+def drivers() -> set[int]:
+    """Playwright's own helper processes among our children."""
+    return {
+        pid
+        for pid in _pids()
+        if _stat(pid)[1:2] == [str(os.getpid())] and _command(pid)[-1:] == [_DRIVER_COMMAND]
+    }
+
+
+def memory_bytes(leader: int) -> int:
+    """What the processes of a group have in memory; pages they share are counted for each."""
+    group = str(leader)
+    return sum(_resident(pid) for pid in _pids() if _stat(pid)[2:3] == [group])
+
+
+def sweep_profiles(
+    folder: Path | None = None, *, now_us: Callable[[], int] = wall_clock_us
+) -> list[Path]:
+    """Remove the profiles of browsers that died without cleaning up; those removed.
+
+    A profile stays if a live process names it, or if it is so young that its browser may be about
+    to start. Only our own are touched: others' cannot be read, let alone removed.
+    """
+    folder = folder or Path(tempfile.gettempdir())
+    swept = []
+    in_use = {part for pid in _pids() for part in _command(pid)}
+    for empty in folder.glob(_EMPTY_FOLDERS):
+        with contextlib.suppress(OSError):  # gone, another's, or not empty
+            if now_us() / 1_000_000 - empty.lstat().st_mtime > _FORGOTTEN_S:
+                empty.rmdir()
+    for profile in sorted(folder.glob(_LEFT_BEHIND)):
+        if f"--user-data-dir={profile}".encode() in in_use:
+            continue
+        try:
+            about = profile.lstat()
+        except FileNotFoundError:
+            continue
+        ours = about.st_uid == os.getuid() and profile.is_dir() and not profile.is_symlink()
+        if ours and now_us() / 1_000_000 - about.st_mtime > _SETTLED_S:
+            shutil.rmtree(profile, ignore_errors=True)
+            swept.append(profile)
+    return swept
+
+
+def _pids() -> Iterator[int]:
+    return (int(path.name) for path in _PROC.iterdir() if path.name.isdigit())
+
+
+def _command(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, group and what follows; nothing for a process that is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int((_PROC / str(pid) / "statm").read_text("ascii").split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0

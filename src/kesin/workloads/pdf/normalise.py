@@ -1,0 +1,121 @@
+"""The same job gives the same bytes: what tells one run from another is overwritten in place.
+
+Chromium writes the time of printing into the information dictionary, and nothing else that
+changes. The digits are replaced by as many others, so that no offset in the file moves. Objects
+are found through the cross-reference table, never by searching the whole file: a picture may
+contain anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.limits import check_pages, check_pdf
+
+FIXED_TIME: Final = b"20000101000000"
+
+_TAIL_BYTES: Final = 2048
+_ENTRY_BYTES: Final = 20
+_START: Final = re.compile(rb"startxref\s+(\d+)\s+%%EOF\s*\Z")
+_TABLE: Final = re.compile(rb"xref\s+0 (\d+) ?\r?\n")
+_DATES: Final = re.compile(rb"(/(?:CreationDate|ModDate) ?\(D:)\d{14}(?:[+-]\d\d'\d\d'?|Z)?(?=\))")
+_DIGITS: Final = re.compile(rb"\d")
+_IDS: Final = re.compile(rb"/ID ?\[ ?<([0-9A-Fa-f]+)> ?<([0-9A-Fa-f]+)> ?\]")
+_COUNT: Final = re.compile(rb"/Count (\d+)")
+_STRINGS: Final = re.compile(rb"\((?:\\.|[^\\()])*+\)", re.DOTALL)
+_END: Final = b"\nendobj"  # in a string a new line is written otherwise
+
+
+class NotAPdf(ValueError):
+    """It is not the kind of file that Chromium writes."""
+
+
+class Pdf:
+    """A PDF with a plain cross-reference table, changed without moving a byte."""
+
+    def __init__(self, data: bytes) -> None:
+        start = _START.search(data[-_TAIL_BYTES:])
+        if not data.startswith(b"%PDF-") or start is None:
+            raise NotAPdf("it does not begin or end as a PDF does")
+        table = _TABLE.match(data, int(start[1]))
+        trailer_at = data.rfind(
+            b"trailer", len(data) - _TAIL_BYTES if len(data) > _TAIL_BYTES else 0
+        )
+        if table is None or trailer_at < 0:
+            raise NotAPdf("it has no plain cross-reference table")
+        self._data = bytearray(data)
+        self._entries_at = table.end()
+        self._entries = int(table[1])
+        self._trailer_at = trailer_at
+
+    @property
+    def data(self) -> bytes:
+        """The file."""
+        return bytes(self._data)
+
+    def pages(self) -> int:
+        """How many pages its page tree counts."""
+        catalog = self._named(b"Root", self._trailer())
+        tree = self._named(b"Pages", catalog) if catalog else None
+        count = _COUNT.search(self._object(tree)) if tree else None
+        if count is None:
+            raise NotAPdf("it has no page tree")
+        return int(count[1])
+
+    def forget_the_time(self) -> None:
+        """Set both dates to one moment, and an identifier to what the file contains."""
+        span = self._named(b"Info", self._trailer())
+        if span is not None:
+            self._data[span[0] : span[1]] = _DATES.sub(_fixed, self._object(span))
+        ids = _IDS.search(self._data, self._trailer_at)
+        if ids is not None:
+            for group in (1, 2):
+                self._data[ids.start(group) : ids.end(group)] = b"0" * len(ids[group])
+            digest = hashlib.sha256(self._data).hexdigest().encode().upper()
+            for group in (1, 2):
+                length = ids.end(group) - ids.start(group)
+                said = (digest * (length // len(digest) + 1))[:length]
+                self._data[ids.start(group) : ids.end(group)] = said
+
+    def _trailer(self) -> tuple[int, int]:
+        return self._trailer_at, len(self._data)
+
+    def _object(self, span: tuple[int, int]) -> bytes:
+        return bytes(self._data[span[0] : span[1]])
+
+    def _named(self, key: bytes, span: tuple[int, int]) -> tuple[int, int] | None:
+        """Where the object is that this one refers to by a key."""
+        reference = re.search(rb"/" + key + rb" (\d+) 0 R", _STRINGS.sub(b"", self._object(span)))
+        if reference is None or int(reference[1]) >= self._entries:
+            return None
+        entry = self._entries_at + int(reference[1]) * _ENTRY_BYTES
+        digits = bytes(self._data[entry : entry + 10])
+        if not digits.isdigit():
+            raise NotAPdf("its cross-reference table is damaged")
+        at = int(digits)
+        end = self._data.find(_END, at)
+        if end < 0 or not self._data.startswith(reference[1] + b" 0 obj", at):
+            raise NotAPdf("its cross-reference table points nowhere")
+        return at, end
+
+
+def normalised(data: bytes) -> tuple[bytes, int]:
+    """The PDF without the time it was printed at, and its number of pages; limits are checked."""
+    check_pdf(data)
+    try:
+        pdf = Pdf(data)
+        pages = pdf.pages()
+        pdf.forget_the_time()
+    except NotAPdf as problem:
+        raise RenderFailed(PdfErrorCode.UNKNOWN, f"no PDF came out: {problem}") from problem
+    check_pages(pages)
+    return pdf.data, pages
+
+
+def _fixed(found: re.Match[bytes]) -> bytes:
+    """The same date, years ago: every other digit, such as the time zone's, becomes a zero."""
+    zone = found[0][len(found[1]) + len(FIXED_TIME) :]
+    return found[1] + FIXED_TIME + _DIGITS.sub(b"0", zone)

@@ -1,0 +1,260 @@
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from kesin.foundation.clock import SystemClock
+from kesin.workloads.pdf import browser, chromium, kill, loop
+from kesin.workloads.pdf.chromium import ChromiumEngine
+from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.fetching import Fetched
+from kesin.workloads.pdf.limits import graceful_s
+from kesin.workloads.pdf.paper import Paper
+from tests.workloads.pdf.documents import invoice, page
+from tests.workloads.pdf.listener import PIXEL
+
+A4 = Paper()
+MEANWHILE = page('<img src="https://shop.example/logo.png"><p>x</p>')
+NOW = SystemClock().monotonic
+
+
+class Meanwhile:
+    """Does something in the middle of a document: when the picture in it is asked for."""
+
+    def __init__(self) -> None:
+        self.act = []
+        self.asked = 0
+
+    def __call__(self, url: str) -> Fetched:
+        self.asked += 1
+        if self.act:
+            self.act.pop(0)()
+        return Fetched("image/png", PIXEL)
+
+
+@pytest.fixture(scope="module")
+def meanwhile():
+    return Meanwhile()
+
+
+@pytest.fixture(scope="module")
+def engine(meanwhile):
+    """Scripts run and pictures are fetched, so that there is a middle of a document."""
+    settings = ChromiumSettings(javascript=True, allowed=lambda _: True, fetch=meanwhile)
+    engine = ChromiumEngine(settings)
+    yield engine
+    engine.close()
+    assert kill.drivers() == set()
+
+
+def failed(engine, html, timeout_s=30) -> RenderFailed:
+    with pytest.raises(RenderFailed) as caught:
+        engine.render(html, A4, timeout_s=timeout_s)
+    return caught.value
+
+
+def works(engine) -> None:
+    assert engine.render(invoice(), A4, timeout_s=30).pages == 1
+
+
+def renderers(leader: int) -> list[int]:
+    found = [
+        pid
+        for pid in kill._pids()
+        if b"--type=renderer" in b" ".join(kill._command(pid))
+        and kill._stat(pid)[2:3] == [str(leader)]
+    ]
+    assert found
+    return found
+
+
+def test_an_endless_script_is_ended_and_the_browser_lives(engine):
+    works(engine)
+    pid = engine.browser_pid
+    problem = failed(engine, page("<script>for (;;) {}</script>"), timeout_s=2)
+    assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "timeout")
+    works(engine)
+    assert engine.browser_pid == pid
+
+
+def test_a_script_that_never_ends_while_printing_is_ended_too(engine):
+    html = page("<script>addEventListener('beforeprint', () => { for (;;) {} })</script>")
+    problem = failed(engine, html, timeout_s=2)
+    assert (problem.code, problem.details["step"]) == ("NAVIGATION_TIMEOUT", "print")
+    works(engine)
+
+
+def test_a_picture_that_never_comes_is_a_time_out(engine, meanwhile):
+    over = threading.Event()
+    meanwhile.act = [lambda: over.wait(30)]
+    problem = failed(engine, MEANWHILE, timeout_s=2)
+    over.set()
+    assert (problem.code, problem.details["step"]) == ("NAVIGATION_TIMEOUT", "load")
+    works(engine)
+
+
+def test_a_script_that_leaves_is_an_error_of_the_template(engine):
+    problem = failed(engine, page("<script>location = 'https://shop.example/'</script>"))
+    assert problem.code == "TEMPLATE_ERROR"
+    works(engine)
+
+
+def test_a_browser_killed_under_a_document_costs_the_document_nothing(engine, meanwhile):
+    works(engine)
+    pid = engine.browser_pid
+    meanwhile.act = [lambda: os.kill(pid, signal.SIGKILL)]
+    assert engine.render(MEANWHILE, A4, timeout_s=30).pages == 1
+    assert engine.browser_pid not in (0, pid)
+
+
+def test_a_crashed_page_costs_the_document_nothing_once(engine, meanwhile):
+    works(engine)
+    engine.settle()
+    pid, crashed = engine.browser_pid, []
+
+    def crash() -> None:
+        crashed.append(engine.browser_pid)
+        for one in renderers(engine.browser_pid):
+            os.kill(one, signal.SIGKILL)
+
+    meanwhile.act = [crash]
+    assert engine.render(MEANWHILE, A4, timeout_s=30).pages == 1
+    assert engine.browser_pid == pid
+
+    meanwhile.act = [crash, crash]
+    problem = failed(engine, MEANWHILE)
+    assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "crashed")
+    assert crashed == [pid] * 3
+    works(engine)
+
+
+def test_a_browser_that_died_between_two_documents_is_replaced(engine):
+    works(engine)
+    engine.settle()
+    os.kill(engine.browser_pid, signal.SIGKILL)
+    works(engine)
+
+
+def test_a_frozen_browser_is_killed_with_its_group(engine, meanwhile):
+    works(engine)
+    engine.settle()
+    pid = engine.browser_pid
+    meanwhile.act = [lambda: os.kill(pid, signal.SIGSTOP)]
+    began = NOW()
+    assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
+    assert NOW() - began < 2 + browser.CLOSE_S + 3
+    assert not [one for one in kill._pids() if kill._stat(one)[2:3] == [str(pid)] and _alive(one)]
+    works(engine)
+
+
+def test_a_frozen_driver_is_replaced(engine, meanwhile):
+    works(engine)
+    engine.settle()
+    (driver,) = kill.drivers()
+    meanwhile.act = [lambda: os.kill(driver, signal.SIGSTOP)]
+    assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
+    works(engine)
+    assert driver not in kill.drivers()
+
+
+def test_a_stuck_loop_is_left_behind(engine, monkeypatch):
+    works(engine)
+    engine.settle()
+    monkeypatch.setattr(chromium, "_PREPARE_S", 0.5)
+    monkeypatch.setattr(loop, "_STOP_S", 0.1)
+    release = threading.Event()
+
+    async def stick() -> None:
+        release.wait(30)
+
+    stuck, pid = engine._loop, engine.browser_pid
+    stuck.begin(stick())
+    problem = failed(engine, invoice())
+    assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "stuck")
+    release.set()
+    stuck._thread.join(30)
+    assert not _alive(pid)
+    monkeypatch.undo()
+    works(engine)
+
+
+def test_nothing_is_left_after_closing(engine):
+    works(engine)
+    mark = engine._browser.mark
+    assert kill.marked(mark)
+    engine.close()
+    assert kill.marked(mark) == []
+    assert kill.drivers() == set()
+    works(engine)  # and it can be used again
+
+
+def test_a_browser_that_exits_at_once_failed_to_launch(script):
+    engine = ChromiumEngine(ChromiumSettings(executable=script("exit 3")))
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+
+
+def test_a_browser_that_never_answers_failed_to_launch_and_is_killed(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(browser, "LAUNCH_S", 4.0)
+    engine = ChromiumEngine(ChromiumSettings(executable=script("echo $$ > {pid}; exec sleep 1000")))
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+    if (tmp_path / "pid").exists():  # else the machine was too busy even to start it
+        assert not _alive(int((tmp_path / "pid").read_text("ascii")))
+
+
+def test_no_browser_at_all_is_an_unsupported_platform(tmp_path):
+    engine = ChromiumEngine(ChromiumSettings(executable=str(tmp_path / "none")))
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "UNSUPPORTED_PLATFORM"
+
+
+def test_a_document_leaves_time_for_taking_its_page_away():
+    assert [graceful_s(limit) for limit in (60, 10, 8, 5, 1)] == [55, 5, 4, 4, 0.8]
+
+
+def test_profiles_of_the_dead_are_swept_and_those_in_use_are_not(tmp_path):
+    dead = tmp_path / "playwright_chromiumdev_profile-dead"
+    other = tmp_path / "another"
+    link = tmp_path / "playwright_chromiumdev_profile-link"
+    dead.mkdir()
+    (dead / "Default").write_text("x", "utf-8")
+    other.mkdir()
+    link.symlink_to(other)
+    for name in ("empty", "full/x"):
+        (tmp_path / f"playwright-artifacts-{name}").mkdir(parents=True)
+    born_us = int(dead.stat().st_mtime * 1_000_000)
+    assert kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 1_000_000) == []
+    assert kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 999_000_000) == [dead]
+    assert other.exists()
+    kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 90_000_000_000)
+    assert [one.name for one in tmp_path.glob("*-artifacts-*")] == ["playwright-artifacts-full"]
+
+
+def test_the_sandbox_is_on_unless_root_or_told_otherwise(monkeypatch):
+    for user, on in ((1000, True), (0, False)):
+        monkeypatch.setattr(os, "getuid", lambda user=user: user)
+        assert ChromiumSettings().sandboxed is on
+        assert ChromiumSettings(sandbox="on").sandboxed is True
+        assert ChromiumSettings(sandbox="off").sandboxed is False
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(body: str) -> str:
+        path = tmp_path / "chromium"
+        path.write_text("#!/bin/sh\n" + body.format(pid=tmp_path / "pid") + "\n", "utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+def _alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and kill._stat(pid)[:1] not in (["Z"], [])
