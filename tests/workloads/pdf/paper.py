@@ -1,0 +1,59 @@
+"""Real PDFs of HTML, read back as text: what a person would see."""
+
+from functools import cache
+from shutil import which
+
+import pypdfium2
+from weasyprint import HTML
+from weasyprint.urls import URLFetcher
+
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
+CHROMIUM = which("chromium")
+
+
+def weasy(html):
+    """Whatever the page asks for beside its own data stops it."""
+    fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False, fail_on_errors=True)
+    return HTML(string=html, url_fetcher=fetcher).write_pdf()
+
+
+def chromium(html):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            page = browser.new_context(java_script_enabled=False, offline=True).new_page()
+            page.set_content(html)
+            return page.pdf(prefer_css_page_size=True, print_background=True)
+        finally:
+            browser.close()
+
+
+def pages(pdf):
+    """The text of every page, with one space where there is any."""
+    document = pypdfium2.PdfDocument(pdf)
+    try:
+        return [_text(document[number]) for number in range(len(document))]
+    finally:
+        document.close()
+
+
+def _text(page):
+    text = page.get_textpage()
+    try:
+        return " ".join(text.get_text_range().split())
+    finally:
+        text.close()
+        page.close()
+
+
+@cache
+def text(html):
+    return "\n".join(pages(weasy(html)))

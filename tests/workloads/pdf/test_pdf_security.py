@@ -1,0 +1,238 @@
+import html
+import re
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.security import (
+    MAX_DEPTH,
+    MAX_NODES,
+    measured,
+    sanitize_html_variables,
+    validate_template,
+    validate_url,
+)
+
+names = st.text(max_size=40)
+hosts = st.from_regex(r"[a-z][a-z0-9]{0,10}\.(com|org|example)", fullmatch=True)
+tails = st.from_regex(r"/[a-z0-9_~-]{0,12}(\?[a-z]=[0-9]{1,4})?", fullmatch=True)
+urls = st.builds("{}://{}{}{}".format, st.sampled_from(["http", "https"]), hosts,
+                 st.sampled_from(["", ":8443"]), tails)  # fmt: skip
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+variables = st.dictionaries(st.text(max_size=10), plain, max_size=5)
+
+
+class TestTemplates:
+    @settings(max_examples=200)
+    @given(names, st.sets(names, max_size=6))
+    def test_a_template_is_allowed_exactly_if_it_is_listed(self, name, listed):
+        """Feature: pdf-render-worker, Property 5: allow-list validation."""
+        assert validate_template(name, listed | {name})
+        assert not validate_template(name, listed - {name})
+        assert not validate_template(name, set())
+
+
+class TestUrls:
+    @settings(max_examples=200)
+    @given(urls, st.lists(urls, max_size=4))
+    def test_a_url_is_allowed_exactly_if_a_pattern_is_its_own(self, url, others):
+        """Feature: pdf-render-worker, Property 5: allow-list validation."""
+        patterns = [re.escape(other) for other in others if other.rstrip("/") != url.rstrip("/")]
+        assert validate_url(url, [*patterns, re.escape(url)])
+        assert not validate_url(url, patterns)
+        assert not validate_url(url, [])
+
+    @settings(max_examples=200)
+    @given(st.text(max_size=60), st.lists(st.text(max_size=30), max_size=4))
+    @example("http://example.com/", ["["])
+    @example("http://[", ["http://.*"])
+    def test_whatever_comes_is_answered(self, url, patterns):
+        """Feature: pdf-render-worker, Property 5: allow-list validation."""
+        assert validate_url(url, patterns) in {True, False}
+        assert not validate_url(url, [])
+
+    @settings(max_examples=200)
+    @given(urls, st.text(min_size=1, max_size=10))
+    def test_a_pattern_matches_the_whole_and_not_a_part(self, url, more):
+        """Feature: pdf-render-worker, Property 5: allow-list validation."""
+        if (url + more).rstrip("/") != url.rstrip("/"):
+            assert not validate_url(url + more, [re.escape(url)])
+
+    @pytest.mark.parametrize(
+        ("url", "pattern"),
+        [
+            ("https://cdn.example.com/logo.png", r"https://cdn\.example\.com/.*"),
+            ("https://a.example.com/x", r"https://[a-z]+\.example\.com/.*"),
+            ("https://example.com", r"https://example\.com/"),
+            ("https://example.com/", r"https://example\.com"),
+            ("HTTPS://Example.COM/a", r"https://example\.com/a"),
+            ("https://b.com/x", r"https://a\.com/.*|https://b\.com/.*"),
+            ("https://example.com/x", r"^https?:\/\/(www\.)?example\.com(\/.*)?$"),
+            ("https://example.com?a=1", r"https://example\.com\?a=\d"),
+            ("http://8.8.8.8/", r"http://8\.8\.8\.8/"),
+        ],
+    )
+    def test_what_a_pattern_means_is_allowed(self, url, pattern):
+        assert validate_url(url, [pattern])
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://evil.com/?x=.example.com/",
+            "https://evil.com#.example.com/",
+            "https://example.com.evil.com/x",
+            "https://a.example.com@evil.com/x",
+            "https://user:word@a.example.com/x",
+            "https:\\\\a.example.com/x",
+            "https://evil.com\\.example.com/x",
+            "https:///a.example.com/x",
+            "ftp://a.example.com/x",
+            "file:///etc/passwd",
+            "FILE:///a.example.com/",
+            "javascript://a.example.com/%0aalert(1)",
+            "data:text/html,https://a.example.com/",
+            " https://a.example.com/x",
+            "https://a.example.com/x\n",
+            "https://a.example.com/a/../b",
+            "https://a.example.com/a/%2E%2e/b",
+            "https://a.example.com:0/",
+            "https://a.example.com:99999/",
+            "https://a.exämple.com/",
+            "https://a.example.com/" + "x" * 3000,
+        ],
+    )
+    def test_a_host_cannot_be_feigned(self, url):
+        assert not validate_url(url, [r"https?://.*\.example\.com/.*"])
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "127.0.0.1", "10.1.2.3", "172.16.0.9", "192.168.1.1", "169.254.169.254", "0.0.0.0",
+            "100.64.0.1", "224.0.0.1", "255.255.255.255", "[::1]", "[::]", "[fe80::1]", "[fc00::1]",
+            "[fec0::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[::127.0.0.1]",
+            "[64:ff9b::a00:1]", "[2002:7f00:1::]", "[2001:db8::1]", "localhost", "LOCALHOST",
+            "x.localhost", "printer.local", "metadata.google.internal", "redis",
+        ],
+    )  # fmt: skip
+    def test_the_inside_is_refused_unless_a_pattern_spells_it_out(self, host):
+        url = f"http://{host}:8080/a"
+        assert not validate_url(url, [r"http://.*", r"https?://[^/]+/.*", r"http://.+:8080/a"])
+        assert validate_url(url, [re.escape(url.lower())])
+
+    @pytest.mark.parametrize(
+        "host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.4.5"]
+    )
+    def test_numbers_that_only_browsers_understand_are_no_hosts(self, host):
+        url = f"http://{host}/"
+        assert not validate_url(url, ["http://.*", re.escape(url)])
+
+    def test_a_pattern_that_repeats_a_letter_does_not_spell_a_host(self):
+        assert not validate_url("http://127.0.0.1/", [r"http://127\.0\.0\.1*/"])
+        assert not validate_url("http://localhost/", [r"http://localhost.*"])
+        assert validate_url("http://127.0.0.1:9/", [r"http://127\.0\.0\.1(:\d+)?/"])
+
+    @pytest.mark.parametrize("pattern", ["", ".*", "[", "https?:.*", r".*example\.com.*", "(?P<"])
+    def test_a_pattern_without_scheme_and_host_allows_nothing(self, pattern):
+        assert not validate_url("https://example.com/", [pattern])
+
+
+class TestSanitizing:
+    @settings(max_examples=300)
+    @given(variables)
+    @example({"a": "<script>&\"'</script>", "<k>": ["&lt;", {"'": '"'}]})
+    def test_every_text_is_escaped_and_keeps_its_content(self, given_variables):
+        """Feature: pdf-render-worker, Property 6: HTML sanitising."""
+        clean = sanitize_html_variables(given_variables)
+        for text in texts(clean):
+            assert isinstance(text, Markup)
+            assert not re.search(r"[<>\"']", text)
+            assert not re.search(r"&(?!(amp|lt|gt|#34|#39);)", text)
+        assert unescaped(clean) == given_variables
+
+    @settings(max_examples=100)
+    @given(variables)
+    def test_sanitizing_again_changes_nothing(self, given_variables):
+        """Feature: pdf-render-worker, Property 6: HTML sanitising."""
+        once = sanitize_html_variables(given_variables)
+        assert sanitize_html_variables(once) == once
+
+    def test_what_is_no_text_stays_as_it_is(self):
+        values = {"n": 1, "d": Decimal("1.10"), "b": True, "no": None, "on": date(2026, 11, 15)}
+        assert sanitize_html_variables(values) == values
+
+    def test_lists_stay_lists_and_tuples_tuples(self):
+        clean = sanitize_html_variables({"a": ["<"], "b": ("<",)})
+        assert clean == {"a": ["&lt;"], "b": ("&lt;",)}
+
+    @pytest.mark.parametrize("check", [sanitize_html_variables, measured])
+    def test_depth_has_an_end(self, check):
+        deep: dict = {"a": "x"}
+        for _ in range(MAX_DEPTH - 1):
+            deep = {"a": deep}
+        check(deep)
+        with pytest.raises(RenderFailed, match="nested deeper than 32") as failed:
+            check({"a": deep})
+        assert failed.value.code == "TEMPLATE_ERROR"
+
+    def test_so_has_number(self):
+        with pytest.raises(RenderFailed, match="more than"):
+            sanitize_html_variables({"a": [0] * MAX_NODES})
+
+    def test_a_loop_is_only_deep(self):
+        loop: dict = {}
+        loop["a"] = loop
+        with pytest.raises(RenderFailed, match="nested"):
+            sanitize_html_variables(loop)
+
+    def test_objects_that_say_they_are_html_are_refused(self):
+        class Sly:
+            def __html__(self):
+                return "<script>"
+
+        with pytest.raises(RenderFailed, match="Sly is not plain data at /a/0"):
+            sanitize_html_variables({"a": [Sly()]})
+
+    def test_two_names_may_not_become_one(self):
+        with pytest.raises(RenderFailed, match="two names"):
+            sanitize_html_variables({"<": 1, Markup("&lt;"): 2})
+
+    def test_what_is_refused_does_not_tell_names_that_were_sent(self):
+        with pytest.raises(RenderFailed) as failed:
+            sanitize_html_variables({"Ayşe & oğlu, 0532": b""})
+        assert "Ayşe" not in str(failed.value)
+
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    def test_what_is_no_number_is_no_data(self, value):
+        with pytest.raises(RenderFailed, match="at /a"):
+            measured({"a": value})
+
+
+def texts(value):
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts(key)
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+
+
+def unescaped(value):
+    if isinstance(value, str):
+        return html.unescape(value) if "&" in value else str(value)
+    if isinstance(value, dict):
+        return {unescaped(key): unescaped(item) for key, item in value.items()}
+    return [unescaped(item) for item in value] if isinstance(value, list) else value
