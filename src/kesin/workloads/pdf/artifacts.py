@@ -1,0 +1,96 @@
+"""The PDFs of jobs: one key for each finished render, and a sweep for what no job knows."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.workloads.pdf.storage import BadKey, KeyTaken, StorageBackend
+
+PDF_TYPE: Final = "application/pdf"
+FOLDER: Final = "pdfs"
+BATCH: Final = 500  # keys a question of the sweep
+_TRIES: Final = 5
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+_OURS: Final = re.compile(rf"{FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf", re.ASCII)
+
+
+class PdfArtifactStore:
+    """Keeps finished PDFs under ``pdfs/{job_id}/{timestamp}.pdf``.
+
+    The timestamp is in microseconds and never given twice: a render that is tried again has a key
+    of its own, so nobody reads a PDF that changes under his eyes.
+    """
+
+    def __init__(self, storage: StorageBackend, clock: Clock | None = None) -> None:
+        self.storage = storage
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._last_us = 0
+
+    def generate_key(self, job_id: str) -> str:
+        """A new key; later ones of this store are greater, even if the clock jumps back."""
+        if not _JOB_ID.fullmatch(job_id):
+            raise BadKey(
+                "a job id has 1…128 letters, digits, '_' and '-', and begins with a letter or a "
+                f"digit, got {job_id[:80]!r}"
+            )
+        now = self._now_us()
+        with self._lock:
+            self._last_us = max(now, self._last_us + 1)
+            return f"{FOLDER}/{job_id}/{self._last_us:016d}.pdf"
+
+    def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
+        """Keep a PDF, and give its key; raises StorageDown.
+
+        Another process may have had the same key in the same microsecond: then the next is taken.
+        """
+        key = self.generate_key(job_id)
+        for _ in range(_TRIES):
+            try:
+                self.storage.put_bytes(key, pdf_bytes, PDF_TYPE)
+            except KeyTaken:
+                key = self.generate_key(job_id)
+            else:
+                return key
+        raise KeyTaken(key)
+
+    def get_pdf(self, artifact_key: str) -> bytes:
+        """The whole PDF; raises NotStored, which is *gone*, or StorageDown, which is *later*."""
+        return self.storage.get_bytes(artifact_key)
+
+    def delete_pdf(self, artifact_key: str) -> bool:
+        """Let it be gone, and say whether it was there."""
+        return self.storage.delete(artifact_key)
+
+    def exists(self, artifact_key: str) -> bool:
+        """Whether it is there; raises StorageDown, which does not mean no."""
+        return self.storage.exists(artifact_key)
+
+    def sweep_orphans(self, known: Callable[[Sequence[str]], set[str]], older_than_s: float) -> int:
+        """Delete what no job knows, and say how many PDFs that were.
+
+        Artifacts come before the job that tells of them, and leave after it: a crash in between
+        leaves a file nobody asks for. ``older_than_s`` must be longer than a job lives, so that a
+        fresh one is never taken for such. ``known`` is given keys, and gives back those in use.
+        Only what is named as our keys are is touched; a bucket may hold other things.
+        """
+        if older_than_s < 0:
+            raise ValueError(f"older_than_s must not be negative, got {older_than_s}")
+        before_us = self._now_us() - round(older_than_s * 1_000_000)
+        found = self.storage.list(FOLDER, before_us=before_us)
+        ours = (one.key for one in found if _OURS.fullmatch(one.key))
+        swept = 0
+        while keys := list(islice(ours, BATCH)):
+            in_use = known(keys)
+            swept += sum(self.storage.delete(key) for key in keys if key not in in_use)
+        self.storage.tidy(before_us)
+        return swept
+
+    def _now_us(self) -> int:
+        now = self._clock.now()
+        return wall_clock_us() if now is None else now
