@@ -94,6 +94,14 @@ class Settings(BaseSettings):
         24, ge=1, le=720, description="hours in 1…720 a script may be silent before a warning"
     )
 
+    pdf_chromium: str = Field("", description="the browser's program; the first on PATH if unset")
+    pdf_isolation: Literal["page", "context"] = Field("page", description="page or context")
+    pdf_sandbox: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
+    pdf_templates: Path | None = Field(None, description="a folder with templates of your own")
+    pdf_hard_timeout_s: int = Field(
+        60, ge=1, le=600, description="seconds in 1…600 a document may take"
+    )
+
     @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")
     @classmethod
     def _safe_address(cls, url: str) -> str:

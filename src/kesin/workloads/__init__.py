@@ -16,6 +16,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci import OCI
 from kesin.workloads.oci.lifecycle import configured_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.pdf import PDF
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
 
@@ -33,7 +34,7 @@ LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
 
 WORKLOADS: Final[tuple[Workload, ...]] = (
     OCI,
-    Workload("pdf", pdf_lifecycle, "HTML templates to PDF", sited=False),
+    PDF,
     Workload("optiplan", optiplan_lifecycle, "Cutting orders to the saw", sited=False),
 )
 

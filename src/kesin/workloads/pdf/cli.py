@@ -1,0 +1,204 @@
+"""`kesin pdf …`: render a template here and now, see which there are, and check the machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kesin.foundation.logs import set_up_logs
+from kesin.foundation.problems import Invalid, Problem, Unavailable
+from kesin.foundation.settings import Settings, load_settings
+from kesin.foundation.terminal import print_table, say, say_json
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.setup import book_of, engine_of
+
+app = typer.Typer(
+    name="pdf",
+    help="HTML templates to PDF.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+FAILED: Final = 1
+_PAGE: Final = (
+    "<!doctype html><html lang='tr'><head><title>Kesin</title></head>"
+    "<body><p>ğ ı İ ş ç ö ü ₺</p></body></html>"
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="chromium or weasyprint; the best there is."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@app.command("render")
+def render(
+    template: Annotated[str, typer.Argument(metavar="TEMPLATE", help="A template's name.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="A JSON file with its variables, or - for stdin.")
+    ],
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="OUT", help="The PDF to write.", dir_okay=False)
+    ],
+    engine: EngineName = None,
+    timeout: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="How long it may take.", min=1, max=600)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a PDF of a template and its variables, without a queue.
+
+    The same template, variables and machine give the same bytes.
+    """
+    settings = _settings()
+    with _told():
+        html = book_of(settings).html(template, _variables(data))
+        made = engine_of(settings, engine)
+        try:
+            from kesin.workloads.pdf.paper import Paper
+
+            limit_s = timeout or settings.pdf_hard_timeout_s
+            rendered = made.render(html, Paper(), timeout_s=limit_s)
+        finally:
+            made.close()
+    try:
+        out.write_bytes(rendered.pdf)
+    except OSError as problem:
+        raise Invalid(f"{out} cannot be written: {problem.strerror}") from None
+    if as_json:
+        say_json(
+            {
+                "file": str(out),
+                "pages": rendered.pages,
+                "bytes": len(rendered.pdf),
+                "sha256": rendered.sha256,
+                "engine": rendered.engine,
+                "warnings": list(rendered.warnings),
+            }
+        )
+        return
+    pages = "1 page" if rendered.pages == 1 else f"{rendered.pages} pages"
+    say(f"{out}: {pages}, {len(rendered.pdf)} bytes, by {rendered.engine}")
+    for warning in rendered.warnings:
+        say(f"  {warning}")
+
+
+@app.command("templates")
+def templates(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one's schema and sample.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the templates, or show one with its schema and a sample of its variables."""
+    with _told():
+        book = book_of(_settings())
+        found = [book.get(one) for one in ([name] if name else book.names)]
+    if name:
+        only = found[0]
+        say_json({"name": only.name, "schema": only.schema, "sample": only.sample})
+    elif as_json:
+        say_json(
+            [{"name": one.name, "title": one.title, "hash": one.content_hash} for one in found]
+        )
+    else:
+        print_table(
+            ("template", "what it is"),
+            [(one.name, one.title) for one in found],
+            empty="there is no template",
+        )
+
+
+@app.command("doctor")
+def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
+    """Check templates, browser and sandbox, and print a test page."""
+    checks = list(_checks(_settings(), engine))
+    if as_json:
+        say_json([asdict(one) for one in checks])
+    else:
+        print_table(
+            ("", "what", "found"),
+            [("✓" if one.ok else "✗", one.name, one.detail) for one in checks],
+        )
+    if not all(one.ok for one in checks):
+        raise typer.Exit(FAILED)
+
+
+def _checks(settings: Settings, engine: str | None) -> Iterator[Check]:
+    from kesin.workloads.pdf.finding import chromium_possible, find_chromium
+    from kesin.workloads.pdf.paper import Paper
+    from kesin.workloads.pdf.setup import chromium_settings
+
+    try:
+        names = book_of(settings).names
+        yield Check("templates", ok=bool(names), detail=", ".join(names))
+    except (RenderFailed, Problem) as problem:
+        yield Check("templates", ok=False, detail=str(problem))
+    found = find_chromium(settings.pdf_chromium)
+    usable = chromium_possible(settings.pdf_chromium)
+    told = str(found) if found and usable else "none, so WeasyPrint draws"
+    yield Check("browser", ok=usable or engine != "chromium", detail=told)
+    if usable:
+        sandboxed = chromium_settings(settings).sandboxed
+        how = "on" if sandboxed else "off: a page that breaks out has our rights"
+        yield Check("sandbox", ok=True, detail=how)
+    try:
+        made = engine_of(settings, engine)
+        try:
+            rendered = made.render(_PAGE, Paper(), timeout_s=settings.pdf_hard_timeout_s)
+        finally:
+            made.close()
+    except RenderFailed as problem:
+        yield Check("test page", ok=False, detail=str(problem))
+        return
+    told = f"{len(rendered.pdf)} bytes by {rendered.engine} in {rendered.seconds:.1f} s"
+    yield Check("test page", ok=not rendered.warnings, detail="; ".join((told, *rendered.warnings)))
+
+
+def _settings() -> Settings:
+    settings = load_settings()
+    set_up_logs(settings.log, "warning")
+    return settings
+
+
+def _variables(data: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if data == "-" else Path(data).read_text("utf-8")
+        given = json.loads(text)
+    except OSError as problem:
+        raise Invalid(f"{data} cannot be read: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(f"{data} is no JSON: {problem}") from None
+    if not isinstance(given, dict):
+        raise Invalid(f"{data} must hold an object: variables by name")
+    return given
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What no PDF came of, as one sentence; where the data is wrong, with every place."""
+    try:
+        yield
+    except RenderFailed as problem:
+        places = [f"{one['path']}: {one['message']}" for one in problem.details.get("problems", ())]
+        message = "\n  ".join([problem.message, *places])
+        kind = Invalid if problem.code == PdfErrorCode.TEMPLATE_ERROR else Unavailable
+        raise kind(message, code=problem.code) from None

@@ -1,0 +1,29 @@
+"""How PDFs are made here, in the seed's words. An empty list of templates or URLs allows none."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class FailSafePolicy(StrEnum):
+    """What is answered while nothing can render."""
+
+    STRICT = "strict"  # 503
+    DEGRADE = "degrade"  # the HTML instead
+
+
+class PdfRenderConfig(BaseModel):
+    """The seed's settings and their defaults."""
+
+    model_config = ConfigDict(frozen=True)
+
+    hard_timeout: int = Field(60, ge=1, le=600)  # seconds, as are the three below
+    graceful_cancel_offset: int = Field(5, ge=0, le=60)
+    max_retries: int = Field(2, ge=0, le=10)
+    artifact_ttl_seconds: int = Field(86_400, ge=60)
+    cleanup_interval_seconds: int = Field(3_600, ge=1)
+    fail_safe_policy: FailSafePolicy = FailSafePolicy.STRICT
+    template_allowlist: set[str] = set()
+    url_allowlist: list[str] = []
