@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Brings what pip cannot; silent when nothing is missing.
 #   setup-system.sh venv DIR    a virtual environment of Python 3.11 or newer
-#   setup-system.sh programs    the servers that the tests start
+#   setup-system.sh programs    what the tests start: servers, a browser and what draws without one
 set -euo pipefail
 
-# program → Debian package
+# program, library or font → Debian package
 needed=(
-  "initdb    postgresql"
-  "postgres  postgresql"
+  "initdb                   postgresql"
+  "postgres                 postgresql"
+  "chromium                 chromium"
+  "libpangoft2-1.0.so.0     libpangoft2-1.0-0"
+  "libharfbuzz-subset.so.0  libharfbuzz-subset0"
+  "DejaVuSans.ttf           fonts-dejavu-core"
 )
 
 fail() {
@@ -31,7 +35,10 @@ apt_install() {
 }
 
 present() {
-  command -v "$1" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null
+  command -v "$1" >/dev/null ||
+    compgen -G "/usr/lib/postgresql/*/bin/$1" >/dev/null ||
+    compgen -G "/usr/lib/*/$1" >/dev/null ||
+    compgen -G "/usr/share/fonts/truetype/*/$1" >/dev/null
 }
 
 # The tests start servers of their own, so Debian need not create one.
