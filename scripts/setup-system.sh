@@ -9,6 +9,7 @@ needed=(
   "initdb                   postgresql"
   "postgres                 postgresql"
   "chromium                 chromium"
+  "curl                     curl"
   "libpangoft2-1.0.so.0     libpangoft2-1.0-0"
   "libharfbuzz-subset.so.0  libharfbuzz-subset0"
   "DejaVuSans.ttf           fonts-dejavu-core"
