@@ -78,6 +78,7 @@ class Scene:
         worker: str = "w1",
         lease_s: int = LEASE_S,
         tenants: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
     ) -> list[Job]:
         return self.store.claim(
             self.queue,
@@ -85,6 +86,7 @@ class Scene:
             limit=limit,
             lease_us=lease_s * SECOND,
             tenants=tenants,
+            ids=ids,
             now=self.now,
         )
 

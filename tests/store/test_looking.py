@@ -147,6 +147,17 @@ def test_jobs_are_found_in_one_read(oci, statements):
         assert sent_by(statements, lambda: oci.store.find("oci", born)) == 1
 
 
+def test_where_jobs_are_is_told_in_one_read(oci, task, statements):
+    running, waiting, stranger = oci.running().id, oci.one(tenant="b"), task.one()
+    asked = [running, waiting, stranger, NOBODY, "nope", waiting]
+    with oci.store.transaction():
+        assert sent_by(statements, lambda: oci.store.states("oci", asked)) == 1
+    told = oci.store.states("oci", asked)
+    assert told == {running: "PROCESSING", waiting: "QUEUED"}
+    assert told == {one.id: one.state for one in oci.store.find("oci", asked).values()}
+    assert oci.store.states("oci", ["nope"]) == {}
+
+
 # Who holds a key
 
 
@@ -283,6 +294,7 @@ def test_a_requeued_job_waits_since_its_birth(task):
 LOOKS = {
     "peek": lambda store, queue: store.peek(queue, limit=1),
     "find": lambda store, queue: store.find(queue, [NOBODY]),
+    "states": lambda store, queue: store.states(queue, [NOBODY]),
     "holders": lambda store, queue: store.holders(queue, "a", ["k"]),
     "waiting": lambda store, queue: store.waiting(queue, "a"),
 }
@@ -298,6 +310,8 @@ def test_one_call_asks_for_no_more_than_a_batch(oci):
     many = ["x"] * (MAX_BATCH + 1)
     with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
         oci.store.find("oci", many)
+    with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
+        oci.store.states("oci", many)
     with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
         oci.store.holders("oci", "default", many)
 

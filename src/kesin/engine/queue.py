@@ -210,8 +210,12 @@ class Queue:
         limit: int = 1,
         lease_seconds: float | None = None,
         tenants: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
     ) -> list[Job]:
-        """Take up to ``limit`` due jobs. They are this worker's until the lease is over."""
+        """Take up to ``limit`` due jobs, or those of ``ids`` that are due.
+
+        They are this worker's until the lease is over.
+        """
         _check_limit(limit)
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
@@ -220,6 +224,7 @@ class Queue:
             limit=limit,
             lease_us=round(lease_s * SECOND_US),
             tenants=all_storable(tenants),
+            ids=ids,
             now=self.clock.now(),
         )
 
@@ -400,6 +405,10 @@ class Queue:
     def find(self, ids: Sequence[str]) -> dict[str, Job]:
         """The jobs of this queue among these ids."""
         return self.store.find(self.name, ids)
+
+    def states(self, ids: Sequence[str]) -> dict[str, str]:
+        """Where the jobs of this queue among these ids are; their payloads are not read."""
+        return self.store.states(self.name, ids)
 
     def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         """Dedup key → id of the job that holds it now."""

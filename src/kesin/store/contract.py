@@ -256,11 +256,13 @@ class Store(ABC):
         limit: int,
         lease_us: int,
         tenants: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
         now: int | None = None,
     ) -> list[Job]:
         """Give up to ``limit`` due jobs to ``worker``, oldest due first within a tenant.
 
-        Without ``tenants`` the limit is shared between all that have due jobs.
+        Without ``tenants`` the limit is shared between all that have due jobs. With ``ids`` only
+        these are given, whosever they are: for a worker that was sent for a certain job.
         """
 
     @abstractmethod
@@ -322,6 +324,10 @@ class Store(ABC):
         """The queue's jobs among these ids; what is no id, or of no job, is absent."""
 
     @abstractmethod
+    def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
+        """As ``find``, but only where each job is: no payload is read."""
+
+    @abstractmethod
     def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         """Dedup key → id of the job that holds it now; a free key is absent."""
 
@@ -369,6 +375,14 @@ class Store(ABC):
         """What one tenant waits for; ``aged`` is the lifecycle's first stamp and a time.
 
         Read through indexes: the cost grows with the jobs that are claimed or aged, not with all.
+        """
+
+    @abstractmethod
+    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
+        """How many ready jobs are due before this one, counted up to ``most``.
+
+        None for a job that is not ready itself. Claims take turns between tenants, so this is the
+        place in line only where one tenant waits.
         """
 
     @abstractmethod

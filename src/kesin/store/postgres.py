@@ -246,7 +246,8 @@ class PostgresStore(SqlStore):
         return f"{column} = ANY(%({name})s::text[])"
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return self._rows(statements.claim(named="tenants" in params), params)
+        sql = statements.claim(named="tenants" in params, among="ids" in params)
+        return self._rows(sql, params)
 
     def _judge(
         self,

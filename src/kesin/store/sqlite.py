@@ -235,6 +235,8 @@ class SqliteStore(SqlStore):
 
     def _due(self, statements: Statements, params: dict[str, Any]) -> list[str]:
         """The due jobs' ids, tenants taking turns, in the order they are due."""
+        if "ids" in params:
+            return [row[0] for row in self._writer.execute(statements.claim_among, params)]
         tenants = statements.claim_tenants(named="tenants" in params)
         open_ = self._writer.execute(tenants, params).fetchall()
         share = -(-params["limit"] // max(len(open_), 1))

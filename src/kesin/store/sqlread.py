@@ -92,6 +92,15 @@ class SqlReader(Store):
         rows = self._read(statements.find, {"queue": queue, "ids": self._array(asked)})
         return {job.id: job for job in map(Job._make, rows)}
 
+    def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
+        statements = self.statements(queue)
+        bounded(ids)
+        asked = [one for one in dict.fromkeys(ids) if is_id(one)]
+        if not asked:
+            return {}
+        rows = self._read(statements.states, {"queue": queue, "ids": self._array(asked)})
+        return {row[0]: row[1] for row in rows}
+
     def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
         bounded(keys)
@@ -264,6 +273,14 @@ class SqlReader(Store):
             told.setdefault(what, {})[state] = number
         first = {state: at for state, at in told["first"].items() if at is not None}
         return Waiting(told["due"][""], first, told["over"][""], told["aging"][""])
+
+    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
+        statements = self.statements(queue)
+        if not is_id(job_id):
+            return None
+        params = {"queue": queue, "id": job_id, "most": most}
+        rows = self._read(statements.ahead, params)
+        return rows[0][0] if rows else None
 
     @abstractmethod
     def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:

@@ -226,10 +226,11 @@ class SqlStore(SqlReader):
         limit: int,
         lease_us: int,
         tenants: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
         now: int | None = None,
     ) -> list[Job]:
         statements = self.statements(queue)
-        params = {
+        params: dict[str, Any] = {
             "queue": queue,
             "worker": worker,
             "actor": worker,
@@ -237,7 +238,10 @@ class SqlStore(SqlReader):
             "lease_us": lease_us,
             "now": now,
         }
-        if tenants is not None:
+        if ids is not None:
+            bounded(ids)
+            params["ids"] = self._array([one for one in ids if is_id(one)])
+        elif tenants is not None:
             params["tenants"] = self._array(tenants)
         take = partial(self._claim, statements)
         rows = self._pick(statements, statements.lifecycle.claims, take, params)

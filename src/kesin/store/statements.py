@@ -170,24 +170,28 @@ class Statements:
             rows.append(tuple(full[place] for place in places))
         return rows
 
-    def claim(self, *, named: bool = False) -> str:
-        """Claim from named tenants, or share between all that have due jobs."""
-        return self._once(("claim", named), lambda: self._build_claim(named=named))
+    def claim(self, *, named: bool = False, among: bool = False) -> str:
+        """Claim from named tenants, among named jobs, or share between all that have due jobs."""
+        return self._once(
+            ("claim", named, among), lambda: self._build_claim(named=named, among=among)
+        )
 
-    def _build_claim(self, *, named: bool) -> str:
+    def _build_claim(self, *, named: bool, among: bool) -> str:
         moves = self.lifecycle.claims
         which = self.compiler.chosen(moves, token=False)
         return self._fill(
             "claim",
-            **self._due(named=named, lock="FOR UPDATE SKIP LOCKED"),
+            **self._due(named=named, among=among, lock="FOR UPDATE OF j SKIP LOCKED"),
             assignments=self.compiler.assignments(moves, which, note="NULL"),
             columns=job_columns(self.dialect, self.claim_row.columns),
         )
 
-    def _due(self, *, named: bool, lock: str = "") -> dict[str, str]:
+    def _due(self, *, named: bool, among: bool = False, lock: str = "") -> dict[str, str]:
         """What PostgreSQL picks from; SQLite picks in steps, and locks nothing."""
         if self.dialect.name == "sqlite":
             return {}
+        if among:
+            return {"due": self._fill("due_among", condition=self._claimable, lock=lock)}
         tenants, condition = self._tenants(named=named), self._claimable
         return {"due": self._fill("due", tenants=tenants, condition=condition, lock=lock)}
 
@@ -211,6 +215,16 @@ class Statements:
     def claim_pick(self) -> str:
         """One tenant's due jobs, for SQLite."""
         return self._fill("claim_pick", condition=self._claimable)
+
+    @cached_property
+    def claim_among(self) -> str:
+        """Those of some jobs that are due, for SQLite."""
+        return self._fill("claim_among", condition=self._claimable)
+
+    @cached_property
+    def ahead(self) -> str:
+        """How many ready jobs are due before a certain one."""
+        return self._fill("ahead")
 
     @cached_property
     def claimed(self) -> str:
@@ -309,6 +323,11 @@ class Statements:
     def find(self) -> str:
         """The jobs of these ids."""
         return self._fill("find", columns=job_columns(self.dialect))
+
+    @cached_property
+    def states(self) -> str:
+        """Where the jobs of these ids are."""
+        return self._fill("states")
 
     @cached_property
     def waiting(self) -> str:

@@ -1,0 +1,9 @@
+SELECT j.id
+FROM job j
+WHERE j.id IN (SELECT value FROM json_each(:ids)) AND j.queue = :queue AND j.phase = 0
+  AND j.run_at <= :now
+  AND NOT EXISTS (
+    SELECT 1 FROM paused p WHERE p.queue = :queue AND p.tenant IN ('', j.tenant))
+  AND ({condition})
+ORDER BY j.run_at, j.id
+LIMIT :limit
