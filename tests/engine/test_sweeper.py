@@ -233,3 +233,29 @@ def test_stop_ends_the_sweeper_after_the_batch_at_hand(
 
 def test_a_sweeper_without_queues_does_nothing_and_harms_nobody():
     assert Sweeper([]).sweep().total == 0
+
+
+def test_a_chore_is_done_once_the_jobs_of_its_queue_have_expired(queue: Queue) -> None:
+    done: list[str] = []
+    sweeper = Sweeper([queue], chores={"work": lambda: done.append("work")})
+    sweeper.sweep(("recover", "expire"))
+    assert done == ["work"]
+
+
+def test_a_chore_waits_for_the_stage_that_expires(queue: Queue) -> None:
+    done: list[str] = []
+    sweeper = Sweeper([queue], chores={"work": lambda: done.append("work")})
+    sweeper.sweep(("recover", "cap"))
+    assert done == []
+
+
+def test_a_chore_that_fails_does_not_stop_the_sweep(store: SqliteStore, clock: ManualClock) -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        raise OSError("the storage is away")
+
+    queues = [Queue(name, task_lifecycle(), store, clock=clock) for name in ("a", "b")]
+    sweeper = Sweeper(queues, chores={"a": fail, "b": lambda: done.append("b")})
+    sweeper.sweep()
+    assert done == ["b"]

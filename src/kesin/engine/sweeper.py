@@ -51,10 +51,12 @@ class Sweeper:
         *,
         every_s: Mapping[Stage, float] | None = None,
         batch: int = BATCH,
+        chores: Mapping[str, Callable[[], object]] | None = None,
     ) -> None:
         self.queues = list(queues)
         self.every_s = {**EVERY_S, **(every_s or {})}
         self.batch = batch
+        self.chores = dict(chores or {})  # queue → what is to be done once its jobs have expired
         self.last_success: float | None = None  # monotonic seconds
         self.on_swept: Callable[[Swept], None] | None = None  # for measuring
         self._stop = threading.Event()
@@ -71,9 +73,18 @@ class Sweeper:
                     key = (queue.name, move.name)
                     swept.moved[key] = swept.moved.get(key, 0) + moved
             queue.store.compact(queue.name)
+            if "expire" in stages and queue.name in self.chores:
+                self._do(queue.name, self.chores[queue.name])
         if self.on_swept:
             self.on_swept(swept)
         return swept
+
+    def _do(self, name: str, chore: Callable[[], object]) -> None:
+        """A workload's own tidying; what goes wrong there is no reason not to sweep the rest."""
+        try:
+            chore()
+        except Exception:
+            log.exception("chore_failed", queue=name)
 
     def _exhaust(self, queue: Queue, move: Move) -> int:
         moved = 0

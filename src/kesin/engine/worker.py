@@ -35,6 +35,7 @@ log = Logger("kesin.worker")
 
 Handler = Callable[..., Answer]  # (job) or (job, run)
 BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
+Beside = Callable[[str, Sequence[Change], Sequence[Outcome]], None]
 
 LARGEST_BATCH = 500  # nothing is gained above it
 FULL_BATCH_S = 0.25  # a batch that lasts longer than this makes the next one smaller
@@ -92,6 +93,7 @@ class Worker:
         *,
         batch_handler: BatchHandler | None = None,
         plan: Plan | None = None,
+        beside: Beside | None = None,
         threads: int = 1,
         batch: int = LARGEST_BATCH,
         lease_seconds: float | None = None,
@@ -112,6 +114,7 @@ class Worker:
         self.handler = handler
         self.batch_handler = batch_handler
         self.plan = plan
+        self.beside = beside  # told of every answer written, in the transaction that writes it
         self.threads = threads
         self.batch = min(batch, LARGEST_BATCH) if handler else batch
         self.tenants = tenants
@@ -431,12 +434,23 @@ class _Lane:
         pause_s = 0.1
         for _ in range(WRITE_TRIES - 1):
             try:
-                return self.queue.apply(call, changes, actor=self.worker.name, options=options)
+                return self._apply_once(call, changes, options)
             except StoreUnreachable as problem:
                 log.warning("answer_not_written", queue=self.queue.name, why=str(problem))
                 self.worker.pause(pause_s * (0.5 + self._random.random()))
                 pause_s *= 2
-        return self.queue.apply(call, changes, actor=self.worker.name, options=options)
+        return self._apply_once(call, changes, options)
+
+    def _apply_once(
+        self, call: str, changes: list[Change], options: frozenset[str]
+    ) -> list[Outcome]:
+        name, beside = self.worker.name, self.worker.beside
+        if beside is None:
+            return self.queue.apply(call, changes, actor=name, options=options)
+        with self.queue.store.transaction():
+            outcomes = self.queue.apply(call, changes, actor=name, options=options)
+            beside(call, changes, outcomes)
+            return outcomes
 
 
 def _all_answered(jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
