@@ -16,8 +16,9 @@ help: ## List the targets
 install: $(STAMP) ## Set up .venv and the programs the tests start
 	@scripts/setup-system.sh programs
 
+# Each test process starts hundreds of others: compiled modules are kept, whatever the shell says.
 test: install ## Run the tests (ARGS="-k name")
-	@$(VENV)/bin/python -m pytest -n $(WORKERS) -q $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
 
 lint: $(STAMP) ## Check style, types and imports
 	@$(VENV)/bin/ruff check --quiet

@@ -1,9 +1,11 @@
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kesin.store.open import open_store
 from tests.servers import PostgresServer
 
 # Shared machines are slow at times; that says nothing about the code.
@@ -25,3 +27,19 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of one database that all tests of this process share."""
     return postgres_server.create_database("kesin")
+
+
+@pytest.fixture(scope="session")
+def ready_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the schema in it, to be copied: that takes a tenth of making one."""
+    path = tmp_path_factory.mktemp("ready") / "kesin.db"
+    open_store(path).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def ready_postgres(postgres_server: PostgresServer) -> str:
+    """The name of a database with the schema in it, to be copied."""
+    name = "kesin_ready"
+    open_store(postgres_server.create_database(name), migrate=True).close()
+    return name

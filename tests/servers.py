@@ -88,9 +88,10 @@ class PostgresServer:
         folder = quote(str(self.folder), safe="/")
         return f"postgresql://postgres@/{quote(dbname)}?host={folder}&port={PORT}"
 
-    def create_database(self, name: str) -> str:
-        """Create an empty database and return its URL."""
-        self._run("createdb", "-h", self.folder, "-p", str(PORT), "-U", "postgres", name)
+    def create_database(self, name: str, *, like: str = "template1") -> str:
+        """Create a database, empty or a copy of one nobody is connected to; return its URL."""
+        where = ("-h", self.folder, "-p", str(PORT), "-U", "postgres")
+        self._run("createdb", *where, "-T", like, name)
         return self.url(name)
 
     def start(self) -> None:

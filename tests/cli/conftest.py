@@ -1,15 +1,20 @@
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
+import argon2
 import pytest
 import structlog
+import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app, bridge
+from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
 from kesin.store.contract import Store
 from kesin.store.open import open_store
@@ -38,7 +43,26 @@ def _logs_as_before() -> Iterator[None]:
     logging.getLogger().handlers[:] = handlers
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_hashes() -> Iterator[None]:
+    """Passwords that take no second to check; how slow they are is argon2's own test."""
+    quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argon2, "PasswordHasher", quick)
+        _forget_hashes()
+        yield
+    _forget_hashes()
+
+
+def _forget_hashes() -> None:
+    passwords._hasher.cache_clear()
+    passwords.nobody.cache_clear()
+
+
 Kesin = Callable[..., Answer]
+
+
+_command = cache(typer.main.get_command)  # as in a process of its own: once an app, at 50 ms
 
 
 @pytest.fixture
@@ -46,7 +70,10 @@ def kesin() -> Kesin:
     """Run a command in this process."""
 
     def run(*words: object, text: str | None = None) -> Answer:
-        result = CliRunner().invoke(app, [str(word) for word in words], input=text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(typer.testing, "_get_command", _command)
+            patch.setattr(typer.main, "get_command", _command)
+            result = CliRunner().invoke(app, [str(word) for word in words], input=text)
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Answer(result.exit_code, result.stdout, result.stderr)
@@ -65,12 +92,14 @@ def programs(tmp_path) -> Iterator[Programs]:
 def database(request, tmp_path, monkeypatch) -> str:
     """Each kind of database in turn, its schema ready."""
     if request.param == "sqlite":
-        address = str(tmp_path / "data" / "kesin.db")
+        path = tmp_path / "data" / "kesin.db"
+        path.parent.mkdir()
+        address = str(shutil.copyfile(request.getfixturevalue("ready_file"), path))
     else:
         server = request.getfixturevalue("postgres_server")
-        address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}")
+        ready = request.getfixturevalue("ready_postgres")
+        address = server.create_database(f"cli_{os.getpid()}_{next(_numbers)}", like=ready)
     monkeypatch.setenv("KESIN_DATABASE_URL", address)
-    open_store(address, migrate=True).close()
     return address
 
 

@@ -1,4 +1,4 @@
-"""Ten thousand jobs, or a million, put into a store's tables behind the guard's back.
+"""Ten thousand jobs, or ten times as many, put into a store's tables behind the guard's back.
 
 Each queue has the same few hundred jobs that something is about to happen to, and a bulk that
 grows with the size: finished jobs, jobs at rest, jobs due now and jobs due later.

@@ -3,33 +3,30 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from kesin.store import postgres
 from kesin.store.contract import Store
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
-
-GUARDED = ("job", "job_body", "event")
-TABLES = (*GUARDED, "note", "flow", "paused", "declared", "lifecycle")
+from tests.store.conftest import empty
 
 
 @pytest.fixture(scope="session")
 def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(postgres_url, schema="model", pool_size=2, listen=False, migrate=True)
+    """Its statements are planned once: these tests ask the same few ten thousand times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(postgres._CONNECTION, "prepare_threshold", 2)
+        patch.setitem(postgres._CONNECTION, "options", "-c plan_cache_mode=force_generic_plan")
+        store = PostgresStore(postgres_url, schema="model", pool_size=2, listen=False, migrate=True)
     with closing(store):
         yield store
 
 
 @contextmanager
-def fresh_stores(postgres: PostgresStore) -> Iterator[dict[str, Store]]:
+def fresh_stores(kept: PostgresStore) -> Iterator[dict[str, Store]]:
     """Both SQL stores, empty, so that a history may use the same ids whenever it is run."""
-    with postgres._pool.connection() as connection, connection.transaction():
-        for table in GUARDED:
-            connection.execute(f"ALTER TABLE {postgres.schema}.{table} DISABLE TRIGGER USER")
-        tables = ", ".join(f"{postgres.schema}.{table}" for table in TABLES)
-        connection.execute(f"TRUNCATE {tables}")
-        for table in GUARDED:
-            connection.execute(f"ALTER TABLE {postgres.schema}.{table} ENABLE TRIGGER USER")
+    empty(kept)
     with closing(SqliteStore(":memory:")) as sqlite:
-        yield {"sqlite": sqlite, "postgres": postgres}
+        yield {"sqlite": sqlite, "postgres": kept}
 
 
 @pytest.fixture

@@ -26,7 +26,9 @@ FARTHEST_BACK_S = DAY_S // 2  # sweeps by age allow for a day of skew
 Edge = tuple[str, str, str]  # the name of a move, from, to
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
-ALL = {**LIFECYCLES, "ferry": ferry_lifecycle}
+# Batches and webhooks say nothing that the others do not: their words are tried with the others'.
+ALL = {name: make for name, make in LIFECYCLES.items() if not name.startswith("pdf_")}
+ALL |= {"ferry": ferry_lifecycle}
 
 
 class Chance:
