@@ -1,0 +1,253 @@
+"""A service with one small template, an engine that prints at once, and short words for batches."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pikepdf
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.engine.replay import verify
+from kesin.lifecycle.words import STAGES
+from kesin.store.contract import Store
+from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore
+from kesin.workloads.pdf.batches import BatchWorker, store_of
+from kesin.workloads.pdf.engine import Rendered
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.setup import artifacts_of, book_of, config_of, jobs_of
+from kesin.workloads.pdf.worker import PdfRenderWorker
+from tests.web.conftest import World, opened
+
+TTL_S = 24 * 3_600
+LEASE_S = 61
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name"],
+    "properties": {
+        "name": {"$ref": "#/$defs/short"},
+        "count": {"type": "integer"},
+        "price": {"type": "number"},
+        "exact": {"type": ["number", "string"]},
+        "paid": {"type": "boolean"},
+        "kind": {"enum": ["a", "b"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "buyer": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "name": {"type": "string"},
+                "age": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            },
+        },
+    },
+    "$defs": {"short": {"type": "string", "minLength": 1, "maxLength": 60}},
+}
+TEMPLATE = "<!doctype html><html><head></head><body><p>{{ name }}</p></body></html>"
+
+
+def one_page(text: str) -> bytes:
+    """A PDF that says this, in plain letters."""
+    pdf = pikepdf.new()
+    page = pdf.add_blank_page(page_size=(300, 200))
+    font = pikepdf.Dictionary(Type="/Font", Subtype="/Type1", BaseFont="/Helvetica")
+    for name in ("Type", "Subtype", "BaseFont"):
+        font[f"/{name}"] = pikepdf.Name(str(font[f"/{name}"]))
+    page.obj.Resources = pikepdf.Dictionary(Font=pikepdf.Dictionary(F1=font))
+    plain = text.encode("ascii", "replace").replace(b"(", b"").replace(b")", b"")
+    page.obj.Contents = pdf.make_stream(b"BT /F1 12 Tf 10 100 Td (" + plain + b") Tj ET")
+    out = io.BytesIO()
+    pdf.save(out, deterministic_id=True)
+    return out.getvalue()
+
+
+class TinyEngine:
+    """Prints the name on one page; a name with ``bad`` in it cannot be printed."""
+
+    name = "tiny"
+
+    def __init__(self) -> None:
+        self.printed: list[str] = []
+
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
+        del paper, timeout_s
+        found = re.search(r"<p>(.*)</p>", html)
+        text = found[1] if found else "?"
+        self.printed.append(text)
+        if "bad" in text:
+            raise RenderFailed("TEMPLATE_ERROR", "so the test wants it")
+        return Rendered(one_page(text), 1, self.name)
+
+    def close(self) -> None: ...
+
+
+class Bindery(World):
+    """The service, its batches and whoever works on them."""
+
+    def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
+        place = folder / "templates" / "card"
+        place.mkdir(parents=True)
+        (place / "template.html").write_text(TEMPLATE)
+        (place / "schema.json").write_text(json.dumps(SCHEMA))
+        (place / "sample.json").write_text(json.dumps({"name": "sample"}))
+        super().__init__(
+            store,
+            folder,
+            pdf_templates=folder / "templates",
+            pdf_allowed_templates="card,invoice",
+            **settings,
+        )
+        self.house = self.service.house(self.service.workloads["pdf"])
+        self.batches: PdfBatchStore = store_of(self.house)
+        self.engine = TinyEngine()
+        self.printer = PdfRenderWorker(
+            jobs_of(self.house),
+            artifacts_of(self.house),
+            config_of(self.settings),
+            book=book_of(self.settings),
+            engines=lambda _: self.engine,
+        )
+        self.headers = self.key("pdf")
+
+    @property
+    def folder(self) -> Path:
+        """Where artifacts lie."""
+        return self.settings.data_dir / "artifacts"
+
+    @property
+    def pdf(self) -> Queue:
+        return self.service.queues["pdf"]
+
+    @property
+    def queue(self) -> Queue:
+        return self.service.queues["pdf_batches"]
+
+    # Doors
+
+    def post(self, rows: Any, *, headers: Any = None, **more: Any) -> Any:
+        body = {"template_name": "card", "rows": rows, **more}
+        return self.client.post("/pdf/batches", json=body, headers=headers or self.headers)
+
+    def post_csv(self, text: str | bytes, *, headers: Any = None, **query: Any) -> Any:
+        told = {**(headers or self.headers), "content-type": "text/csv; charset=utf-8"}
+        query = {"template_name": "card", **query}
+        data = text.encode() if isinstance(text, str) else text
+        return self.client.post("/pdf/batches", content=data, params=query, headers=told)
+
+    def order(self, *names: str, **more: Any) -> str:
+        """A new batch of these names; its id."""
+        answer = self.post([{"name": one} for one in names], **more)
+        assert answer.status_code == 202, answer.text
+        batch_id: str = answer.json()["batch_id"]
+        assert answer.headers["location"] == f"/pdf/batches/{batch_id}"
+        return batch_id
+
+    def get(self, batch_id: str, *, headers: Any = None, **query: Any) -> dict[str, Any]:
+        path = f"/pdf/batches/{batch_id}"
+        answer = self.client.get(path, params=query, headers=headers or self.headers)
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    def download(self, batch_id: str, **headers: str) -> Any:
+        path = f"/pdf/batches/{batch_id}/download"
+        return self.client.get(path, headers={**self.headers, **headers})
+
+    def delete(self, batch_id: str) -> Any:
+        return self.client.delete(f"/pdf/batches/{batch_id}", headers=self.headers)
+
+    def entries(self, batch_id: str) -> dict[str, bytes]:
+        """The files of a zip that was made."""
+        answer = self.download(batch_id)
+        assert answer.status_code == 200, answer.text
+        return unzipped(answer.content)
+
+    # Work
+
+    def print_all(self, _seconds: float = 0, *, most: int = 1_000) -> int:
+        """Render what waits in the line."""
+        jobs = self.pdf.peek(limit=most)
+        for job in jobs:
+            self.printer.process_job(job.id)
+        return len(jobs)
+
+    def worker(self, wait: Callable[[float], None] | None = None, **how: Any) -> BatchWorker:
+        """A worker of batches; while it waits, its rows are rendered."""
+        return BatchWorker(self.batches, wait=wait or self.print_all, threads=1, **how)
+
+    def work(self, wait: Callable[[float], None] | None = None, **how: Any) -> None:
+        """Take the next batch and see it to its end."""
+        self.worker(wait, **how).turn()
+
+    def batch(self, batch_id: str) -> Batch:
+        found = self.batches.get(batch_id)
+        assert found is not None
+        return found
+
+    def facts(self) -> set[str]:
+        return {one.name for one in self.accounts.directory.facts("pdf") if one.site}
+
+    def recover(self) -> None:
+        """Let the lease of a dead worker run out."""
+        self.clock.advance(LEASE_S)
+        self.sweep("recover")
+
+    def sweep(self, *stages: str) -> None:
+        for queue in (self.pdf, self.queue):
+            for move in queue.lifecycle.clock_moves:
+                if move.stage in (stages or STAGES):
+                    queue.sweep(move)
+
+    def stored(self) -> set[str]:
+        """The files of batches, without the folder that is theirs."""
+        return {one.key.rpartition("/")[2] for one in self.batches.storage.list("batches")}
+
+    @contextmanager
+    def storage_down(self) -> Iterator[None]:
+        """The disk is not mounted."""
+        self.client.get("/pdf/batches", headers=self.headers)  # the doors have it open
+        hidden = self.folder.with_name("unmounted")
+        self.folder.rename(hidden)
+        try:
+            yield
+        finally:
+            hidden.rename(self.folder)
+
+
+def unzipped(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@contextmanager
+def opened_bindery(
+    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
+) -> Iterator[Bindery]:
+    """One on this kind of store; whatever a test does to it, its history replays."""
+    with ExitStack() as stack:
+        store = opened(kind, folder, request, stack)
+        bindery = Bindery(store, folder, **settings)
+        stack.enter_context(bindery.client.kept())
+        yield bindery
+        for queue in ("pdf", "pdf_batches"):
+            assert [str(one) for one in verify(store, queue).differences] == []
+
+
+def names(count: int, first: int = 1) -> list[str]:
+    return [f"row {number}" for number in range(first, first + count)]
+
+
+def order_of(count: int) -> Order:
+    """Rows without names, as the door makes an order of them."""
+    rows = [{"name": one} for one in names(count)]
+    return Order("card", {"engine": None, "paper": {}}, rows, [""] * count)
