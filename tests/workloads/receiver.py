@@ -14,6 +14,7 @@ class Came(NamedTuple):
     path: str
     headers: dict[str, str]
     body: Any
+    raw: bytes = b""
 
 
 class Receiver(ThreadingHTTPServer):
@@ -37,8 +38,8 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         size = int(self.headers["Content-Length"])
-        body = json.loads(self.rfile.read(size))
-        self.server.came.append(Came(self.path, dict(self.headers), body))
+        raw = self.rfile.read(size)
+        self.server.came.append(Came(self.path, dict(self.headers), json.loads(raw), raw))
         next_one = self.server.script.pop(0) if self.server.script else 200
         if callable(next_one):
             self.close_connection = True

@@ -64,6 +64,15 @@ def validate_url(url: str, allowlist: Sequence[str]) -> bool:
     )
 
 
+def is_inside(url: str) -> bool:
+    """Whether a URL's host is one of the inside by its very name.
+
+    A public name that leads inside is not meant: whoever owns the name could point it there.
+    """
+    target = _target(url)
+    return target is not None and target.inside
+
+
 def sanitize_html_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     """The same variables with ``< > & " '`` escaped in every text, keys too.
 

@@ -1,0 +1,135 @@
+"""The worker of webhooks: what a look costs, who looks, and what a stop leaves behind."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kesin.engine.queue import New
+from kesin.lifecycle.budget import SECOND_US
+from kesin.store.contract import Filter
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.pdf.hook_lifecycle import MAX_ATTEMPTS, WAIT_S
+from kesin.workloads.pdf.webhooks import MOST_LOOKED_AT, worker_of
+from tests.cli.programs import wait_until
+from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice, opened_office
+from tests.workloads.receiver import Receiver, receiving, silence
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
+    with opened_office(request.param, tmp_path, request) as office:
+        yield office
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
+    """On SQLite alone, for what no database could spoil."""
+    with opened_office("sqlite", tmp_path, request) as office:
+        yield office
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as server:
+        yield server
+
+
+# Many
+
+
+def test_ten_thousand_that_wait_cost_a_few_statements_a_look(tmp_path, monkeypatch):
+    with closing(SqliteStore(":memory:")) as store:
+        office = PostOffice(store, tmp_path)
+        jobs = [office.asked() for _ in range(10)]
+        far = office.clock.time_us + WAIT_S * SECOND_US
+        promise = {"kind": "job", "url": "https://hooks.example.com/x"}
+        news = [
+            New({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far)
+            for number in range(10_000)
+        ]
+        first, second = office.queue.enqueue_many(news)[:2]
+        office.end(jobs[0])
+        calls = counted(store, monkeypatch)
+        messenger = office.messenger()
+        found = [messenger.look() for _ in range(10_000 // MOST_LOOKED_AT)]
+        assert sum(found) == 1_000
+        assert calls == Counter(_read=20, apply=10)  # a page and its jobs, a thousand each
+        assert office.seen(first.id).state == "pending"
+        assert [one.move for one in office.queue.events(second.id)] == ["enqueue"]
+
+
+def counted(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the store reads and moves from here on."""
+    calls: Counter[str] = Counter()
+    for name in ("_read", "apply"):
+        made = getattr(store, name)
+
+        def call(*args, name=name, made=made, **how):
+            calls[name] += 1
+            return made(*args, **how)
+
+        monkeypatch.setattr(store, name, call)
+    return calls
+
+
+def test_looks_go_on_where_the_last_one_ended_and_then_begin_anew(small, receiver, monkeypatch):
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.MAX_PAGE", 2)
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.MOST_LOOKED_AT", 4)
+    jobs = [small.asked() for _ in range(6)]
+    for job_id in jobs:
+        small.promised(receiver, job_id)
+    messenger = small.messenger()
+    small.end(jobs[0])  # the oldest comes last
+    assert [messenger.look() for _ in range(2)] == [0, 1]
+    small.end(jobs[5])
+    assert messenger.look() == 1
+
+
+def test_lanes_share_the_looking(small, receiver, monkeypatch):
+    messenger = small.messenger()
+    looked = []
+    monkeypatch.setattr(messenger, "look", lambda: looked.append(threading.get_ident()))
+    for _ in range(5):
+        list(messenger.plan())
+    assert len(looked) == 1
+    small.clock.advance(2)
+    list(messenger.plan())
+    assert len(looked) == 2
+
+
+# Workers
+
+
+def test_a_worker_that_stops_gives_back_what_it_is_sending(office, receiver):
+    delivery = office.ready(receiver)
+    receiver.script = [silence]
+    worker = worker_of(office.house)
+    worker.threads, worker.grace_s = 1, 0.0
+    worker.start()
+    wait_until(lambda: receiver.came)
+    worker.stop()
+    worker.join()
+    job = office.seen(delivery)
+    assert (job.state, job.attempts_left) == ("pending", MAX_ATTEMPTS)
+    receiver.over.set()
+    for lane in worker._lanes:
+        lane.join()
+    assert office.after(delivery) == ("delivered", None)
+    assert {one.headers["webhook-id"] for one in receiver.came} == {delivery}
+
+
+def test_several_workers_tell_everybody_once(office, receiver):
+    wanted = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
+    workers = [worker_of(office.house) for _ in range(2)]
+    threads = [threading.Thread(target=one.drain) for one in workers]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    office.work()
+    assert sorted(one.headers["webhook-id"] for one in receiver.came) == sorted(wanted)
+    assert {one.state for one in office.queue.jobs(Filter()).jobs} == {"delivered"}
