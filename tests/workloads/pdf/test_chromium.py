@@ -5,7 +5,8 @@ import pypdfium2
 import pytest
 
 from kesin.foundation.clock import ManualClock
-from kesin.workloads.pdf import kill
+from kesin.workloads.pdf import browser, kill
+from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.chromium import ChromiumEngine, print_options
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engine import MAX_HTML_BYTES
@@ -157,6 +158,21 @@ def test_a_policy_of_one_document_does_not_reach_the_next(engine):
     strict = "<meta http-equiv=Content-Security-Policy content=\"style-src 'none'\">"
     assert red_pixels(engine.render(page(RED, strict), A4, timeout_s=30).pdf) == 0
     assert red_pixels(engine.render(page(RED), A4, timeout_s=30).pdf) > 10_000
+
+
+def test_a_document_of_the_book_leaves_nothing_in_the_page_to_wipe(engine, monkeypatch):
+    tidy, wiped = browser.WarmBrowser.tidy, []
+
+    async def noted(self, *, heavy: bool, wipe: bool) -> None:
+        wiped.append(wipe)
+        await tidy(self, heavy=heavy, wipe=wipe)
+
+    monkeypatch.setattr(browser.WarmBrowser, "tidy", noted)
+    book = TemplateBook.load()
+    for name in book.names:
+        engine.render(book.html(name, book.get(name).sample), A4, timeout_s=30)
+    engine.settle()
+    assert wiped == [False] * len(book.names)
 
 
 def test_the_same_document_gives_the_same_bytes_every_time_and_everywhere(engine):

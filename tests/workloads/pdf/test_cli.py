@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pypdfium2
 import pytest
+from fontTools.ttLib import TTFont
+from markupsafe import Markup
 
-from kesin.workloads.pdf.book import SHIPPED
+from kesin.engine.queue import Queue
+from kesin.foundation.settings import Settings
+from kesin.store.open import open_store
+from kesin.workloads.pdf import doctor
+from kesin.workloads.pdf.book import SHIPPED, TemplateBook
+from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.doctor import Check, _fonts, _storage, _workers
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.finding import pick_engine
+from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.weasy import WeasyPrintEngine
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
 
 Pdf = Callable[..., Any]
@@ -106,10 +122,17 @@ def test_a_folder_that_is_not_there_is_told(pdf: Pdf, monkeypatch: pytest.Monkey
     assert "KESIN_PDF_TEMPLATES" in answer.err
 
 
-def test_the_doctor_prints_a_test_page(pdf: Pdf):
+def found(answer: Any) -> dict[str, tuple[bool, str]]:
+    return {one["name"]: (one["ok"], one["detail"]) for one in answer.json}
+
+
+def test_the_doctor_prints_a_test_page_and_looks_at_its_fonts(pdf: Pdf, tmp_path: Path):
     answer = pdf("doctor", "--json")
     assert answer.code == 0
-    assert [one["name"] for one in answer.json] == ["templates", "browser", "sandbox", "test page"]
+    told = found(answer)
+    assert list(told) == ["templates", "browser", "sandbox", "test page", "fonts", "storage"]
+    assert "ğ" in told["fonts"][1]
+    assert not (tmp_path / "data").exists()
 
 
 def test_the_doctor_says_when_the_browser_asked_for_is_not_there(
@@ -120,3 +143,88 @@ def test_the_doctor_says_when_the_browser_asked_for_is_not_there(
     assert answer.code == 1
     assert "no-such-browser" in answer.out
     assert pdf("doctor").code == 0
+
+
+@pytest.mark.parametrize(
+    ("font", "told"),
+    [(lambda: without("ğ"), "lacks ğ"), (lambda: b"no font", "cannot be read: ")],
+)
+def test_the_doctor_finds_a_font_that_does_not_draw_our_letters(
+    font: Callable[[], bytes], told: str
+):
+    book = TemplateBook.load()
+    book.fonts["fonts/serif-regular.woff2"] = font()
+    check = _fonts(WeasyPrintEngine(), book, 60)
+    assert not check.ok
+    assert f"fonts/serif-regular.woff2 {told}" in check.detail
+
+
+@pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
+def test_a_font_that_takes_the_place_of_ours_is_found(engine: str):
+    made = pick_engine(engine)
+    book = TemplateBook.load()
+    spoilt = TemplateBook.load()
+    spoilt.font_css = Markup(str(book.font_css).replace("Kesin Sans", "Kesin Gone"))
+    try:
+        assert _fonts(made, book, 60).ok
+        told = _fonts(made, spoilt, 60)
+    finally:
+        made.close()
+    assert not told.ok
+    assert "was used instead" in told.detail
+
+
+def without(letter: str) -> bytes:
+    """Our font, but for one letter."""
+    font = TTFont(SHIPPED / "fonts" / "sans-regular.woff2")
+    for table in font["cmap"].tables:
+        table.cmap.pop(ord(letter), None)
+    kept = io.BytesIO()
+    font.save(kept)
+    return kept.getvalue()
+
+
+def test_the_doctor_tries_the_storage(tmp_path: Path):
+    kept = str(tmp_path / "kept")
+    assert _storage(Settings(pdf_artifacts=kept)) == Check("storage", ok=True, detail=kept)
+    assert list((tmp_path / "kept").rglob("*.pdf")) == []
+    (tmp_path / "file").touch()
+    told = _storage(Settings(pdf_artifacts=str(tmp_path / "file")))
+    assert not told.ok
+    assert "KESIN_PDF_ARTIFACTS" in told.detail
+
+
+def test_the_doctor_says_who_renders_and_whether_somebody_waits(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path)
+    assert list(_workers(settings)) == []
+    store = open_store(settings.database)
+    try:
+        queue = Queue("pdf", pdf_lifecycle(), store)
+        assert [one.ok for one in _workers(settings)] == [True]
+        queue.enqueue({})
+        (told,) = _workers(settings)
+        assert (told.ok, "0 alive, 1 jobs wait" in told.detail) == (False, True)
+        Heartbeat(store, "w1").beat()
+        assert list(_workers(settings)) == [
+            Check("workers", ok=True, detail="1 alive, 1 jobs wait")
+        ]
+    finally:
+        store.close()
+
+
+def test_root_is_told_what_to_do_about_the_sandbox(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setattr(doctor, "chromium_possible", lambda _: True)
+    (_, told) = doctor._browser(Settings(pdf_sandbox="on"), None)
+    assert not told.ok
+    assert "run as another user, or set it to auto" in told.detail
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root is refused")
+def test_a_browser_that_refuses_root_says_what_to_do():
+    engine = pick_engine("chromium", ChromiumSettings(sandbox="on"))
+    try:
+        with pytest.raises(RenderFailed, match="run as another user, or set KESIN_PDF_SANDBOX"):
+            engine.render("<p>a", Paper(), timeout_s=60)
+    finally:
+        engine.close()

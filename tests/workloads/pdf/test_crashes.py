@@ -76,6 +76,7 @@ def test_an_endless_script_is_ended_and_the_browser_lives(engine):
     pid = engine.browser_pid
     problem = failed(engine, page("<script>for (;;) {}</script>"), timeout_s=2)
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "timeout")
+    assert problem.message == "the document was not printed within 2 s"
     works(engine)
     assert engine.browser_pid == pid
 

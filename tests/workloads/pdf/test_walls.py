@@ -47,6 +47,12 @@ def test_each_wall_alone_lets_no_request_through(standing):
     assert "the end" in text(done.pdf)
 
 
+def test_the_rules_take_the_place_of_those_a_document_of_the_book_brings():
+    """Its own would keep out what an allow-list lets in."""
+    html = page("<p>x</p>", walls.tag(walls.BOOKS))
+    assert walls.with_policy(html, RULES) == walls.with_policy(page("<p>x</p>"), RULES)
+
+
 def test_without_walls_the_same_document_fetches_all_over():
     wanted = {
         "/style.css", "/import.css", "/font.woff2", "/img.png", "/srcset.png", "/iframe",

@@ -125,6 +125,7 @@ def test_a_document_that_takes_too_long_is_ended(engine):
     began = NOW()
     problem = failed(engine, page("<p>word</p>" * 100_000), timeout_s=1)
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "timeout")
+    assert problem.message == "the document was not printed within 1 s"
     assert NOW() - began < 5
     assert not Path(f"/proc/{pid}").exists()
     assert engine.render(page("x"), A4, timeout_s=30).pages == 1

@@ -1,14 +1,64 @@
-"""HTML templates to PDF, away from the request that wants one."""
+"""HTML templates to PDF, away from the request that wants one.
+
+Three queues: the jobs, the batches that feed many of them in, and the webhooks that tell of both.
+All of their work is done in processes of its own, never in the one that answers requests. The
+names of the seed can be imported from here; each is loaded when it is first asked for.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.workload import Workload
+from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
+from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
+from kesin.workloads.pdf.lifecycle import configured_lifecycle
+from kesin.workloads.workload import House, Panel, Workload
 
 if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client.core import Metric
     from typer import Typer
+
+    from kesin.engine.worker import Worker
+
+_NAMES: Final[Mapping[str, str]] = {
+    "FailSafePolicy": "config",
+    "IllegalTransition": "jobs",
+    "MAX_RETRIES": "errors",
+    "PdfArtifactStore": "artifacts",
+    "PdfErrorCode": "errors",
+    "PdfJob": "jobs",
+    "PdfJobRequest": "schemas",
+    "PdfJobResponse": "schemas",
+    "PdfJobStatus": "jobs",
+    "PdfJobStatusResponse": "schemas",
+    "PdfJobStore": "jobs",
+    "PdfRenderConfig": "config",
+    "PdfRenderOptions": "schemas",
+    "PdfRenderWorker": "worker",
+    "PdfSecurityConfig": "security",
+    "StorageBackend": "storage",
+    "TRANSIENT_ERRORS": "errors",
+    "UnknownJob": "jobs",
+    "check_worker_health": "heartbeat",
+    "compute_job_key": "keys",
+    "enqueue_pdf_job": "dispatch",
+    "handle_unavailable": "failsafe",
+    "sanitize_html_variables": "security",
+    "should_retry": "errors",
+    "validate_template": "security",
+    "validate_url": "security",
+}
+
+__all__ = ["PDF", "PDF_BATCHES", "PDF_WEBHOOKS", *_NAMES]  # noqa: PLE0604  # names, all of them
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _cli() -> Typer:
@@ -17,4 +67,77 @@ def _cli() -> Typer:
     return app
 
 
-PDF: Final = Workload("pdf", pdf_lifecycle, "HTML templates to PDF", sited=False, cli=_cli)
+def _router(house: House) -> APIRouter:
+    from kesin.workloads.pdf.api import pdf_router
+
+    return pdf_router(house)
+
+
+def _worker(house: House) -> Worker:
+    from kesin.workloads.pdf.setup import worker_of
+
+    return worker_of(house)
+
+
+def _tidied(house: House) -> int:
+    from kesin.workloads.pdf.tidying import tidied
+
+    return tidied(house)
+
+
+def _metrics(house: House) -> Iterable[Metric]:
+    from kesin.workloads.pdf.metrics import collected
+
+    return collected(house)
+
+
+def _describe(code: str) -> Mapping[str, Any]:
+    from kesin.workloads.pdf.advice import describe
+
+    return describe(code)
+
+
+def _batch_worker(house: House) -> Worker:
+    from kesin.workloads.pdf.batches import worker_of
+
+    return worker_of(house)
+
+
+def _hook_worker(house: House) -> Worker:
+    from kesin.workloads.pdf.webhooks import worker_of
+
+    return worker_of(house)
+
+
+PDF: Final = Workload(
+    "pdf",
+    configured_lifecycle,
+    "HTML templates to PDF",
+    sited=False,
+    worker=_worker,
+    apart=True,
+    chore=_tidied,
+    metrics=_metrics,
+    router=_router,
+    cli=_cli,
+    panels=(Panel("PDF", "/dashboard/pdf"),),
+    describe=_describe,
+)
+PDF_BATCHES: Final = Workload(
+    "pdf_batches",
+    batch_lifecycle,
+    "Many rows of one template to one file",
+    sited=False,
+    worker=_batch_worker,
+    apart=True,
+    describe=_describe,
+)
+PDF_WEBHOOKS: Final = Workload(
+    "pdf_webhooks",
+    hook_lifecycle,
+    "Telling others that a PDF is there",
+    sited=False,
+    worker=_hook_worker,
+    apart=True,
+    describe=_describe,
+)

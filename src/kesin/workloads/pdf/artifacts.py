@@ -75,20 +75,21 @@ class PdfArtifactStore:
         """Delete what no job knows, and say how many PDFs that were.
 
         Artifacts come before the job that tells of them, and leave after it: a crash in between
-        leaves a file nobody asks for. ``older_than_s`` must be longer than a job lives, so that a
-        fresh one is never taken for such. ``known`` is given keys, and gives back those in use.
+        leaves a file nobody asks for. ``known`` is given keys, and gives back those in use, also by
+        a job that is being rendered. ``older_than_s`` saves asking about fresh ones; 0 is all.
         Only what is named as our keys are is touched; a bucket may hold other things.
         """
         if older_than_s < 0:
             raise ValueError(f"older_than_s must not be negative, got {older_than_s}")
-        before_us = self._now_us() - round(older_than_s * 1_000_000)
+        before_us = None if older_than_s == 0 else self._now_us() - round(older_than_s * 1_000_000)
         found = self.storage.list(FOLDER, before_us=before_us)
         ours = (one.key for one in found if _OURS.fullmatch(one.key))
         swept = 0
         while keys := list(islice(ours, BATCH)):
             in_use = known(keys)
             swept += sum(self.storage.delete(key) for key in keys if key not in in_use)
-        self.storage.tidy(before_us)
+        if before_us is not None:  # else who writes at this moment would lose what he has
+            self.storage.tidy(before_us)
         return swept
 
     def _now_us(self) -> int:

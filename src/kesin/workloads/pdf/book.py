@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from kesin.workloads.pdf import walls
 from kesin.workloads.pdf.filters import LANGUAGE, Unprintable
 from kesin.workloads.pdf.reckoning import RECKONING
 from kesin.workloads.pdf.sandbox import Sandbox, refused
@@ -26,17 +27,16 @@ from kesin.workloads.pdf.variables import Expectations, Problem
 
 SHIPPED: Final = Path(__file__).parent / "templates"
 REVISION: Final = 1  # raised when a filter prints something else, so that old PDFs are not reused
-CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
+CSP: Final = walls.BOOKS
 MAX_FILES: Final = 200
 MAX_FILE_BYTES: Final = 2 * 1024 * 1024
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SHARED: Final = ("partials", "fonts")
 _WEIGHTS: Final = {"regular": 400, "bold": 700}
+_FONT: Final = re.compile(r"fonts/([a-z]+)-(regular|bold)\.woff2")
 _HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
-_HEADED: Final = (
-    f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{CSP}">'
-)
+_HEADED: Final = f'<meta charset="utf-8">{walls.tag(CSP)}'
 _PICTURES: Final = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -67,7 +67,8 @@ class TemplateBook:
 
     def __init__(self, templates: Mapping[str, Template], shared: Mapping[str, bytes]) -> None:
         self._templates = dict(templates)
-        self._fonts = _font_faces(shared)
+        self.fonts = {name: data for name, data in shared.items() if _FONT.fullmatch(name)}
+        self.font_css = _font_faces(self.fonts)
         sources = {name: _decoded(name, data) for name, data in shared.items() if _is_text(name)}
         for template in templates.values():
             for file, data in template.files.items():
@@ -142,7 +143,7 @@ class TemplateBook:
         services = {
             "lang": lang,
             "t": texts.get(lang) or texts.get(lang[:2]) or texts.get(LANGUAGE) or {},
-            "fonts": self._fonts,
+            "fonts": self.font_css,
             "asset": lambda file: _asset(template, file),
             **RECKONING,
         }
@@ -235,7 +236,7 @@ def _font_faces(shared: Mapping[str, bytes]) -> Markup:
     """Our fonts as CSS: ``fonts/sans-bold.woff2`` is the family *Kesin Sans* in weight 700."""
     faces = []
     for name in sorted(shared):
-        match = re.fullmatch(r"fonts/([a-z]+)-(regular|bold)\.woff2", name)
+        match = _FONT.fullmatch(name)
         if match:
             data = base64.b64encode(shared[name]).decode()
             faces.append(

@@ -43,6 +43,9 @@ _QUIET: Final = (
     "--disable-sync",
     "--no-first-run",
 )
+_ROOT: Final = (
+    "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
+)
 _log: Final = Logger(__name__)
 
 
@@ -249,9 +252,10 @@ class WarmBrowser:
             await self._end()
             await self._stop_driver()
             self._kill_driver()
+            as_root = sandboxed and os.getuid() == 0
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                f"{Path(executable).name} did not start: {said(problem)}",
+                f"{Path(executable).name} did not start: {_ROOT if as_root else said(problem)}",
                 details={"executable": str(executable), "sandbox": sandboxed},
             ) from problem
         self.launches += 1

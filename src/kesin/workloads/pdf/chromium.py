@@ -24,7 +24,7 @@ from kesin.workloads.pdf.browser import BLANK, Sheet, WarmBrowser, said
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engine import Rendered
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_html, graceful_s
+from kesin.workloads.pdf.limits import check_html, graceful_s, too_long
 from kesin.workloads.pdf.loop import LoopStuck, LoopThread
 from kesin.workloads.pdf.normalise import normalised
 from kesin.workloads.pdf.paper import Paper
@@ -123,9 +123,9 @@ class ChromiumEngine:
 
         Starting a browser, where that is needed, has a time limit of its own and does not count.
         """
-        began = self._clock.monotonic()
         try:
             with self._turn:
+                began = self._clock.monotonic()
                 check_html(html)
                 check_ranges(paper.page_ranges)
                 printed = self._printed(html, paper, timeout_s)
@@ -161,7 +161,8 @@ class ChromiumEngine:
             sheet = self._prepare()
             began = self._clock.monotonic()
             try:
-                return self._call(self._print(sheet, walled, paper, left), left + warm.CLOSE_S)
+                work = self._print(sheet, walled, paper, left, timeout_s)
+                return self._call(work, left + warm.CLOSE_S)
             except _Lost as loss:
                 left -= self._clock.monotonic() - began
                 _log.warning("pdf.page_lost", why=str(loss), attempt=attempt)
@@ -212,7 +213,9 @@ class ChromiumEngine:
         if loop is not None:
             loop.stop()
 
-    async def _print(self, sheet: Sheet, html: str, paper: Paper, limit_s: float) -> _Printed:
+    async def _print(
+        self, sheet: Sheet, html: str, paper: Paper, limit_s: float, told_s: float
+    ) -> _Printed:
         sheet.guard.begin()
         step = ["load"]
         work = asyncio.ensure_future(
@@ -222,7 +225,7 @@ class ChromiumEngine:
         await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if work.done() and work.exception() is None:
             return work.result()
-        failure = await self._failure(sheet, work, step[0], limit_s)
+        failure = await self._failure(sheet, work, step[0], told_s)
         work.cancel()
         if self._browser is not None:
             await self._browser.drop()
@@ -230,7 +233,7 @@ class ChromiumEngine:
         raise failure
 
     async def _failure(
-        self, sheet: Sheet, work: asyncio.Future[_Printed], step: str, limit_s: float
+        self, sheet: Sheet, work: asyncio.Future[_Printed], step: str, told_s: float
     ) -> Exception:
         """What to tell: from what happened to the page first, from the browser's words last."""
         problem = work.exception() if work.done() else None
@@ -249,7 +252,7 @@ class ChromiumEngine:
         if problem is None:
             return RenderFailed(
                 PdfErrorCode.NAVIGATION_TIMEOUT,
-                f"the document took longer than {limit_s:g} s",
+                too_long(told_s),
                 details={"reason": "timeout", "step": step},
             )
         if bad_paper:

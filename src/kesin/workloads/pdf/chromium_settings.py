@@ -29,7 +29,7 @@ class ChromiumSettings:
     locale: str = "en-US"  # of documents that name no language; `lang` in the template wins
     time_zone: str = "UTC"
     viewport: tuple[int, int] = (1280, 720)
-    page_renders: int = 250
+    page_renders: int = 100
     browser_renders: int = 500
     browser_age_s: float = 3600.0
     memory_growth_mib: int = 512  # over what the browser had after its first document

@@ -6,14 +6,14 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.problems import Invalid, Problem, Unavailable
+from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import print_table, say, say_json
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -26,25 +26,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 FAILED: Final = 1
-_PAGE: Final = (
-    "<!doctype html><html lang='tr'><head><title>Kesin</title></head>"
-    "<body><p>ğ ı İ ş ç ö ü ₺</p></body></html>"
-)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 EngineName = Annotated[
     str | None,
     typer.Option("--engine", metavar="NAME", help="chromium or weasyprint; the best there is."),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor."""
-
-    name: str
-    ok: bool
-    detail: str
 
 
 @app.command("render")
@@ -129,8 +116,10 @@ def templates(
 
 @app.command("doctor")
 def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Check templates, browser and sandbox, and print a test page."""
-    checks = list(_checks(_settings(), engine))
+    """Check templates, browser, fonts, storage and workers, and print a test page."""
+    from kesin.workloads.pdf.doctor import examined
+
+    checks = list(examined(_settings(), engine))
     if as_json:
         say_json([asdict(one) for one in checks])
     else:
@@ -140,37 +129,6 @@ def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
         )
     if not all(one.ok for one in checks):
         raise typer.Exit(FAILED)
-
-
-def _checks(settings: Settings, engine: str | None) -> Iterator[Check]:
-    from kesin.workloads.pdf.finding import chromium_possible, find_chromium
-    from kesin.workloads.pdf.paper import Paper
-    from kesin.workloads.pdf.setup import chromium_settings
-
-    try:
-        names = book_of(settings).names
-        yield Check("templates", ok=bool(names), detail=", ".join(names))
-    except (RenderFailed, Problem) as problem:
-        yield Check("templates", ok=False, detail=str(problem))
-    found = find_chromium(settings.pdf_chromium)
-    usable = chromium_possible(settings.pdf_chromium)
-    told = str(found) if found and usable else "none, so WeasyPrint draws"
-    yield Check("browser", ok=usable or engine != "chromium", detail=told)
-    if usable:
-        sandboxed = chromium_settings(settings).sandboxed
-        how = "on" if sandboxed else "off: a page that breaks out has our rights"
-        yield Check("sandbox", ok=True, detail=how)
-    try:
-        made = engine_of(settings, engine)
-        try:
-            rendered = made.render(_PAGE, Paper(), timeout_s=settings.pdf_hard_timeout_s)
-        finally:
-            made.close()
-    except RenderFailed as problem:
-        yield Check("test page", ok=False, detail=str(problem))
-        return
-    told = f"{len(rendered.pdf)} bytes by {rendered.engine} in {rendered.seconds:.1f} s"
-    yield Check("test page", ok=not rendered.warnings, detail="; ".join((told, *rendered.warnings)))
 
 
 def _settings() -> Settings:

@@ -34,7 +34,7 @@ def canonical(value: Any) -> str:
 
 def _check(value: Any, depth: int) -> None:
     """Refuse what JSON would bend: keys that are no text, numbers that are none, endless depth."""
-    if depth > MAX_DEPTH + 2:  # the two layers around what was sent
+    if depth > MAX_DEPTH + 4:  # the layers around what was sent
         raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"values nest deeper than {MAX_DEPTH}")
     if isinstance(value, Mapping):
         for name, inner in value.items():

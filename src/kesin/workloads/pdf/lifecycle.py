@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
@@ -23,7 +24,15 @@ from kesin.lifecycle.words import (
 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
 INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
-RETRYABLE = ("BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT", "WORKER_LOST")
+RETRYABLE = (
+    "BROWSER_LAUNCH_FAILED",
+    "NAVIGATION_TIMEOUT",
+    "WORKER_LOST",
+    "ARTIFACT_WRITE_FAILED",
+)
+
+
+TTL_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Limits:
     max_retries: int = 2
     retry_pauses_s: tuple[int, ...] = (0, 5)
     lease_seconds: int = 60
-    ttl_hours: int = 24
+    ttl_hours: int = TTL_HOURS
     keep_expired_days: int = 7
 
 
@@ -179,6 +188,19 @@ def pdf_lifecycle(limits: Limits | None = None) -> Lifecycle:
     )
 
 
+def configured_lifecycle() -> Lifecycle:
+    """The lifecycle with the time PDFs are kept here."""
+    return pdf_lifecycle(Limits(ttl_hours=kept_hours()))
+
+
+def kept_hours() -> int:
+    """How long a PDF is kept; settings that cannot be read are told elsewhere."""
+    try:
+        return load_settings().pdf_ttl_hours
+    except BadSettings:
+        return TTL_HOURS
+
+
 def pdf_errors() -> Taxonomy:
     """Every verdict is *fail*: whether a failure is tried again is the chain's own question."""
     return Taxonomy(
@@ -190,6 +212,7 @@ def pdf_errors() -> Taxonomy:
             Code("NAVIGATION_TIMEOUT", Category.TRANSIENT),
             Code("WORKER_LOST", Category.TRANSIENT),
             Code("INTERRUPTED", Category.TRANSIENT),
+            Code("ARTIFACT_WRITE_FAILED", Category.TRANSIENT),
             Code("TEMPLATE_ERROR", Category.VALIDATION),
             Code("UNSUPPORTED_PLATFORM", Category.PERMANENT),
             Code("UNKNOWN", Category.PERMANENT),

@@ -16,6 +16,11 @@ def graceful_s(timeout_s: float) -> float:
     return max(timeout_s - GRACE_S, min(timeout_s, GRACE_S) * SHORT_SHARE)
 
 
+def too_long(timeout_s: float) -> str:
+    """What is told of a document that was stopped: its limit as it was given."""
+    return f"the document was not printed within {timeout_s:g} s"
+
+
 def check_html(html: str) -> None:
     """Refuse what is too large, or cannot be written as UTF-8."""
     try:

@@ -1,13 +1,25 @@
-"""Templates and engines as the settings want them."""
+"""Templates, engines, storage and worker as the settings want them."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
+from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.book import SHIPPED, TemplateBook
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engine import Engine
 from kesin.workloads.pdf.finding import pick_engine
+from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.security import validate_url
+from kesin.workloads.pdf.storage import StorageMisconfigured, open_storage
+from kesin.workloads.workload import House
+
+if TYPE_CHECKING:
+    from kesin.workloads.pdf.worker import PdfWorker
 
 
 def book_of(settings: Settings) -> TemplateBook:
@@ -22,13 +34,71 @@ def book_of(settings: Settings) -> TemplateBook:
 
 def chromium_settings(settings: Settings) -> ChromiumSettings:
     """How the browser is used here."""
+    patterns = settings.pdf_allowed_urls.split()
     return ChromiumSettings(
         executable=settings.pdf_chromium,
         isolation=settings.pdf_isolation,
         sandbox=settings.pdf_sandbox,
+        allowed=(lambda url: validate_url(url, patterns)) if patterns else None,
     )
 
 
 def engine_of(settings: Settings, named: str | None = None) -> Engine:
     """The engine of this name, or the best there is; raises RenderFailed."""
     return pick_engine(named, chromium_settings(settings))
+
+
+def config_of(settings: Settings) -> PdfRenderConfig:
+    """The settings in the seed's words."""
+    named = {one.strip() for one in settings.pdf_allowed_templates.split(",") if one.strip()}
+    return PdfRenderConfig(
+        hard_timeout=settings.pdf_hard_timeout_s,
+        artifact_ttl_seconds=settings.pdf_ttl_hours * 3_600,
+        cleanup_interval_seconds=round(settings.tidy_s),
+        fail_safe_policy=FailSafePolicy(settings.pdf_fail_safe),
+        template_allowlist=named or shipped_names(),
+        url_allowlist=settings.pdf_allowed_urls.split(),
+    )
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> frozenset[str]:
+    return frozenset(one.name for one in SHIPPED.iterdir() if (one / "template.html").is_file())
+
+
+def shipped_names() -> set[str]:
+    """The templates that come with Kesin."""
+    return set(_shipped())
+
+
+def artifacts_place(settings: Settings) -> str:
+    """The address of the storage: the one that is set, else a folder beside the database."""
+    return settings.pdf_artifacts or str(settings.data_dir / "artifacts")
+
+
+def artifacts_of(house: House) -> PdfArtifactStore:
+    """Where finished PDFs are kept."""
+    try:
+        return PdfArtifactStore(open_storage(artifacts_place(house.settings)), house.queue.clock)
+    except StorageMisconfigured as problem:
+        raise Unavailable(f"{problem}: look at KESIN_PDF_ARTIFACTS") from None
+
+
+def jobs_of(house: House) -> PdfJobStore:
+    """The jobs, with their storage."""
+    return PdfJobStore(house.commands.queues["pdf"], artifacts_of(house))
+
+
+def worker_of(house: House) -> PdfWorker:
+    """The worker of a process that does nothing else."""
+    from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
+
+    jobs = jobs_of(house)
+    renderer = PdfRenderWorker(
+        jobs,
+        artifacts_of(house),
+        config_of(house.settings),
+        book=book_of(house.settings),
+        engines=lambda named: engine_of(house.settings, named),
+    )
+    return PdfWorker(house.queue, renderer)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.workloads.pdf.engine import MAX_PDF_BYTES, Rendered
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_html, check_pages, check_pdf, graceful_s
+from kesin.workloads.pdf.limits import check_html, check_pages, check_pdf, graceful_s, too_long
 from kesin.workloads.pdf.paper import Paper
 from kesin.workloads.pdf.ranges import check_ranges
 
@@ -122,12 +122,12 @@ class WeasyPrintEngine:
 
         Starting the process, where that is needed, has a time limit of its own.
         """
-        began = self._clock.monotonic()
         try:
             with self._turn:
+                began = self._clock.monotonic()
                 check_html(html)
                 check_ranges(paper.page_ranges)
-                head, pdf = self._asked(html, paper, graceful_s(timeout_s))
+                head, pdf = self._asked(html, paper, timeout_s)
         except RenderFailed:
             raise
         except Exception as problem:
@@ -144,8 +144,9 @@ class WeasyPrintEngine:
         with self._turn:
             self._end()
 
-    def _asked(self, html: str, paper: Paper, limit_s: float) -> tuple[dict[str, Any], bytes]:
+    def _asked(self, html: str, paper: Paper, timeout_s: float) -> tuple[dict[str, Any], bytes]:
         child = self._started()
+        limit_s = graceful_s(timeout_s)
         until = self._clock.monotonic() + limit_s
         try:
             child.send({"paper": paper.told(), "limit_s": limit_s}, html.encode(), until)
@@ -154,7 +155,7 @@ class WeasyPrintEngine:
             self._end()
             raise RenderFailed(
                 PdfErrorCode.NAVIGATION_TIMEOUT,
-                f"the document took longer than {limit_s:g} s",
+                too_long(timeout_s),
                 details={"reason": "timeout"},
             ) from None
         except (EOFError, OSError):

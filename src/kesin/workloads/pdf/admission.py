@@ -1,0 +1,46 @@
+"""Back-pressure: too many waiting jobs and new ones are refused, until the line is shorter.
+
+The mark is kept in the store, so that all processes of the API say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kesin.engine.queue import Queue
+from kesin.foundation.problems import TooMany
+from kesin.store.contract import QueueStats
+from kesin.store.directory import Directory, Fact
+from kesin.workloads.pdf.ledger import WORKLOAD
+
+FACT: Final = "back-pressure"
+BACKPRESSURE_ACTIVE: Final = "BACKPRESSURE_ACTIVE"
+RESUME_SHARE: Final = 0.8
+RETRY_AFTER_S: Final = 30
+
+
+@dataclass(slots=True)
+class Admission:
+    """Whether a new job may come in."""
+
+    queue: Queue
+    most: int
+
+    def check(self, stats: QueueStats | None = None) -> None:
+        """Raise TooMany while the line is too long; it must get clearly shorter to open again."""
+        directory = Directory(self.queue.store)
+        waiting = (stats or self.queue.stats()).states["queued"]
+        closed = directory.fact(WORKLOAD, "", FACT) is not None
+        if not closed and waiting >= self.most:
+            directory.put_fact(Fact(WORKLOAD, "", FACT, str(waiting), self.queue.now()))
+            closed = True
+        elif closed and waiting < self.most * RESUME_SHARE:
+            directory.drop_fact(WORKLOAD, "", FACT)
+            closed = False
+        if closed:
+            raise TooMany(
+                f"{waiting} jobs are waiting: try again later",
+                retry_after_s=RETRY_AFTER_S,
+                code=BACKPRESSURE_ACTIVE,
+            )

@@ -1,0 +1,23 @@
+"""Every route of the workload: jobs, templates, batches, webhooks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from kesin.workloads.pdf.api_batches import batch_router
+from kesin.workloads.pdf.api_hooks import hook_router
+from kesin.workloads.pdf.api_jobs import jobs_router
+from kesin.workloads.pdf.api_templates import templates_router
+from kesin.workloads.pdf.shop import Shop
+from kesin.workloads.workload import House
+
+
+def pdf_router(house: House) -> APIRouter:
+    """The routes; templates, storage and their libraries are loaded when somebody asks."""
+    router = APIRouter(tags=["pdf"])
+    shop = Shop(house)
+    router.include_router(jobs_router(shop))
+    router.include_router(templates_router(shop))
+    router.include_router(batch_router(house))
+    router.include_router(hook_router(house))
+    return router

@@ -1,0 +1,158 @@
+"""The doors for jobs: ask for a PDF, see how it stands, fetch it, or want it no more.
+
+A job belongs to whoever asked for it. For anybody else but an admin there is no such job.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from kesin.foundation.access import Actor
+from kesin.workloads.pdf.bodies import accepted, job_body, status_body
+from kesin.workloads.pdf.cancelling import cancelled
+from kesin.workloads.pdf.doors import CURSOR, Asker, SmallBody, admit, owners_job, sent
+from kesin.workloads.pdf.download import Conditions, delivered
+from kesin.workloads.pdf.jobs import Asked, PdfJobStatus
+from kesin.workloads.pdf.schemas import (
+    PdfJobPage,
+    PdfJobRequest,
+    PdfJobResponse,
+    PdfJobStatusResponse,
+    Text,
+)
+from kesin.workloads.pdf.shop import Shop
+from kesin.workloads.pdf.waiting import Waiting
+
+MOST_JOBS: Final = 200
+MOST_WAIT_S: Final = 60
+SPARE_S: Final = 2.0  # between the end of a wait and the time-out of a request
+SOON_S: Final = 2
+ON_THE_WAY: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING})
+
+_FILE: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
+_PDF: Final[dict[str, Any]] = {"application/pdf": _FILE}
+_PAGE: Final[dict[str, Any]] = {"text/html": {"schema": {"type": "string"}}}
+_ASKED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "model": PdfJobResponse,
+        "content": {**_PDF, **_PAGE},
+        "description": "The job there is already; with `wait` its PDF; or the HTML instead of it",
+    },
+    202: {"model": PdfJobResponse, "description": "A new job, or one that is not ready in time"},
+    410: {"description": "It came to an end while it was waited for"},
+}
+_FETCHED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": _PDF, "description": "The PDF"},
+    202: {"model": PdfJobStatusResponse, "description": "Not yet; Retry-After says when"},
+    206: {"content": _PDF, "description": "The part that was asked for"},
+    304: {"description": "The one you have is it"},
+    410: {"description": "It is not there any more"},
+    416: {"description": "It has no such part"},
+}
+
+
+def jobs_router(shop: Shop) -> APIRouter:
+    """The routes."""
+    router = APIRouter(prefix="/pdf", route_class=SmallBody)
+    _asking(router, shop)
+    _fetching(router, shop)
+    return router
+
+
+def _asking(router: APIRouter, shop: Shop) -> None:
+    house = shop.house
+    waiting = Waiting(house.commands.queues["pdf"], house.stopping)
+
+    @router.post("/jobs", status_code=202, response_model=PdfJobResponse, responses=_ASKED)
+    async def create_pdf_job(
+        actor: Asker,
+        asked: PdfJobRequest,
+        wait: Annotated[float | None, Query(gt=0, le=MOST_WAIT_S, allow_inf_nan=False)] = None,
+    ) -> Response:
+        """Ask for a PDF: 202 and a new job, or 200 and the one that has it or will.
+
+        With `wait`, the PDF itself if it is ready within so many seconds.
+        """
+        found = await run_in_threadpool(_asked, shop, actor, asked)
+        if not isinstance(found, Asked):
+            return found
+        if wait is None:
+            return accepted(found)
+        if found.job.status in ON_THE_WAY:
+            within_s = min(wait, house.settings.request_timeout_s - SPARE_S)
+            await waiting.ended(found.job.job_id, within_s)
+        return await run_in_threadpool(_awaited, shop, found)
+
+    @router.delete("/jobs/{job_id}", response_model=PdfJobStatusResponse)
+    def cancel_pdf_job(
+        actor: Asker,
+        job_id: str,
+        reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
+    ) -> Response:
+        """Want a waiting job no more; again is the same."""
+        admit(house, actor, "cancel", target=job_id)
+        jobs = shop.tools.jobs
+        job = owners_job(jobs, actor, job_id)
+        return sent(status_body(jobs, cancelled(house, jobs, actor, job, reason)))
+
+
+def _asked(shop: Shop, actor: Actor, asked: PdfJobRequest) -> Asked | Response:
+    admit(shop.house, actor, "create")
+    tools = shop.tools  # first: what comes next needs the same libraries
+    from kesin.workloads.pdf.asking import asked_for
+
+    return asked_for(tools, shop.house.settings.pdf_max_queued, actor.name, asked)
+
+
+def _awaited(shop: Shop, found: Asked) -> Response:
+    """What became of it meanwhile."""
+    tools = shop.tools
+    job = tools.jobs.get_job(found.job.job_id) or found.job
+    if job.status in ON_THE_WAY:
+        return accepted(found._replace(job=job, new=True))
+    return delivered(tools.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
+
+
+def _fetching(router: APIRouter, shop: Shop) -> None:
+    house = shop.house
+
+    @router.get("/jobs", response_model=PdfJobPage)
+    def list_pdf_jobs(
+        actor: Asker,
+        status: PdfJobStatus | None = None,
+        cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
+    ) -> Response:
+        """Your jobs, newest first; an admin's list has everybody's."""
+        admit(house, actor, "list")
+        found, following = shop.tools.jobs.page(
+            owner=None if actor.is_admin else actor.name,
+            status=status,
+            limit=limit,
+            cursor=cursor,
+        )
+        return sent(PdfJobPage(jobs=[job_body(one) for one in found], cursor=following))
+
+    @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
+    def get_pdf_job_status(actor: Asker, job_id: str) -> Response:
+        """How a job stands, and its place in line."""
+        admit(house, actor, "read", target=job_id)
+        jobs = shop.tools.jobs
+        return sent(status_body(jobs, owners_job(jobs, actor, job_id)))
+
+    def fetched(request: Request, actor: Asker, job_id: str) -> Response:
+        """The PDF, whole or in part; 202 while there is none yet."""
+        admit(house, actor, "download", target=job_id)
+        tools = shop.tools
+        job = owners_job(tools.jobs, actor, job_id)
+        if job.status in ON_THE_WAY:
+            body = status_body(tools.jobs, job)
+            return sent(body, 202, retry_after=str(SOON_S))
+        return delivered(tools.artifacts, job, Conditions.of(request))
+
+    path = "/jobs/{job_id}/download"
+    router.get(path, response_class=Response, responses=_FETCHED, name="download_pdf")(fetched)
+    router.head(path, response_class=Response, responses=_FETCHED, name="look_at_pdf")(fetched)

@@ -1,0 +1,196 @@
+"""What goes through the doors: the seed's bodies with its names and defaults, and ours around them.
+
+Whatever an engine would refuse is refused here, with the field that is wrong: a job that cannot be
+printed is never made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from kesin.workloads.pdf.config import FailSafePolicy
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.jobs import PdfJobStatus
+from kesin.workloads.pdf.paper import Format, Paper
+from kesin.workloads.pdf.ranges import check_ranges
+
+MAX_NAME: Final = 200
+MAX_FILE_NAME: Final = 140
+MAX_URL: Final = 2_048
+SMALLEST_MM: Final = 10.0
+LARGEST_MM: Final = 5_000.0
+LEAST_ROOM_MM: Final = 1.0  # that margins must leave
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """Refuse what no database keeps."""
+    if _UNSTORABLE.search(text):
+        raise ValueError("holds characters that cannot be stored")
+    return text
+
+
+Text = Annotated[str, AfterValidator(clean)]
+Size = Annotated[float, Field(ge=SMALLEST_MM, le=LARGEST_MM, allow_inf_nan=False)]
+Margin = Annotated[float, Field(ge=0, le=LARGEST_MM, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Read strictly: a field nobody knows is a mistake, not a wish."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PdfRenderOptions(Strict):
+    """How it is made. What is left out is as the service was told to do it."""
+
+    timeout: int = Field(60, ge=1, le=600, description="seconds; the service's own if left out")
+    fail_safe: FailSafePolicy = Field(
+        FailSafePolicy.STRICT,
+        description="while nothing renders: 503, or the HTML; the service's own if left out",
+    )
+    engine: Literal["chromium", "weasyprint"] | None = None
+    format: Format | None = Field(None, description="A4 if neither this nor a size is given")
+    width_mm: Size | None = None
+    height_mm: Size | None = None
+    landscape: bool = False
+    margin_mm: Margin | Annotated[list[Margin], Field(min_length=4, max_length=4)] = Field(
+        0.0, description="all round, or top, right, bottom, left"
+    )
+    scale: float = Field(1.0, ge=0.1, le=2, allow_inf_nan=False)
+    page_ranges: Annotated[Text, StringConstraints(max_length=200)] = ""
+    print_background: bool = True
+    prefer_css_page_size: bool = True
+    tagged: bool = False
+    outline: bool = False
+
+    @field_validator("page_ranges")
+    @classmethod
+    def _printable(cls, text: str) -> str:
+        try:
+            check_ranges(text)
+        except RenderFailed as problem:
+            raise ValueError(problem.message) from None
+        return text
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if (self.width_mm is None) != (self.height_mm is None):
+            raise ValueError("width_mm and height_mm go together")
+        if self.width_mm is not None and self.format is not None:
+            raise ValueError("give a format, or width_mm and height_mm, not both")
+        width, height = self.paper().size_mm
+        top, right, bottom, left = self.margins
+        if self.landscape:
+            width, height = height, width
+        if left + right > width - LEAST_ROOM_MM or top + bottom > height - LEAST_ROOM_MM:
+            raise ValueError("the margins leave no room on the page")
+        return self
+
+    @property
+    def margins(self) -> tuple[float, float, float, float]:
+        """Top, right, bottom, left."""
+        if isinstance(self.margin_mm, list):
+            top, right, bottom, left = self.margin_mm
+            return top, right, bottom, left
+        return (self.margin_mm,) * 4
+
+    def paper(self) -> Paper:
+        """The sheet they describe; equal sheets are equal however they were asked for."""
+        return Paper(
+            format=self.format or "A4",
+            width_mm=self.width_mm,
+            height_mm=self.height_mm,
+            landscape=self.landscape,
+            margin_mm=self.margins,
+            scale=self.scale,
+            page_ranges=self.page_ranges,
+            print_background=self.print_background,
+            prefer_css_page_size=self.prefer_css_page_size,
+            tagged=self.tagged,
+            outline=self.outline,
+        )
+
+
+class PdfJobRequest(Strict):
+    """A PDF that somebody wants."""
+
+    template_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME)]
+    variables: dict[str, Any]
+    options: PdfRenderOptions | None = None
+    webhook_url: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL)] | None = None
+    file_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME)] | None = (
+        Field(None, description="under which it is saved")
+    )
+
+
+class PdfJobResponse(BaseModel):
+    """The job that will have the PDF, or has it."""
+
+    job_id: str
+    status: PdfJobStatus
+    created_at: str
+
+
+class PdfJobBody(PdfJobResponse):
+    """A job, with what came of it."""
+
+    started_at: str | None = None
+    finished_at: str | None = None
+    error_code: PdfErrorCode | None = None
+    download_url: str | None = Field(None, description="of a job that succeeded")
+    retry_count: int
+    template_name: str = ""
+    file_name: str | None = None
+    pages: int | None = None
+    bytes: int | None = None
+    sha256: str | None = None
+    engine: str | None = None
+    warnings: list[str] = []
+    error_message: str | None = None
+
+
+class PdfJobStatusResponse(PdfJobBody):
+    """The same, with its place in line."""
+
+    position: int | None = Field(None, description="1 is the next; of a job that waits")
+
+
+class PdfJobPage(BaseModel):
+    """Some jobs, newest first."""
+
+    jobs: list[PdfJobBody]
+    cursor: str | None
+
+
+class TemplateLine(BaseModel):
+    """A template that may be used."""
+
+    name: str
+    title: str
+    description: str
+    content_hash: str
+
+
+class TemplateBody(TemplateLine):
+    """The same, with what it takes."""
+
+    json_schema: dict[str, Any] = Field(serialization_alias="schema")
+    sample: dict[str, Any]
+
+
+class PreviewRequest(Strict):
+    """Values to look at in a template."""
+
+    variables: dict[str, Any]

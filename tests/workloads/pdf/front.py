@@ -1,0 +1,144 @@
+"""The shop front: the app over a service without workers, and a press that a test runs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from kesin.foundation import passwords
+from kesin.store.contract import Store
+from kesin.workloads.pdf import setup
+from kesin.workloads.pdf.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
+from kesin.workloads.pdf.local_storage import LocalStorage
+from kesin.workloads.pdf.worker import PdfRenderWorker
+from tests.web.conftest import World, opened
+from tests.workloads.pdf.press import BOOK, SAMPLE, QuickEngine, Shelf
+
+NO_JOB = "00000000-0000-7000-8000-000000000000"
+AT_ONCE = 6
+_numbers = itertools.count(1)
+
+
+class Front(World):
+    """The world, with short words for what happens to PDFs."""
+
+    def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
+        self.shelf = Shelf(LocalStorage(folder / "artifacts"))
+        super().__init__(store, folder, **settings)
+        self.queue = self.service.queues["pdf"]
+        self.artifacts = PdfArtifactStore(self.shelf, self.clock)  # type: ignore[arg-type]
+        self.jobs = PdfJobStore(self.queue, self.artifacts)
+        self.engine = QuickEngine()
+        self.worker = PdfRenderWorker(
+            self.jobs,
+            self.artifacts,
+            setup.config_of(self.settings),
+            book=BOOK,
+            engines=lambda _: self.engine,
+        )
+        self.boss = self.key("admin")
+        self.beat()
+
+    def owner(self) -> dict[str, str]:
+        """Somebody who was never here before."""
+        return self.key("pdf")
+
+    def beat(self, name: str = "one") -> None:
+        """A worker says that it lives."""
+        Heartbeat(self.store, name, now=self.queue.now).beat()
+
+    def post(self, who: dict[str, str], body: dict[str, Any] | None = None, **params: Any) -> Any:
+        return self.client.post("/pdf/jobs", json=body or order(), headers=who, params=params)
+
+    def asked(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
+        """A job's id."""
+        answer = self.post(who, body)
+        assert answer.status_code in {200, 202}, answer.text
+        return str(answer.json()["job_id"])
+
+    def done(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
+        """A job with its PDF."""
+        job_id = self.asked(who, body)
+        self.worker.process_job(job_id)
+        return job_id
+
+    def get(self, who: dict[str, str], job_id: str, **headers: str) -> Any:
+        return self.client.get(f"/pdf/jobs/{job_id}", headers={**who, **headers})
+
+    def fetch(self, who: dict[str, str], job_id: str, **headers: str) -> Any:
+        spelled = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.get(f"/pdf/jobs/{job_id}/download", headers={**who, **spelled})
+
+    def cancel(self, who: dict[str, str], job_id: str, **params: str) -> Any:
+        return self.client.delete(f"/pdf/jobs/{job_id}", headers=who, params=params)
+
+    def seen(self, job_id: str) -> PdfJob:
+        job = self.jobs.get_job(job_id)
+        assert job is not None
+        return job
+
+    def moves(self, job_id: str) -> list[str]:
+        return [one.move for one in self.queue.events(job_id)]
+
+    def burn(self, job_id: str) -> None:
+        """Somebody deletes the file behind our back."""
+        assert self.artifacts.delete_pdf(self.seen(job_id).artifact_key or "")
+
+    def name_of(self, who: dict[str, str]) -> str:
+        return f"key:{passwords.key_id_of(who['x-api-key'])}"
+
+
+def order(number: str | None = None, **more: Any) -> dict[str, Any]:
+    """A request; without a number it is one that nobody made before."""
+    told = number or f"F-{next(_numbers)}"
+    return {"template_name": "invoice", "variables": {**SAMPLE, "number": told}, **more}
+
+
+@contextmanager
+def opened_front(
+    kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
+) -> Iterator[Front]:
+    with ExitStack() as stack:
+        store = opened(kind, folder, request, stack)
+        yield stack.enter_context(front_over(store, folder, **settings))
+
+
+@contextmanager
+def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
+    """The templates are read once for all tests, and the storage can be switched off."""
+    front = Front(store, folder, **settings)
+    with (
+        patch.object(setup, "book_of", lambda _: BOOK),
+        patch.object(setup, "open_storage", lambda _: front.shelf),
+        front.client.kept(),
+    ):
+        yield front
+
+
+def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """All of them at the same moment; what each gave."""
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], Any]) -> Any:
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+def one_new(answers: list[Any]) -> str:
+    """The id of the one job they all got, which was new for one of them."""
+    assert sorted(one.status_code for one in answers) == [200] * (len(answers) - 1) + [202]
+    [job_id] = {one.json()["job_id"] for one in answers}
+    return str(job_id)

@@ -1,0 +1,135 @@
+"""A small print shop: a queue under a clock the test moves, storage in a folder, a quick engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.engine.replay import verify
+from kesin.engine.sweeper import Sweeper
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.words import STAGES
+from kesin.store.contract import Store
+from kesin.workloads.pdf.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.config import PdfRenderConfig
+from kesin.workloads.pdf.engine import Rendered
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.local_storage import LocalStorage
+from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.storage import StorageBackend, StorageDown
+from kesin.workloads.pdf.worker import PdfRenderWorker
+from tests.web.conftest import opened
+
+BOOK = TemplateBook.load()
+SAMPLE: dict[str, Any] = BOOK.get("invoice").sample
+TTL_S = 24 * 3_600
+LEASE_S = 60
+
+
+class QuickEngine:
+    """Prints at once, or does what a test has laid out for the next document."""
+
+    name = "quick"
+
+    def __init__(self) -> None:
+        self.printed: list[tuple[str, Paper, float]] = []
+        self.next: list[Callable[[], object]] = []
+        self.closed = False
+
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
+        self.printed.append((html, paper, timeout_s))
+        if self.next:
+            self.next.pop(0)()
+        return Rendered(b"%PDF-1.4 " + html.encode(), 1, self.name, ("a warning",), 0.2)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def fails(self, code: str, message: str = "so it was laid out") -> None:
+        """The next document fails like this."""
+
+        def fail() -> None:
+            raise RenderFailed(code, message)
+
+        self.next.append(fail)
+
+
+class Shelf:
+    """A storage that can be switched off."""
+
+    def __init__(self, storage: StorageBackend) -> None:
+        self._storage = storage
+        self.down = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down:
+            raise StorageDown("switched off by the test")
+        return getattr(self._storage, name)
+
+
+class Press:
+    """Everything of the workload but its doors."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.store = store
+        self.queue = Queue("pdf", pdf_lifecycle(), store, clock=self.clock, seed=1)
+        self.shelf = Shelf(LocalStorage(folder / "artifacts"))
+        self.artifacts = PdfArtifactStore(self.shelf, self.clock)  # type: ignore[arg-type]
+        self.jobs = PdfJobStore(self.queue, self.artifacts)
+        self.engine = QuickEngine()
+        self.config = PdfRenderConfig(template_allowlist=set(BOOK.names))
+        self.worker = self.hire()
+
+    def hire(self) -> PdfRenderWorker:
+        """One more of those who render."""
+        return PdfRenderWorker(
+            self.jobs, self.artifacts, self.config, book=BOOK, engines=lambda _: self.engine
+        )
+
+    def ask(self, number: str = "A-1", **how: Any) -> PdfJob:
+        return self.jobs.create_job("invoice", payload(number), **how)
+
+    def done(self, number: str = "A-1", **how: Any) -> PdfJob:
+        """A job with its PDF."""
+        job = self.ask(number, **how)
+        self.worker.process_job(job.job_id)
+        return self.seen(job)
+
+    def seen(self, job: PdfJob | str) -> PdfJob:
+        """The job as it is now."""
+        found = self.jobs.get_job(job if isinstance(job, str) else job.job_id)
+        assert found is not None
+        return found
+
+    def sweep(self) -> None:
+        """Everything the clock does."""
+        Sweeper([self.queue]).sweep(STAGES)
+
+    def edges(self, job: PdfJob) -> list[tuple[str, str]]:
+        """From where to where it went, since its birth."""
+        return [(one.from_state, one.to_state) for one in self.queue.events(job.job_id)]
+
+    def moves(self, job: PdfJob) -> list[str]:
+        return [one.move for one in self.queue.events(job.job_id)]
+
+
+def payload(number: str = "A-1") -> dict[str, Any]:
+    return {"variables": {**SAMPLE, "number": number}, "engine": None, "paper": {}}
+
+
+@contextmanager
+def opened_press(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Press]:
+    """A press on this kind of store; whatever a test does to it, its history replays."""
+    with ExitStack() as stack:
+        store = opened(kind, folder, request, stack)
+        yield Press(store, folder)
+        assert [str(one) for one in verify(store, "pdf").differences] == []

@@ -1,0 +1,147 @@
+"""What is no request for a PDF is refused by name, before anything is made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kesin.workloads.pdf.doors import MAX_BODY_BYTES
+from tests.web.conftest import error_of
+from tests.workloads.pdf.front import (
+    NO_JOB,
+    opened_front,
+    order,
+)
+from tests.workloads.pdf.press import BOOK, SAMPLE
+
+
+@pytest.mark.parametrize("name", ["nothing", "../invoice", "Invoice", "ğ" * 200])
+def test_a_template_nobody_knows_is_400(front, me, name):
+    answer = front.post(me, {**order(), "template_name": name})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "TEMPLATE_ERROR")
+
+
+def test_a_template_that_is_not_allowed_looks_like_none(request, tmp_path):
+    with opened_front(
+        "sqlite", tmp_path, request, pdf_allowed_templates="cutting_plan, absent"
+    ) as front:
+        me = front.owner()
+        hidden, absent = (
+            front.post(me, {**order(), "template_name": one}) for one in ("invoice", "absent")
+        )
+        assert hidden.status_code == absent.status_code == 400
+        assert hidden.content == absent.content
+        sample = BOOK.get("cutting_plan").sample
+        body = {"template_name": "cutting_plan", "variables": sample}
+        assert front.post(me, body).status_code == 202
+        names = [one["name"] for one in front.client.get("/pdf/templates", headers=me).json()]
+        assert names == ["cutting_plan"]
+        assert front.client.get("/pdf/templates/invoice", headers=me).status_code == 404
+
+
+def test_every_wrong_variable_is_named_by_its_path(front, me):
+    variables = {**SAMPLE, "lines": [{**SAMPLE["lines"][0], "quantity": "many"}], "colour": "red"}
+    del variables["number"]
+    answer = front.post(me, {"template_name": "invoice", "variables": variables})
+    assert answer.status_code == 422
+    told = error_of(answer)
+    fields = [one["field"] for one in told["details"]["fields"]]
+    assert fields == ["variables/colour", "variables/lines/0/quantity", "variables/number"]
+    assert "many" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"timeout": 0}, "options.timeout"),
+        ({"timeout": 601}, "options.timeout"),
+        ({"fail_safe": "hope"}, "options.fail_safe"),
+        ({"engine": "prince"}, "options.engine"),
+        ({"format": "B5"}, "options.format"),
+        ({"width_mm": 100}, "options"),
+        ({"width_mm": 100, "height_mm": 100, "format": "A4"}, "options"),
+        ({"width_mm": 9, "height_mm": 100}, "options.width_mm"),
+        ({"margin_mm": 105}, "options"),
+        ({"margin_mm": [105, 0, 105, 0], "landscape": True}, "options"),
+        ({"margin_mm": -1}, "options.margin_mm.constrained-float"),
+        ({"scale": 2.1}, "options.scale"),
+        ({"page_ranges": "3-1"}, "options.page_ranges"),
+        ({"page_ranges": "a"}, "options.page_ranges"),
+        ({"javascript": True}, "options.javascript"),
+    ],
+)
+def test_what_no_engine_could_print_is_refused_by_name(front, me, options, field):
+    answer = front.post(me, {**order(), "options": options})
+    assert answer.status_code == 422
+    assert field in [one["field"] for one in error_of(answer)["details"]["fields"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"template_name": ""},
+        {"template_name": "x" * 201},
+        {"template_name": 5},
+        {"variables": []},
+        {"priority": 1},
+        {"file_name": "a\0b"},
+        {"file_name": ""},
+        {"options": []},
+    ],
+)
+def test_a_body_of_another_shape_is_422(front, me, change):
+    assert front.post(me, {**order(), **change}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", r'"\ud800"', r'"\u0000"', "[" * 40 + "]" * 40, '{"a": 1}']
+)
+def test_values_that_cannot_be_kept_or_printed_are_422(front, me, value):
+    body = json.dumps(order("@")).replace('"@"', value)
+    answer = front.client.post("/pdf/jobs", content=body, headers=_json(me))
+    assert answer.status_code == 422
+    assert error_of(answer)["details"]["fields"][0]["field"].startswith("variables")
+
+
+@pytest.mark.parametrize("body", ["", "{", "[" * 100_000, "1" * 5_000, "null"])
+def test_what_is_no_request_is_refused(front, me, body):
+    answer = front.client.post("/pdf/jobs", content=body, headers=_json(me))
+    assert answer.status_code in {400, 422}
+    error_of(answer)
+
+
+def _json(who: dict[str, str]) -> dict[str, str]:
+    return {**who, "content-type": "application/json"}
+
+
+def test_a_body_of_256_kib_is_taken_and_one_byte_more_is_not(front, me):
+    text = json.dumps({**order(), "file_name": "ğ"})
+    full = text + " " * (MAX_BODY_BYTES - len(text.encode()))
+    assert front.client.post("/pdf/jobs", content=full, headers=_json(me)).status_code == 202
+    answer = front.client.post("/pdf/jobs", content=full + " ", headers=_json(me))
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+
+
+def test_a_full_body_is_kept_though_the_job_around_it_is_larger(front, me):
+    line = {**SAMPLE["lines"][0], "description": "x" * 500}
+    body = order()
+    body["variables"] |= {"notes": "", "lines": [line]}
+    step = len(_compact(line)) + 1
+    body["variables"]["lines"] = [line] * (1 + (MAX_BODY_BYTES - len(_compact(body))) // step)
+    body["variables"]["notes"] = "n" * (MAX_BODY_BYTES - len(_compact(body)))
+    assert len(_compact(body)) == MAX_BODY_BYTES
+    answer = front.client.post("/pdf/jobs", content=_compact(body), headers=_json(me))
+    assert answer.status_code == 202, answer.text
+    assert len(front.found(answer.json()["job_id"]).payload) > MAX_BODY_BYTES
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("job_id", [NO_JOB, "nothing", "1", "%00", NO_JOB.upper() + "x"])
+def test_an_id_nobody_has_is_404_in_every_way(front, me, job_id):
+    answers = [front.get(me, job_id), front.fetch(me, job_id), front.cancel(me, job_id)]
+    assert {one.status_code for one in answers} == {404}
