@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import floors, growth, lanes, oci, peers_run
+from bench import floors, growth, lanes, oci, optimizer, pdf, peers_run
 from bench.report import Report
 from tests.servers import PostgresServer
 
@@ -31,6 +31,10 @@ def main() -> int:
         _engine(asked)
     if asked.what in ("all", "oci"):
         _oci(asked)
+    if asked.what in ("all", "pdf"):
+        _pdf(asked)
+    if asked.what in ("all", "optiplan"):
+        optimizer.main(write=asked.write)
     return 0
 
 
@@ -55,6 +59,22 @@ def _oci(asked: argparse.Namespace) -> None:
         (ROOT / "docs" / "oci-benchmarks.md").write_text(text, "utf-8")
 
 
+def _pdf(asked: argparse.Namespace) -> None:
+    report = Report("Benchmarks of the pdf workload")
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    report.say(
+        f"Made by `make bench ARGS='pdf --write'` on {when}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, SQLite and a folder on the same disk, full"
+        f" durability. The shipped invoice, one Chromium, {pdf.ROUNDS} interleaved rounds of"
+        f" {pdf.A_ROUND} documents; the best round of each way counts."
+    )
+    pdf.run(report)
+    text = report.text()
+    print(text)
+    if asked.write:
+        (ROOT / "docs" / "pdf-benchmarks.md").write_text(text, "utf-8")
+
+
 def _engine(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks")
     report.say(_preamble(asked))
@@ -77,14 +97,16 @@ def _arguments() -> argparse.Namespace:
         description=__doc__,
         epilog="`make load` measures `kesin serve` under 200 clients, and how fast it starts.",
     )
-    parser.add_argument("what", nargs="?", choices=["all", "engine", "oci"], default="all")
+    parser.add_argument(
+        "what", nargs="?", choices=["all", "engine", "oci", "pdf", "optiplan"], default="all"
+    )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best counts")
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")
     parser.add_argument("--huge", action="store_true", help="grow to 10⁷ rows as well")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the page in docs")
     return parser.parse_args()
 
 

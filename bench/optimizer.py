@@ -1,0 +1,183 @@
+"""The built-in optimiser: boards and yield beside every guillotine packer of rectpack, and time.
+
+Orders are the ones the tests ship; rectpack tries six orders of pieces and two ways to choose a
+board for each of its eighteen packers, and the best of these counts. Boards are counted, so the
+machine is no matter; times are the best of three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.report import Report
+from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
+from kesin.workloads.optiplan.optimizer.figures import figures
+from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from tests.workloads.optiplan.optimizer.instances import KITCHEN, instances, workshop
+from tests.workloads.optiplan.optimizer.rivals import boards_by_packer
+
+ROOT = Path(__file__).parent.parent
+TIMED = (50, 100, 500)
+SEEDS = (1, 2, 3)
+REPEATS = 3
+
+
+def run(report: Report) -> None:
+    """Everything, into a report."""
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    report.say(
+        f"Made by `make bench ARGS='optiplan --write'` on {when}: {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}, rectpack {version('rectpack')}, HiGHS {version('highspy')}."
+        " Kerf 4 mm and trims of 10 mm on all sides, but for the printed orders (`beng`, `gcut`),"
+        " which know neither. rectpack gets the kerf by larger pieces and boards; it turns all"
+        " pieces or none, so in orders with grain it turns none. Every plan of ours is proved by"
+        " the checker; rectpack makes no cuts and is not checked."
+    )
+    quality(report)
+    times(report)
+    strategies(report)
+
+
+def quality(report: Report) -> None:
+    """Boards on every order."""
+    rows, worse, over, ours, theirs = [], 0, 0, 0, 0
+    packers: dict[str, int] = {}
+    for name, demand in instances().items():
+        plan = optimise(demand)
+        rivals = boards_by_packer(demand)
+        least = area_bound(demand)
+        best, worst = min(rivals.values()), max(rivals.values())
+        worse += plan.boards > best
+        over = max(over, plan.boards - least)
+        ours, theirs = ours + plan.boards, theirs + best
+        for packer, boards in rivals.items():
+            packers[packer] = packers.get(packer, 0) + boards
+        rows.append(
+            (
+                name,
+                str(demand.pieces),
+                str(least),
+                f"**{plan.boards}**",
+                f"{100 * figures(plan).yield_share:.1f}",
+                str(best),
+                f"{100 * figures(plan).yield_share * plan.boards / best:.1f}",
+                str(worst),
+                plan.strategy,
+            )
+        )
+        _say(" ".join(rows[-1]))
+    report.say("## Boards and yield")
+    report.table(
+        (
+            "order",
+            "pieces",
+            "area bound",
+            "boards",
+            "yield %",
+            "best of rectpack",
+            "its yield %",
+            "worst of rectpack",
+            "by",
+        ),
+        rows,
+    )
+    report.say("Boards over all orders, each packer with its best order of pieces for each order:")
+    report.table(
+        ("packer", "boards"),
+        [("**Kesin**", f"**{ours}**"), ("best of all for each order", str(theirs))]
+        + [(name, str(boards)) for name, boards in sorted(packers.items(), key=lambda p: p[1])],
+    )
+    report.aim("orders on which rectpack needs fewer boards", worse, most=1)
+    report.aim("most boards above the area bound", over, most=1.5)
+    report.aim("boards of rectpack's best / ours", theirs / ours, least=1)
+
+
+def times(report: Report) -> None:
+    """How long a plan takes, drawing and paper left out."""
+    rows = []
+    for pieces in TIMED:
+        for seed in SEEDS:
+            demand = workshop(f"{pieces}-{seed}", KITCHEN, pieces, seed, (0, 1))
+            plan, wall, cpu = _timed(demand)
+            rows.append(
+                (
+                    str(pieces),
+                    str(seed),
+                    f"{wall:.2f}",
+                    f"{cpu:.2f}",
+                    str(plan.boards),
+                    str(area_bound(demand)),
+                )
+            )
+            _say(" ".join(rows[-1]))
+            if pieces == 100:
+                report.aim(f"100 pieces, order {seed}: seconds (processor)", cpu, most=2)
+    report.say("## Time for a plan")
+    report.table(("pieces", "order", "seconds", "processor", "boards", "area bound"), rows)
+
+
+def strategies(report: Report) -> None:
+    """What column generation adds where kinds repeat."""
+    rows = []
+    for seed in range(1, 5):
+        one = workshop(f"repeated-{seed}", KITCHEN, 10, seed, (0,))
+        parts = tuple(
+            type(part)(part.name, part.length, part.width, 30 * part.quantity, part.grain)
+            for part in one.parts
+        )
+        demand = Demand(one.name, one.board, parts, one.kerf)
+        for solver in (True, False):
+            plan = optimise(demand, Effort(solver=solver))
+            rows.append(
+                (
+                    f"{one.name}, {'with' if solver else 'without'} HiGHS",
+                    str(demand.pieces),
+                    str(area_bound(demand)),
+                    str(plan.boards),
+                    str(len(plan.layouts)),
+                )
+            )
+            _say(" ".join(rows[-1]))
+    report.say("## Few kinds, many pieces")
+    report.table(("order", "pieces", "area bound", "boards", "patterns"), rows)
+
+
+def area_bound(demand: Demand) -> int:
+    return -(-sum(part.area * part.quantity for part in demand.parts) // demand.board.usable.area)
+
+
+def _timed(demand: Demand) -> tuple[Plan, float, float]:
+    walls, cpus = [], []
+    for _ in range(REPEATS):
+        wall, cpu = time.perf_counter(), time.process_time()
+        plan = optimise(demand)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return plan, min(walls), min(cpus)
+
+
+def main(*, write: bool) -> None:
+    """Measure, print, and write docs/optiplan-benchmarks.md if asked."""
+    report = Report("Benchmarks of the built-in optimiser")
+    run(report)
+    text = report.text()
+    print(text)
+    if write:
+        (ROOT / "docs" / "optiplan-benchmarks.md").write_text(text, "utf-8")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write docs/optiplan-benchmarks.md")
+    main(write=parser.parse_args().write)

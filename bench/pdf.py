@@ -1,0 +1,324 @@
+"""What the pdf workload promises: nearly the speed of a bare loop, with everything around it.
+
+The same invoice throughout, on the same Chromium. The bare loop writes ready HTML into one page
+and prints it; the worker claims a job, checks and fills the template, renders, stores the PDF with
+a flush to the disk and writes the result down.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from bench.report import Report
+from kesin.engine.accounts import Accounts
+from kesin.engine.command import Commands
+from kesin.engine.queue import Queue
+from kesin.engine.worker import Worker
+from kesin.foundation.access import system
+from kesin.foundation.logs import set_up_logs
+from kesin.foundation.settings import Settings
+from kesin.store.directory import Directory
+from kesin.store.open import open_store
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from kesin.workloads import workloads
+from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.chromium import ChromiumEngine, print_options
+from kesin.workloads.pdf.finding import find_chromium
+from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.setup import jobs_of, worker_of
+from kesin.workloads.pdf.worker import PdfWorker
+from kesin.workloads.workload import House
+
+ROUNDS = 6
+A_ROUND = 40  # documents
+LAUNCHES = 4  # of a browser for one document, in each round
+DRAINED = 200
+POSTED = 300
+KILLED_AFTER = 5
+RENDERS = 500
+A_LOOK = 50  # renders between two looks at the memory
+TEMPLATE = "invoice"
+PATIENCE_S = 600.0
+
+
+def run(report: Report) -> None:
+    """Everything, one after the other."""
+    set_up_logs(level="error")
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name, _bench(Path(name)) as bench:
+        _speed(report, bench)
+        _drained(report, bench)
+        _killed(report, bench)
+    _posted(report)
+    _memory(report)
+
+
+class Bench:
+    """A warm worker over a store on disk, and the page of a bare loop beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = Settings(data_dir=folder)
+        self.store = open_store(settings.database)
+        self.queue = Queue("pdf", pdf_lifecycle(), self.store)
+        commands = Commands({"pdf": self.queue}, Accounts(Directory(self.store)))
+        self.house = House(settings, commands, self.queue)
+        self.jobs = jobs_of(self.house)
+        self.worker: PdfWorker = worker_of(self.house)
+        self.worker.heartbeat.start()
+        self.book = TemplateBook.load()
+        self.sample = self.book.get(TEMPLATE).sample
+        self.html = self.book.html(TEMPLATE, self.sample)
+        self._numbers = 0
+
+    @property
+    def engine(self) -> ChromiumEngine:
+        """The worker's own."""
+        engine = self.worker.renderer._engine(None)
+        assert isinstance(engine, ChromiumEngine)
+        return engine
+
+    def enqueue(self, count: int) -> list[str]:
+        """So many jobs, no two alike; their ids."""
+        ids = []
+        for _ in range(count):
+            self._numbers += 1
+            variables = {**self.sample, "number": f"F-{self._numbers}"}
+            ids.append(self.jobs.create_job(TEMPLATE, {"variables": variables}).job_id)
+        return ids
+
+    def drain(self) -> float:
+        """Render all that waits; how many seconds it took. The browser stays."""
+        began = time.perf_counter()
+        Worker.drain(self.worker)
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """End the worker's browser."""
+        self.worker.heartbeat.stop()
+        self.worker.renderer.close()
+        self.store.close()
+
+
+@contextmanager
+def _bench(folder: Path) -> Iterator[Bench]:
+    bench = Bench(folder)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+def _speed(report: Report, bench: Bench) -> None:
+    """Rounds of all three, one after the other, so that a slow minute falls on everybody."""
+    options = print_options(Paper())
+    bare, worker, launched = [], [], []
+    with sync_playwright() as playwright:
+
+        def launch() -> Any:
+            return playwright.chromium.launch(executable_path=find_chromium())
+
+        browser = launch()
+        page = browser.new_page()
+        _bare(page, bench.html, options, A_ROUND)
+        bench.enqueue(A_ROUND)
+        bench.drain()
+        for number in range(ROUNDS):
+            bare.append(_timed(lambda: _bare(page, bench.html, options, A_ROUND)) / A_ROUND)
+            bench.enqueue(A_ROUND)
+            worker.append(bench.drain() / A_ROUND)
+            seconds = _timed(lambda: _launches(launch, bench.html, options))
+            launched.append(seconds / LAUNCHES)
+            _say(f"round {number}: {bare[-1]:.4f} {worker[-1]:.4f} {launched[-1]:.3f} s a document")
+        browser.close()
+    rows = [
+        (what, f"{1_000 * min(each):.0f}", f"{1_000 * statistics.median(each):.0f}", per_second)
+        for what, each in (
+            ("bare loop of `set_content` and `page.pdf`", bare),
+            ("worker: claim, template, render, store, finish", worker),
+            ("a browser for each document", launched),
+        )
+        for per_second in [f"{1 / min(each):.1f}"]
+    ]
+    report.say("## Speed")
+    report.table(("way", "best round, ms", "median, ms", "a second, best"), rows)
+    report.aim("worker / bare loop, documents a second", min(bare) / min(worker), least=0.90)
+    report.aim("worker / a launch for each", min(launched) / min(worker), least=8)
+
+
+def _bare(page: Page, html: str, options: dict[str, Any], count: int) -> None:
+    for _ in range(count):
+        page.set_content(html)
+        assert page.pdf(**options).startswith(b"%PDF")
+
+
+def _launches(launch: Callable[[], Any], html: str, options: dict[str, Any]) -> None:
+    for _ in range(LAUNCHES):
+        browser = launch()
+        _bare(browser.new_page(), html, options, 1)
+        browser.close()
+
+
+def _drained(report: Report, bench: Bench) -> None:
+    ids = bench.enqueue(DRAINED)
+    seconds = bench.drain()
+    failed = sum(one.status != "succeeded" for one in bench.jobs.get_jobs(ids).values())
+    report.say(
+        f"## A burst\n\n{DRAINED} jobs were drained by one worker in {seconds:.1f} s; "
+        f"{failed} of them failed."
+    )
+    report.aim(f"failures of {DRAINED} jobs", failed, most=1)
+
+
+def _killed(report: Report, bench: Bench) -> None:
+    """SIGKILL to the browser while it renders."""
+    ids = bench.enqueue(A_ROUND)
+    done, pid = bench.worker.renderer.done, bench.engine.browser_pid
+    over = threading.Event()
+
+    def kill() -> None:
+        while bench.worker.renderer.done < done + KILLED_AFTER and not over.is_set():
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    seconds = bench.drain()
+    over.set()
+    killer.join()
+    jobs = bench.jobs.get_jobs(ids).values()
+    failed = sum(one.status != "succeeded" for one in jobs)
+    retried = sum(one.retry_count for one in jobs)
+    assert bench.engine.browser_pid != pid
+    report.say(
+        f"The browser was killed with SIGKILL in the middle of {A_ROUND} jobs: all were drained in "
+        f"{seconds:.1f} s, {failed} failed, {retried} went back into the queue (the engine itself "
+        "prints a document again whose browser died)."
+    )
+    report.aim(f"failures of {A_ROUND} jobs under a killed browser", failed, most=1)
+
+
+def _posted(report: Report) -> None:
+    """Server time of POST /pdf/jobs, as the service itself measures it."""
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
+        settings = Settings(data_dir=Path(name), rate_per_s=1e6)
+        store = open_store(settings.database)
+        service = Service(settings, store, workloads(), work=False)
+        key = service.accounts.create_key(system("bench"), "bench", ["pdf"])[0]
+        heart = Heartbeat(store, "bench")
+        heart.start()
+        seconds: list[float] = []
+        service.metrics.answered = lambda *told: seconds.append(told[3])  # type: ignore[method-assign]
+        sample = TemplateBook.load().get(TEMPLATE).sample
+        with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
+            warnings.simplefilter("ignore")
+            from starlette.testclient import TestClient
+
+        client = TestClient(create_app(service), headers={"x-api-key": key})
+        for number in range(POSTED):
+            variables = {**sample, "number": f"F-{number}"}
+            body = {"template_name": TEMPLATE, "variables": variables}
+            answer = client.post("/pdf/jobs", json=body)
+            assert answer.status_code == 202, answer.text
+        heart.stop()
+        store.close()
+    warm = sorted(1_000 * one for one in seconds[10:])
+    median, p99 = statistics.median(warm), warm[int(len(warm) * 0.99)]
+    report.say(
+        f"## Asking\n\n`POST /pdf/jobs` took {median:.1f} ms of server time in the median and "
+        f"{p99:.1f} ms at the 99th percentile of {len(warm)} new jobs, each checked against its "
+        "template's schema and written to the disk before the answer."
+    )
+    report.aim("POST /pdf/jobs, median in ms", median, most=10)
+
+
+def _memory(report: Report) -> None:
+    """A worker as it runs in the world, and what its processes hold together."""
+    looks: list[tuple[int, float]] = []
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
+        settings = Settings(data_dir=Path(name))
+        store = open_store(settings.database)
+        jobs = jobs_of(_house(settings, Queue("pdf", pdf_lifecycle(), store)))
+        sample = TemplateBook.load().get(TEMPLATE).sample
+        for number in range(RENDERS):
+            variables = {**sample, "number": f"F-{number}"}
+            jobs.create_job(TEMPLATE, {"variables": variables})
+        child = subprocess.Popen(
+            [sys.executable, "-m", "kesin.cli", "worker", "pdf", "--until-idle"],
+            env={**_own_environment(), "KESIN_DATA_DIR": name},
+            stderr=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + PATIENCE_S
+        while (done := store.stats("pdf").states["succeeded"]) < RENDERS:
+            assert time.monotonic() < until
+            assert child.poll() is None
+            if done >= (len(looks) + 1) * A_LOOK:
+                looks.append((done, pss_mib(child.pid)))
+                _say(f"{looks[-1][0]} renders: {looks[-1][1]:.0f} MiB")
+            time.sleep(0.05)
+        child.wait(60)
+        store.close()
+    report.say("## Memory of the worker and its browser")
+    report.table(
+        ("renders", *(str(done) for done, _ in looks)),
+        [("MiB, PSS of all its processes", *(f"{mib:.0f}" for _, mib in looks))],
+    )
+    first = statistics.median(mib for _, mib in looks[:3])
+    last = statistics.median(mib for _, mib in looks[-3:])
+    report.aim("memory, last three looks / first three", last / first, most=1.2)
+
+
+def _house(settings: Settings, queue: Queue) -> House:
+    commands = Commands({"pdf": queue}, Accounts(Directory(queue.store)))
+    return House(settings, commands, queue)
+
+
+def _own_environment() -> dict[str, str]:
+    return {name: one for name, one in os.environ.items() if not name.startswith("KESIN_")}
+
+
+def pss_mib(pid: int) -> float:
+    """What a process and all below it hold; what they share is counted once."""
+    parents: dict[int, list[int]] = {}
+    for one in Path("/proc").iterdir():
+        if one.name.isdigit():
+            try:
+                told = (one / "stat").read_text()
+            except OSError:
+                continue
+            parents.setdefault(int(told.rpartition(")")[2].split()[1]), []).append(int(one.name))
+    tree, held = [pid], 0
+    while tree:
+        one_pid = tree.pop()
+        tree += parents.get(one_pid, [])
+        try:
+            lines = Path(f"/proc/{one_pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        held += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return held / 1_024
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
