@@ -1,0 +1,61 @@
+"""The built-in optimiser: parts in, boards cut edge to edge out, and a proof of every plan.
+
+It stands where OptiPlanning stands, so it is a program of its own (``python -m
+kesin.workloads.optiplan.optimizer``) and knows nothing of jobs, queues or the web.
+"""
+
+from __future__ import annotations
+
+from kesin.workloads.optiplan.optimizer.check import faults
+from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
+from kesin.workloads.optiplan.optimizer.cut_list import CutList, cut_list
+from kesin.workloads.optiplan.optimizer.drawing import draw, draw_board
+from kesin.workloads.optiplan.optimizer.figures import Figures, figures
+from kesin.workloads.optiplan.optimizer.model import (
+    Band,
+    Board,
+    Cut,
+    Demand,
+    Layout,
+    Part,
+    PartTooLarge,
+    Placement,
+    Plan,
+    Rect,
+    Trims,
+    Unplannable,
+    hundredths,
+)
+from kesin.workloads.optiplan.optimizer.paper import print_plans
+from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch
+from kesin.workloads.optiplan.optimizer.solution import solution_xml, write_atomically
+
+__all__ = [
+    "Band",
+    "Board",
+    "Conditions",
+    "Cut",
+    "CutList",
+    "Demand",
+    "Effort",
+    "Figures",
+    "Layout",
+    "Part",
+    "PartTooLarge",
+    "Placement",
+    "Plan",
+    "Rect",
+    "Trims",
+    "Unplannable",
+    "cut_list",
+    "draw",
+    "draw_board",
+    "faults",
+    "figures",
+    "hundredths",
+    "optimise",
+    "print_plans",
+    "read_batch",
+    "solution_xml",
+    "write_atomically",
+]

@@ -1,0 +1,116 @@
+"""The program that mode A runs: files in, XML out, one sentence when it cannot."""
+
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kesin.workloads.optiplan.optimizer import __main__ as program
+from kesin.workloads.optiplan.optimizer.choose import WrongPlan
+from tests.workloads.optiplan.optimizer.orders import batch, row
+
+RULES = {"defaultPlateSize": {"width_mm": 2100, "height_mm": 2800}, "retry_count_max": 3}
+
+
+@pytest.fixture
+def rules(tmp_path):
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps(RULES), "utf-8")
+    return ["--rules", str(path)]
+
+
+def test_files_become_xml_drawing_and_paper(tmp_path):
+    """From a shell, as the workload starts it."""
+    body = batch(tmp_path / "j1_GOVDE_Mese_18mm.xlsx", [row("yan", 720, 560, 4, 1, edges=(1,) * 4)])
+    back = batch(tmp_path / "j1_ARKALIK_Beyaz_8mm.xlsx", [row("arka", 700, 500, 2, trim="5.00")])
+    (tmp_path / "rules.json").write_text(json.dumps(RULES), "utf-8")
+    command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", str(body), str(back)]
+    where = ["--out", str(tmp_path / "sol"), "--rules", str(tmp_path / "rules.json")]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    names = {f"{path.stem}.{suffix}" for path in (body, back) for suffix in ("xml", "svg", "pdf")}
+    assert {path.name for path in (tmp_path / "sol").iterdir()} == names
+    root = ET.parse(tmp_path / "sol" / f"{body.stem}.xml").getroot()
+    pieces = list(root.iter("Piece"))
+    assert len(pieces) == 4
+    assert {(one.get("part"), one.get("length"), one.get("width")) for one in pieces} == {
+        ("yan", "718", "558")
+    }
+    layout = next(root.iter("Layout"))
+    assert (layout.get("trimLeft"), layout.get("kerf")) == ("10", "4")
+
+
+def test_the_same_file_gives_the_same_bytes(tmp_path, rules):
+    rows = [row(f"p{n}", 300 + 37 * n, 200 + 23 * n, n) for n in range(1, 9)]
+    file = batch(tmp_path / "b.xlsx", rows)
+    for name in ("one", "two"):
+        assert program.main([str(file), "--out", str(tmp_path / name), *rules]) == 0
+    for suffix in ("xml", "svg", "pdf"):
+        made = [(tmp_path / name / f"b.{suffix}").read_bytes() for name in ("one", "two")]
+        assert made[0] == made[1]
+
+
+def test_the_order_of_keys_beside_the_file_is_no_matter(tmp_path):
+    file = batch(tmp_path / "b.xlsx", [row(pieces=9), row("p2", 333, 222, 7)])
+    told = {"plate_w_mm": 1500, "plate_h_mm": 1000, "kerf_mm": 3.2, "trim_mm": 5}
+    made = []
+    for keys in (list(told), list(told)[::-1]):
+        beside = json.dumps({key: told[key] for key in keys})
+        file.with_suffix(".json").write_text(beside, "utf-8")
+        assert program.main([str(file), "--out", str(tmp_path / "sol")]) == 0
+        made.append((tmp_path / "sol" / "b.xml").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
+    good = batch(tmp_path / "a.xlsx", [row()])
+    bad = batch(tmp_path / "b.xlsx", [row("boy", 2800, 2070, 50)])
+    code = program.main([str(good), str(bad), "--out", str(tmp_path / "sol"), *rules])
+    said = capsys.readouterr().err
+    assert code == program.NOT_CUTTABLE
+    assert said.count("\n") == 1
+    assert "part 'boy' (2800 × 2070 mm) is larger than the board" in said
+    assert not (tmp_path / "sol").exists()
+
+
+def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
+    (tmp_path / "x").mkdir()
+    files = [str(batch(folder / "b.xlsx", [row()])) for folder in (tmp_path, tmp_path / "x")]
+    assert program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.NOT_CUTTABLE
+    assert capsys.readouterr().err == "b: two files of this name were given\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: files, --out"),
+        (["b.xlsx", "--out", "x", "--time-limit", "0"], "more than 0 and at most 3600"),
+        (["b.xlsx", "--out", "x", "--time-limit", "nan"], "more than 0 and at most 3600"),
+        (["b.xlsx", "--out", "x", "--language", "fr"], "invalid choice"),
+    ],
+)
+def test_a_wrong_call_says_so_in_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        program.main(arguments)
+    said = capsys.readouterr().err
+    assert left.value.code == program.WRONG_CALL
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path, rules, capsys):
+    file = batch(tmp_path / "b.xlsx", [row()])
+    (tmp_path / "sol").write_text("a file", "utf-8")
+    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.WRONG_CALL
+    assert "sol" in capsys.readouterr().err
+
+
+def test_a_plan_the_checker_refuses_is_never_written(tmp_path, rules, capsys, monkeypatch):
+    monkeypatch.setattr("kesin.workloads.optiplan.optimizer.choose.faults", lambda plan: ["kerf"])
+    file = batch(tmp_path / "b.xlsx", [row()])
+    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.OUR_DEFECT
+    assert capsys.readouterr().err.endswith(": kerf\n")
+    assert not (tmp_path / "sol").exists()
+    assert issubclass(WrongPlan, AssertionError)

@@ -1,0 +1,226 @@
+"""What people and machines get: XML, drawing, paper and lists tell the same plan, byte for byte."""
+
+import io
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pypdfium2
+import pytest
+
+from kesin.workloads.optiplan.optimizer.choose import optimise
+from kesin.workloads.optiplan.optimizer.cut_list import cut_list
+from kesin.workloads.optiplan.optimizer.drawing import draw, draw_board
+from kesin.workloads.optiplan.optimizer.figures import figures
+from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundredths
+from kesin.workloads.optiplan.optimizer.paper import print_plans
+from kesin.workloads.optiplan.optimizer.picture import picture
+from kesin.workloads.optiplan.optimizer.scene import Disc, Hatch, Line, Text, shortened, text_length
+from kesin.workloads.optiplan.optimizer.solution import solution_xml, write_atomically
+from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
+from tests.workloads.optiplan.optimizer.orders import QUICK, order
+
+AWKWARD = 'Kapak <A&B> "İç" ğış\x07'
+THIN, THICK = Band("0.4 mm", 40), Band("2 mm", 200)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def awkward() -> Demand:
+    demand = order((720, 560, 5, 1), (900, 300, 4), (120, 80, 3))
+    first, second, third = demand.parts
+    parts = (replace(first, name=AWKWARD, up=THIN, dx=THICK), replace(second, lo=THICK), third)
+    return replace(demand, name="b_Meşe", material="18MM <Meşe>", parts=parts)
+
+
+PLAN = optimise(awkward(), QUICK)
+LARGE = optimise(workshop("large", KITCHEN, 60, 3, (0, 1)), QUICK)
+
+
+def texts(svg: str) -> list[str]:
+    return [one.text or "" for one in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def pages(paper: bytes) -> list[str]:
+    document = pypdfium2.PdfDocument(io.BytesIO(paper))
+    return [document[n].get_textpage().get_text_range() for n in range(len(document))]
+
+
+def test_the_xml_tells_the_summary_optiplanning_tells():
+    root = ET.fromstring(solution_xml([LARGE]))
+    best = [one for one in root.iter("Solution") if one.get("best") == "1"]
+    sums = figures(LARGE)
+    assert len(best) == 1
+    assert best[0].get("name") == "p001"
+    assert best[0].get("algo") == LARGE.strategy
+    assert float(best[0].get("mqBoards", "")) == pytest.approx(LARGE.boards * 2.1 * 2.8)
+    numbers = ("patterns", "cycles", "zcuts", "jobTime", "diffDrops")
+    assert [int(best[0].get(name, "")) for name in numbers] == [
+        len(LARGE.layouts),
+        LARGE.boards,
+        sums.z_cuts,
+        sums.time_s,
+        sums.offcut_sizes,
+    ]
+    assert float(best[0].get("mqDrops", "")) == pytest.approx(sums.offcut_m2, abs=1e-4)
+    assert best[0].get("jobCost") == "0.00"
+
+
+def test_the_xml_holds_every_piece_and_every_cut():
+    root = ET.fromstring(solution_xml([LARGE]))
+    for element, layout in zip(root.iter("Layout"), LARGE.layouts, strict=True):
+        pieces = [
+            tuple(hundredths(one.get(name, "")) for name in ("x", "y", "length", "width"))
+            for one in element.iter("Piece")
+        ]
+        rects = [one.rect for one in layout.placements]
+        assert pieces == [(one.x, one.y, one.length, one.width) for one in rects]
+        assert int(element.get("times", "")) == layout.times
+        assert len(list(element.iter("Cut"))) == len(layout.cuts)
+        assert len(list(element.iter("Drop"))) == len(layout.offcuts)
+
+
+def test_awkward_names_survive_the_xml():
+    root = ET.fromstring(solution_xml([PLAN]))
+    names = {one.get("part") for one in root.iter("Piece")}
+    assert AWKWARD.replace("\x07", "\ufffd") in names
+    assert {one.get("dx") for one in root.iter("Piece")} == {"2 mm", None}
+
+
+def test_several_materials_share_one_file():
+    root = ET.fromstring(solution_xml([PLAN, LARGE]))
+    (solution,) = root.iter("Solution")
+    assert [int(one.get("number", "")) for one in solution] == list(range(1, len(solution) + 1))
+    assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "made" / "plan.xml"
+    write_atomically(path, b"old")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    with pytest.raises(TypeError):
+        write_atomically(path, "no bytes")  # type: ignore[arg-type]
+    assert [one.name for one in path.parent.iterdir()] == ["plan.xml"]
+    assert path.read_bytes() == b"new"
+
+
+def test_the_drawing_is_well_formed_and_names_every_part():
+    told = texts(draw([PLAN]))
+    assert any(AWKWARD.replace("\x07", "\ufffd") in text for text in told)
+    assert "18MM <Meşe>" in " ".join(told)
+    assert any(text.endswith(" %") for text in told)
+    assert texts(draw_board(PLAN, 1)) == told[: len(texts(draw_board(PLAN, 1)))]
+
+
+def test_every_piece_has_its_number_in_the_drawing():
+    for number, layout in enumerate(LARGE.layouts, start=1):
+        told = texts(draw_board(LARGE, number))
+        listed = {text for text in told if text.isdecimal()}
+        assert {str(one.part + 1) for one in layout.placements} <= listed
+
+
+def test_bands_offcuts_and_cut_numbers_are_drawn():
+    shapes = picture(PLAN, 1)
+    layout = PLAN.layouts[0]
+    thick = [one for one in shapes if isinstance(one, Line) and one.stroke_width == 3.4]
+    banded = sum(
+        sum(band is not None for band in (part.up, part.lo, part.sx, part.dx))
+        for part in (PLAN.demand.parts[one.part] for one in layout.placements)
+    )
+    assert len(thick) == banded + 2  # and the legend
+    assert len({(one.stroke, one.dash) for one in thick}) == 2
+    assert sum(isinstance(one, Hatch) for one in shapes) == len(layout.offcuts) + 1
+    assert any(isinstance(one, Disc) for one in shapes)
+
+
+def test_a_turned_part_takes_its_bands_along():
+    board = Board.of(1000, 500, trim_mm=0)
+    demand = order((400, 1000, 1), board=board)
+    part = replace(demand.parts[0], up=THIN)
+    plan = optimise(replace(demand, parts=(part,)), QUICK)
+    assert plan.layouts[0].placements[0].turned
+    line = next(
+        one for one in picture(plan, 1) if isinstance(one, Line) and one.stroke_width == 3.4
+    )
+    assert line.x1 == line.x2  # it runs upwards
+    assert line.x1 < 100  # on the left
+
+
+@pytest.mark.parametrize("plan", [PLAN, LARGE])
+def test_no_label_lies_over_another(plan):
+    for number in range(1, len(plan.layouts) + 1):
+        boxes = []
+        for one in picture(plan, number):
+            if isinstance(one, Text) and one.anchor == "middle" and 118 < one.y < 750:
+                length = text_length(one.text, one.size, bold=one.bold)
+                wide, high = (one.size, length) if one.turned else (length, one.size)
+                middle = one.y if one.turned else one.y - one.size * 0.36
+                across = one.x - one.size * 0.36 if one.turned else one.x
+                boxes.append((across - wide / 2, middle - high / 2, wide, high, one.text))
+        for n, (x, y, wide, high, text) in enumerate(boxes):
+            for left, top, width, height, other in boxes[n + 1 :]:
+                apart = (
+                    x + wide <= left + 1
+                    or left + width <= x + 1
+                    or y + high <= top + 1
+                    or top + height <= y + 1
+                )
+                assert apart, (text, other)
+
+
+def test_a_text_is_shortened_to_its_room():
+    assert shortened("Yan dikme", 10, 500) == "Yan dikme"
+    short = shortened("Yan dikme sağ üst", 10, 60)
+    assert short.endswith("…")
+    assert text_length(short, 10) <= 60
+    assert shortened("Yan", 10, 1) == ""
+
+
+def test_the_paper_prints_turkish_letters():
+    told = "\n".join(pages(print_plans([PLAN], "tr")))
+    for text in ("Kesim planı", 'Kapak <A&B> "İç" ğış', "b_Meşe", "Saklanacak artıklar", "tıraş"):
+        assert text in told
+    assert "Cutting plan" in pages(print_plans([PLAN]))[0]
+
+
+def test_the_paper_has_a_page_for_each_board_and_a_cut_list():
+    told = pages(print_plans([LARGE]))
+    assert sum(text.startswith("Board ") for text in told) == len(LARGE.layouts)
+    assert "Cut list" in told[-1]
+    assert f"{len(told)} / {len(told)}" in told[-1]
+
+
+def test_the_same_plan_gives_the_same_bytes():
+    again = optimise(awkward(), QUICK)
+    assert solution_xml([again]) == solution_xml([PLAN])
+    assert draw([again]) == draw([PLAN])
+    assert print_plans([again]) == print_plans([PLAN])
+
+
+def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
+    for board, layout in zip(cut_list(LARGE).boards, LARGE.layouts, strict=True):
+        assert [step.stage for step in board.steps[:4]] == [0, 0, 0, 0]
+        assert [step.order for step in board.steps] == list(range(1, len(layout.cuts) + 5))
+        freed = sorted(number for step in board.steps for number in step.frees)
+        assert freed == sorted(one.part + 1 for one in layout.placements)
+        assert sum(line.pieces for line in board.pieces) == len(layout.placements)
+
+
+def test_band_metres_are_those_of_the_finished_parts():
+    sums = figures(PLAN)
+    lengths = dict(sums.band_metres)
+    assert lengths["0.4 mm"] == pytest.approx(5 * 0.72)
+    assert lengths["2 mm"] == pytest.approx(5 * 0.56 + 4 * 0.9)
+
+
+def test_the_cost_is_that_of_boards_and_bands():
+    priced = replace(awkward(), board_price=500.0, band_price_per_metre=15.0)
+    plan = optimise(priced, QUICK)
+    metres = sum(length for _, length in figures(plan).band_metres)
+    assert figures(plan).cost == pytest.approx(plan.boards * 500 + metres * 15)
+
+
+def test_yield_is_parts_by_boards():
+    sums = figures(LARGE)
+    parts = sum(part.area * part.quantity for part in LARGE.demand.parts)
+    assert sums.yield_share == pytest.approx(parts / (LARGE.boards * LARGE.demand.board.area))
+    assert 0 < sums.offcut_m2 < sums.board_m2 - sums.part_m2

@@ -1,0 +1,163 @@
+"""Whatever is ordered, the plan holds: proved by the checker, which shares no code with it."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin.workloads.optiplan.optimizer.check import faults
+from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
+from kesin.workloads.optiplan.optimizer.model import (
+    Board,
+    Demand,
+    PartTooLarge,
+    Plan,
+    Trims,
+    Unplannable,
+    hundredths,
+)
+from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
+from tests.workloads.optiplan.optimizer.orders import QUICK, order, orders
+
+
+def made(plan: Plan) -> Counter[int]:
+    return Counter(
+        {
+            part: sum(
+                layout.times * sum(one.part == part for one in layout.placements)
+                for layout in plan.layouts
+            )
+            for part in range(len(plan.demand.parts))
+        }
+    )
+
+
+@settings(max_examples=200)
+@given(orders())
+def test_every_plan_is_proved(demand: Demand):
+    plan = optimise(demand, QUICK)
+    assert faults(plan) == []
+    assert plan.boards >= plan.least_boards
+
+
+@settings(max_examples=30)
+@given(orders(), st.randoms(use_true_random=False))
+def test_the_order_of_the_parts_costs_no_board(demand: Demand, chance):
+    parts = list(demand.parts)
+    chance.shuffle(parts)
+    assert optimise(replace(demand, parts=tuple(parts)), QUICK).boards == (
+        optimise(demand, QUICK).boards
+    )
+
+
+def test_quantities_are_exact():
+    plan = optimise(order((600, 450, 8), (720, 300, 6), (600, 450, 3)), QUICK)
+    assert made(plan) == {0: 8, 1: 6, 2: 3}
+
+
+@pytest.mark.parametrize("grain", [1, 2])
+def test_a_grained_part_is_never_turned(grain):
+    plan = optimise(order((900, 300, 20, grain), (300, 900, 20, grain)), QUICK)
+    assert not any(one.turned for layout in plan.layouts for one in layout.placements)
+
+
+@pytest.mark.parametrize("grain", [0, 3])
+def test_a_free_part_is_turned_where_it_helps(grain):
+    board = Board.of(1000, 500, trim_mm=0)
+    plan = optimise(order((500, 1000, 1, grain), board=board), QUICK)
+    assert plan.layouts[0].placements[0].turned
+
+
+@pytest.mark.parametrize("grain", [1, 2])
+def test_a_grained_part_that_fits_only_turned_is_refused_by_name(grain):
+    board = Board.of(1000, 500, trim_mm=0)
+    with pytest.raises(PartTooLarge, match=f"'p1'.*500 × 1000.*grain {grain} forbids turning"):
+        optimise(order((500, 1000, 1, grain), board=board), QUICK)
+
+
+@pytest.mark.parametrize(("spare_mm", "boards"), [(0, 1), (-0.01, 2)])
+def test_the_kerf_is_between_pieces_only(spare_mm, boards):
+    """Three pieces need two kerfs: not a hundredth more, not a hundredth less."""
+    board = Board.of(3 * 600 + 2 * 4 + spare_mm, 300, trim_mm=0)
+    assert optimise(order((600, 300, 3), board=board), QUICK).boards == boards
+
+
+def test_a_part_as_large_as_the_room_needs_no_cut():
+    plan = optimise(order((2780, 2080, 1)), QUICK)
+    assert (plan.layouts[0].cuts, plan.layouts[0].offcuts) == ((), ())
+
+
+@pytest.mark.parametrize("side", ["left", "right", "bottom", "top"])
+def test_every_trim_is_kept(side):
+    trims = replace(Trims.of(0), **{side: hundredths(1)})
+    board = Board(hundredths(1000), hundredths(500), trims)
+    assert optimise(order((999, 499, 1), board=board), QUICK).boards == 1
+    long, wide = (1000, 499) if side in {"left", "right"} else (999, 500)
+    with pytest.raises(PartTooLarge):
+        optimise(order((long, wide, 1, 1), board=board), QUICK)
+
+
+def test_a_part_larger_than_the_board_is_named():
+    with pytest.raises(PartTooLarge, match=r"part 'p2' \(2800 × 2070 mm\) is larger.*2780 × 2080"):
+        optimise(order((100, 100, 1), (2800, 2070, 50)), QUICK)
+
+
+@pytest.mark.parametrize(
+    ("demand", "message"),
+    [
+        (order(), "no parts"),
+        (order((100, 100, 0)), "must be positive"),
+        (order((100, -1, 1)), "must be positive"),
+        (order((100, 100, 1, 4)), "grain must be 0, 1, 2 or 3, got 4"),
+        (order((100, 100, 5_001)), "at most 5000"),
+        (order((10, 10, 1), kerf_mm=-1), "kerf not negative"),
+        (order((10, 10, 1), board=Board.of(100, 100, trim_mm=50)), "trims leave nothing"),
+    ],
+)
+def test_nonsense_is_refused_with_its_reason(demand, message):
+    with pytest.raises(Unplannable, match=message):
+        optimise(demand, QUICK)
+
+
+@pytest.mark.parametrize("solver", [False, True])
+def test_the_same_order_gives_the_same_plan(solver):
+    demand = workshop("again", KITCHEN[:4], 60, 4, (0, 1))
+    effort = Effort(looks=150_000, solver=solver)
+    assert optimise(demand, effort) == optimise(demand, effort)
+
+
+def test_the_clock_ends_the_search_and_not_the_plan():
+    struck = Effort(seconds=1, now=iter(range(0, 10**9, 2)).__next__)
+    plan = optimise(workshop("late", KITCHEN, 60, 4, (0,)), struck)
+    assert faults(plan) == []
+
+
+def test_thousands_of_pieces_are_planned():
+    plan = optimise(order((300, 200, 2_500), (250, 100, 2_500)), Effort(looks=1))
+    assert made(plan) == {0: 2_500, 1: 2_500}
+    assert faults(plan) == []
+
+
+def test_repeated_kinds_are_cut_by_repeated_boards():
+    demand = order((700, 520, 90), (1100, 390, 60), (450, 260, 80))
+    plan = optimise(demand, Effort(looks=200_000))
+    assert "COLUMNS" in dict(plan.others)
+    assert len(plan.layouts) < plan.boards
+    assert plan.boards <= plan.least_boards + 1
+
+
+def test_it_plans_without_a_solver(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    demand = order((700, 520, 90), (1100, 390, 60), (450, 260, 80))
+    plan = optimise(demand, Effort(looks=100_000))
+    assert "COLUMNS" not in dict(plan.others)
+    assert faults(plan) == []
+
+
+def test_cuts_come_stage_by_stage():
+    plan = optimise(workshop("stages", KITCHEN, 40, 2, (0,)), QUICK)
+    for layout in plan.layouts:
+        stages = [cut.stage for cut in layout.cuts]
+        assert stages == sorted(stages)

@@ -1,0 +1,46 @@
+"""How few boards: held against the area, against printed tables and against rectpack."""
+
+import pytest
+
+from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
+from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from tests.workloads.optiplan.optimizer.instances import instances
+from tests.workloads.optiplan.optimizer.rivals import PACKERS, boards_by_packer
+
+ALL = instances()
+LARGE = [name for name, demand in ALL.items() if demand.pieces == 100]
+PUBLISHED = {"beng1": 4, "beng2": 6, "beng3": 9, "beng4": 11, "beng5": 14, "beng6": 2, "beng7": 3}
+HELD = ["gcut1", "sample", "beng3", "kitchen-50-1", "grained-50-2", "wardrobe-50-1", "doors-100"]
+
+
+def area_bound(demand: Demand) -> int:
+    """As few boards as the bare area of the parts fills."""
+    return -(-sum(part.area * part.quantity for part in demand.parts) // demand.board.usable.area)
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    """A hundred pieces get the usual effort, smaller orders less of it."""
+    less = Effort(looks=150_000)
+    return {name: optimise(demand, None if name in LARGE else less) for name, demand in ALL.items()}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_within_one_board_of_the_area(plans, name):
+    assert plans[name].boards <= area_bound(ALL[name]) + 1
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_bengtssons_orders_need_no_more_boards_than_ever(plans, name):
+    assert plans[name].boards <= PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_it_needs_no_more_boards_than_any_guillotine_packer_of_rectpack(plans, name):
+    rivals = boards_by_packer(ALL[name], sorts=["area", "long side"], bins=["best fit"])
+    assert len(rivals) == len(PACKERS) == 18
+    assert plans[name].boards <= min(rivals.values())
+
+
+def test_the_bound_told_is_a_bound(plans):
+    assert all(area_bound(ALL[name]) <= plan.least_boards for name, plan in plans.items())
