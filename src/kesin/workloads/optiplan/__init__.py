@@ -1,1 +1,64 @@
-"""A furniture workshop's cutting orders, from centimetres to the saw."""
+"""A furniture workshop's cutting orders: from centimetres to the saw, stopping where a person must
+decide.
+
+What needs the web, spreadsheets or XML is imported when it is first asked for.
+"""  # noqa: D205 - one sentence
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kesin.workloads.optiplan.lifecycle import configured_lifecycle
+from kesin.workloads.workload import House, Panel, Workload
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from typer import Typer
+
+    from kesin.engine.worker import Worker
+
+
+def _worker(house: House) -> Worker:
+    from kesin.workloads.optiplan.runner import worker_of
+    from kesin.workloads.optiplan.workshop import Workshop
+
+    return worker_of(Workshop(house.settings), house.queue)
+
+
+def _router(house: House) -> APIRouter:
+    from kesin.workloads.optiplan.api import optiplan_router
+
+    return optiplan_router(house)
+
+
+def _cli() -> Typer:
+    from kesin.workloads.optiplan.cli import app
+
+    return app
+
+
+def _tidied(house: House) -> int:
+    from kesin.workloads.optiplan.tidying import tidied
+
+    return tidied(house)
+
+
+def _describe(code: str) -> Mapping[str, Any]:
+    from kesin.workloads.optiplan.advice import describe
+
+    return describe(code)
+
+
+OPTIPLAN: Final = Workload(
+    "optiplan",
+    configured_lifecycle,
+    "Cutting orders to the saw",
+    sited=False,
+    worker=_worker,
+    chore=_tidied,
+    router=_router,
+    cli=_cli,
+    panels=(Panel("OptiPlan", "/dashboard/optiplan"),),
+    describe=_describe,
+)

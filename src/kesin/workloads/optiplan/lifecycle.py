@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
@@ -51,6 +52,7 @@ NEVER_RETRIED = (
 )
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
 APPROVED, REISSUED, CANCEL_ASKED = "manual_trigger_approved", "reissued", "cancel_requested"
+RULES_FILE = "rules.json"
 EARLY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
 
 
@@ -60,11 +62,36 @@ class Limits:
 
     max_attempts: int = 5
     retry_count_max: int = 3
-    retry_backoff_minutes: tuple[int, ...] = (1, 3, 9)
-    xml_timeout_minutes: int = 20
-    ack_timeout_minutes: int = 5
+    retry_backoff_s: tuple[int, ...] = (1 * MINUTE_S, 3 * MINUTE_S, 9 * MINUTE_S)
+    xml_timeout_s: int = 20 * MINUTE_S
+    ack_timeout_s: int = 5 * MINUTE_S
     lease_seconds: int = 60
     keep_done_days: int = 365
+
+
+def configured_lifecycle() -> Lifecycle:
+    """The lifecycle with the workshop's own deadlines and retries, as its rules.json has them.
+
+    Settings or rules that cannot be read are told elsewhere.
+    """
+    from kesin.workloads.optiplan.codes import OrderProblem
+    from kesin.workloads.optiplan.rules import load_rules
+
+    try:
+        file = load_settings().data_dir / RULES_FILE
+        if not file.exists():
+            return optiplan_lifecycle()
+        rules = load_rules(file)
+    except (BadSettings, OrderProblem):
+        return optiplan_lifecycle()
+    return optiplan_lifecycle(
+        Limits(
+            retry_count_max=rules.retry_count_max,
+            retry_backoff_s=tuple(round(one * MINUTE_S) for one in rules.retry_backoff_minutes),
+            xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
+            ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
+        )
+    )
 
 
 def optiplan_lifecycle(limits: Limits | None = None) -> Lifecycle:
@@ -155,9 +182,9 @@ def _forward(limits: Limits) -> tuple[Move, ...]:
     return (
         step("prepare", "NEW", "PREPARED"),
         step("import", "PREPARED", "OPTI_IMPORTED"),
-        step("run", "OPTI_IMPORTED", "OPTI_RUNNING", After(limits.xml_timeout_minutes * MINUTE_S)),
+        step("run", "OPTI_IMPORTED", "OPTI_RUNNING", After(limits.xml_timeout_s)),
         step("collect", "OPTI_RUNNING", "OPTI_DONE"),
-        step("validate", "OPTI_DONE", "XML_READY", After(limits.ack_timeout_minutes * MINUTE_S)),
+        step("validate", "OPTI_DONE", "XML_READY", After(limits.ack_timeout_s)),
         step("deliver", "XML_READY", "DELIVERED"),
         Move(
             "done",
@@ -311,7 +338,6 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
         flag=(APPROVED,),
         unstamp=("finished_at",),
     )
-    pauses = tuple(minutes * MINUTE_S for minutes in limits.retry_backoff_minutes)
     return (
         approve,
         Move(
@@ -338,7 +364,7 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
             attempt="renew",
             retry="count",
             error="clear",
-            run_at=Backoff(pauses, counts="retries"),
+            run_at=Backoff(limits.retry_backoff_s, counts="retries"),
             unstamp=("finished_at",),
         ),
         Move(

@@ -1,0 +1,108 @@
+"""`kesin optiplan …`: orders from files, plans right here, customers, a saw played, a doctor."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.workloads.optiplan.cli_customers import app as customers
+from kesin.workloads.optiplan.cli_desk import FAILED, AsJson, open_workshop
+from kesin.workloads.optiplan.cli_orders import import_order, optimize
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Cutting orders to the saw.",
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+)
+rules = typer.Typer(help="The workshop's rules.", no_args_is_help=True)
+
+app.command("import")(import_order)
+app.command("optimize")(optimize)
+app.add_typer(customers, name="customers")
+app.add_typer(rules, name="rules")
+
+
+@app.command("saw-simulator")
+def saw_simulator(
+    *,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, max=3_600, metavar="SECONDS", help="How often.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play the machine: take files from its inbox and say so as the real one does.
+
+    Never let it loose on the folder of a real saw.
+    """
+    from kesin.foundation.problems import Unavailable
+    from kesin.workloads.optiplan.saw import Saw
+
+    folder = open_workshop().paths().machine_drop_folder
+    saw = Saw(folder)
+    if once:
+        _took(saw.pass_once(), as_json=as_json)
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                moved = saw.pass_once()
+            except Unavailable as problem:
+                warn(problem.message)
+                moved = 0
+            if moved:
+                _took(moved, as_json=as_json)
+            time.sleep(every)
+
+
+def _took(moved: int, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"moved": moved}, line=True)
+    else:
+        say("the saw took 1 file" if moved == 1 else f"the saw took {moved} files")
+
+
+@app.command("doctor")
+def doctor(*, as_json: AsJson = False) -> None:
+    """Check rules, folders, template, optimiser and the machine's share."""
+    from kesin.workloads.optiplan.doctor import examined
+
+    checks = list(examined(open_workshop()))
+    if as_json:
+        say_json([asdict(one) for one in checks])
+    else:
+        print_table(
+            ("", "what", "found"),
+            [("✓" if one.ok else "✗", one.name, one.detail) for one in checks],
+        )
+    if not all(one.ok for one in checks):
+        raise typer.Exit(FAILED)
+
+
+@rules.command("show")
+def show_rules(*, as_json: AsJson = False) -> None:
+    """Show the rules in force, as rules.json spells them."""
+    from kesin.workloads.optiplan.rules import rules_json
+
+    told = rules_json(open_workshop().rules())
+    if as_json:
+        say_json(told)
+        return
+    print_table(("rule", "value"), [(name, _shown(value)) for name, value in told.items()])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return "—" if value is None else str(value)

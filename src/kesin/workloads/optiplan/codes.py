@@ -1,0 +1,111 @@
+"""Every error code an order can meet, and who may do what about it.
+
+A hold waits for a person to mend something and approve. A permanent error is never retried: the
+same order would only fail again. Everything else fails, and a person may retry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from kesin.foundation.problems import Problem
+
+
+class OptiCode(StrEnum):
+    """The codes of the seed, and those the workload adds to them."""
+
+    CRM_NO_MATCH = "E_CRM_NO_MATCH"
+    TEMPLATE_INVALID = "E_TEMPLATE_INVALID"
+    PLATE_SIZE_MISSING = "E_PLATE_SIZE_MISSING"
+    BACKING_THICKNESS_UNKNOWN = "E_BACKING_THICKNESS_UNKNOWN"
+    TRIM_RULE_MISSING = "E_TRIM_RULE_MISSING"
+    OPERATOR_TRIGGER_REQUIRED = "E_OPERATOR_TRIGGER_REQUIRED"
+
+    INVALID_GRAIN = "E_INVALID_GRAIN"
+    EDGE_MAPPING_UNKNOWN = "E_EDGE_MAPPING_UNKNOWN"
+    EXPORT_DIR_UNWRITABLE = "E_EXPORT_DIR_UNWRITABLE"
+    OPTI_MODE_A_RUNNER_MISSING = "E_OPTI_MODE_A_RUNNER_MISSING"
+    OPTI_MODE_B_MACRO_MISSING = "E_OPTI_MODE_B_MACRO_MISSING"
+    OPTI_RUNNER_FAILED = "E_OPTI_RUNNER_FAILED"
+    OPTI_XML_TIMEOUT = "E_OPTI_XML_TIMEOUT"
+    XML_INVALID = "E_XML_INVALID"
+    OSI_ACK_TIMEOUT = "E_OSI_ACK_TIMEOUT"
+    OSI_ACK_FAILED = "E_OSI_ACK_FAILED"
+    MAX_ATTEMPTS = "E_MAX_ATTEMPTS"
+    CANCELLED = "E_CANCELLED"
+    REISSUED = "E_REISSUED"
+    UNKNOWN = "E_UNKNOWN"
+
+    VALIDATION = "E_VALIDATION"
+    PHONE_REQUIRED = "E_PHONE_REQUIRED"
+    JOB_NOT_FOUND = "E_JOB_NOT_FOUND"
+    FILE_NOT_FOUND = "E_FILE_NOT_FOUND"
+    JOB_NOT_IN_HOLD = "E_JOB_NOT_IN_HOLD"
+    JOB_NOT_FAILED = "E_JOB_NOT_FAILED"
+    JOB_NOT_CANCELLABLE = "E_JOB_NOT_CANCELLABLE"
+    RETRY_LIMIT_REACHED = "E_RETRY_LIMIT_REACHED"
+    CONFIG_UNAVAILABLE = "E_CONFIG_UNAVAILABLE"
+    UNAUTHORIZED = "E_UNAUTHORIZED"
+    FORBIDDEN = "E_FORBIDDEN"
+    INVALID_CREDENTIALS = "E_INVALID_CREDENTIALS"
+    TOKEN_REQUIRED = "E_TOKEN_REQUIRED"  # noqa: S105 - the name of an error
+
+
+HOLD_CODES: Final = frozenset(
+    {
+        OptiCode.CRM_NO_MATCH,
+        OptiCode.TEMPLATE_INVALID,
+        OptiCode.PLATE_SIZE_MISSING,
+        OptiCode.BACKING_THICKNESS_UNKNOWN,
+        OptiCode.TRIM_RULE_MISSING,
+        OptiCode.OPERATOR_TRIGGER_REQUIRED,
+    }
+)
+PERMANENT_CODES: Final = frozenset(
+    {
+        OptiCode.TEMPLATE_INVALID,
+        OptiCode.CRM_NO_MATCH,
+        OptiCode.PLATE_SIZE_MISSING,
+        OptiCode.XML_INVALID,
+        OptiCode.CANCELLED,
+        OptiCode.REISSUED,
+    }
+)
+_STATUSES: Final = {
+    OptiCode.UNAUTHORIZED: 401,
+    OptiCode.INVALID_CREDENTIALS: 401,
+    OptiCode.TOKEN_REQUIRED: 401,
+    OptiCode.FORBIDDEN: 403,
+    OptiCode.JOB_NOT_FOUND: 404,
+    OptiCode.FILE_NOT_FOUND: 404,
+    OptiCode.JOB_NOT_IN_HOLD: 409,
+    OptiCode.JOB_NOT_FAILED: 409,
+    OptiCode.JOB_NOT_CANCELLABLE: 409,
+    OptiCode.RETRY_LIMIT_REACHED: 409,
+    **dict.fromkeys(PERMANENT_CODES, 409),  # what a refused retry answers with
+    OptiCode.VALIDATION: 422,
+    OptiCode.CONFIG_UNAVAILABLE: 503,
+}
+
+
+class OrderProblem(Problem):
+    """What stands between an order and the saw: a code, a sentence, and what it is about.
+
+    A `Problem` of the house, so that every door tells it without translating.
+    """
+
+    code: OptiCode
+
+    def __init__(
+        self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, code=code, details=details)
+        self.code = code
+        self.status = _STATUSES.get(code, 400)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the job waits for a person rather than failing."""
+        return self.code in HOLD_CODES

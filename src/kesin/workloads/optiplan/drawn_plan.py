@@ -1,0 +1,142 @@
+"""A job's cutting plan as it is in its XML, drawn for people.
+
+Nothing is optimised again: the layouts are read back from the XML that goes to the saw, the parts
+from the import files, and the checker proves that the two belong together. An XML that OptiPlanning
+itself wrote names no layouts that could be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from lxml import etree  # type: ignore[import-untyped]
+
+from kesin.lifecycle.model import Job
+from kesin.workloads.optiplan.artefacts import xml_files
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.dossier import Dossier
+from kesin.workloads.optiplan.optimizer import (
+    Cut,
+    Demand,
+    Layout,
+    Placement,
+    Plan,
+    Rect,
+    Unplannable,
+    draw,
+    draw_board,
+    faults,
+    hundredths,
+    read_batch,
+)
+from kesin.workloads.optiplan.optimizer.model import Runs
+from kesin.workloads.optiplan.optimizer.task import task_of
+from kesin.workloads.optiplan.optimizer.words import Language
+from kesin.workloads.optiplan.paths import Paths
+
+GENERATOR: Final = "Kesin"
+MOST_BOARDS: Final = 500  # drawn at once
+_HARDENED: Final = {"resolve_entities": False, "no_network": True, "huge_tree": False}
+
+
+def plans_of(paths: Paths, job: Job, dossier: Dossier) -> list[Plan]:
+    """The plans of a job, one a material; raises OrderProblem or FolderAway."""
+    plans: list[Plan] = []
+    for file in xml_files(paths, job, dossier):
+        root = _root(file.name, file.data)
+        stem = root.get("batch", "")
+        if root.get("generator") != GENERATOR or stem not in dossier.stems:
+            raise OrderProblem(
+                OptiCode.FILE_NOT_FOUND,
+                f"{file.name} was made by another program: only that one draws it",
+                {"file": file.name},
+            )
+        plans += _plans(paths.import_folder / f"{stem}.xlsx", root)
+    return plans
+
+
+def drawing(plans: Sequence[Plan], board: int | None, language: Language) -> str:
+    """All boards, or the one of this number; the boards of all plans are counted from 1."""
+    boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
+    if board is None:
+        check_countable(plans)
+        return draw(plans, language)
+    if board > len(boards):
+        raise OrderProblem(
+            OptiCode.FILE_NOT_FOUND,
+            f"there is no board {board}: there are {len(boards)}",
+            {"boards": len(boards)},
+        )
+    plan, number = boards[board - 1]
+    return draw_board(plan, number, language)
+
+
+def check_countable(plans: Sequence[Plan]) -> None:
+    """Refuse drawings that no screen or printer could show."""
+    boards = sum(len(plan.layouts) for plan in plans)
+    if boards > MOST_BOARDS:
+        raise OrderProblem(
+            OptiCode.FILE_NOT_FOUND,
+            f"{boards} different boards are too many for one drawing: ask for each with ?board=",
+            {"boards": boards},
+        )
+
+
+def _root(name: str, data: bytes) -> Any:
+    try:
+        return etree.fromstring(data, etree.XMLParser(**_HARDENED))
+    except etree.LxmlError:
+        raise OrderProblem(OptiCode.XML_INVALID, f"{name} cannot be read", {"file": name}) from None
+
+
+def _plans(batch: Path, root: Any) -> list[Plan]:
+    try:
+        demands = read_batch(batch)
+        best = root.find("Solution[@best='1']")
+        layouts: dict[str, list[Layout]] = {one.material: [] for one in demands}
+        for element in () if best is None else best.findall("Layout"):
+            layouts[element.get("material", "")].append(_layout(element))
+        algo = "" if best is None else best.get("algo", "")
+        plans = [_plan(demand, algo, layouts[demand.material]) for demand in demands]
+    except Unplannable as problem:  # the import file is gone, or is none
+        raise OrderProblem(OptiCode.FILE_NOT_FOUND, str(problem), {"file": batch.name}) from None
+    except (KeyError, ValueError, ArithmeticError):
+        plans = []
+    if not plans or any(faults(plan) for plan in plans):
+        raise OrderProblem(
+            OptiCode.XML_INVALID,
+            f"the XML and {batch.name} do not belong together: one of them was changed",
+            {"file": batch.name},
+        )
+    return plans
+
+
+def _plan(demand: Demand, algo: str, layouts: Sequence[Layout]) -> Plan:
+    least = task_of(demand)[0].least_boards()
+    return Plan(demand, algo, tuple(layouts), least)
+
+
+def _layout(element: Any) -> Layout:
+    return Layout(
+        times=int(element.attrib["times"]),
+        placements=tuple(
+            Placement(int(one.attrib["number"]) - 1, _rect(one), one.attrib["turned"] == "1")
+            for one in element.findall("Piece")
+        ),
+        offcuts=tuple(_rect(one) for one in element.findall("Drop")),
+        cuts=tuple(
+            Cut(
+                _rect(one),
+                cast("Runs", one.attrib["runs"]),
+                hundredths(one.attrib["at"]),
+                int(one.attrib["stage"]),
+            )
+            for one in element.findall("Cut")
+        ),
+    )
+
+
+def _rect(element: Any) -> Rect:
+    return Rect(*(hundredths(element.attrib[name]) for name in ("x", "y", "length", "width")))

@@ -1,0 +1,71 @@
+"""An order in a file on this machine: the list a shop keeps, or the JSON it would have sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from kesin.foundation.problems import Invalid
+from kesin.foundation.terminal import visible
+from kesin.workloads.optiplan.importing import order_of_file, order_of_json
+from kesin.workloads.optiplan.orders import BadOrderList, ListDefaults
+from kesin.workloads.optiplan.payload import Payload
+from kesin.workloads.optiplan.rules import Rules
+
+LARGEST_BYTES: Final = 10_000_000
+
+
+def order_in(
+    file: Path,
+    *,
+    order_id: str | None,
+    phone: str | None,
+    rules: Rules,
+    defaults: ListDefaults | None = None,
+) -> Payload:
+    """The order; what is given beside a JSON file wins over what stands in it.
+
+    Raises Invalid, of a list with every row that is wrong.
+    """
+    data = content(file)
+    if file.suffix.lower() == ".json":
+        return _of_json(file, data, order_id, phone)
+    if phone is None:
+        raise Invalid("say whose order it is with --phone")
+    try:
+        return order_of_file(
+            file.name,
+            data,
+            order_id=order_id or file.stem,
+            customer_phone=phone,
+            rules=rules,
+            defaults=defaults,
+        )
+    except BadOrderList as problem:
+        lines = [f"  {visible(str(one))}" for one in problem.problems]
+        raise Invalid("\n".join([f"{file}: nothing was made", *lines])) from None
+
+
+def content(file: Path) -> bytes:
+    """What is in a file somebody names; raises Invalid."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_BYTES + 1)
+    except OSError as problem:
+        raise Invalid(f"{file} cannot be read: {problem.strerror}") from None
+    if len(data) > LARGEST_BYTES:
+        raise Invalid(f"{file} has more than {LARGEST_BYTES} bytes")
+    return data
+
+
+def _of_json(file: Path, data: bytes, order_id: str | None, phone: str | None) -> Payload:
+    try:
+        told: Any = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise Invalid(f"{file} is no JSON: {problem}") from None
+    if not isinstance(told, dict):
+        raise Invalid(f"{file} must hold an object: an order")
+    if phone:
+        told = {**told, "customer_phone": phone}
+    return order_of_json(told, order_id or str(told.get("order_id", file.stem)))

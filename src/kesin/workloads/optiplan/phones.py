@@ -1,0 +1,38 @@
+"""A phone number in the one spelling customers are found by.
+
+People write the same number in many ways; both the customer table and the order go through here, so
+the two agree. Numbers are Turkish unless they say otherwise, with ``+`` or ``00``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_COUNTRY: Final = "90"
+_NATIONAL_DIGITS: Final = 10
+_PLUS: Final = frozenset("+＋")  # noqa: RUF001 - phones set to East Asian keyboards type it
+
+
+def normalised_phone(text: str) -> str:
+    """``+`` and digits, or nothing when the text holds no digit but zeros.
+
+    Normalising twice changes nothing. Letters, spaces, brackets and dashes do not count, and
+    neither does the zero of ``+90 (0) 555 …``.
+    """
+    digits = "".join(str(int(sign)) for sign in text if sign.isdecimal())
+    if not digits.strip("0"):
+        return ""
+    if digits.startswith("00"):
+        digits = digits.lstrip("0")
+    elif digits.startswith("0") and len(digits) > _NATIONAL_DIGITS:
+        digits = f"9{digits}"
+    elif len(digits) == _NATIONAL_DIGITS and (digits[0] == "0" or not _begins_with_plus(text)):
+        digits = f"{_COUNTRY}{digits}"
+    national = digits.removeprefix(_COUNTRY).lstrip("0")
+    if digits.startswith(_COUNTRY) and len(national) == _NATIONAL_DIGITS:
+        return f"+{_COUNTRY}{national}"
+    return f"+{digits}"
+
+
+def _begins_with_plus(text: str) -> bool:
+    return next((sign for sign in text if sign in _PLUS or sign.isdecimal()), "") in _PLUS

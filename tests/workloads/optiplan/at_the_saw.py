@@ -1,0 +1,47 @@
+"""What becomes of an order's files in the machine's folders, and what a person does then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kesin.lifecycle.model import Job
+from tests.workloads.optiplan.workbench import ME, MINUTE, Workbench
+
+
+def sent(bench: Workbench, job: Job) -> Job:
+    """Its files lie in the inbox."""
+    bench.until(job, "XML_READY")
+    bench.look()
+    assert bench.files("inbox", job)
+    return job
+
+
+def timed_out(bench: Workbench, job: Job) -> Job:
+    bench.clock.advance(5 * MINUTE)
+    bench.sweep()
+    assert bench.seen(job).error_code == "E_OSI_ACK_TIMEOUT"
+    return job
+
+
+def retry(bench: Workbench, job: Job) -> Job:
+    bench.desk.retry(ME, job.id)
+    bench.clock.advance(9 * MINUTE)
+    return job
+
+
+def put(bench: Workbench, name: str, folder: str) -> None:
+    machine = bench.paths.machine_drop_folder
+    (machine / "inbox" / name).rename(machine / folder / name)
+
+
+def take(bench: Workbench, name: str) -> Path:
+    """In the machine's hand: nobody sees the file."""
+    hand = bench.settings.data_dir / name
+    (bench.paths.machine_drop_folder / "inbox" / name).rename(hand)
+    return hand
+
+
+def claimed(bench: Workbench, job: Job) -> Job:
+    bench.clock.advance(11)
+    [held] = bench.queue.claim("somebody", ids=[job.id])
+    return held

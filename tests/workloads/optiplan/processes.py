@@ -1,0 +1,56 @@
+"""What other processes do: work beside each other, or until they are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.foundation.settings import Settings
+from kesin.store.contract import Filter
+from kesin.workloads.optiplan import runner
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.optiplan.runner import worker_of
+from kesin.workloads.optiplan.workshop import Workshop
+from tests.engine.processes import Address
+from tests.workloads.optiplan.crashes import Crasher
+from tests.workloads.optiplan.workbench import Workbench
+
+
+def work_until_all_is_done(address: Address, folder: Path, pipe: Connection) -> None:
+    """A runner as it is in life, only less patient; tells how many answers it wrote."""
+    runner.FIRST_LOOK_S = 0.05  # type: ignore[misc]
+    with closing(address.open()) as store:
+        queue = Queue("optiplan", optiplan_lifecycle(), store)
+        worker = worker_of(Workshop(Settings(data_dir=folder / "data")), queue, host="here")
+        worker.poll_s = 0.05
+        pipe.send("ready")
+        pipe.recv()
+        worker.start()
+        while any(job.state != "DONE" for job in queue.jobs(Filter()).jobs):
+            worker.pause(0.05)
+        worker.stop()
+        worker.join()
+        pipe.send(worker.completed)
+
+
+def die_after(address: Address, folder: Path, time_us: int, effects: int, pipe: Connection) -> None:
+    """A runner that is killed at the effect after so many, and tells where that is."""
+
+    def die(where: str) -> None:
+        pipe.send(where)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, closing(address.open()) as store:
+        bench = Workbench(store, folder)
+        bench.clock.time_us = time_us
+        with Crasher(monkeypatch, die).armed(effects):
+            for _ in range(6):
+                bench.look()
+                bench.wait_for_program()
+        pipe.send("")

@@ -1,0 +1,91 @@
+"""Three gates in their order; the first that fails decides."""
+
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.gates import Cleared, Customer, check_gates
+from kesin.workloads.optiplan.paths import Paths, load_paths
+from kesin.workloads.optiplan.payload import Payload
+from kesin.workloads.optiplan.rules import Rules, default_rules
+from tests.workloads.optiplan.order_bodies import payload
+from tests.workloads.optiplan.workbooks import SHIPPED
+
+ALI = Customer("Ali Usta", "+905551234567")
+PLATELESS = default_rules().model_copy(update={"default_plate_size": None})
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return load_paths(tmp_path / "paths.json")
+
+
+def find(phone: str) -> Customer | None:
+    return ALI if phone == ALI.phone else None
+
+
+def code(order: Payload, rules: Rules, paths: Paths) -> OptiCode:
+    return problem(order, rules, paths).code
+
+
+def problem(order: Payload, rules: Rules, paths: Paths) -> OrderProblem:
+    with pytest.raises(OrderProblem) as caught:
+        check_gates(order, rules, paths, find)
+    return caught.value
+
+
+def test_an_order_passes_with_what_was_settled(paths: Paths):
+    cleared = check_gates(payload(customer_phone="(0555) 123 45 67"), default_rules(), paths, find)
+    assert isinstance(cleared, Cleared)
+    assert cleared.customer is ALI
+    assert (cleared.plate.width_mm, cleared.plate.height_mm) == (2100, 2800)
+    assert cleared.template.data == SHIPPED
+
+
+def test_the_orders_own_plate_goes_first(paths: Paths):
+    order = payload(plate_size={"width_mm": 1830, "height_mm": 3660})
+    assert check_gates(order, default_rules(), paths, find).plate.width_mm == 1830
+    assert check_gates(order, PLATELESS, paths, find).plate.height_mm == 3660
+
+
+def test_an_unknown_customer_holds_the_order(paths: Paths):
+    told = problem(payload(customer_phone="0532 000 00 00"), default_rules(), paths)
+    assert told.code is OptiCode.CRM_NO_MATCH
+    assert told.details["phone_normalized"] == "+905320000000"
+    assert "+905320000000" in told.message
+
+
+@pytest.mark.parametrize("phone", ["", "  ", "yok", "000"])
+def test_nobody_is_looked_up_without_a_number(paths: Paths, phone: str):
+    def asked(_: str) -> Customer:
+        raise AssertionError
+
+    with pytest.raises(OrderProblem) as caught:
+        check_gates(payload(customer_phone=phone), default_rules(), paths, asked)
+    assert caught.value.code is OptiCode.CRM_NO_MATCH
+    assert caught.value.details["phone_normalized"] == ""
+
+
+def test_no_plate_anywhere_holds_the_order(paths: Paths):
+    assert code(payload(), PLATELESS, paths) is OptiCode.PLATE_SIZE_MISSING
+
+
+def test_a_bad_template_holds_the_order(paths: Paths):
+    paths.template.write_bytes(b"broken")
+    assert code(payload(), default_rules(), paths) is OptiCode.TEMPLATE_INVALID
+
+
+def test_the_gates_stand_in_the_seeds_order(paths: Paths):
+    paths.template.unlink()
+    stranger = payload(customer_phone="0532 000 00 00")
+    assert code(stranger, PLATELESS, paths) is OptiCode.CRM_NO_MATCH
+    assert code(payload(), PLATELESS, paths) is OptiCode.PLATE_SIZE_MISSING
+    assert code(payload(), default_rules(), paths) is OptiCode.TEMPLATE_INVALID
+
+
+def test_every_gate_holds_rather_than_fails(paths: Paths):
+    paths.template.unlink()
+    assert problem(payload(customer_phone=""), default_rules(), paths).holds
+    assert problem(payload(), PLATELESS, paths).holds
+    assert problem(payload(), default_rules(), paths).holds

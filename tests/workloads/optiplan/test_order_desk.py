@@ -1,0 +1,175 @@
+"""What people do with orders, in every state, on each database."""
+
+from __future__ import annotations
+
+import pytest
+
+from kesin.foundation.problems import Refused, Unknown
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.payload import read_payload
+from tests.web.conftest import ROOT
+from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, any_order, somebody
+from tests.workloads.optiplan.order_bodies import back, part
+
+
+def refused(floor: Floor, call: str, job_id: str) -> OptiCode:
+    with pytest.raises(OrderProblem) as found:
+        getattr(floor.desk, call)(ROOT, job_id)
+    return found.value.code
+
+
+# Cancel, state by state
+
+
+@pytest.mark.parametrize("state", ["new", "unknown", "held", "running", "sent"])
+def test_an_order_is_cancelled_in_every_state_before_the_machine_has_it(
+    state: str, each_floor: Floor
+):
+    job_id = getattr(each_floor, state)()
+    assert each_floor.desk.cancel(ROOT, job_id).state == "FAILED"
+    assert each_floor.seen(job_id)["error_code"] == "E_CANCELLED"
+    assert each_floor.inbox() == []
+
+
+def test_a_cancelled_order_is_never_found_by_the_saw(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent(part(), back(length_cm=50, width_cm=40))
+    assert len(floor.inbox()) == 2
+    floor.desk.cancel(ROOT, job_id)
+    assert floor.saw.pass_once() == 0
+    floor.later()
+    assert floor.state(job_id) == "FAILED"
+
+
+def test_what_the_machine_has_is_not_cancelled(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent()
+    floor.saw.pass_once()
+    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
+    floor.later()
+    assert floor.state(job_id) == "DONE"
+    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
+
+
+def test_a_cancel_that_is_refused_leaves_the_job_as_it_was(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent()
+    floor.saw.pass_once()
+    before = floor.kinds(job_id)
+    refused(floor, "cancel", job_id)
+    assert floor.kinds(job_id) == before
+    floor.later()
+
+
+def test_a_claimed_order_is_cancelled_by_its_runner(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.new()
+    floor.in_hand(job_id)
+    assert floor.desk.cancel(ROOT, job_id).state == "NEW"
+    floor.clock.advance(120)
+    floor.sweep()  # that runner is dead; the next one does it
+    floor.work()
+    assert floor.state(job_id) == "FAILED"
+    assert floor.seen(job_id)["error_code"] == "E_CANCELLED"
+
+
+# Reissue
+
+
+def test_a_reissue_of_a_failed_order_is_one_transaction(
+    each_floor: Floor, monkeypatch: pytest.MonkeyPatch
+):
+    floor = each_floor
+    job_id = floor.unknown()
+    floor.desk.cancel(ROOT, job_id)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the lights went out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(floor.desk, "_enqueue", broken)
+        with pytest.raises(RuntimeError):
+            floor.desk.reissue(ROOT, job_id)
+    assert "JOB_REISSUED" not in floor.kinds(job_id)
+    made = floor.desk.reissue(ROOT, job_id)
+    assert made.new
+    assert made.job.id != job_id
+    assert floor.kinds(job_id)[-1] == "JOB_REISSUED"
+
+
+def test_an_order_that_is_done_can_be_cut_once_more(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.done()
+    made = floor.desk.reissue(ROOT, job_id)
+    assert (made.new, floor.seen(made.job.id)["revision"]) == (True, 2)
+    assert floor.kinds(job_id)[-1] == "JOB_REISSUED"
+    assert floor.state(job_id) == "DONE"
+    again = floor.desk.reissue(ROOT, job_id)
+    assert (again.new, again.job.id) == (False, made.job.id)
+    floor.desk.cancel(ROOT, made.job.id)
+    third = floor.desk.reissue(ROOT, made.job.id)
+    assert floor.seen(third.job.id)["revision"] == 3
+
+
+def test_the_first_revision_is_still_what_the_same_payload_finds(each_floor: Floor):
+    floor = each_floor
+    payload = read_payload(any_order())
+    first = floor.desk.create(ROOT, payload)
+    floor.desk.cancel(ROOT, first.job.id)
+    floor.desk.reissue(ROOT, first.job.id)
+    again = floor.desk.create(ROOT, payload)
+    assert (again.new, again.job.id) == (False, first.job.id)
+
+
+# Rights
+
+
+@pytest.mark.parametrize("call", ["approve", "retry", "cancel", "reissue"])
+def test_who_may_not_operate_learns_nothing_of_a_job(call: str, floor: Floor):
+    act = getattr(floor.desk, call)
+    known = floor.unknown()
+    for job_id in (known, NO_JOB):
+        with pytest.raises(Refused):
+            act(somebody("optiplan"), job_id)
+        with pytest.raises(Unknown, match="no queue"):
+            act(somebody("operator", sites=frozenset({"north"})), job_id)
+    assert floor.state(known) == "HOLD"
+
+
+def test_an_operator_of_another_queue_takes_no_file_back(floor: Floor):
+    job_id = floor.sent()
+    with pytest.raises(Unknown):
+        floor.desk.cancel(somebody("operator", queues=frozenset({"pdf"})), job_id)
+    assert len(floor.inbox()) == 1
+    floor.desk.cancel(ROOT, job_id)
+
+
+def test_an_operator_of_another_queue_keeps_no_customer(floor: Floor):
+    with pytest.raises(Unknown):
+        floor.desk.add_customer(somebody("operator"), "Can", PHONE)
+    with pytest.raises(Unknown):
+        floor.desk.remove_customer(somebody("operator"), PHONE)
+
+
+def test_who_brings_orders_removes_no_customer(floor: Floor):
+    with pytest.raises(Refused):
+        floor.desk.remove_customer(somebody("optiplan"), PHONE)
+
+
+def test_a_customer_is_removed_with_a_line(floor: Floor):
+    floor.desk.add_customer(ROOT, "Can", "0532 999 88 77")
+    [line] = floor.said(lambda: floor.desk.remove_customer(ROOT, "05329998877"))
+    assert (line.action, line.target) == ("optiplan.customer_removed", "+905329998877")
+    assert floor.desk.remove_customer(ROOT, "05329998877") is None
+
+
+def test_whoever_reads_the_queue_reads_its_orders(floor: Floor):
+    job_id = floor.new()
+    for actor in (
+        somebody("viewer", all_sites=True),
+        somebody("viewer", queues=frozenset({"optiplan"})),
+        somebody("optiplan"),
+    ):
+        assert floor.desk.job(actor, job_id).id == job_id
+    with pytest.raises(Unknown):
+        floor.desk.jobs(somebody("viewer", sites=frozenset({"north"})))

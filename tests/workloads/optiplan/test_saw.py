@@ -1,0 +1,116 @@
+"""The saw that cuts nothing."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.optiplan import saw as module
+from kesin.workloads.optiplan.deliver import Acknowledged, Refused, ack, drop, plan_delivery
+from kesin.workloads.optiplan.folders import FolderAway
+from kesin.workloads.optiplan.saw import Saw
+
+JOB = "0192f0c1-2d3e-7abc-8def-0123456789ab"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    return tmp_path / "saw"
+
+
+def delivered(machine: Path, content: str):
+    source = machine.parent / "a.xml"
+    source.write_text(content)
+    delivery = plan_delivery([source], JOB, 1)
+    drop(machine, delivery)
+    return delivery
+
+
+def test_it_makes_its_folders_and_has_nothing_to_do(machine: Path):
+    assert Saw(machine).pass_once() == 0
+    assert sorted(path.name for path in machine.iterdir()) == ["failed", "inbox", "processed"]
+
+
+def test_what_is_delivered_is_acknowledged(machine: Path):
+    delivery = delivered(machine, "<a><b/></a>")
+    saw = Saw(machine)
+    assert saw.pass_once() == 1
+    assert ack(machine, delivery) == Acknowledged()
+    assert saw.pass_once() == 0
+
+
+def test_what_is_broken_is_refused_once_it_no_longer_grows(machine: Path):
+    delivery = delivered(machine, "<a><b>")
+    saw = Saw(machine)
+    assert [saw.pass_once(), saw.pass_once(), saw.pass_once()] == [0, 1, 0]
+    assert ack(machine, delivery) == Refused((delivery.files[0].name,))
+
+
+def test_a_file_that_grows_under_its_name_is_waited_for(machine: Path):
+    saw = Saw(machine)
+    saw.pass_once()
+    path = machine / "inbox" / "by-hand.xml"
+    for content in ("", "<a>", "<a><b>"):
+        path.write_text(content)
+        assert saw.pass_once() == 0
+    path.write_text("<a><b/></a>")
+    assert saw.pass_once() == 1
+    assert (machine / "processed" / "by-hand.xml").exists()
+
+
+def test_other_files_are_left_alone(machine: Path, tmp_path: Path):
+    saw = Saw(machine)
+    saw.pass_once()
+    inbox = machine / "inbox"
+    for name in (".a.xml", "a.xml.tmp", "a.txt"):
+        (inbox / name).write_text("<a><b/></a>")
+    (tmp_path / "outside.xml").write_text("<a><b/></a>")
+    (inbox / "link.xml").symlink_to(tmp_path / "outside.xml")
+    (inbox / "folder.xml").mkdir()
+    os.mkfifo(inbox / "pipe.xml")
+    assert saw.pass_once() == saw.pass_once() == 0
+    assert len(list(inbox.iterdir())) == 6
+
+
+def test_a_file_that_is_withdrawn_meanwhile_is_not_missed(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+):
+    delivery = delivered(machine, "<a><b/></a>")
+    path = machine / "inbox" / delivery.files[0].name
+    check = module.check_xml
+
+    def withdrawn_then(one: Path):
+        checked = check(one)
+        path.unlink()
+        return checked
+
+    monkeypatch.setattr(module, "check_xml", withdrawn_then)
+    assert Saw(machine).pass_once() == 0
+    assert list((machine / "processed").iterdir()) == []
+
+
+def test_it_runs_until_it_is_told_to_stop_and_waits_for_a_share_that_is_away(tmp_path: Path):
+    folder = tmp_path / "saw"
+    folder.write_text("not mounted")
+    with pytest.raises(FolderAway):
+        Saw(folder).pass_once()
+
+    class Stop(threading.Event):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waits: list[float | None] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waits.append(timeout)
+            if len(self.waits) == 1:
+                folder.unlink()
+                delivered(folder, "<a><b/></a>")
+            else:
+                self.set()
+            return self.is_set()
+
+    stop = Stop()
+    Saw(folder).run(stop, 0.5)
+    assert stop.waits == [0.5, 0.5]
+    assert len(list((folder / "processed").iterdir())) == 1

@@ -1,0 +1,122 @@
+"""Files as rows: XLSX and CSV, as Excel and its neighbours write them."""
+
+from contextlib import suppress
+
+import openpyxl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.workloads.optiplan.sheet_rows import Unreadable, read_sheets
+from tests.workloads.optiplan.workbooks import SHIPPED, part_of, saved, sheet_of, with_part
+
+
+def rows(data: bytes) -> list[list[object]]:
+    (sheet,) = read_sheets(data)
+    return [list(row) for row in sheet.rows]
+
+
+def reason(data: bytes) -> str:
+    with pytest.raises(Unreadable) as caught:
+        read_sheets(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1254"])
+@pytest.mark.parametrize("separator", [";", ","])
+def test_csv_in_every_usual_spelling(encoding: str, separator: str):
+    text = f"RENK: Açık Meşe\r\n18MM{separator}722{separator}580{separator}4\r\n"
+    assert rows(text.encode(encoding)) == [["RENK: Açık Meşe"], ["18MM", "722", "580", "4"]]
+
+
+def test_a_decimal_comma_does_not_part_cells():
+    assert rows(b"a;722,5;580,5;4;0\nb;1,5;2,5;3;0") == [
+        ["a", "722,5", "580,5", "4", "0"],
+        ["b", "1,5", "2,5", "3", "0"],
+    ]
+
+
+def test_quotes_hold_separators():
+    assert rows(b'"a,b",1,2,3\n') == [["a,b", "1", "2", "3"]]
+
+
+def test_the_rows_of_a_workbook_keep_their_numbers():
+    data = sheet_of([[], ["", 1.5], [None, "ş"]])
+    assert rows(data) == [["", ""], ["", 1.5], ["", "ş"]]
+
+
+def test_hidden_sheets_are_not_read():
+    book = openpyxl.Workbook()
+    book.worksheets[0]["A1"] = "seen"
+    hidden = book.create_sheet("Gizli")
+    hidden["A1"] = "hidden"
+    hidden.sheet_state = "hidden"
+    assert rows(saved(book)) == [["seen"]]
+
+
+def with_cells(cells: str) -> bytes:
+    name = "xl/worksheets/sheet1.xml"
+    sheet = part_of(sheet_of([["x"]]), name).decode()
+    row = f'<row r="2">{cells}</row></sheetData>'
+    return with_part(sheet_of([["x"]]), name, sheet.replace("</sheetData>", row).encode())
+
+
+def test_formulas_are_read_as_what_they_gave():
+    given = with_cells(
+        '<c r="A2"><f>1+1</f><v>2</v></c><c r="B2" t="str"><f>IF(1,"","x")</f><v></v></c>'
+        '<c r="C2"><v>3</v></c>'
+    )
+    assert rows(given)[1] == [2, "", 3]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '<c r="G2"><f>1+1</f></c>',
+        '<c r="G2"><f>1+1</f><v/></c>',
+        '<c r="G2"><f>1+1</f><v></v></c>',
+        '<c s="1" r="G2"><f t="shared" si="0"/></c>',
+    ],
+)
+def test_a_formula_nobody_calculated_is_no_empty_cell(cell: str):
+    assert "the formula in G2 was never calculated" in reason(with_cells(cell))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '<c r="G2" t="e"><v>#REF!</v></c>',
+        "<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>",
+    ],
+)
+def test_an_error_is_no_empty_cell(cell: str):
+    assert "the cell G2 holds an error" in reason(with_cells(cell))
+
+
+def test_errors_right_of_the_list_do_no_harm():
+    rows(with_cells('<c r="A2"><v>1</v></c><c r="M2" t="e"><v>#REF!</v></c>'))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "empty"),
+        (b" \r\n ", "empty"),
+        ("a;b".encode("utf-16"), "neither XLSX nor CSV"),
+        (b"\xd0\xcf\x11\xe0\x00\x00", "neither XLSX nor CSV"),
+        (b"x\x81\x8d\xff", "neither UTF-8 nor Windows-1254"),
+        (b'a,b,c,"open', "the CSV cannot be read"),
+        (b"a\n" * 5001, "5001 lines"),
+        (b"a" * 5_000_001, "5000001 bytes"),
+        (b"PK\x03\x04", "no XLSX"),
+        (with_part(SHIPPED, "xl/workbook.xml", b"<x/>"), ""),
+    ],
+)
+def test_what_cannot_be_read_is_told(data: bytes, said: str):
+    assert said in reason(data)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_read_or_refused(data: bytes):
+    with suppress(Unreadable):
+        assert read_sheets(data)

@@ -1,0 +1,114 @@
+"""What is taken away every hour, and what never is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kesin.engine.sweeper import Sweeper
+from kesin.workloads.optiplan.tidying import KEEP_FILES_DAYS, tidied
+from tests.web.conftest import ROOT
+from tests.workloads.optiplan.floor import DAY, NO_JOB, Floor, two_batches
+
+
+def files_of(floor: Floor, job_id: str) -> list[Path]:
+    folders = (floor.paths.import_folder, floor.paths.export_folder, floor.workshop.run_folder)
+    return [file for folder in folders for file in folder.rglob(f"*{job_id}*")]
+
+
+def traces(floor: Floor, job_id: str) -> None:
+    """What a program and an earlier try leave behind."""
+    floor.workshop.run_folder.mkdir(parents=True, exist_ok=True)
+    for name in (f"{job_id}.1.json", f"{job_id}.1.log"):
+        (floor.workshop.run_folder / name).write_text("{}")
+    old = floor.paths.export_folder / "old"
+    old.mkdir(exist_ok=True)
+    (old / f"{job_id}_GOVDE_Beyaz_18mm.aa.xml").write_text("<a/>")
+    (floor.paths.export_folder / f"{job_id}_GOVDE_Beyaz_18mm.svg").write_text("<svg/>")
+
+
+def test_files_of_an_order_cut_long_ago_go_and_its_history_stays(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.done(*two_batches())
+    traces(floor, job_id)
+    assert len(files_of(floor, job_id)) == 4 + 2 + 4
+    floor.clock.advance((KEEP_FILES_DAYS - 1) * DAY)
+    assert tidied(floor.house) == 0
+    floor.clock.advance(2 * DAY)
+    assert tidied(floor.house) == 10
+    assert files_of(floor, job_id) == []
+    assert floor.seen(job_id)["state"] == "DONE"
+    assert list(floor.paths.processed.iterdir()) != []  # the machine's
+    assert tidied(floor.house) == 0
+
+
+@pytest.mark.parametrize("state", ["held", "running", "sent", "timed_out"])
+def test_an_order_that_is_not_done_keeps_everything(state: str, own_floor: Floor):
+    job_id = getattr(own_floor, state)()
+    traces(own_floor, job_id)
+    before = files_of(own_floor, job_id)
+    own_floor.clock.advance(400 * DAY)
+    assert tidied(own_floor.house) == 0
+    assert files_of(own_floor, job_id) == before
+
+
+def test_a_job_that_is_no_more_is_forgotten(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.done()
+    floor.clock.advance(366 * DAY)
+    Sweeper([floor.queue]).sweep(("prune",))
+    assert floor.queue.job(job_id) is None
+    assert tidied(floor.house) > 1
+    assert files_of(floor, job_id) == []
+    assert floor.desk._dossiers.of_jobs() == []
+
+
+def test_files_of_nobody_we_know_are_left_alone(own_floor: Floor):
+    floor = own_floor
+    floor.done()
+    strangers = [
+        floor.paths.import_folder / f"{NO_JOB}_GOVDE_Beyaz_18mm.xlsx",
+        floor.paths.export_folder / "notes.xml",
+    ]
+    for file in strangers:
+        file.write_text("mine")
+    floor.clock.advance(400 * DAY)
+    Sweeper([floor.queue]).sweep(("prune",))
+    tidied(floor.house)
+    assert all(file.exists() for file in strangers)
+
+
+def test_a_cancel_past_the_order_desk_is_made_good(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.sent()
+    floor.queue.act("cancel", actor="somebody", ids=[job_id])
+    assert len(floor.inbox()) == 1
+    chore = floor.service.workloads["optiplan"].chore
+    assert chore is not None
+    assert chore(floor.house) == 1  # as the service has it done
+    assert floor.inbox() == []
+    assert tidied(floor.house) == 0
+
+
+def test_a_folder_that_is_away_is_tidied_next_time(own_floor: Floor, said: list[dict[str, str]]):
+    floor = own_floor
+    job_id = floor.done()
+    floor.clock.advance(31 * DAY)
+    floor.workshop.paths_file.write_text("{")
+    assert tidied(floor.house) == 0
+    assert "not_tidied" in {one["event"] for one in said}
+    floor.workshop.paths_file.unlink()
+    assert tidied(floor.house) > 0
+    assert files_of(floor, job_id) == []
+
+
+def test_a_reissued_order_keeps_the_files_of_neither(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.done()
+    new = floor.desk.reissue(ROOT, job_id).job.id
+    floor.work()
+    floor.clock.advance(31 * DAY)
+    tidied(floor.house)
+    assert files_of(floor, job_id) == []
+    assert files_of(floor, new) != []

@@ -1,0 +1,469 @@
+"""The transition table of the specification, row by row, on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Change, Job
+from kesin.store.contract import Filter, Outcome
+from kesin.workloads.optiplan.audit import audit_of
+from kesin.workloads.optiplan.codes import HOLD_CODES, PERMANENT_CODES, OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_ASKED, REISSUED
+from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, opened_bench
+
+WAY = {
+    "NEW": "prepare",
+    "PREPARED": "import",
+    "OPTI_IMPORTED": "run",
+    "OPTI_RUNNING": "collect",
+    "OPTI_DONE": "validate",
+    "XML_READY": "deliver",
+    "DELIVERED": "done",
+    "DONE": "",
+}
+STATES = list(WAY)
+EARLY = STATES[:6]
+STAND_ALONE = ["NEW", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
+LATE = ["OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
+TRIGGER = "E_OPERATOR_TRIGGER_REQUIRED"
+GATES = sorted(HOLD_CODES - {TRIGGER})
+NOT_OF_A_PASS = {"E_MAX_ATTEMPTS", "E_OPTI_XML_TIMEOUT", "E_OSI_ACK_TIMEOUT"}
+FAILURES = sorted({*OptiCode} - HOLD_CODES - NOT_OF_A_PASS)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workbench]:
+    with opened_bench(request.param, tmp_path_factory.mktemp("table"), request) as bench:
+        yield bench
+
+
+@pytest.fixture
+def bench(shared: Workbench) -> Iterator[Workbench]:
+    """A table with the slot free."""
+    yield shared
+    if shared.queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs:
+        shared.clock.advance(21 * MINUTE)
+        shared.sweep()
+        shared.sweep()
+
+
+def claimed(bench: Workbench, state: str, job: Job | None = None) -> Job:
+    """A job in this state with a runner at it."""
+    [held] = bench.queue.claim("runner", ids=[(job or bench.order()).id])
+    for at, call in WAY.items():
+        if at == state:
+            return held
+        assert bench.queue.move(held, call).result == "moved"
+    raise AssertionError(state)
+
+
+def standing(bench: Workbench, state: str) -> Job:
+    """A job in this state that nobody has."""
+    if state == "NEW":
+        return bench.order()
+    if state in {"HOLD", "FAILED"}:
+        return aside(bench, state, TRIGGER if state == "HOLD" else "E_OPTI_RUNNER_FAILED")
+    held = claimed(bench, state)
+    if state != "DONE":
+        assert apply(bench, "release", held).result == "moved"
+    return bench.seen(held)
+
+
+def aside(bench: Workbench, state: str, code: str, held: Job | None = None) -> Job:
+    """A job that stopped with this code."""
+    call = "hold_for_operator" if code == TRIGGER else {"HOLD": "hold", "FAILED": "fail"}[state]
+    held = held or claimed(bench, "OPTI_IMPORTED" if code == TRIGGER else "NEW")
+    assert apply(bench, call, held, code).result == "moved"
+    return bench.seen(held)
+
+
+def apply(bench: Workbench, call: str, held: Job, code: str | None = None) -> Outcome:
+    change = Change(held.id, held.claim_seq)
+    if call == "wait":
+        change = change._replace(run_at=bench.queue.now() + 1)
+    if code and call != "hold_for_operator":
+        change = change._replace(
+            error_code=code, error_category=Category.TRANSIENT.value, error_message="so it was"
+        )
+    return bench.queue.apply(call, [change], actor="runner")[0]
+
+
+def flag(bench: Workbench, job: Job, name: str) -> bool:
+    return bool(bench.seen(job).flags & bench.queue.lifecycle.flag_bit(name))
+
+
+def audited(bench: Workbench, job: Job) -> list[str]:
+    return [one.event_type for one in audit_of(bench.queue, job.id)]
+
+
+def used(job: Job) -> int:
+    """Attempts that count."""
+    return job.attempt_count - job.attempt_base
+
+
+# claim, wait
+
+
+@pytest.mark.parametrize("state", STAND_ALONE)
+def test_claim_leaves_the_state_and_counts_where_work_begins(bench: Workbench, state: str):
+    job = standing(bench, state)
+    [held] = bench.queue.claim("another", ids=[job.id])
+    assert (held.state, held.worker) == (state, "another")
+    assert used(held) - used(job) == (1 if state in {"NEW", "OPTI_DONE"} else 0)
+
+
+@pytest.mark.parametrize("state", ["DELIVERED", "DONE", "HOLD", "FAILED"])
+def test_claim_takes_nothing_that_is_over_or_a_persons(bench: Workbench, state: str):
+    assert bench.queue.claim("runner", ids=[standing(bench, state).id]) == []
+
+
+@pytest.mark.parametrize("state", EARLY)
+def test_claim_is_for_one_runner(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    assert bench.queue.claim("another", ids=[held.id]) == []
+
+
+def test_claim_waits_for_the_slot(bench: Workbench):
+    waiting, running = standing(bench, "OPTI_IMPORTED"), claimed(bench, "OPTI_RUNNING")
+    assert bench.queue.claim("runner", ids=[waiting.id]) == []
+    bench.queue.move(running, "collect")
+    assert [one.id for one in bench.queue.claim("runner", ids=[waiting.id])] == [waiting.id]
+
+
+def test_run_answers_busy_while_another_has_the_slot(bench: Workbench):
+    second = claimed(bench, "OPTI_IMPORTED")
+    claimed(bench, "OPTI_RUNNING")
+    assert bench.queue.move(second, "run").result == "busy"
+    assert bench.seen(second).state == "OPTI_IMPORTED"
+
+
+@pytest.mark.parametrize("state", ["OPTI_IMPORTED", "OPTI_RUNNING", "XML_READY"])
+def test_wait_drops_the_claim_and_nothing_else(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    before = bench.seen(held)
+    assert apply(bench, "wait", held).result == "moved"
+    after = bench.seen(held)
+    assert (after.state, after.worker, after.timer_at) == (state, None, before.timer_at)
+
+
+@pytest.mark.parametrize("state", ["NEW", "PREPARED", "OPTI_DONE", "DELIVERED"])
+def test_wait_is_refused_where_nothing_is_waited_for(bench: Workbench, state: str):
+    assert apply(bench, "wait", claimed(bench, state)).result == "refused"
+
+
+# forward
+
+
+@pytest.mark.parametrize(("state", "to"), list(pairwise(STATES)))
+def test_forward_goes_to_the_next_state_with_one_event(bench: Workbench, state: str, to: str):
+    held = claimed(bench, state)
+    assert bench.queue.move(held, WAY[state]).state == to
+    assert audited(bench, held)[-1] == f"STATE_{to}"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_forward_skips_no_state(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    for at, call in WAY.items():
+        if call and at != state:
+            outcome = bench.queue.apply(call, [Change(held.id, held.claim_seq)], actor="runner")
+            assert outcome[0].result in {"refused", "already"}
+    assert bench.seen(held).state == state
+
+
+def test_done_is_made_by_the_clock_when_the_runner_is_gone(bench: Workbench):
+    job = standing(bench, "DELIVERED")
+    bench.sweep()
+    assert bench.seen(job).state == "DONE"
+
+
+# hold, fail
+
+
+@pytest.mark.parametrize("state", ["NEW", "PREPARED"])
+@pytest.mark.parametrize("code", GATES)
+def test_hold_for_each_hold_code(bench: Workbench, state: str, code: str):
+    resolved = bench.queue.lifecycle.errors.resolve(code, channel="runner", category=None)
+    assert (resolved.move, resolved.category) == ("hold", Category.VALIDATION)
+    job = aside(bench, "HOLD", code, claimed(bench, state))
+    assert (job.state, job.error_code, job.worker) == ("HOLD", code, None)
+    assert audited(bench, job)[-1] == "STATE_HOLD"
+
+
+@pytest.mark.parametrize("state", ["OPTI_IMPORTED", *LATE, "DELIVERED"])
+def test_hold_is_refused_once_files_are_out(bench: Workbench, state: str):
+    assert apply(bench, "hold", claimed(bench, state), GATES[0]).result == "refused"
+
+
+def test_hold_for_the_operator(bench: Workbench):
+    resolved = bench.queue.lifecycle.errors.resolve(TRIGGER, channel="runner", category=None)
+    assert resolved.move == "hold_for_operator"
+    job = aside(bench, "HOLD", TRIGGER)
+    assert (job.state, job.error_code, job.error_category) == ("HOLD", TRIGGER, "VALIDATION")
+
+
+def test_hold_for_the_operator_comes_once(bench: Workbench):
+    job = aside(bench, "HOLD", TRIGGER)
+    bench.desk.approve(ME, job.id)
+    held = claimed(bench, "OPTI_IMPORTED", job)
+    assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"
+
+
+@pytest.mark.parametrize("code", FAILURES)
+def test_fail_for_each_other_code(bench: Workbench, code: str):
+    resolved = bench.queue.lifecycle.errors.resolve(code, channel="runner", category=None)
+    assert resolved.move == "fail"
+    permanent = code in {"E_XML_INVALID", "E_CANCELLED", "E_REISSUED"}
+    assert resolved.category == (Category.PERMANENT if permanent else Category.TRANSIENT)
+
+
+@pytest.mark.parametrize("state", EARLY)
+def test_fail_from_every_state_before_the_delivery(bench: Workbench, state: str):
+    job = aside(bench, "FAILED", "E_OPTI_RUNNER_FAILED", claimed(bench, state))
+    assert (job.state, job.error_code) == ("FAILED", "E_OPTI_RUNNER_FAILED")
+    assert (job.worker, job.timer_at) == (None, None)
+
+
+def test_fail_is_refused_after_the_delivery(bench: Workbench):
+    assert apply(bench, "fail", claimed(bench, "DELIVERED"), "E_UNKNOWN").result == "refused"
+
+
+# xml_timeout, ack_timeout
+
+TIMEOUTS = [("OPTI_RUNNING", 20, "E_OPTI_XML_TIMEOUT"), ("XML_READY", 5, "E_OSI_ACK_TIMEOUT")]
+
+
+@pytest.mark.parametrize(("state", "minutes", "code"), TIMEOUTS)
+def test_timeout_comes_after_its_minutes(bench: Workbench, state: str, minutes: int, code: str):
+    job = standing(bench, state)
+    bench.clock.advance(minutes * MINUTE - 1)
+    bench.sweep()
+    assert bench.seen(job).state == state
+    bench.clock.advance(1)
+    bench.sweep()
+    assert (bench.seen(job).state, bench.seen(job).error_code) == ("FAILED", code)
+
+
+@pytest.mark.parametrize(("state", "minutes", "code"), TIMEOUTS)
+@pytest.mark.parametrize("meanwhile", ["wait", "release", "recover"])
+def test_timeout_counts_from_the_entry_into_the_state(
+    bench: Workbench, state: str, minutes: int, code: str, meanwhile: str
+):
+    held = claimed(bench, state)
+    entered = bench.queue.now()
+    while bench.queue.now() - entered < (minutes - 2) * MINUTE * 1_000_000:
+        bench.clock.advance(LEASE_S)
+        if meanwhile == "recover":
+            bench.sweep()
+        else:
+            apply(bench, meanwhile, held)
+        bench.clock.advance(1)
+        [held] = bench.queue.claim("runner", ids=[held.id])
+    apply(bench, "wait", held)
+    bench.clock.time_us = entered + minutes * MINUTE * 1_000_000 - 1
+    bench.sweep()
+    assert bench.seen(held).state == state
+    bench.clock.time_us += 1
+    bench.sweep()
+    assert bench.seen(held).error_code == code
+
+
+@pytest.mark.parametrize(("state", "minutes"), [(state, much) for state, much, _ in TIMEOUTS])
+def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(
+    bench: Workbench, state: str, minutes: int
+):
+    held = claimed(bench, state)
+    for _ in range(minutes):
+        bench.clock.advance(MINUTE - 1)
+        assert bench.queue.renew([held]) == {held.id}
+    bench.clock.advance(minutes)
+    bench.sweep()
+    assert bench.seen(held).state == state
+    apply(bench, "wait", held)
+    bench.clock.advance(1)
+    assert bench.queue.claim("runner", ids=[held.id]) == []
+
+
+# recover, attempt_cap, release
+
+
+@pytest.mark.parametrize(
+    ("state", "to"),
+    [
+        ("NEW", "NEW"),
+        ("PREPARED", "NEW"),
+        ("OPTI_IMPORTED", "NEW"),
+        *((state, state) for state in LATE),
+        ("DELIVERED", "DONE"),  # and no runner is needed for the rest
+    ],
+)
+def test_recover_begins_again_before_anything_was_started_and_stands_after(
+    bench: Workbench, state: str, to: str
+):
+    held = claimed(bench, state)
+    bench.clock.advance(LEASE_S - 2)
+    bench.sweep()
+    assert bench.seen(held).worker == "runner"
+    bench.clock.advance(2)
+    bench.sweep()
+    assert (bench.seen(held).state, bench.seen(held).worker) == (to, None)
+    assert "recover" in bench.moves(held)
+    assert apply(bench, "fail", held, "E_UNKNOWN").result != "moved"
+
+
+@pytest.mark.parametrize("state", ["NEW", "OPTI_DONE"])
+def test_attempt_cap_after_five_counted_attempts(bench: Workbench, state: str):
+    job = standing(bench, state)
+    for _ in range(5 - used(job)):
+        [_] = bench.queue.claim("runner", ids=[job.id])
+        bench.clock.advance(LEASE_S)
+        bench.sweep()
+    bench.sweep()
+    assert bench.seen(job).error_code == "E_MAX_ATTEMPTS"
+    assert used(bench.desk.retry(ME, job.id)) == 0
+
+
+@pytest.mark.parametrize("state", ["NEW", "PREPARED"])
+def test_release_gives_the_attempt_back_before_files_are_out(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    apply(bench, "release", held)
+    assert (bench.seen(held).state, used(bench.seen(held))) == ("NEW", 0)
+
+
+@pytest.mark.parametrize("state", ["OPTI_IMPORTED", *LATE, "DELIVERED"])
+def test_release_changes_nothing_later_but_the_claim(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    before = bench.seen(held)
+    apply(bench, "release", held)
+    after = bench.seen(held)
+    assert (after.state, after.timer_at, used(after)) == (state, before.timer_at, used(before))
+    assert after.worker is None
+
+
+# approve, retry
+
+
+@pytest.mark.parametrize("code", [*GATES, TRIGGER])
+def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(
+    bench: Workbench, code: str
+):
+    job = aside(bench, "HOLD", code)
+    bench.clock.advance(MINUTE)
+    after = bench.desk.approve(ME, job.id)
+    assert (after.state, after.error_code, after.error_message) == ("NEW", None, None)
+    assert (after.run_at, after.worker, used(after)) == (bench.queue.now(), None, 0)
+    assert flag(bench, job, APPROVED) == (code == TRIGGER)
+    assert audited(bench, job)[-1] == "HOLD_APPROVED"
+
+
+def test_approve_leaves_an_earlier_approval_as_it_was(bench: Workbench):
+    job = aside(bench, "HOLD", TRIGGER)
+    bench.desk.approve(ME, job.id)
+    aside(bench, "HOLD", GATES[0], claimed(bench, "NEW", job))
+    bench.desk.approve(ME, job.id)
+    assert flag(bench, job, APPROVED)
+
+
+@pytest.mark.parametrize("state", [*STAND_ALONE, "DELIVERED", "DONE", "FAILED"])
+def test_approve_is_refused_elsewhere(bench: Workbench, state: str):
+    assert refusal(bench, "approve", standing(bench, state)) == "E_JOB_NOT_IN_HOLD"
+
+
+def test_retry_waits_one_three_and_nine_minutes_and_then_no_more(bench: Workbench):
+    job = bench.order()
+    for count, minutes in enumerate((1, 3, 9), 1):
+        aside(bench, "FAILED", "E_OPTI_RUNNER_FAILED", claimed(bench, "NEW", job))
+        after = bench.desk.retry(ME, job.id)
+        assert (after.state, after.retry_count, after.error_code) == ("NEW", count, None)
+        assert after.run_at == bench.queue.now() + minutes * MINUTE * 1_000_000
+        assert audited(bench, job)[-1] == "JOB_RETRY_SCHEDULED"
+        bench.clock.advance(minutes * MINUTE)
+    aside(bench, "FAILED", "E_OPTI_RUNNER_FAILED", claimed(bench, "NEW", job))
+    assert refusal(bench, "retry", job) == "E_RETRY_LIMIT_REACHED"
+    assert bench.seen(job).retry_count == 3
+
+
+@pytest.mark.parametrize("code", sorted(PERMANENT_CODES))
+def test_retry_is_refused_for_what_would_only_fail_again(bench: Workbench, code: str):
+    assert refusal(bench, "retry", aside(bench, "FAILED", code)) == code
+
+
+@pytest.mark.parametrize("code", sorted({*FAILURES, *NOT_OF_A_PASS} - PERMANENT_CODES))
+def test_retry_is_granted_for_the_rest(bench: Workbench, code: str):
+    assert bench.desk.retry(ME, aside(bench, "FAILED", code).id).state == "NEW"
+
+
+@pytest.mark.parametrize("state", [*STAND_ALONE, "DELIVERED", "DONE", "HOLD"])
+def test_retry_is_refused_elsewhere(bench: Workbench, state: str):
+    assert refusal(bench, "retry", standing(bench, state)) == "E_JOB_NOT_FAILED"
+
+
+def test_retry_keeps_the_operators_approval(bench: Workbench):
+    job = aside(bench, "HOLD", TRIGGER)
+    bench.desk.approve(ME, job.id)
+    aside(bench, "FAILED", "E_OSI_ACK_FAILED", claimed(bench, "NEW", job))
+    bench.desk.retry(ME, job.id)
+    assert flag(bench, job, APPROVED)
+
+
+# cancel, reissue
+
+
+@pytest.mark.parametrize("state", [*STAND_ALONE, "HOLD"])
+def test_cancel_fails_what_nobody_has_in_hand_for_good(bench: Workbench, state: str):
+    job = bench.desk.cancel(ME, standing(bench, state).id)
+    assert (job.state, job.error_code, job.timer_at) == ("FAILED", "E_CANCELLED", None)
+    assert refusal(bench, "retry", job) == "E_CANCELLED"
+
+
+@pytest.mark.parametrize("state", EARLY)
+def test_cancel_asks_the_runner_that_has_the_job(bench: Workbench, state: str):
+    held = claimed(bench, state)
+    assert bench.desk.cancel(ME, held.id).state == state
+    assert flag(bench, held, CANCEL_ASKED)
+    assert bench.desk.cancel(ME, held.id).state == state  # asked once is enough
+    assert apply(bench, "fail", held, "E_CANCELLED").result == "moved"
+
+
+@pytest.mark.parametrize("state", ["DELIVERED", "DONE", "FAILED"])
+def test_cancel_is_refused_when_it_is_too_late(bench: Workbench, state: str):
+    assert refusal(bench, "cancel", standing(bench, state)) == "E_JOB_NOT_CANCELLABLE"
+
+
+@pytest.mark.parametrize("state", ["FAILED", "DONE"])
+def test_reissue_makes_a_new_revision_of_the_same_order(bench: Workbench, state: str):
+    old = standing(bench, state)
+    made = bench.desk.reissue(ME, old.id)
+    assert (made.new, made.job.state, made.job.data["revision"]) == (True, "NEW", 2)
+    assert made.job.data["order"] == old.data["order"]
+    assert bench.seen(old).state == state
+    assert flag(bench, old, REISSUED) == (state == "FAILED")
+    assert audited(bench, old)[-1] == "JOB_REISSUED"
+
+
+def test_reissue_leaves_nothing_to_retry(bench: Workbench):
+    old = standing(bench, "FAILED")
+    bench.desk.reissue(ME, old.id)
+    assert refusal(bench, "retry", old) == "E_REISSUED"
+    assert refusal(bench, "reissue", old) == "E_REISSUED"
+
+
+@pytest.mark.parametrize("state", [*STAND_ALONE, "DELIVERED", "HOLD"])
+def test_reissue_is_refused_for_what_is_under_way(bench: Workbench, state: str):
+    assert refusal(bench, "reissue", standing(bench, state)) == "E_JOB_NOT_FAILED"
+
+
+def refusal(bench: Workbench, call: str, job: Job) -> str:
+    """The code of the no; nothing has changed then."""
+    before = bench.seen(job)
+    with pytest.raises(OrderProblem) as refused:
+        getattr(bench.desk, call)(ME, job.id)
+    assert bench.seen(job) == before
+    assert refused.value.status == 409
+    return str(refused.value.code)

@@ -1,0 +1,71 @@
+"""What is started, and what is missing."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.paths import Paths, default_paths
+from kesin.workloads.optiplan.trigger import Trigger, command_for, trigger_for
+
+FILES = [Path("/in/a b.xlsx"), Path("/in/c.xlsx")]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Paths:
+    exe = tmp_path / "System" / "OptiPlanning.exe"
+    exe.parent.mkdir()
+    exe.touch()
+    return replace(default_paths(tmp_path, windows=False), exe=exe)
+
+
+def test_out_of_the_box_the_built_in_optimiser_is_started(tmp_path: Path):
+    paths = default_paths(tmp_path, windows=False)
+    command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", "--out"]
+    command += [str(paths.export_folder), "/in/a b.xlsx", "/in/c.xlsx"]
+    assert command_for("A", paths, FILES) == command
+    assert trigger_for("A", paths, FILES) == Trigger(tuple(command), tuple(FILES), None)
+
+
+def test_a_program_is_started_with_the_files_in_its_own_folder(installed: Paths):
+    assert installed.exe is not None
+    trigger = trigger_for("A", installed, FILES)
+    assert trigger.command == (str(installed.exe), "/in/a b.xlsx", "/in/c.xlsx")
+    assert trigger.working_folder == installed.exe.parent
+
+
+@pytest.mark.parametrize("what", ["nothing", "a folder"])
+def test_a_program_that_is_not_there_is_missed_by_name(installed: Paths, what: str):
+    assert installed.exe is not None
+    installed.exe.unlink()
+    if what == "a folder":
+        installed.exe.mkdir()
+    with pytest.raises(OrderProblem, match=r"OptiPlanning\.exe.*optiplanningExePath") as caught:
+        trigger_for("A", installed, FILES)
+    assert caught.value.code == OptiCode.OPTI_MODE_A_RUNNER_MISSING
+
+
+def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
+    assert installed.exe is not None
+    macro = installed.exe.with_name("RunOptiPlanning.xls")
+    macro.touch()
+    template = ["excel", "/e", "{macro}", "--book={macro}"]
+    command = ["excel", "/e", str(macro), f"--book={macro}", "/in/a b.xlsx", "/in/c.xlsx"]
+    assert command_for("B", installed, FILES, template) == command
+
+
+def test_a_macro_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
+    for paths in (installed, default_paths(tmp_path, windows=False)):
+        with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must lie beside") as caught:
+            trigger_for("B", paths, FILES, ["excel", "{macro}"])
+        assert caught.value.code == OptiCode.OPTI_MODE_B_MACRO_MISSING
+
+
+def test_without_a_command_for_the_macro_it_is_said_what_to_configure(installed: Paths):
+    assert installed.exe is not None
+    installed.exe.with_name("RunOptiPlanning.xls").touch()
+    with pytest.raises(OrderProblem, match=r"configure one, with \{macro\}") as caught:
+        trigger_for("B", installed, FILES)
+    assert caught.value.code == OptiCode.OPTI_RUNNER_FAILED

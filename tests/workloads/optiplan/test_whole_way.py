@@ -1,0 +1,69 @@
+"""The whole way of an order on one machine: the real optimiser, and a saw that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.optiplan.audit import audit_of
+from kesin.workloads.optiplan.drawn_plan import plans_of
+from kesin.workloads.optiplan.optimizer import faults
+from tests.workloads.optiplan.order_bodies import back, part
+from tests.workloads.optiplan.workbench import ME, Workbench, opened_bench
+
+STRANGER = "0532 765 43 21"
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
+    with opened_bench("sqlite", tmp_path, request) as bench:
+        yield bench
+
+
+def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Workbench):
+    job = bench.order(
+        part(quantity=7, edge_up="1mm"),
+        part(id="p2", length_cm=60, width_cm=45, quantity=8, grain=0),
+        back(id="p3", length_cm=70.05, quantity=2),
+        customer_phone=STRANGER,
+    )
+    assert bench.until(job, "HOLD").error_code == "E_CRM_NO_MATCH"
+    bench.desk.add_customer(ME, "Can", STRANGER)
+    bench.desk.approve(ME, job.id)
+    done = bench.until(job, "DONE")
+    bench.delivered_once(job)
+
+    plans = plans_of(bench.paths, done, bench.dossier(job))
+    assert [faults(plan) for plan in plans] == [[], []]
+    pieces = [len(layout.placements) * layout.times for plan in plans for layout in plan.layouts]
+    assert sum(pieces) == 7 + 8 + 2
+    for name in bench.files("processed", job):
+        made = bench.paths.export_folder / name
+        assert (bench.paths.processed / name).read_bytes() == made.read_bytes()
+    assert [one.event_type for one in audit_of(bench.queue, job.id)] == [
+        "JOB_CREATED",
+        "STATE_HOLD",
+        "HOLD_APPROVED",
+        "STATE_PREPARED",
+        "STATE_OPTI_IMPORTED",
+        "STATE_OPTI_RUNNING",
+        "STATE_OPTI_DONE",
+        "STATE_XML_READY",
+        "STATE_DELIVERED",
+        "STATE_DONE",
+    ]
+
+
+def test_a_part_larger_than_its_plate_fails_the_order_by_name(bench: Workbench):
+    job = bench.order(part(id="table top", length_cm=300, width_cm=250))
+    failed = bench.until(job, "FAILED")
+    assert failed.error_code == "E_OPTI_RUNNER_FAILED"
+    assert "table top" in (failed.error_message or "")
+
+
+def test_an_order_without_its_own_mode_is_optimised_here_out_of_the_box(bench: Workbench):
+    job = bench.order()
+    assert job.data["mode"] == "A"
+    assert bench.paths.built_in_optimiser
