@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
+from kesin.cli.processes import Processes
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """
@@ -115,3 +117,27 @@ def test_the_children_are_in_no_terminals_way(kesin, fill, own, programs):
     assert {os.getpgid(pid) for pid in pids} == set(pids)
     program.signal(signal.SIGTERM)
     assert program.end() == 0
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_whoever_ends_well_is_done_or_started_again(for_ever):
+    """`kesin serve` needs its processes: who was told to stop by somebody else comes back."""
+    processes = Processes([sys.executable, "-c", ""], 1, 1, for_ever=for_ever)
+    assert processes.tend() is None
+    [first] = processes.pids
+    if not for_ever:
+        wait_until(lambda: processes.tend() == 0)
+        return
+    wait_until(lambda: processes.tend() is None and processes.pids not in ([], [first]))
+    processes.kill()
+
+
+def test_a_process_that_could_not_be_started_is_tried_again(tmp_path):
+    program = tmp_path / "program"
+    processes = Processes([str(program)], 1, 1)
+    assert processes.tend() is None
+    assert processes.pids == []
+    program.write_text("#!/bin/sh\nread line\n")
+    program.chmod(0o700)
+    wait_until(lambda: processes.tend() is None and processes.pids)
+    processes.kill()

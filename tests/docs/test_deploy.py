@@ -112,7 +112,8 @@ def test_the_page_explains_every_metric_and_every_check(tmp_path):
     finally:
         store.close()
     metrics = set(re.findall(r"^# TYPE (\w+) ", measured, re.MULTILINE))
-    told = set(re.findall(r"^\| `(kesin_\w+)` \|", page, re.MULTILINE))
+    pages = page + (DOCS / "pdf-operations.md").read_text("utf-8")
+    told = set(re.findall(r"^\| `((?:kesin|ptf_admin)_\w+)` \|", pages, re.MULTILINE))
     assert told == {name for name in metrics if not name.endswith("_created")}
     health = page.partition("## Is it well?")[2].partition("\n## ")[0]
     assert checks == set(re.findall(r"^\| `([a-z]+)` \|", health, re.MULTILINE))

@@ -16,7 +16,12 @@ from tests.docs.pages import DOCS, ROOT
 
 UNITS = {"": 1, "KiB": 1024, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
 ROW = re.compile(r"^\| (.+) \| (.+) \| `([\w.]+):(\w+)(?:\((\w+)\))?(?:\[(\w+)\])?(\.max)?` \|$")
-LIMITS = [ROW.match(line) for line in (DOCS / "limits.md").read_text("utf-8").splitlines()]
+LINES = [
+    line
+    for page in ("limits.md", "limits-workloads.md")
+    for line in (DOCS / page).read_text("utf-8").splitlines()
+]
+LIMITS = [ROW.match(line) for line in LINES]
 PLACES = [found for found in LIMITS if found]
 
 # Numbers in the code that bound nothing a reader could run into.
@@ -73,8 +78,7 @@ def test_the_limit_is_what_the_code_says(place):
 
 
 def test_every_row_of_the_limits_is_read():
-    rows = [line for line in (DOCS / "limits.md").read_text("utf-8").splitlines() if "`" in line]
-    assert len(PLACES) == sum(line.startswith("|") for line in rows)
+    assert len(PLACES) == sum(line.startswith("|") and "`" in line for line in LINES)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -259,3 +260,27 @@ def test_a_chore_that_fails_does_not_stop_the_sweep(store: SqliteStore, clock: M
     sweeper = Sweeper(queues, chores={"a": fail, "b": lambda: done.append("b")})
     sweeper.sweep()
     assert done == ["b"]
+
+
+def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    queue = Queue("work", task_lifecycle(), store)  # by the real clock: it really waits
+    sweeper = Sweeper([queue], every_s=dict.fromkeys(STAGES, 0.01), chores={"work": slow})
+    passes = threading.Semaphore(0)
+    sweeper.on_swept = lambda _: passes.release()
+    running = threading.Thread(target=sweeper.run, daemon=True)
+    running.start()
+    try:
+        assert begun.wait(20)
+        assert all(passes.acquire(timeout=20) for _ in range(3))
+        assert [one.name for one in threading.enumerate()].count("kesin-chores") == 1
+    finally:
+        sweeper.stop()
+        go_on.set()
+        running.join(20)
+    assert not running.is_alive()

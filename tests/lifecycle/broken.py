@@ -58,9 +58,7 @@ SMALL = {
     ),
     "pdf": pdf_lifecycle(),
     "optiplan": optiplan_lifecycle(
-        OptiplanLimits(
-            max_attempts=1, retry_count_max=1, xml_timeout_minutes=1, ack_timeout_minutes=1
-        )
+        OptiplanLimits(max_attempts=1, retry_count_max=1, xml_timeout_s=60, ack_timeout_s=60)
     ),
     "task": task_lifecycle(max_attempts=2, backoff=Backoff((1,))),
 }

@@ -30,7 +30,7 @@ from tests.lifecycle.adversary import walk
 from tests.lifecycle.broken import MUTANTS, REAL, REPORTS, SMALL
 from tests.lifecycle.broken import proved as prove
 
-HURRIED = optiplan_lifecycle(Limits(xml_timeout_minutes=1, ack_timeout_minutes=1))
+HURRIED = optiplan_lifecycle(Limits(xml_timeout_s=60, ack_timeout_s=60))
 ENDS = {
     "oci": {"COMPLETED", "FAILED"},
     "pdf": {"succeeded", "failed", "expired"},

@@ -22,6 +22,7 @@ def own_settings(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for name in [name for name in os.environ if name.startswith("KESIN_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KESIN_DATA_DIR", str(folder / "data"))
+    monkeypatch.setenv("KESIN_PDF_PROCESSES", "0")  # no browser beside, unless a test asks for it
 
 
 def database_of(folder: Path) -> str:

@@ -40,7 +40,8 @@ def events(said) -> list[tuple[str, str]]:
 
 
 def test_ours_come_first():
-    assert list(workloads())[:3] == ["oci", "pdf", "optiplan"]
+    ours = ["oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"]
+    assert list(workloads())[: len(ours)] == ours
 
 
 @pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one.name)

@@ -10,7 +10,6 @@ from typing import Final
 
 from kesin.engine.answers import Answer, Done, Failed
 from kesin.engine.queue import New
-from kesin.engine.worker import Run
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
@@ -50,12 +49,3 @@ def deliver(job: Job) -> Answer:
         case "kills its worker once" if job.attempt_count == 1:
             os.kill(os.getpid(), signal.SIGKILL)
     return Done({"delivered": parcel["parcel"]})
-
-
-def cut(job: Job, run: Run) -> Answer:
-    """An order for the saw: held at first, as its customer is unknown; then all the way."""
-    if job.attempt_count == 1:
-        return Failed("E_CRM_NO_MATCH", "no customer of this name")
-    for call in ("prepare", "import", "run", "collect", "validate", "deliver"):
-        run.move(call)
-    return Done({"plates": 3})

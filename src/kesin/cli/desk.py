@@ -10,6 +10,7 @@ from kesin.cli import bridge
 from kesin.cli.failures import Failure, Usage, did_you_mean
 from kesin.cli.names import find_lifecycle, registry
 from kesin.engine.accounts import Accounts
+from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
 from kesin.foundation.access import Actor, system
 from kesin.foundation.logs import Level, set_up_logs
@@ -19,6 +20,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
+from kesin.workloads import House, Workload, workloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,14 @@ class Desk:
         """The queue, open for moves."""
         rules = self._rules(name, lifecycle)
         return Queue(name, rules, self.store)
+
+    def house(self, workload: Workload) -> House:
+        """What the service would give a workload; the queues of all are open."""
+        known = workloads()
+        unsited = frozenset(one.name for one in known.values() if not one.sited)
+        queues = {name: self.queue(name) for name in known}
+        commands = Commands(queues, self.accounts, unsited)
+        return House(self.settings, commands, queues[workload.name])
 
     def _rules(self, name: str, lifecycle: str | None) -> Lifecycle:
         if lifecycle is not None:

@@ -46,6 +46,8 @@ class Processes:
     grace_s: float
     env: Mapping[str, str] | None = None
     stderr: int | None = None
+    look_every_s: float | None = None  # where no signal tells of a child's death
+    for_ever: bool = False  # who ends well, by somebody else's signal, is started again as well
     _places: list[_Place] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,7 +60,7 @@ class Processes:
                 code = self.tend()
                 if code is not None:
                     return code
-                stop.wait(self._next_start())
+                stop.wait(self._sooner(self._next_start()))
             log.info("processes_stopping", processes=len(self._running))
             return self._end(stop)
         finally:
@@ -90,35 +92,49 @@ class Processes:
         return None
 
     def _start(self, place: _Place, now: float) -> None:
-        place.process = subprocess.Popen(  # noqa: S603  # our own command line again
-            self.command,
-            stdin=subprocess.PIPE,
-            stderr=self.stderr,
-            env=self.env,
-            process_group=0,
-        )
         place.started = now
+        try:
+            place.process = subprocess.Popen(  # noqa: S603  # our own command line again
+                self.command,
+                stdin=subprocess.PIPE,
+                stderr=self.stderr,
+                env=self.env,
+                process_group=0,
+            )
+        except OSError as problem:  # no memory or no process to be had: not for ever
+            log.warning("process_not_started", place=place.number, why=str(problem))
+            self._pause(place, now)
+            return
         log.info("process_started", place=place.number, pid=place.process.pid)
 
     def _bury(self, place: _Place, code: int, now: float) -> None:
         process, place.process = place.process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
-        if code == 0:
+        if code == 0 and not self.for_ever:
             place.done = True
             return
         if now - place.started >= STEADY_S:
             place.pause_s = FIRST_PAUSE_S
-        place.start_at = now + place.pause_s
         log.warning(
             "process_died", place=place.number, code=code, again_in_s=round(place.pause_s, 1)
         )
+        self._pause(place, now)
+
+    def _pause(self, place: _Place, now: float) -> None:
+        """Start it again, but more slowly each time."""
+        place.start_at = now + place.pause_s
         place.pause_s = min(place.pause_s * 2, LONGEST_PAUSE_S)
 
     def _next_start(self) -> float | None:
         """Seconds until somebody is to be started; None waits for a signal."""
         due = [place.start_at for place in self._places if place.process is None and not place.done]
         return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _sooner(self, wait_s: float | None) -> float | None:
+        if self.look_every_s is None:
+            return wait_s
+        return self.look_every_s if wait_s is None else min(wait_s, self.look_every_s)
 
     def _end(self, stop: Stop) -> int:
         """Hand the stop on, once for each time it was asked, and wait."""
@@ -128,7 +144,7 @@ class Processes:
             while told < min(stop.times, 2):
                 self._signal(signal.SIGTERM)
                 told += 1
-            stop.wait(max(0.0, until - time.monotonic()))
+            stop.wait(self._sooner(max(0.0, until - time.monotonic())))
             for place in self._places:
                 if place.process is not None and place.process.poll() is not None:
                     self._close(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,10 @@ import typer
 from kesin.cli.failures import Failure
 
 if TYPE_CHECKING:
+    from kesin.cli.crew import Crew
     from kesin.engine.accounts import Accounts
     from kesin.foundation.settings import Settings
+    from kesin.workloads import Workload
 
 PASSWORD_FILE = "first-password.txt"  # noqa: S105  # a file's name
 ADMIN = "admin"
@@ -55,10 +58,22 @@ def serve(
     with open_desk(make=True, level="info") as desk:
         settings = desk.settings
         address = host or settings.host
-        service = Service(settings, desk.store, workloads(), work=workers)
+        known = workloads()
+        crew = _crew(settings, known) if workers else None
+        service = Service(settings, desk.store, known, work=workers, crew=crew)
         with bound(address, settings.port if port is None else port) as sockets:
             _let_somebody_in(service.accounts, settings, address, insecure=insecure)
             run(create_app(service), service, sockets)
+
+
+def _crew(settings: Settings, known: Mapping[str, Workload]) -> Crew | None:
+    """Processes for the workloads that want none of this one."""
+    from kesin.cli.crew import Crew
+
+    apart = [one.name for one in known.values() if one.apart and one.worker is not None]
+    if not apart or not settings.pdf_processes:
+        return None
+    return Crew(apart, settings.pdf_processes, settings.grace_s)
 
 
 def _let_somebody_in(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,7 +56,7 @@ def sweep(
         raise Usage("--lifecycle needs the queues it is for")
     with open_desk(make=True, level="warning" if every is None else "info") as desk:
         opened = _open(desk, queues, lifecycle)
-        sweeper = Sweeper(opened)
+        sweeper = Sweeper(opened, chores=_chores(desk, opened))
         if every is None:
             _tell(sweeper.sweep(stages), as_json=as_json, line=False)
             return
@@ -65,6 +67,7 @@ def sweep(
                 try:
                     if not queues:  # new ones may have come
                         sweeper.queues = _open(desk, None, None, quiet=passes > 0)
+                        sweeper.chores = _chores(desk, sweeper.queues)
                     _tell(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
                 except Exception as problem:  # noqa: BLE001  # the next pass tries again
@@ -91,6 +94,19 @@ def _open(
             if not quiet:
                 warn(f"skipped {name}: {problem}")
     return opened
+
+
+def _chores(desk: Desk, queues: Sequence[Queue]) -> dict[str, Callable[[], object]]:
+    """What the workloads of these queues tidy up behind their jobs."""
+    from kesin.workloads import workloads
+
+    known = workloads()
+    found: dict[str, Callable[[], object]] = {}
+    for queue in queues:
+        workload = known.get(queue.name)
+        if workload is not None and workload.chore is not None:
+            found[queue.name] = partial(workload.chore, desk.house(workload))
+    return found
 
 
 def _tell(swept: Swept, *, as_json: bool, line: bool) -> None:

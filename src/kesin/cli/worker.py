@@ -120,18 +120,12 @@ def worker(
 
 def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any]) -> Worker:
     """The worker that the queue's own workload brings, with what was asked for here."""
-    from kesin.engine.accounts import Accounts
-    from kesin.engine.command import Commands
-    from kesin.store.directory import Directory
-    from kesin.workloads import House, workloads
+    from kesin.workloads import workloads
 
-    known = workloads()
-    workload = known.get(queue.name)
+    workload = workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
-    unsited = frozenset(one.name for one in known.values() if not one.sited)
-    commands = Commands({queue.name: queue}, Accounts(Directory(desk.store)), unsited)
-    worker = workload.worker(House(desk.settings, commands, queue))
+    worker = workload.worker(desk.house(workload))
     for name, value in chosen.items():
         if value is not None:
             setattr(worker, name, value)

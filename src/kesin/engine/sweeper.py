@@ -20,6 +20,7 @@ log = Logger("kesin.sweeper")
 
 BATCH = 1_000
 MOST_BATCHES = 1_000  # a pass makes at most a million moves of one kind, then others get a turn
+CHORE_S = 4.0  # at a stop, that a chore may go on: whatever it leaves, the next one finds
 EVERY_S: Mapping[Stage, float] = {
     "cap": 60,
     "recover": 60,
@@ -60,11 +61,13 @@ class Sweeper:
         self.last_success: float | None = None  # monotonic seconds
         self.on_swept: Callable[[Swept], None] | None = None  # for measuring
         self._stop = threading.Event()
+        self._for_ever = False
+        self._tidying: threading.Thread | None = None
         self._due: dict[Stage, float] = {}
         self._random = random.Random()
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> Swept:
-        """One pass over all queues."""
+        """One pass over all queues, and their chores."""
         swept = Swept()
         for queue in self.queues:
             for move in queue.lifecycle.clock_moves:
@@ -73,18 +76,30 @@ class Sweeper:
                     key = (queue.name, move.name)
                     swept.moved[key] = swept.moved.get(key, 0) + moved
             queue.store.compact(queue.name)
-            if "expire" in stages and queue.name in self.chores:
-                self._do(queue.name, self.chores[queue.name])
+        if "expire" in stages and self.chores:
+            if self._for_ever:
+                self._tidy_beside()
+            else:
+                self._tidy()
         if self.on_swept:
             self.on_swept(swept)
         return swept
 
-    def _do(self, name: str, chore: Callable[[], object]) -> None:
-        """A workload's own tidying; what goes wrong there is no reason not to sweep the rest."""
-        try:
-            chore()
-        except Exception:
-            log.exception("chore_failed", queue=name)
+    def _tidy(self) -> None:
+        """The workloads' own tidying; what goes wrong with one is no reason to leave the others."""
+        for name in [one.name for one in self.queues if one.name in self.chores]:
+            if self._stop.is_set():
+                return
+            try:
+                self.chores[name]()
+            except Exception:
+                log.exception("chore_failed", queue=name)
+
+    def _tidy_beside(self) -> None:
+        """Tidy in a thread: a storage far away takes minutes, and leases run out meanwhile."""
+        if self._tidying is None or not self._tidying.is_alive():
+            self._tidying = threading.Thread(target=self._tidy, name="kesin-chores", daemon=True)
+            self._tidying.start()
 
     def _exhaust(self, queue: Queue, move: Move) -> int:
         moved = 0
@@ -99,7 +114,7 @@ class Sweeper:
 
     def run(self) -> None:
         """Sweep each stage when it is due, until stopped. Survives every error of the store."""
-        pause_s = 1.0
+        pause_s, self._for_ever = 1.0, True
         while not self._stop.is_set():
             now = self._monotonic()
             due = [stage for stage in STAGES if self._due.get(stage, now) <= now]
@@ -117,6 +132,13 @@ class Sweeper:
                 self._due[stage] = now + self.every_s[stage]
             next_due = min(self._due.values(), default=now + 1)
             self._stop.wait(max(0.05, next_due - self._monotonic()))
+        if self._tidying is not None:
+            self._tidying.join(CHORE_S)
+
+    def due_in_s(self) -> dict[Stage, float]:
+        """In how many seconds each stage is swept again; a stage never swept yet is absent."""
+        now = self._monotonic()
+        return {stage: at - now for stage, at in dict(self._due).items()}
 
     def stop(self) -> None:
         """End ``run`` after the batch at hand."""

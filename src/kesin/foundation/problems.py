@@ -84,8 +84,8 @@ class TooMany(Problem):
     status = 429
     code = "too_many_requests"
 
-    def __init__(self, message: str, *, retry_after_s: int) -> None:
-        super().__init__(message, details={"retry_after_s": retry_after_s})
+    def __init__(self, message: str, *, retry_after_s: int, code: str | None = None) -> None:
+        super().__init__(message, code=code, details={"retry_after_s": retry_after_s})
         self.retry_after_s = retry_after_s
 
 

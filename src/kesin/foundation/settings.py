@@ -101,6 +101,39 @@ class Settings(BaseSettings):
     pdf_hard_timeout_s: int = Field(
         60, ge=1, le=600, description="seconds in 1…600 a document may take"
     )
+    pdf_processes: int = Field(
+        1, ge=0, le=32, description="processes in 0…32 that `kesin serve` keeps for rendering"
+    )
+    pdf_allowed_templates: str = Field(
+        "", description="names with commas; those that come with Kesin if unset"
+    )
+    pdf_allowed_urls: str = Field(
+        "", description="patterns, with spaces between, of URLs that a document may load"
+    )
+    pdf_artifacts: str = Field(
+        "", description="a folder or s3://bucket/prefix; artifacts in the data folder if unset"
+    )
+    pdf_fail_safe: Literal["strict", "degrade"] = Field(
+        "strict", description="strict or degrade: while nothing renders, 503 or the HTML"
+    )
+    pdf_ttl_hours: int = Field(24, ge=1, le=720, description="hours in 1…720 a PDF is kept")
+    pdf_max_queued: int = Field(
+        1_000, ge=1, le=1_000_000, description="waiting jobs in 1…1000000 before 429"
+    )
+    pdf_webhooks: str = Field(
+        "", description="patterns, with spaces between, of URLs that may be told"
+    )
+    pdf_webhook_secret: SecretStr | None = Field(
+        None, min_length=16, description="16 or more characters, from which owners get theirs"
+    )
+
+    optiplan_program_timeout_s: float = Field(
+        600, gt=0, le=86_400, description="seconds in 0…86400 the optimiser may take"
+    )
+    optiplan_macro_command: str = Field(
+        "", description="a command for mode B, with {macro} where the macro's path belongs"
+    )
+    optiplan_xsd: Path | None = Field(None, description="a schema that solutions must meet")
 
     @field_validator("oci_google_url", "oci_data_manager_url", "oci_token_url")
     @classmethod

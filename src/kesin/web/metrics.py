@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,8 +12,11 @@ from prometheus_client.registry import Collector
 from kesin.engine.command import Commands
 from kesin.engine.sweeper import Swept
 from kesin.foundation.clock import Clock
+from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job, edges
+
+log = Logger("kesin.metrics")
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -57,6 +60,10 @@ class Metrics:
             ["queue", "move"],
             registry=self.registry,
         )
+
+    def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        """Ask for these as well, at every scrape."""
+        self.registry.register(_Asked(collect))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request was answered. A caller may invent methods: they are counted together."""
@@ -132,6 +139,22 @@ class _Queues(Collector):
             if last:
                 success.add_metric([name], max(stats.now - last, 0) / SECOND_US)
         yield from (jobs, moves, oldest, over, success)
+
+
+class _Asked(Collector):
+    """A workload's own numbers; one that fails must not take the others with it."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            yield from list(self._collect())
+        except Exception:
+            log.exception("metrics_failed")
 
 
 class _Sweeps(Collector):

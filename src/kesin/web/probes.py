@@ -93,7 +93,7 @@ def sweep(
     if queue is not None and queue not in service.queues:
         raise Unknown(f"there is no queue {queue!r}")
     queues = [one for name, one in service.queues.items() if queue in (None, name)]
-    swept = Sweeper(queues).sweep(stage or STAGES)
+    swept = Sweeper(queues, chores=service.chores).sweep(stage or STAGES)
     service.metrics.swept(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})
     moved: dict[str, dict[str, int]] = {}

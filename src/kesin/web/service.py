@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from kesin.engine.accounts import IDLE_S, Accounts
 from kesin.engine.command import Commands
@@ -34,6 +35,7 @@ from kesin.workloads import LIFECYCLES, House, Workload
 log = Logger("kesin.service")
 
 TIDY_EVERY_S: Final = 600.0
+NOTE_EVERY_S: Final = 60.0
 PING_S: Final = 2.0  # who probes is in a hurry; the store's own patience is longer
 WORKER_SILENT_S: Final = 60.0  # a lane that has not reached the store for so long is not well
 SWEEPS_MISSED: Final = 3  # and the sweeper is not well
@@ -47,6 +49,23 @@ class Check:
     detail: str
 
 
+class Crew(Protocol):
+    """The processes beside this one, for workloads whose work must not be done in it."""
+
+    def start(self) -> None:
+        """Start them, and start them again when they die."""
+
+    def stop(self) -> None:
+        """Ask them to stop; asked again, they hurry."""
+
+    def join(self, grace_s: float) -> None:
+        """Wait for them so long, then end them."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether all of them run."""
+
+
 class Service:
     """One process of Kesin."""
 
@@ -57,6 +76,7 @@ class Service:
         workloads: Mapping[str, Workload],
         *,
         work: bool = True,
+        crew: Crew | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings
@@ -71,10 +91,15 @@ class Service:
             frozenset(one.name for one in workloads.values() if not one.sited),
         )
         self.metrics = Metrics(self.commands, self.clock)
+        for one in self.workloads.values():
+            if one.metrics is not None:
+                self.metrics.add(partial(one.metrics, self.house(one)))
         self.live = Live(self.queues)
         self.workers: list[Worker] = []
         self.sweeper: Sweeper | None = None
+        self.every_minute: list[Callable[[], None]] = []  # what the doors want done beside
         self._work = work
+        self._crew = crew
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._ping: Future[None] = Future()
@@ -104,7 +129,17 @@ class Service:
 
     def house(self, workload: Workload) -> House:
         """What a workload gets to work with."""
-        return House(self.settings, self.commands, self.queues[workload.name])
+        queue = self.queues[workload.name]
+        return House(self.settings, self.commands, queue, lambda: self.stopping)
+
+    @property
+    def chores(self) -> dict[str, Callable[[], object]]:
+        """What the workloads tidy up behind their jobs once these have expired."""
+        return {
+            one.name: partial(one.chore, self.house(one))
+            for one in self.workloads.values()
+            if one.chore is not None
+        }
 
     # Limits
 
@@ -129,15 +164,20 @@ class Service:
         self._started = self.clock.monotonic()
         self._run("kesin-live", self.live.run)
         self._run("kesin-tidy", self._tidy)
+        self._run("kesin-minute", self._note)
         if not self._work:
             return
         for one in self.workloads.values():
-            if one.worker is not None:
+            if one.worker is not None and not one.apart:
                 self.workers.append(one.worker(self.house(one)))
-        self.sweeper = Sweeper(list(self.queues.values()), every_s=self._every_s())
+        self.sweeper = Sweeper(
+            list(self.queues.values()), every_s=self._every_s(), chores=self.chores
+        )
         for worker in self.workers:
             worker.on_claim = self.metrics.claimed
             worker.start()
+        if self._crew:
+            self._crew.start()
         self.sweeper.on_swept = self.metrics.swept
         self.metrics.sweeping()
         self._run("kesin-sweeper", self.sweeper.run)
@@ -155,11 +195,14 @@ class Service:
 
     def begin_stop(self) -> None:
         """Claim no more and let long answers end; from a signal handler too."""
-        if not self.stopping:
+        first = not self.stopping
+        if first:
             self._stop_began = self.clock.monotonic()
         self._stopping.set()
         for worker in self.workers:
             worker.stop()
+        if self._crew and first:  # asked again it would hurry
+            self._crew.stop()
         if self.sweeper:
             self.sweeper.stop()
         self.live.stop()
@@ -174,6 +217,8 @@ class Service:
             worker.grace_s = min(worker.grace_s, left_s)
             joins.append(threading.Thread(target=worker.join, name="kesin-join"))
             joins[-1].start()
+        if self._crew:
+            self._crew.join(left_s)
         for join in joins:
             join.join()
         for thread in self._threads:
@@ -185,6 +230,8 @@ class Service:
         """End the grace period now."""
         for worker in self.workers:
             worker.grace_s = 0
+        if self._crew:
+            self._crew.stop()
 
     def _tidy(self) -> None:
         """End old sessions and drop old audit lines."""
@@ -198,6 +245,15 @@ class Service:
                     pass
             except Exception:  # the next turn tries again
                 log.exception("tidying_failed")
+
+    def _note(self) -> None:
+        """Once a minute, what the doors asked for: the dashboard notes its counters."""
+        while not self._stopping.wait(NOTE_EVERY_S):
+            for call in self.every_minute:
+                try:
+                    call()
+                except Exception:  # the next minute tries again
+                    log.exception("note_failed")
 
     # Health
 
@@ -242,6 +298,8 @@ class Service:
         ]
         if silent:
             return Check(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
+        if self._crew and not self._crew.alive:
+            return Check(ok=False, detail="a process beside this one is down")
         return Check(ok=True, detail=f"{len(self.workers)} at work")
 
     def _sweeper_check(self) -> Check:

@@ -15,9 +15,12 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci import OCI
 from kesin.workloads.oci.lifecycle import configured_lifecycle
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.pdf import PDF
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from kesin.workloads.optiplan import OPTIPLAN
+from kesin.workloads.optiplan.lifecycle import configured_lifecycle as optiplan_lifecycle
+from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
+from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
+from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
+from kesin.workloads.pdf.lifecycle import configured_lifecycle as pdf_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
 
 __all__ = ["LIFECYCLES", "WORKLOADS", "House", "Panel", "Workload", "workloads"]
@@ -28,6 +31,8 @@ GROUP: Final = "kesin.workloads"
 LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
     "oci": configured_lifecycle,
     "pdf": pdf_lifecycle,
+    "pdf_batches": batch_lifecycle,
+    "pdf_webhooks": hook_lifecycle,
     "optiplan": optiplan_lifecycle,
     "task": task_lifecycle,
 }
@@ -35,7 +40,9 @@ LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
 WORKLOADS: Final[tuple[Workload, ...]] = (
     OCI,
     PDF,
-    Workload("optiplan", optiplan_lifecycle, "Cutting orders to the saw", sited=False),
+    PDF_BATCHES,
+    PDF_WEBHOOKS,
+    OPTIPLAN,
 )
 
 

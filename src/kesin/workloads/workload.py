@@ -7,8 +7,8 @@ installed package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from kesin.lifecycle.declare import Lifecycle
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+    from prometheus_client.core import Metric
     from typer import Typer
 
 
@@ -33,6 +34,8 @@ class House:
     settings: Settings
     commands: Commands
     queue: Queue
+    # Whether the service was asked to stop; without a service, never.
+    stopping: Callable[[], bool] = field(default=bool, compare=False)
 
     @property
     def vault(self) -> Vault:
@@ -63,6 +66,9 @@ class Workload:
     summary: str = ""
     sited: bool = True  # its tenants are sites
     worker: Callable[[House], Worker] | None = None
+    apart: bool = False  # its worker needs a process of its own, never the service's
+    chore: Callable[[House], object] | None = None  # to be done once its jobs have expired
+    metrics: Callable[[House], Iterable[Metric]] | None = None  # of its own, at every scrape
     router: Callable[[House], APIRouter] | None = None
     panels: Sequence[Panel] = ()
     cli: Callable[[], Typer] | None = None

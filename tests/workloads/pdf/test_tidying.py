@@ -12,8 +12,9 @@ from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import Fact
 from kesin.workloads.pdf.heartbeat import FORGET_S, beats
+from kesin.workloads.pdf.setup import artifacts_of
 from kesin.workloads.pdf.tidying import tidied
-from tests.web.conftest import _plain_logs  # noqa: F401  # a fixture
+from tests.web.conftest import CRON_SECRET, _plain_logs  # noqa: F401  # one is a fixture
 from tests.workloads.pdf.batching import TTL_S, Bindery, opened_bindery
 
 HOUR_S = 3_600
@@ -185,3 +186,16 @@ def test_the_sweeper_tidies_once_jobs_have_expired(bindery):
     Sweeper(queues, chores={"pdf": lambda: tidied(bindery.house)}).sweep(["expire"])
     assert bindery.get(batch_id)["status"] == "expired"
     assert files(bindery, "batches") == files(bindery, "pdfs") == []
+
+
+def test_the_cron_door_tidies_as_the_sweeper_does(bindery):
+    """A service without a sweeper of its own has nobody else to do it."""
+    artifacts = artifacts_of(bindery.house)
+    key = artifacts.store_pdf(ORPHAN, b"%PDF-1.4")
+    date_files(bindery)
+    bindery.clock.advance(TTL_S)
+    answer = bindery.client.post(
+        "/api/cron/sweep", headers={"authorization": f"Bearer {CRON_SECRET}"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert not artifacts.exists(key)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from python_calamine import CalamineWorkbook, SheetVisibleEnum
 
-from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx
+from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
 
 BOUNDS: Final = Bounds()
 _SEPARATORS: Final = ";,"
@@ -54,7 +54,7 @@ def read_sheets(data: bytes) -> list[Sheet]:
 
 def _xlsx_sheets(data: bytes) -> list[Sheet]:
     try:
-        check_xlsx(data, BOUNDS)
+        data = checked_xlsx(data, BOUNDS)
         _check_values(data)
         workbook = CalamineWorkbook.from_filelike(io.BytesIO(data))
         seen = [

@@ -7,6 +7,7 @@ The trim stands in the descriptions (``…_TRIM_10.00``) unless the ``.json`` na
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import unicodedata
@@ -28,6 +29,7 @@ from kesin.workloads.optiplan.optimizer.model import (
     Unplannable,
     hundredths,
 )
+from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
 
 SHEET: Final = "ŞABLON"
 TAGS: Final = (
@@ -47,6 +49,7 @@ TAGS: Final = (
 FIRST_ROW: Final = 3
 MOST_ROWS: Final = 5_000
 MOST_BYTES: Final = 5_000_000
+BOUNDS: Final = Bounds(bytes_max=MOST_BYTES, rows_max=MOST_ROWS + FIRST_ROW)
 LARGEST_MM: Final = 100_000
 DESCRIBED = re.compile(r"(?P<kind>[^_]*)_(?P<id>.*)_TRIM_(?P<trim>\d+(\.\d+)?)", re.DOTALL)
 PLATE = re.compile(r"(\d+(?:[.,]\d+)?)\s*[*xX×]\s*(\d+(?:[.,]\d+)?)")
@@ -133,14 +136,15 @@ def _cells(path: Path) -> list[list[Any]]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise Unplannable(f"{path.name}: larger than {MOST_BYTES // 1_000_000} MB")
-        book = CalamineWorkbook.from_path(str(path))
+        data = checked_xlsx(path.read_bytes(), BOUNDS)
+        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
         names = {unicodedata.normalize("NFC", name): name for name in book.sheet_names}
         if SHEET not in names:
             raise Unplannable(f"{path.name}: no sheet {SHEET}; there are {', '.join(names)}")
         rows: list[list[Any]] = book.get_sheet_by_name(names[SHEET]).to_python(
             skip_empty_area=False, nrows=MOST_ROWS + FIRST_ROW
         )
-    except (OSError, CalamineError) as problem:
+    except (OSError, UnsafeXlsx, CalamineError) as problem:
         raise Unplannable(f"{path.name}: cannot be read as a workbook ({problem})") from problem
     tags = [str(cell).strip() for cell in rows[0]] if rows else []
     while tags and not tags[-1]:
