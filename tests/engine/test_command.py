@@ -6,6 +6,7 @@ from kesin.engine.accounts import Accounts
 from kesin.engine.command import Commands
 from kesin.engine.queue import New, Queue
 from kesin.foundation.access import system
+from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Filter
 from kesin.store.directory import Directory
@@ -61,3 +62,16 @@ def test_an_action_that_meets_no_job_is_noted_too(commands):
     commands.act(BOSS, "task", "cancel", where=Filter(states=("failed",)))
     (line,) = commands.accounts.directory.audit()
     assert line.action == "queue.cancel"
+
+
+def test_a_call_that_only_its_door_makes_whole_is_neither_offered_nor_taken_elsewhere(commands):
+    commands.own_calls = {"task": frozenset({"cancel"})}
+    queue = commands.queues["task"]
+    [job, *_] = queue.jobs().jobs
+    assert "cancel" not in commands.offered(queue)
+    assert "cancel" not in commands.job(BOSS, job.id).actions
+    with pytest.raises(Invalid) as refused:
+        commands.act(BOSS, "task", "cancel", ids=[job.id])
+    assert refused.value.code == "needs_door"
+    assert queue.stats().states["ready"] == 3
+    assert commands.act(BOSS, "task", "cancel", ids=[job.id], by_door=True).moved == 1

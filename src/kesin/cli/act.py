@@ -80,6 +80,7 @@ def act(
     from kesin.cli.output import say_json
     from kesin.engine.command import Commands
     from kesin.lifecycle.errors import Category
+    from kesin.workloads import workloads
 
     wanted = Wanted(state, tenant, code, category, text, key)
     _check_selection(ids, wanted, all_matching=all_matching)
@@ -95,7 +96,9 @@ def act(
         if all_matching and chosen and not yes:
             _confirm(queue, move, len(chosen))
         moved, already, refused = 0, 0, Counter[str]()
-        commands = Commands({queue: opened}, desk.accounts)
+        workload = workloads().get(queue)
+        own = {queue: workload.own_calls} if workload else {}
+        commands = Commands({queue: opened}, desk.accounts, own_calls=own)
         for start in range(0, len(chosen), BATCH):
             bulk = commands.act(
                 operator(),

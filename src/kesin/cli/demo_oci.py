@@ -46,9 +46,9 @@ PAUSE_S: Final = 25 * 60  # and so is the pause after a passing failure
 _DEMO: Final = system("demo")
 
 
-def sell(store: Store) -> bool:
+def sell(store: Store, clock: ManualClock | None = None) -> bool:
     """Tell the story; whether every sale is where it should be."""
-    clock = ManualClock(wall_clock_us() - 2 * HOUR_S * 1_000_000)
+    clock = clock or ManualClock(wall_clock_us() - 2 * HOUR_S * 1_000_000)
     house = _house(store, clock)
     site = house.commands.accounts.add_site(_DEMO, SITE, name="Bosphorus Plumbing")
     chance = random.Random(SEED)

@@ -56,7 +56,8 @@ class Desk:
         known = workloads()
         unsited = frozenset(one.name for one in known.values() if not one.sited)
         queues = {name: self.queue(name) for name in known}
-        commands = Commands(queues, self.accounts, unsited)
+        own = {one.name: one.own_calls for one in known.values()}
+        commands = Commands(queues, self.accounts, unsited, own)
         return House(self.settings, commands, queues[workload.name])
 
     def _rules(self, name: str, lifecycle: str | None) -> Lifecycle:

@@ -52,6 +52,7 @@ class Commands:
     queues: Mapping[str, Queue]
     accounts: Accounts
     unsited: frozenset[str] = field(default_factory=frozenset)  # queues whose tenants are no sites
+    own_calls: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of workloads' doors
 
     # What an actor sees
 
@@ -104,8 +105,19 @@ class Commands:
         for queue in self.queues.values():
             job = queue.job(job_id)
             if job and actor.sees(queue.name, job.tenant, sited=queue.name not in self.unsited):
-                return History(job, queue.events(job_id), queue.notes(job_id), _actions(queue, job))
+                return History(
+                    job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
+                )
         raise Unknown(f"there is no job {job_id!r}")
+
+    def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
+        """The operator's calls that leave this job's state."""
+        calls = queue.lifecycle.calls
+        return tuple(
+            call
+            for call in self.offered(queue)
+            if any(job.state in move.sources for move in calls[call])
+        )
 
     def pauses(self, actor: Actor, name: str) -> list[Pause]:
         """What of this queue is paused."""
@@ -118,6 +130,14 @@ class Commands:
         ]
 
     # What an operator does
+
+    def offered(self, queue: Queue) -> tuple[str, ...]:
+        """The operator's calls that need nothing but the jobs.
+
+        A call that is only half of what its workload does with it is made through its own door.
+        """
+        own = self.own_calls.get(queue.name, _NOBODY)
+        return tuple(call for call in queue.lifecycle.plain_calls_of("operator") if call not in own)
 
     def act(
         self,
@@ -133,6 +153,7 @@ class Commands:
         category: Category | None = None,
         max_attempts: int | None = None,
         site: str | None = None,
+        by_door: bool = False,
     ) -> Bulk:
         """An operator's move of chosen jobs, or of all that match a filter, maybe of one site only.
 
@@ -143,6 +164,11 @@ class Commands:
         if call in calls and call not in queue.lifecycle.plain_calls_of("operator"):
             raise Invalid(
                 f"{call!r} brings new data: use the door of the workload", code="needs_payload"
+            )
+        if call in self.own_calls.get(name, _NOBODY) and not by_door:
+            raise Invalid(
+                f"{call!r} is more than a move of {name!r}: use the door of the workload",
+                code="needs_door",
             )
         seen = self._sites(actor, name, site, f"queue.{call}")
         if site is not None and where is not None:
@@ -290,16 +316,6 @@ def _of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> 
         for state in queue.lifecycle.states
     }
     return replace(stats, states=states, tenants=tenants, oldest_due_at=None, lease_over=0)
-
-
-def _actions(queue: Queue, job: Job) -> tuple[str, ...]:
-    """The operator's calls that leave this job's state."""
-    calls = queue.lifecycle.calls
-    return tuple(
-        call
-        for call in queue.lifecycle.plain_calls_of("operator")
-        if any(job.state in move.sources for move in calls[call])
-    )
 
 
 def _told(where: Filter) -> dict[str, Any]:

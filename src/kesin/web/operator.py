@@ -48,7 +48,7 @@ def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
                 summary=workload.summary if workload else "",
                 sited=queue.name not in service.commands.unsited,
                 states=bodies.states_of(queue),
-                actions=list(queue.lifecycle.plain_calls_of("operator")),
+                actions=list(service.commands.offered(queue)),
                 paused=_paused(service.commands, actor, queue.name),
             )
         )

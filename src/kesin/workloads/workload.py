@@ -72,5 +72,6 @@ class Workload:
     router: Callable[[House], APIRouter] | None = None
     panels: Sequence[Panel] = ()
     cli: Callable[[], Typer] | None = None
+    own_calls: frozenset[str] = frozenset()  # an operator's calls that only its own door makes
     secrets: Sequence[str] = ()  # names under which it keeps sealed values, for the doctor
     describe: Callable[[str], Mapping[str, Any]] | None = None  # an error code, for people

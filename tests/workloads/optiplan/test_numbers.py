@@ -75,7 +75,9 @@ def test_whole_numbers_may_be_spelled_with_a_fraction_of_zero():
         whole_between(1, 10)(4.5)
 
 
-@pytest.mark.parametrize(("value", "told"), [(None, "null"), (True, "true"), ("ş", "'ş'")])
+@pytest.mark.parametrize(
+    ("value", "told"), [(None, "null"), (True, "true"), ("ş", "'ş'"), (Decimal("6.5"), "6.5")]
+)
 def test_values_are_shown_as_json_spells_them(value: Any, told: str):
     assert shown(value) == told
 

@@ -76,6 +76,17 @@ def test_a_claimed_order_is_cancelled_by_its_runner(each_floor: Floor):
 # Reissue
 
 
+def test_who_only_marked_an_order_as_reissued_left_no_dead_end(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.timed_out()
+    floor.house.commands.act(ROOT, "optiplan", "reissue", ids=[job_id], by_door=True)
+    made = floor.desk.reissue(ROOT, job_id)
+    assert made.new
+    assert made.job.id != job_id
+    assert refused(floor, "reissue", job_id) is OptiCode.REISSUED
+    assert "JOB_DEDUP" not in floor.kinds(made.job.id)
+
+
 def test_a_reissue_of_a_failed_order_is_one_transaction(
     each_floor: Floor, monkeypatch: pytest.MonkeyPatch
 ):

@@ -1,14 +1,16 @@
 """Files that claim more than they are, found before any library believes them."""
 
 import io
+import struct
 import zipfile
+import zlib
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx
+from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx, checked_xlsx
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, with_part
 
 SHEET = "xl/worksheets/sheet1.xml"
@@ -84,6 +86,41 @@ def test_a_sheet_by_another_name_is_looked_at_too():
 )
 def test_strange_xml_is_refused(content: bytes):
     reason(with_part(SHIPPED, "docProps/app.xml", content))
+
+
+def with_rows(rows: bytes) -> bytes:
+    sheet = part_of(SHIPPED, SHEET)
+    begin, end = sheet.index(b"<sheetData>") + len(b"<sheetData>"), sheet.index(b"</sheetData>")
+    return with_part(SHIPPED, SHEET, sheet[:begin] + rows + sheet[end:])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [b"<row>" + b"<c/>" * 300 + b"</row>", b"<row/>" * 6_000, b"<x:row>" + b"<x:c />" * 300],
+)
+def test_rows_and_cells_that_tell_no_place_are_counted(rows: bytes):
+    assert "more than 5000 rows or 256 columns" in reason(with_rows(rows))
+
+
+def test_a_workbook_that_was_checked_says_the_same():
+    assert part_of(checked_xlsx(SHIPPED, Bounds()), SHEET) == part_of(SHIPPED, SHEET)
+
+
+@pytest.mark.parametrize("name", ["xl/worksheets/sheet1.dat", "xl/worksheets/sheet1.XML"])
+def test_what_was_not_looked_at_is_not_handed_on(name: str):
+    safe = checked_xlsx(with_part(SHIPPED, name, b"<worksheet/>"), Bounds())
+    with zipfile.ZipFile(io.BytesIO(safe)) as archive:
+        assert name not in archive.namelist()
+
+
+def test_what_lies_behind_the_size_that_a_part_claims_is_not_handed_on():
+    far_out = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
+    data = bytearray(with_last_row(far_out))
+    seen = part_of(bytes(data), SHEET).partition(far_out)[0]
+    entry = data.rindex(SHEET.encode()) - 46  # its line in the table at the end of the archive
+    struct.pack_into("<I", data, entry + 16, zlib.crc32(seen))
+    struct.pack_into("<I", data, entry + 24, len(seen))
+    assert part_of(checked_xlsx(bytes(data), Bounds()), SHEET) == seen
 
 
 def packed(*names: str) -> bytes:

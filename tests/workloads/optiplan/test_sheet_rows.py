@@ -120,3 +120,29 @@ def test_what_cannot_be_read_is_told(data: bytes, said: str):
 def test_any_bytes_are_read_or_refused(data: bytes):
     with suppress(Unreadable):
         assert read_sheets(data)
+
+
+def test_many_sheets_that_reach_far_are_not_laid_out():
+    book = openpyxl.Workbook()
+    for sheet in (book.worksheets[0], book.create_sheet()):
+        sheet.cell(1, 1, "18MM")
+        sheet.cell(5_000, 256, 1)
+    assert "more than 2000000 cells" in reason(saved(book))
+
+
+def test_a_sheet_under_another_name_is_not_laid_out():
+    far_out = sheet_of([["18MM"]])
+    name, other = "xl/worksheets/sheet1.xml", "xl/worksheets/sheet1.dat"
+    cell = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
+    content = part_of(far_out, name).replace(b"</sheetData>", cell)
+    links = part_of(far_out, "xl/_rels/workbook.xml.rels").replace(b"sheet1.xml", b"sheet1.dat")
+    hidden = with_part(with_part(far_out, other, content), "xl/_rels/workbook.xml.rels", links)
+    assert "cannot be read" in reason(hidden)
+
+
+def test_millions_of_blanks_in_a_cell_are_read_once():
+    name, blanks = "xl/worksheets/sheet1.xml", b" " * 5_000_000
+    list_file = sheet_of([["18MM"]])
+    cell = b'<row r="2"><c r="A2"><f>1</f>' + blanks + b"<v>7</v></c></row></sheetData>"
+    content = part_of(list_file, name).replace(b"</sheetData>", cell)
+    assert rows(with_part(list_file, name, content))[1] == [7]

@@ -198,3 +198,28 @@ def test_a_schema_that_cannot_be_used_is_not_the_solutions_fault(
     with pytest.raises(OrderProblem, match="XSD") as caught:
         check_xml(xml, xsd)
     assert caught.value.code == OptiCode.CONFIG_UNAVAILABLE
+
+
+def test_a_schema_may_be_a_link_but_must_be_a_file(xml: Path, tmp_path: Path):
+    xml.write_bytes(GOOD)
+    linked = tmp_path / "linked.xsd"
+    linked.symlink_to(tmp_path)
+    with pytest.raises(OrderProblem, match="XSD") as caught:
+        check_xml(xml, linked)
+    assert caught.value.code == OptiCode.CONFIG_UNAVAILABLE
+    (tmp_path / "solution.xsd").write_text(XSD)
+    linked.unlink()
+    linked.symlink_to(tmp_path / "solution.xsd")
+    xml.write_bytes(b'<Solutions><Solution patterns="2"/></Solutions>')
+    assert check_xml(xml, linked).solutions == 1
+
+
+def test_a_schema_may_include_what_lies_beside_it(xml: Path, tmp_path: Path):
+    (tmp_path / "solution.xsd").write_text(XSD)
+    outer = tmp_path / "outer.xsd"
+    outer.write_text(
+        '<schema xmlns="http://www.w3.org/2001/XMLSchema"><include schemaLocation="solution.xsd"/>'
+        "</schema>"
+    )
+    xml.write_bytes(b'<Solutions><Solution patterns="2"/></Solutions>')
+    assert check_xml(xml, outer).solutions == 1

@@ -10,6 +10,7 @@ import pytest
 from kesin.workloads.optiplan.audit import audit_of
 from kesin.workloads.optiplan.drawn_plan import plans_of
 from kesin.workloads.optiplan.optimizer import faults
+from kesin.workloads.optiplan.order import Order
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.workbench import ME, Workbench, opened_bench
 
@@ -37,6 +38,11 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
 
     plans = plans_of(bench.paths, done, bench.dossier(job))
     assert [faults(plan) for plan in plans] == [[], []]
+    order_id = Order.of(done).payload.order_id
+    assert [plan.demand.name for plan in plans] == [
+        f"{order_id} · GOVDE_Beyaz_18mm",
+        f"{order_id} · ARKALIK_Beyaz_8mm",
+    ]
     pieces = [len(layout.placements) * layout.times for plan in plans for layout in plan.layouts]
     assert sum(pieces) == 7 + 8 + 2
     for name in bench.files("processed", job):

@@ -61,4 +61,6 @@ OPTIPLAN: Final = Workload(
     cli=_cli,
     panels=(Panel("OptiPlan", "/dashboard/optiplan"),),
     describe=_describe,
+    # A cancel takes the file back from the saw's inbox, a reissue makes a new revision.
+    own_calls=frozenset({"cancel", "request_cancel", "reissue"}),
 )

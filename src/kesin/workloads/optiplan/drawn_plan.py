@@ -8,6 +8,7 @@ itself wrote names no layouts that could be drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -34,6 +35,7 @@ from kesin.workloads.optiplan.optimizer import (
 from kesin.workloads.optiplan.optimizer.model import Runs
 from kesin.workloads.optiplan.optimizer.task import task_of
 from kesin.workloads.optiplan.optimizer.words import Language
+from kesin.workloads.optiplan.order import Order
 from kesin.workloads.optiplan.paths import Paths
 
 GENERATOR: Final = "Kesin"
@@ -53,8 +55,18 @@ def plans_of(paths: Paths, job: Job, dossier: Dossier) -> list[Plan]:
                 f"{file.name} was made by another program: only that one draws it",
                 {"file": file.name},
             )
-        plans += _plans(paths.import_folder / f"{stem}.xlsx", root)
+        name = _name(Order.of(job), stem.removeprefix(f"{job.id}_"))
+        plans += [
+            replace(plan, demand=replace(plan.demand, name=name))
+            for plan in _plans(paths.import_folder / f"{stem}.xlsx", root)
+        ]
     return plans
+
+
+def _name(order: Order, batch: str) -> str:
+    """What is written over a plan: the shop knows its orders by their own ids, not by ours."""
+    revision = f" r{order.revision}" if order.revision > 1 else ""
+    return f"{order.payload.order_id}{revision} · {batch}"
 
 
 def drawing(plans: Sequence[Plan], board: int | None, language: Language) -> str:

@@ -84,7 +84,7 @@ def shown(given: Any) -> str:
     if given is None or isinstance(given, bool):
         return "null" if given is None else str(given).lower()
     try:
-        text = repr(given)
+        text = str(given) if isinstance(given, Decimal) else repr(given)
     except ValueError:  # a whole number too long to spell
         text = "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

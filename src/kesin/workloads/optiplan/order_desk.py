@@ -167,24 +167,25 @@ class OrderDesk:
         with self.queue.store.transaction():
             if old.state == "FAILED":
                 outcome = self._act(actor, "reissue", job_id)
-                if outcome.result != "moved":
-                    raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
+                marked = outcome.reason == "flag_not_set"  # also by who only marked it
+                if outcome.result != "moved" and not marked:
+                    raise _not_over(outcome.state)
                 machine = self.workshop.paths().machine_drop_folder
                 withdrawn(machine, self._dossiers, job_id, whole=False)
-            elif old.state == "DONE":
-                self.queue.store.add_note(
-                    QUEUE,
-                    kind="REISSUED",
-                    actor=actor.name,
-                    tenant=old.tenant,
-                    job_id=old.id,
-                    now=self.queue.clock.now(),
-                )
-            else:
-                raise OrderProblem(
-                    OptiCode.JOB_NOT_FAILED,
-                    f"the job is {old.state}: one that failed or is done is reissued",
-                )
+                made = self._enqueue(actor, replace(order, revision=order.revision + 1))
+                if marked and not made.new:
+                    raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
+                return made
+            if old.state != "DONE":
+                raise _not_over(old.state)
+            self.queue.store.add_note(
+                QUEUE,
+                kind="REISSUED",
+                actor=actor.name,
+                tenant=old.tenant,
+                job_id=old.id,
+                now=self.queue.clock.now(),
+            )
             return self._enqueue(actor, replace(order, revision=order.revision + 1))
 
     # Customers
@@ -243,7 +244,7 @@ class OrderDesk:
     # Rights
 
     def _act(self, actor: Actor, call: str, job_id: str) -> Outcome:
-        bulk = self.house.commands.act(actor, QUEUE, call, ids=[job_id])
+        bulk = self.house.commands.act(actor, QUEUE, call, ids=[job_id], by_door=True)
         outcome = bulk.outcomes[0]
         if outcome.result == "unknown":
             raise _unknown()
@@ -270,3 +271,9 @@ class OrderDesk:
 
 def _unknown() -> OrderProblem:
     return OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
+
+
+def _not_over(state: str | None) -> OrderProblem:
+    return OrderProblem(
+        OptiCode.JOB_NOT_FAILED, f"the job is {state}: one that failed or is done is reissued"
+    )

@@ -248,11 +248,12 @@ class Runner:
             case program.Ended(exit=0, timed_out=False):
                 return None
             case program.Ended() as ended:
+                said = f"{ended.exit}: {ended.tail[-300:]}".rstrip(": \n")
                 raise OrderProblem(
                     OptiCode.OPTI_RUNNER_FAILED,
                     "the optimiser took too long and was ended"
                     if ended.timed_out
-                    else f"the optimiser ended with {ended.exit}: {ended.tail[-300:]}".rstrip(": "),
+                    else f"the optimiser ended with {said}",
                     {"exit": ended.exit, "timed_out": ended.timed_out},
                 )
             case _:  # no trace of it: whoever was to start it died first
@@ -263,7 +264,7 @@ class Runner:
         settings = self._workshop.settings
         files = [here.paths.import_folder / name for name in here.dossier.files]
         mode: Literal["A", "B"] = "A" if here.order.mode == "A" else "B"
-        macro = shlex.split(settings.optiplan_macro_command)
+        macro = self._macro_command() if mode == "B" else ()
         trigger = trigger_for(mode, here.paths, files, macro)
         here.dossier.runs += 1
         here.dossier.program = {"run": here.dossier.runs, "host": self._host}
@@ -279,6 +280,15 @@ class Runner:
             settings.optiplan_program_timeout_s,
         )
         return Wait(self._pause_s(here.job))
+
+    def _macro_command(self) -> list[str]:
+        try:
+            return shlex.split(self._workshop.settings.optiplan_macro_command)
+        except ValueError as problem:
+            raise OrderProblem(
+                OptiCode.OPTI_RUNNER_FAILED,
+                f"KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: {problem}",
+            ) from None
 
     # OPTI_DONE → XML_READY
 

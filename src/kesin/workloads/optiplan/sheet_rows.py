@@ -19,14 +19,15 @@ from python_calamine import CalamineWorkbook, SheetVisibleEnum
 from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
 
 BOUNDS: Final = Bounds()
+CELLS_MAX: Final = 2_000_000  # of all sheets together
 _SEPARATORS: Final = ";,"
 _LEAST_SEPARATORS: Final = 3  # a line of parts has at least so many
 _TAG: Final = rb"(?:[\w.-]+:)?"
 _CELL: Final = re.compile(  # its attributes, and whether it has a formula that gave nothing
     rb"<" + _TAG + rb"c\b([^>]*)>"
-    rb"(\s*<" + _TAG + rb"f\b[^>]*(?:/>|>[^<]*</" + _TAG + rb"f>)\s*"
-    rb"(?:<" + _TAG + rb"v\s*/>|<" + _TAG + rb"v>\s*</" + _TAG + rb"v>)?\s*</" + _TAG + rb"c>)?"
-)  # fmt: skip
+    rb"(\s*+<" + _TAG + rb"f\b[^>]*(?:/>|>[^<]*</" + _TAG + rb"f>)\s*+"
+    rb"(?:<" + _TAG + rb"v\s*+/>|<" + _TAG + rb"v>\s*+</" + _TAG + rb"v>)?\s*+</" + _TAG + rb"c>)?"
+)  # fmt: skip  # blanks are never gone back over: a file may hold millions
 _TYPE: Final = re.compile(rb"\st\s*=\s*[\"'](\w+)")
 _PLACE: Final = re.compile(rb"\sr\s*=\s*[\"']([A-L][0-9]+)")  # right of L nobody looks
 
@@ -60,16 +61,27 @@ def _xlsx_sheets(data: bytes) -> list[Sheet]:
         seen = [
             one.name for one in workbook.sheets_metadata if one.visible == SheetVisibleEnum.Visible
         ]
-        sheets = [
-            Sheet(name, workbook.get_sheet_by_name(name).to_python(skip_empty_area=False))
-            for name in seen
-        ]
+        sheets = _laid_out(workbook, seen)
     except (UnsafeXlsx, Unreadable) as problem:
         raise Unreadable(str(problem)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         raise Unreadable(f"the XLSX cannot be read: {type(problem).__name__}") from None
     if not sheets:
         raise Unreadable("the XLSX has no sheet to be seen")
+    return sheets
+
+
+def _laid_out(workbook: CalamineWorkbook, names: Sequence[str]) -> list[Sheet]:
+    """The sheets with every cell between the first and the last that is filled."""
+    sheets, cells = [], 0
+    for name in names:
+        sheet = workbook.get_sheet_by_name(name)
+        cells += sheet.total_height * sheet.total_width
+        if cells > CELLS_MAX:
+            raise Unreadable(
+                f"the sheets reach over more than {CELLS_MAX} cells: delete what is not needed"
+            )
+        sheets.append(Sheet(name, sheet.to_python(skip_empty_area=False)))
     return sheets
 
 

@@ -149,10 +149,10 @@ def _figures(attributes: Mapping[str, str]) -> dict[str, str | int | float]:
 
 def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
     try:
-        schema = etree.XMLSchema(
-            etree.fromstring(read_whole(xsd), etree.XMLParser(no_network=True))
-        )
-    except (OSError, etree.LxmlError) as problem:
+        file = xsd.resolve()  # a link may lead to it, and it may include what lies beside it
+        parser = etree.XMLParser(no_network=True)
+        schema = etree.XMLSchema(etree.fromstring(read_whole(file), parser, base_url=str(file)))
+    except (OSError, NotWhole, etree.LxmlError) as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE, f"the XSD {xsd} cannot be used: {problem}"
         ) from None

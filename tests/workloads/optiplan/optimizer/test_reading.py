@@ -9,6 +9,7 @@ import xlsxwriter
 from kesin.workloads.optiplan.optimizer.model import Band, Trims, Unplannable, hundredths
 from kesin.workloads.optiplan.optimizer.reading import TAGS, Conditions, read_batch
 from tests.workloads.optiplan.optimizer.orders import batch, row
+from tests.workloads.optiplan.workbooks import part_of, with_part
 
 RULES = Conditions.of_rules(
     {
@@ -171,3 +172,16 @@ def test_a_wrong_file_beside_it_is_refused(tmp_path, text, message):
     path.with_suffix(".json").write_text(text, "utf-8")
     with pytest.raises(Unplannable, match=message):
         read_batch(path, RULES)
+
+
+def test_a_file_that_unpacks_to_too_much_or_reaches_too_far_is_not_opened(tmp_path):
+    file = batch(tmp_path / "b.xlsx", [row("yan", 720, 300, 4)])
+    good = file.read_bytes()
+    file.write_bytes(with_part(good, "xl/sharedStrings.xml", b"<sst>" + b" " * 30_000_000))
+    with pytest.raises(Unplannable, match="unpacks to"):
+        read_batch(file, RULES)
+    name = "xl/worksheets/sheet1.xml"
+    far_out = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
+    file.write_bytes(with_part(good, name, part_of(good, name).replace(b"</sheetData>", far_out)))
+    with pytest.raises(Unplannable, match="reaches to"):
+        read_batch(file, RULES)

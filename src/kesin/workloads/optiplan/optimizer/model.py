@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Literal
 
 MM: Final = 100  # hundredths
+MOST_PIECES: Final = 5_000  # of one demand
 TURNING_GRAINS: Final = frozenset({0, 3})  # 1 and 2 keep the part's length along the board's
 
 Hundredths = int
@@ -229,7 +230,7 @@ class Plan:
         return sum(layout.times for layout in self.layouts)
 
 
-def check_demand(demand: Demand, *, most_pieces: int = 5_000) -> None:
+def check_demand(demand: Demand) -> None:
     """Refuse, with a sentence that names the culprit, what cannot be planned."""
     usable = demand.board.usable
     if min(demand.board.length, demand.board.width) <= 0 or demand.kerf < 0:
@@ -238,9 +239,9 @@ def check_demand(demand: Demand, *, most_pieces: int = 5_000) -> None:
         raise Unplannable(f"{demand.name}: the trims leave nothing of the board")
     if not demand.parts:
         raise Unplannable(f"{demand.name}: there are no parts to cut")
-    if demand.pieces > most_pieces:
+    if demand.pieces > MOST_PIECES:
         raise Unplannable(
-            f"{demand.name}: {demand.pieces} pieces in one plan; at most {most_pieces} are taken"
+            f"{demand.name}: {demand.pieces} pieces in one plan; at most {MOST_PIECES} are taken"
         )
     for part in demand.parts:
         _check_part(demand, part, usable)
