@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test lint bench load demo clean
+.PHONY: help install test lint bench load screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -11,7 +11,7 @@ WORKERS ?= 2
 ARGS ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 install: $(STAMP) ## Set up .venv and the programs the tests start
 	@scripts/setup-system.sh programs
@@ -32,6 +32,9 @@ bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
 
 load: install ## Ask `kesin serve` with 200 clients at once (ARGS="--help")
 	@$(VENV)/bin/python -m bench.load $(ARGS)
+
+screenshots: install ## Take the dashboard's pictures for the documentation
+	@$(VENV)/bin/python scripts/screenshots.py $(ARGS)
 
 demo: install ## Run the demonstration
 	@$(VENV)/bin/kesin demo $(ARGS)

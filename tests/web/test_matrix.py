@@ -5,6 +5,7 @@ A route without a row fails. So does a row without a route, and anybody without 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,8 +17,12 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
 from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES
+from kesin.workloads.optiplan.rules import default_rules, rules_json
+from kesin.workloads.pdf.book import SHIPPED
+from kesin.workloads.pdf.heartbeat import Heartbeat
 from tests.web.client import Client
 from tests.web.conftest import CRON_SECRET, MakeWorld, World, by_cookie, error_of, opened
+from tests.workloads.optiplan.orders_ready import CUSTOMER, held_order, new_order, planned_order
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
 DAY_S = 86_400
@@ -27,7 +32,7 @@ OWN, OTHER = "north", "south"
 #   nobody  without anything, or with a session that has ended
 #   dead    a key that is revoked, over or made up
 #   cron    the cron secret
-#   metr    a key for metrics           trade  a key for pdf or optiplan
+#   metr    a key for metrics           pdf    a key for pdf      trade  a key for optiplan
 #   i.…     a key of a producer of conversions, s.… of a script
 #   v.…     who may read: viewers, and keys for `read`
 #   o.…     who may operate: operators, and keys for `operate`
@@ -37,94 +42,227 @@ OWN, OTHER = "north", "south"
 #
 # Rows: a method and a path as the app declares it, and what exactly is asked (see House.ask).
 TABLE = """
-                                                           nobody dead cron metr trade | i.own i.oth s.own s.oth | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
-GET    /openapi.json                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-HEAD   /openapi.json                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /static                                     file    200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /static                                     above   404    404  404  404  404   | 404   404   404   404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /docs                                       -       200    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/live                                -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /health/ready                               -       200    200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /metrics                                    -       401    401  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/cron/sweep                             -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-POST   /api/session                                wrong   401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-GET    /api/session                                -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-DELETE /api/session                                key     401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-DELETE /api/session                                cookie  401    -    -    -    -     | -     -     -     -     | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /sign-in                                    -       200    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-POST   /sign-in                                    wrong   401    401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
-POST   /sign-out                                   -       303    401  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
-GET    /api/sites                                  -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /api/queues                                 -       401    401  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /api/queues/{queue}/stats                   task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/stats                   own     401    401  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
-GET    /api/queues/{queue}/stats                   pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/stats                   none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /api/queues/{queue}/jobs                    task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/jobs                    own     401    401  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
-GET    /api/queues/{queue}/jobs                    pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/jobs                    none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/jobs                    task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
-POST   /api/queues/{queue}/jobs                    none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-GET    /api/queues/{queue}/lifecycle               task    401    401  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
-GET    /api/queues/{queue}/lifecycle               pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/queues/{queue}/lifecycle               none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-GET    /api/jobs/{job_id}                          own     401    401  403  403  403   | 403   403   403   403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
-GET    /api/jobs/{job_id}                          pdf     401    401  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
-GET    /api/jobs/{job_id}                          none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/actions                 id      401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
-POST   /api/queues/{queue}/actions                 dry     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
-POST   /api/queues/{queue}/actions                 own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/actions                 pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/actions                 none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/pause                   task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
-POST   /api/queues/{queue}/pause                   own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/pause                   pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/pause                   none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-POST   /api/queues/{queue}/resume                  task    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
-POST   /api/queues/{queue}/resume                  own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
-POST   /api/queues/{queue}/resume                  pdf     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
-POST   /api/queues/{queue}/resume                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
-GET    /api/queues/{queue}/events                  task    401    401  403  403  403   | 403   403   403   403   | 404  404   503   503   503   | 404  404   503   503   503   | 503
-GET    /api/queues/{queue}/events                  pdf     401    401  403  403  403   | 403   403   403   403   | 404  503   404   404   503   | 404  503   404   404   503   | 503
-GET    /api/queues/{queue}/events                  none    401    401  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
-POST   /api/oci/conversions                        own     401    401  403  403  403   | 200   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/oci/conversions                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-GET    /api/oci/google-ads-export                  key     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-GET    /api/oci/google-ads-export                  cookie  401    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
-GET    /api/oci/google-ads-export                  own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
-GET    /api/oci/google-ads-export                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
-POST   /api/oci/ack                                own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/oci/ack                                none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-POST   /api/oci/ack-failed                         own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/oci/ack-failed                         none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-POST   /api/oci/script-heartbeat                   own     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/oci/script-heartbeat                   none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-POST   /api/oci/v2/verify                          key     401    401  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-POST   /api/oci/v2/verify                          cookie  401    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
-GET    /api/oci/queue-stats                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
-GET    /api/oci/queue-stats                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
-GET    /api/oci/queue-rows                         own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
-GET    /api/oci/queue-rows                         none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
-GET    /api/oci/dead-letter.csv                    own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
-GET    /api/oci/dead-letter.csv                    none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
-GET    /api/oci/queue-stats                        multi   401    401  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-POST   /api/oci/queue-actions                      own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
-POST   /api/oci/queue-actions                      mend    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
-POST   /api/oci/queue-actions                      none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
-PUT    /api/oci/credentials                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-PUT    /api/oci/credentials                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-DELETE /api/oci/credentials                        own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
-DELETE /api/oci/credentials                        none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
-POST   /api/oci/credentials/check                  own     401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
-POST   /api/oci/credentials/check                  none    401    401  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
-GET    /api/oci/codes/{code}                       -       401    401  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
-GET    /api/cron/oci/recover-processing            -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-POST   /api/cron/oci/recover-processing            -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-GET    /api/cron/oci/attempt-cap                   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-POST   /api/cron/oci/attempt-cap                   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-GET    /api/cron/oci/process-offline-conversions   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
-POST   /api/cron/oci/process-offline-conversions   -       403    403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+                                                           nobody dead cron metr pdf  trade | i.own i.oth s.own s.oth | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
+GET    /openapi.json                               -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+HEAD   /openapi.json                               -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                                     file    200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /static                                     above   404    404  404  404  404  404   | 404   404   404   404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /docs                                       -       200    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/live                                -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /health/ready                               -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /metrics                                    -       401    401  403  200  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/cron/sweep                             -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/session                                wrong   401    401  401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+GET    /api/session                                -       401    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+DELETE /api/session                                key     401    401  401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+DELETE /api/session                                cookie  401    -    -    -    -    -     | -     -     -     -     | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /sign-in                                    -       200    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /sign-in                                    wrong   401    401  401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
+POST   /sign-out                                   -       303    401  303  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
+GET    /dashboard                                  -       303    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /dashboard/look                             -       303    401  303  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
+GET    /dashboard/queues/{queue}                   task    303    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}                   own     303    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /dashboard/queues/{queue}                   pdf     303    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /dashboard/queues/{queue}                   none    303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /dashboard/queues/{queue}/rows              task    303    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}/rows              own     303    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /dashboard/queues/{queue}/rows.csv          task    303    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}/rows.csv          own     303    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /dashboard/queues/{queue}/runs              task    303    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /dashboard/queues/{queue}/steer             task    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /dashboard/queues/{queue}/sheet             task    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /dashboard/queues/{queue}/sheet             own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /dashboard/queues/{queue}/sheet             pdf     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /dashboard/queues/{queue}/sheet             none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /dashboard/queues/{queue}/act               task    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   303   303   303   | 303
+POST   /dashboard/queues/{queue}/act               own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   303   303   | 303
+POST   /dashboard/queues/{queue}/act               pdf     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  303   404   404   303   | 303
+POST   /dashboard/queues/{queue}/act               none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /dashboard/queues/{queue}/pause             task    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   303   | 303
+POST   /dashboard/queues/{queue}/pause             own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   303   303   | 303
+POST   /dashboard/queues/{queue}/resume            task    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   303   | 303
+POST   /dashboard/queues/{queue}/resume            own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   303   303   | 303
+GET    /dashboard/jobs/{job_id}                    own     303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
+GET    /dashboard/jobs/{job_id}                    pdf     303    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /dashboard/jobs/{job_id}                    none    303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /dashboard/jobs/{job_id}/unmask             own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /dashboard/jobs/{job_id}/paper              pdf     303    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /dashboard/workers                          -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 200  200   200   200   200   | 200
+GET    /dashboard/audit                            -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /dashboard/admin/people                     -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/admin/people                     -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
+GET    /dashboard/admin/people/{name}              -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/admin/people/{name}              -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /dashboard/admin/keys                       -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/admin/keys                       -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
+GET    /dashboard/admin/keys/{key_id}              -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/admin/keys/{key_id}              -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /dashboard/admin/sites                      -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/admin/sites                      -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
+GET    /dashboard/admin/sites/{site_id}            -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/admin/sites/{site_id}            -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /dashboard/site/{site_id}/oci-control       own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /dashboard/site/{site_id}/oci-control       none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /dashboard/site/{site_id}/oci-control/export own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+GET    /dashboard/site/{site_id}/oci-control/settings none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+POST   /dashboard/site/{site_id}/oci-control/preview own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/actions own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/actions none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+POST   /dashboard/site/{site_id}/oci-control/pause own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
+POST   /dashboard/site/{site_id}/oci-control/dismiss own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   303   303   | 303
+POST   /dashboard/site/{site_id}/oci-control/fixes own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/check own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 303
+POST   /dashboard/site/{site_id}/oci-control/credentials own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
+GET    /dashboard/pdf                              -       303    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/pdf/form                         new     303    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/pdf/preview                      new     303    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /dashboard/pdf/preview/{token}              none    303    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /dashboard/pdf/jobs                         new     303    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/pdf/jobs/{job_id}/cancel         none    303    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /dashboard/optiplan                         -       303    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /dashboard/optiplan/new                     -       303    401  403  403  403  200   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/optiplan/new/rows                -       303    401  403  403  403  200   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /dashboard/optiplan/new                     -       303    401  403  403  403  422   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
+POST   /dashboard/optiplan/import                  -       303    401  403  403  403  400   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 400
+GET    /dashboard/optiplan/orders/{job_id}/{call}  order   303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   403   | 404  404   404   404   200   | 200
+POST   /dashboard/optiplan/orders/{job_id}/{call}  held    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+GET    /dashboard/optiplan/customers               -       303    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+POST   /dashboard/optiplan/customers               -       303    401  403  403  403  303   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
+POST   /dashboard/optiplan/customers/remove        -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
+GET    /dashboard/optiplan/rules                   -       303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+POST   /dashboard/optiplan/rules                   -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
+GET    /dashboard/{rest:path}                      -       303    401  404  404  404  404   | 404   404   404   404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/sites                                  -       401    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues                                 -       401    401  403  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/queues/{queue}/stats                   task    401    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/stats                   own     401    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/stats                   pdf     401    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/stats                   none    401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/jobs                    task    401    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/jobs                    own     401    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
+GET    /api/queues/{queue}/jobs                    pdf     401    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/jobs                    none    401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/jobs                    task    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
+POST   /api/queues/{queue}/jobs                    none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /api/queues/{queue}/lifecycle               task    401    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
+GET    /api/queues/{queue}/lifecycle               pdf     401    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/queues/{queue}/lifecycle               none    401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /api/jobs/{job_id}                          own     401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   200   200   | 404  404   404   200   200   | 200
+GET    /api/jobs/{job_id}                          pdf     401    401  403  403  403  403   | 403   403   403   403   | 404  200   404   404   200   | 404  200   404   404   200   | 200
+GET    /api/jobs/{job_id}                          none    401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/actions                 id      401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions                 dry     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   200   200   200   | 200
+POST   /api/queues/{queue}/actions                 own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/actions                 pdf     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/actions                 none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/pause                   task    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/pause                   own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/pause                   pdf     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/pause                   none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+POST   /api/queues/{queue}/resume                  task    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   403   200   | 200
+POST   /api/queues/{queue}/resume                  own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   403   200   200   | 200
+POST   /api/queues/{queue}/resume                  pdf     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  200   404   404   200   | 200
+POST   /api/queues/{queue}/resume                  none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+GET    /api/queues/{queue}/events                  task    401    401  403  403  403  403   | 403   403   403   403   | 404  404   503   503   503   | 404  404   503   503   503   | 503
+GET    /api/queues/{queue}/events                  pdf     401    401  403  403  403  403   | 403   403   403   403   | 404  503   404   404   503   | 404  503   404   404   503   | 503
+GET    /api/queues/{queue}/events                  none    401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+POST   /api/oci/conversions                        own     401    401  403  403  403  403   | 200   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/conversions                        none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /api/oci/google-ads-export                  key     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /api/oci/google-ads-export                  cookie  401    -    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/oci/google-ads-export                  own     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/google-ads-export                  none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+POST   /api/oci/ack                                own     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/ack                                none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/ack-failed                         own     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/ack-failed                         none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/script-heartbeat                   own     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/script-heartbeat                   none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/v2/verify                          key     401    401  403  403  403  403   | 403   403   200   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /api/oci/v2/verify                          cookie  401    -    -    -    -    -     | -     -     -     -     | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/oci/queue-stats                        own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/queue-stats                        none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/queue-rows                         own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/queue-rows                         none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/dead-letter.csv                    own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
+GET    /api/oci/dead-letter.csv                    none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   404   | 403  403   403   403   404   | 404
+GET    /api/oci/queue-stats                        multi   401    401  403  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+POST   /api/oci/queue-actions                      own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/queue-actions                      mend    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/queue-actions                      none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+PUT    /api/oci/credentials                        own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+PUT    /api/oci/credentials                        none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+DELETE /api/oci/credentials                        own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /api/oci/credentials                        none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /api/oci/credentials/check                  own     401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
+POST   /api/oci/credentials/check                  none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+GET    /api/oci/codes/{code}                       -       401    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /api/cron/oci/recover-processing            -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/recover-processing            -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/cron/oci/attempt-cap                   -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/attempt-cap                   -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /api/cron/oci/process-offline-conversions   -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+POST   /api/cron/oci/process-offline-conversions   -       403    403  200  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 403
+GET    /pdf/webhooks                               -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /pdf/webhooks/{webhook_id}/resend           none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /pdf/jobs                                   new     401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/jobs                                   -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/jobs/{job_id}                          mine    401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/jobs/{job_id}                          other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/jobs/{job_id}                          none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /pdf/jobs/{job_id}/download                 mine    401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/jobs/{job_id}/download                 other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/jobs/{job_id}/download                 none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+HEAD   /pdf/jobs/{job_id}/download                 mine    401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+HEAD   /pdf/jobs/{job_id}/download                 other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+HEAD   /pdf/jobs/{job_id}/download                 none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+DELETE /pdf/jobs/{job_id}                          mine    401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /pdf/jobs/{job_id}                          other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /pdf/jobs/{job_id}                          none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /pdf/batches                                new     401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/batches                                -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/batches/{batch_id}                     mine    401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/batches/{batch_id}                     other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/batches/{batch_id}                     none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /pdf/batches/{batch_id}/download            mine    401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/batches/{batch_id}/download            other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+GET    /pdf/batches/{batch_id}/download            none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+HEAD   /pdf/batches/{batch_id}/download            mine    401    401  403  403  202  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+HEAD   /pdf/batches/{batch_id}/download            other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 202
+HEAD   /pdf/batches/{batch_id}/download            none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+DELETE /pdf/batches/{batch_id}                     mine    401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /pdf/batches/{batch_id}                     other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+DELETE /pdf/batches/{batch_id}                     none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /pdf/templates                              -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/templates/{name}                       -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+GET    /pdf/templates/{name}                       none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+POST   /pdf/templates/{name}/preview               -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /pdf/templates/{name}/preview               none    401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 404
+GET    /pdf/webhooks/secret                        -       401    401  403  403  200  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
+POST   /pdf/webhooks/{webhook_id}/resend           other   401    401  403  403  404  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 409
+POST   /jobs                                       new     401    401  403  403  403  201   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
+POST   /orders/{order_id}/import/xlsx              new     401    401  403  403  403  201   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 201
+GET    /jobs                                       -       401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /jobs/{job_id}                              order   401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /jobs/{job_id}                              none    401    401  403  403  403  404   | 403   403   403   403   | 404  404   404   404   404   | 404  404   404   404   404   | 404
+GET    /jobs/{job_id}/xml                          order   401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /jobs/{job_id}/import-files                 order   401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /jobs/{job_id}/plan.svg                     order   401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /jobs/{job_id}/plan.pdf                     order   401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+POST   /jobs/{job_id}/approve                      held    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+POST   /jobs/{job_id}/retry                        order   401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   409   | 409
+POST   /jobs/{job_id}/reissue                      order   401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   409   | 409
+POST   /jobs/{job_id}/cancel                       held    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+POST   /jobs/{job_id}/cancel                       none    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   404   | 404
+GET    /customers/lookup                           -       401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+GET    /customers                                  -       401    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+POST   /customers                                  new     401    401  403  403  403  200   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+GET    /config/rules                               -       401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
+PUT    /config/rules                               same    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+GET    /config/paths                               -       401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 """  # noqa: E501  # a table is read across; events: whoever is let in meets a service that stops
 
 
@@ -174,6 +312,18 @@ CREDENTIALS = {
 }
 
 
+TRADES = ("/dashboard/site/", "/dashboard/pdf", "/dashboard/optiplan")
+INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
+HOOKS = {
+    "pdf_webhooks": r"https://hooks\.example\.com/.*",
+    "pdf_webhook_secret": "a secret of the tests",
+}
+
+
+def _of_trades(row: Row) -> bool:
+    return row.path.startswith(TRADES)
+
+
 class House:
     """A world with a row of each kind and everybody who may knock."""
 
@@ -186,30 +336,42 @@ class House:
             "other": world.job(OTHER),
             "pdf": world.job("somebody", queue="pdf"),
             "none": NO_JOB,
+            "order": planned_order(world.service),
         }
         self.actors = _actors(world)
+        Heartbeat(world.store, "one", now=world.service.queues["pdf"].now).beat()
         self._known: dict[str, dict[str, str]] = {}
 
     def ask(self, row: Row, actor: str) -> int:
         """Send what the row says as this actor; the status."""
-        client, path, sent = self.client, row.path, {}
+        path, sent = self._of_a_trade(row) if _of_trades(row) else self._asked(row, actor)
+        headers = self._headers(actor, anew=row.ends_sessions)
+        if row.path in {"/sign-in", "/sign-out", "/dashboard/look"}:
+            headers |= {"sec-fetch-site": "same-origin"}
+        return self.client.request(row.method, path, headers=headers, **sent).status_code
+
+    def _asked(self, row: Row, actor: str) -> tuple[str, dict[str, Any]]:
+        """Where it is asked, and what is sent there."""
+        path: str = row.path
+        sent: dict[str, Any] = {}
         if row.path.startswith("/api/queues/{queue}/"):
             path, sent = self._of_queue(row)
-        elif row.path == "/api/oci/codes/{code}":
-            path = "/api/oci/codes/EXPIRED"
+        elif row.path.startswith("/dashboard/queues/{queue}"):
+            path, sent = self._of_queue_page(row)
         elif row.path.startswith("/api/oci/"):
-            sent = self._of_oci(row, actor)
-        elif row.path == "/api/jobs/{job_id}":
-            path = f"/api/jobs/{self.jobs[row.asked]}"
+            path, sent = path.replace("{code}", "EXPIRED"), self._of_oci(row, actor)
+        elif row.path.startswith("/pdf/"):
+            path, sent = self._of_pdf(row, self._headers(actor, anew=False))
+        elif row.path.startswith(("/jobs", "/orders", "/customers", "/config")):
+            path, sent = self._of_optiplan(row)
+        elif row.path.startswith(("/api/jobs/{job_id}", "/dashboard/jobs/{job_id}")):
+            path = row.path.replace("{job_id}", self.jobs[row.asked])
         elif row.path == "/static":
             path = "/static/docs.js" if row.asked == "file" else "/static/..%2f..%2fapp.py"
         elif row.asked == "wrong":
             wrong = {"name": "somebody", "password": "not the password"}
             sent = {"json": wrong} if row.path.startswith("/api") else {"data": wrong}
-        headers = self._headers(actor, anew=row.ends_sessions)
-        if row.path in {"/sign-in", "/sign-out"}:
-            headers |= {"sec-fetch-site": "same-origin"}
-        return client.request(row.method, path, headers=headers, **sent).status_code
+        return path, sent
 
     def _headers(self, actor: str, *, anew: bool) -> dict[str, str]:
         if anew:
@@ -232,6 +394,81 @@ class House:
         if what == "jobs":
             return path, {"json": {"jobs": [{"payload": {}, "site": OWN}]}}
         return path, {"json": site}
+
+    def _of_queue_page(self, row: Row) -> tuple[str, dict[str, Any]]:
+        queue, site = BY_QUEUE[row.asked]
+        path = row.path.replace("{queue}", queue)
+        if row.method == "GET":
+            return path, {"params": site}
+        if row.path.endswith(("pause", "resume")):
+            return path, {"data": site}
+        chosen = {"all": "1", **site} if row.asked == "own" else {"ids": NO_JOB}
+        return path, {"data": {"call": "cancel", **chosen}}
+
+    def _of_pdf(self, row: Row, headers: dict[str, str]) -> tuple[str, dict[str, Any]]:
+        """Something of the asker's own, of somebody else, or of nobody."""
+        kind = "batches" if "batch" in row.path else "webhooks" if "hook" in row.path else "jobs"
+        asked: dict[str, Any] = {"template_name": "invoice", "variables": INVOICE}
+        if kind == "batches":
+            asked = {"template_name": "invoice", "rows": [INVOICE]}
+        if row.path.startswith("/pdf/templates"):
+            name = "nothing" if row.asked == "none" else "invoice"
+            sent = {"json": {"variables": INVOICE}} if row.method == "POST" else {}
+            return row.path.replace("{name}", name), sent
+        if row.asked == "new":
+            return row.path, {"json": asked}
+        mine = NO_JOB
+        if row.asked == "mine":
+            new = self.client.post(f"/pdf/{kind}", json=asked, headers=headers)
+            mine = new.headers.get("location", NO_JOB).rpartition("/")[2]
+        elif row.asked == "other":
+            queue = {"jobs": "pdf", "batches": "pdf_batches", "webhooks": "pdf_webhooks"}[kind]
+            mine = self.world.job("somebody", queue=queue)
+        for name in ("{job_id}", "{batch_id}", "{webhook_id}"):
+            row_path = row.path.replace(name, mine)
+            if row_path != row.path:
+                return row_path, {}
+        return row.path, {}
+
+    def _of_optiplan(self, row: Row) -> tuple[str, dict[str, Any]]:
+        """One order for all to look at, a held one for each who acts, or none."""
+        order = new_order()
+        path = row.path.replace("{order_id}", order["order_id"])
+        if row.asked == "held":
+            path = path.replace("{job_id}", held_order(self.world.service))
+        bodies = {
+            "new": CUSTOMER if row.path == "/customers" else order,
+            "same": rules_json(default_rules()),
+        }
+        sent: dict[str, Any] = {"json": bodies[row.asked]} if row.asked in bodies else {}
+        if row.path == "/customers/lookup":
+            sent = {"params": {"phone": CUSTOMER["phone"]}}
+        return path.replace("{job_id}", self.jobs.get(row.asked, "")), sent
+
+    def _of_a_trade(self, row: Row) -> tuple[str, dict[str, Any]]:
+        """The trades' own pages: forms and files that would do."""
+        site = "nowhere" if row.asked == "none" else OWN
+        job = (
+            held_order(self.world.service) if row.asked == "held" else self.jobs.get(row.asked, "")
+        )
+        named = {"site_id": site, "token": "nothing", "job_id": job, "call": "approve"}
+        paged = {**INVOICE, "number": "asked for on the page"}
+        invoice = {"template": "invoice", "source": json.dumps(paged), "do": "json"}
+        forms: dict[str, Any] = {
+            "preview": {"action": "RETRY_SELECTED", "ids": NO_JOB},
+            "actions": {"action": "RETRY_SELECTED", "ids": NO_JOB},
+            "rows": {"do": "add"},
+            "customers": {**CUSTOMER, "phone": "0555 000 00 99"},
+            "remove": {"phone": "0555 000 00 99"},
+            "rules": {"source": json.dumps(rules_json(default_rules()))},
+        }
+        what = row.path.rpartition("/")[2]
+        sent: dict[str, Any] = {}
+        if what in {"fixes", "import"}:
+            sent = {"files": {"file": ("list.csv", "externalId,gclid\nnone,x\n", "text/csv")}}
+        elif row.method == "POST":
+            sent = {"data": invoice if row.asked == "new" else forms.get(what, {})}
+        return row.path.format(**named), sent
 
     def _of_oci(self, row: Row, actor: str) -> dict[str, Any]:
         what = row.path.removeprefix("/api/oci/")
@@ -312,6 +549,7 @@ def _keys(world: World, actors: Actors) -> None:
         "oci:ingest": "i",
         "oci:script": "s",
         "metrics": "metr",
+        "pdf": "pdf",
         "read": "v",
         "operate": "o",
         "admin": "admin",
@@ -333,7 +571,7 @@ def house(
     folder = tmp_path_factory.mktemp("matrix")
     with ExitStack() as stack:
         keys = "first:" + "A" * 43
-        world = World(opened("sqlite", folder, request, stack), folder, secret_keys=keys)
+        world = World(opened("sqlite", folder, request, stack), folder, secret_keys=keys, **HOOKS)
         world.site(OWN, OTHER)
         stack.enter_context(world.client.kept())
         yield House(world)

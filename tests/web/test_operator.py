@@ -48,7 +48,8 @@ def fail(world: World, code: str, category: Category) -> str:
 
 def test_a_queue_tells_its_states_and_what_an_operator_can_ask(world, boss):
     queues = {one["name"]: one for one in world.client.get("/api/queues", headers=boss).json()}
-    assert queues.keys() == {"oci", "pdf", "optiplan", "task"}
+    ours = {"oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"}
+    assert queues.keys() == {*ours, "task"}
     task = queues["task"]
     assert (task["lifecycle"], task["summary"], task["sited"]) == ("task", "Anything", True)
     assert [one["name"] for one in task["states"]] == ["ready", "running", "done", "failed"]

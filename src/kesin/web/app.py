@@ -14,7 +14,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
@@ -27,6 +27,9 @@ from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
 from kesin.store.contract import StoreError, StoreUnreachable
 from kesin.web import operator, probes, session, sites
 from kesin.web.auth import identify
+from kesin.web.dashboard import dashboard_router
+from kesin.web.dashboard.trends import Trends
+from kesin.web.dashboard.view import SentToSignIn, failure, to_sign_in
 from kesin.web.manners import Manners
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
@@ -77,9 +80,11 @@ def create_app(service: Service) -> FastAPI:
         responses=_REFUSALS,
     )
     app.state.service = service
+    service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
     for router in (operator.router, session.router, sites.router, probes.router):
         app.include_router(router)
+    app.include_router(dashboard_router())
     for workload in service.workloads.values():
         if workload.router is not None:
             app.include_router(workload.router(service.house(workload)))
@@ -99,13 +104,17 @@ def create_app(service: Service) -> FastAPI:
 def _handle_problems(app: FastAPI) -> None:
     """Coroutines, because a refusal must not wait for one of the threads it protects."""
 
+    @app.exception_handler(SentToSignIn)
+    async def first(request: Request, _problem: Exception) -> Response:
+        return to_sign_in(request)
+
     @app.exception_handler(Problem)
-    async def told(_request: Request, problem: Exception) -> JSONResponse:
+    async def told(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, Problem)  # noqa: S101  # registered for it
-        return _answer(problem)
+        return await _told(request, problem)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_request: Request, problem: Exception) -> JSONResponse:
+    async def invalid(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, RequestValidationError)  # noqa: S101
         fields = [
             {"field": ".".join(str(part) for part in one["loc"][1:]), "message": one["msg"]}
@@ -114,7 +123,7 @@ def _handle_problems(app: FastAPI) -> None:
         shown = jsonable_encoder(fields)
         what = fields[0] if fields else {"field": "", "message": "not valid"}
         message = f"{what['field']}: {what['message']}".strip(": ")
-        return _answer(Invalid(message, details={"fields": shown}))
+        return await _told(request, Invalid(message, details={"fields": shown}))
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, problem: Exception) -> JSONResponse:
@@ -126,18 +135,27 @@ def _handle_problems(app: FastAPI) -> None:
         return JSONResponse(told.body(), status_code=problem.status_code, headers=headers)
 
     @app.exception_handler(BadInput)
-    async def bad_input(_request: Request, problem: Exception) -> JSONResponse:
+    async def bad_input(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, BadInput)  # noqa: S101
-        return _answer(Invalid(str(problem), code=problem.code, details={"field": problem.field}))
+        details = {"field": problem.field}
+        return await _told(request, Invalid(str(problem), code=problem.code, details=details))
 
     @app.exception_handler(StoreUnreachable)
-    async def away(_request: Request, _problem: Exception) -> JSONResponse:
+    async def away(request: Request, _problem: Exception) -> Response:
         log.warning("store_unreachable")
-        return _answer(Unavailable("the store does not answer: try again", code="store_away"))
+        told = Unavailable("the store does not answer: try again", code="store_away")
+        return await _told(request, told)
 
     @app.exception_handler(StoreError)
-    async def store_refused(_request: Request, problem: Exception) -> JSONResponse:
-        return _answer(Invalid(str(problem)))
+    async def store_refused(request: Request, problem: Exception) -> Response:
+        return await _told(request, Invalid(str(problem)))
+
+
+async def _told(request: Request, problem: Problem) -> Response:
+    """To people on a page, to programs as JSON."""
+    if request.url.path.startswith("/dashboard"):
+        return await run_in_threadpool(failure, request, problem)
+    return _answer(problem)
 
 
 def _methods_at(app: FastAPI, path: str) -> list[str]:

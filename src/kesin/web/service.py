@@ -89,6 +89,7 @@ class Service:
             self.queues,
             self.accounts,
             frozenset(one.name for one in workloads.values() if not one.sited),
+            {one.name: one.own_calls for one in workloads.values()},
         )
         self.metrics = Metrics(self.commands, self.clock)
         for one in self.workloads.values():

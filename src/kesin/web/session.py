@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
@@ -23,7 +23,8 @@ from kesin.web.auth import (
     session_token,
     set_session,
 )
-from kesin.web.pages import page
+from kesin.web.dashboard.shell import safe_path
+from kesin.web.dashboard.view import unknown_looker
 
 router = APIRouter(tags=["session"])
 MOST_FORM_BYTES = 4_096
@@ -64,7 +65,10 @@ def sign_out(
 def sign_in_page(request: Request) -> HTMLResponse:
     """The form, or who is signed in."""
     actor: Actor = request.state.actor
-    return page(request, "sign_in.html", actor=actor if actor.grants else None)
+    wanted = safe_path(request.query_params.get("next", ""))
+    signed_in = actor if actor.grants else None
+    ended = signed_in is None and session_token(request) is not None
+    return _page(request, actor=signed_in, ended=ended, next=wanted)
 
 
 @router.post("/sign-in", response_class=HTMLResponse, include_in_schema=False)
@@ -76,11 +80,12 @@ async def sign_in_form(request: Request) -> Response:
     try:
         _, token = await run_in_threadpool(_sign_in, request, name, password)
     except (NotSignedIn, TooMany) as problem:
-        again = page(request, "sign_in.html", status=problem.status, actor=None, told=problem)
+        wanted = safe_path(fields.get("next", ""))
+        again = _page(request, status=problem.status, told=_in_words(request, problem), next=wanted)
         if isinstance(problem, TooMany):
             again.headers["retry-after"] = str(problem.retry_after_s)
         return again
-    answer = RedirectResponse("/sign-in", status_code=303)
+    answer = RedirectResponse(safe_path(fields.get("next", "")), status_code=303)
     set_session(request, answer, token, SESSION_S)
     return answer
 
@@ -98,6 +103,19 @@ async def sign_out_form(request: Request) -> Response:
     answer = RedirectResponse("/sign-in", status_code=303)
     drop_session(request, answer)
     return answer
+
+
+def _page(request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """The sign-in page in the language of whoever is there."""
+    told = {"actor": None, "ended": False, "told": None, "nav": [], **values}
+    return unknown_looker(request).page("sign_in.html", status=status, **told)
+
+
+def _in_words(request: Request, problem: NotSignedIn | TooMany) -> str:
+    say = unknown_looker(request).say
+    if isinstance(problem, TooMany):
+        return say("Too many tries. Wait %(n)s seconds, then try again.", n=problem.retry_after_s)
+    return say("The name or the password is wrong.")
 
 
 def who(actor: Actor) -> schemas.Who:

@@ -1,0 +1,59 @@
+"""What a state means at a glance: seven families, whatever a lifecycle calls its states."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from kesin.lifecycle.declare import Lifecycle, State
+
+Family = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
+
+ORDER: Final[tuple[Family, ...]] = (
+    "waiting",
+    "working",
+    "retrying",
+    "person",
+    "failed",
+    "done",
+    "expired",
+)
+_NAMED: Final[dict[str, Family]] = {
+    "RETRY": "retrying",
+    "HOLD": "person",
+    "FAILED": "failed",
+    "failed": "failed",
+    "partial": "person",
+    "expired": "expired",
+    "OPTI_IMPORTED": "working",
+    "waiting": "waiting",
+    "pending": "waiting",
+}
+
+
+def family_of(lifecycle: Lifecycle, name: str) -> Family:
+    """The family of a state; a state nobody knows any more is expired."""
+    state = lifecycle.state.get(name)
+    if state is None:
+        return "expired"
+    return _NAMED.get(name) or _by_marks(state)
+
+
+def _by_marks(state: State) -> Family:
+    if state.success:
+        return "done"
+    if state.initial:
+        return "waiting"
+    if state.working:
+        return "working"
+    return "failed" if state.resting else "expired"
+
+
+def families(lifecycle: Lifecycle) -> dict[str, Family]:
+    """Every state's."""
+    return {state.name: family_of(lifecycle, state.name) for state in lifecycle.states}
+
+
+def needs_person(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States in which a job waits for somebody."""
+    found = families(lifecycle)
+    return tuple(name for name, family in found.items() if family in {"person", "failed"})

@@ -1,0 +1,49 @@
+"""Numbers, ages and times as people read them, in their language."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from babel.dates import format_datetime, format_timedelta
+from babel.numbers import format_decimal, format_percent
+
+from kesin.web.dashboard.words import Language
+
+_LOCALES: Final[dict[Language, str]] = {"en": "en_GB", "tr": "tr_TR"}
+SECOND_US: Final = 1_000_000
+
+
+class Figures:
+    """Filters of the templates; times are microseconds since 1970."""
+
+    def __init__(self, language: Language) -> None:
+        self.locale = _LOCALES[language]
+
+    def number(self, value: float) -> str:
+        """With the language's separators."""
+        return format_decimal(value, locale=self.locale)
+
+    def percent(self, share: float) -> str:
+        """A share of one."""
+        return format_percent(share, locale=self.locale)
+
+    def lasted(self, micros: int | None) -> str:
+        """How long something took or is ago: the largest unit, no more."""
+        if micros is None:
+            return "–"
+        seconds = max(micros, 0) / SECOND_US
+        return format_timedelta(
+            timedelta(seconds=seconds), format="short", threshold=1.5, locale=self.locale
+        )
+
+    def moment(self, at: int | None) -> str:
+        """A point in time, in UTC and to the second."""
+        if at is None:
+            return "–"
+        when = datetime.fromtimestamp(at / SECOND_US, UTC)
+        return format_datetime(when, "d MMM y HH:mm:ss", locale=self.locale) + " UTC"
+
+    def iso(self, at: int | None) -> str:
+        """For the machine behind the page."""
+        return "" if at is None else datetime.fromtimestamp(at / SECOND_US, UTC).isoformat()

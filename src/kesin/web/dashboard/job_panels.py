@@ -1,0 +1,173 @@
+"""What a trade adds to the page of its jobs: a place in a registry, a template and its values.
+
+The page knows no trade. A queue that has a function here gets a panel below the story; each one
+imports its trade when it is first asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kesin.engine.command import History
+from kesin.foundation.logs import Logger
+from kesin.foundation.problems import Problem
+from kesin.web.dashboard.masking import masked, masked_text, pretty
+from kesin.web.dashboard.view import Looker
+
+log = Logger("kesin.dashboard")
+MOST_EXCHANGES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A template and what it shows."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    frames: bool = False  # it shows a document of ours in a frame
+
+
+Maker = Callable[[Looker, History], Panel | None]
+
+
+def panel_of(looking: Looker, history: History) -> Panel | None:
+    """What the trade adds; its trouble is no reason not to show the job."""
+    maker = PANELS.get(history.job.queue)
+    if maker is None:
+        return None
+    try:
+        return maker(looking, history)
+    except Problem as problem:
+        return Panel("panel_away.html", {"message": problem.message})
+    except Exception:
+        log.exception("panel_failed", queue=history.job.queue)
+        return Panel("panel_away.html", {"message": looking.say("It cannot be shown now.")})
+
+
+def _pdf(looking: Looker, history: History) -> Panel:
+    """The PDF itself, for those whom its own door lets in."""
+    job = history.job
+    made = job.outcome if isinstance(job.outcome, dict) else {}
+    actor = looking.actor
+    return Panel(
+        "panel_pdf.html",
+        {
+            "there": job.state == "succeeded",
+            "state": job.state,
+            "may": actor.has("pdf") and (actor.is_admin or job.tenant == actor.name),
+            "bytes": made.get("bytes"),
+            "pages": made.get("pages"),
+        },
+        frames=True,
+    )
+
+
+def _optiplan(looking: Looker, history: History) -> Panel:
+    """The cutting plan, the files, and what went to the saw."""
+    from kesin.workloads.optiplan.dossier import Dossiers
+
+    service, job = looking.service, history.job
+    dossier = Dossiers(service.accounts.directory, service.queues[job.queue].now).read(job.id)
+    return Panel(
+        "panel_optiplan.html",
+        {
+            "drawn": bool(dossier.xml),
+            "xml": dossier.xml,
+            "imports": dossier.files,
+            "runs": dossier.runs,
+            "deliveries": dossier.deliveries[-MOST_EXCHANGES:][::-1],
+            "invalid": pretty(masked(dossier.invalid)) if dossier.invalid else "",
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What came back from one upload."""
+
+    at: int
+    attempt: int
+    move: str
+    state: str
+    code: str
+    message: str
+    request_id: str
+    details: str
+
+
+def _oci(looking: Looker, history: History) -> Panel:
+    """The row as it is sent to Google, and each answer."""
+    from kesin.workloads.oci.conversions import Conversion, Unsendable
+    from kesin.workloads.oci.data_manager import event
+    from kesin.workloads.oci.google_ads import VERSION, click_conversion
+
+    job = history.job
+    site = looking.service.accounts.find_site(job.tenant)
+    channel = site.channel if site else "api"
+    try:
+        conversion = Conversion.of(job.data, job.tenant)
+    except Unsendable as problem:
+        asked, unsendable = "", problem.message
+    else:
+        unsendable = ""
+        if channel == "data_manager":
+            body: dict[str, Any] = {"events": [event(conversion)]}
+        else:
+            row = click_conversion(conversion, "customers/…/conversionActions/…")
+            body = {"conversions": [row], "partialFailure": True}
+        asked = pretty(masked(body))
+    lines = {
+        "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
+        "api": f"POST https://googleads.googleapis.com/{VERSION}/customers/…:uploadClickConversions",
+    }
+    return Panel(
+        "panel_oci.html",
+        {
+            "channel": channel,
+            "line": lines.get(channel, ""),
+            "asked": asked,
+            "unsendable": unsendable,
+            "exchanges": _exchanges(history),
+        },
+    )
+
+
+def _exchanges(history: History) -> list[Exchange]:
+    """The answers that the worker or the script left with their moves, newest first."""
+    found = []
+    for one in reversed(history.events):
+        told = _loaded(one.note)
+        result = _loaded(one.result)
+        if not (told or result or one.error_code) or not one.from_state:
+            continue
+        spelled = {name: value for name, value in (told | result).items() if name != "requestId"}
+        number = told.get("requestId") or result.get("requestId") or ""
+        found.append(
+            Exchange(
+                one.at,
+                one.attempt - one.attempt_base,
+                one.move,
+                one.to_state,
+                one.error_code or "",
+                masked_text(one.error_message) or "",
+                str(number),
+                pretty(masked(spelled)) if spelled else "",
+            )
+        )
+        if len(found) == MOST_EXCHANGES:
+            break
+    return found
+
+
+def _loaded(text: str | None) -> dict[str, Any]:
+    try:
+        told = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+PANELS: Final[dict[str, Maker]] = {"pdf": _pdf, "optiplan": _optiplan, "oci": _oci}

@@ -1,0 +1,39 @@
+"""A finished PDF to look at inside its job's page: the same door as the download, framed by us."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+
+from kesin.foundation.problems import Unknown
+from kesin.web.dashboard.view import Looking
+
+router = APIRouter(include_in_schema=False)
+# A browser's own viewer is a plug-in with styles of its own; nothing else of the page is let in.
+CSP: Final = (
+    "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+)
+
+
+@router.get("/dashboard/jobs/{job_id}/paper")
+def paper(looking: Looking, request: Request, job_id: str) -> Response:
+    """For its owner and for admins; whoever else asks learns nothing."""
+    from kesin.workloads.pdf.doors import admit, owners_job
+    from kesin.workloads.pdf.download import Conditions, delivered
+    from kesin.workloads.pdf.jobs import PdfJobStatus
+    from kesin.workloads.pdf.setup import artifacts_of, jobs_of
+
+    workload = looking.service.workloads.get("pdf")
+    if workload is None:
+        raise Unknown("there is no such job")
+    house = looking.service.house(workload)
+    admit(house, looking.actor, "download", target=job_id[:64])
+    job = owners_job(jobs_of(house), looking.actor, job_id)
+    if job.status is not PdfJobStatus.SUCCEEDED:
+        raise Unknown("there is no PDF of this job")
+    answer = delivered(artifacts_of(house), job, Conditions.of(request))
+    answer.headers["content-disposition"] = "inline"
+    answer.headers["x-frame-options"] = "SAMEORIGIN"
+    answer.headers["content-security-policy"] = CSP
+    return answer

@@ -1,0 +1,194 @@
+"""Pages: a template, the language and the theme of whoever looks, and the frame around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import RedirectResponse, Response
+
+from kesin.foundation.access import Actor
+from kesin.foundation.problems import Problem, Unavailable
+from kesin.web.auth import NOBODY, service_of
+from kesin.web.dashboard import charts
+from kesin.web.dashboard.families import ORDER, families, needs_person
+from kesin.web.dashboard.figures import Figures
+from kesin.web.dashboard.trades import links
+from kesin.web.dashboard.words import LANGUAGES, Language, Words, chosen, words_of
+from kesin.web.service import Service
+
+LANGUAGE_COOKIE: Final = "kesin_language"
+THEME_COOKIE: Final = "kesin_theme"
+THEMES: Final = ("auto", "light", "dark")
+TITLES: Final = {
+    "oci": "Conversions",
+    "pdf": "PDFs",
+    "pdf_batches": "PDF batches",
+    "pdf_webhooks": "PDF webhooks",
+    "optiplan": "Orders",
+}
+
+
+class SentToSignIn(Exception):  # not an error: a turn of the way
+    """Nobody is signed in: the page asked for comes after the sign-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the navigation."""
+
+    title: str
+    path: str
+    badge: int = 0
+    here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Who looks at a page, and how they like it."""
+
+    request: Request
+    actor: Actor
+    words: Words
+    theme: str
+
+    @property
+    def service(self) -> Service:
+        return service_of(self.request)
+
+    @property
+    def language(self) -> Language:
+        return self.words.language
+
+    @property
+    def in_part(self) -> bool:
+        """Whether a page that is there already asks for a part of itself."""
+        headers = self.request.headers
+        restored = headers.get("hx-history-restore-request") == "true"  # going back: a whole page
+        return headers.get("hx-request") == "true" and not restored
+
+    def say(self, sentence: str, **values: Any) -> str:
+        """A sentence of ours in the looker's language."""
+        return self.words.gettext(sentence) % values if values else self.words.gettext(sentence)
+
+    def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """The template, filled in; every value is escaped."""
+        told = {"looker": self, "themes": THEMES, **values}
+        if "nav" not in told:
+            told["nav"] = navigation(self)
+        told.setdefault("nav_below", below(self))
+        text = _environment(self.language).get_template(template).render(told)
+        headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
+        return HTMLResponse(text, status_code=status, headers=headers)
+
+
+async def looker(request: Request) -> Looker:
+    """Whoever is signed in; nobody is sent to the sign-in page."""
+    actor: Actor = request.state.actor
+    if not actor.grants:
+        raise SentToSignIn
+    return unknown_looker(request)
+
+
+def unknown_looker(request: Request) -> Looker:
+    """Whoever it is."""
+    language = chosen(
+        request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
+    )
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    return Looker(
+        request,
+        getattr(request.state, "actor", NOBODY),
+        words_of(language),
+        theme if theme in THEMES else "auto",
+    )
+
+
+Looking = Annotated[Looker, Depends(looker)]
+
+
+def to_sign_in(request: Request) -> Response:
+    """To the sign-in page, and back here afterwards; a part of a page sends the whole one."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.headers.get("hx-request") == "true":
+        whole = request.headers.get("hx-current-url", "")
+        back = "/" + whole.split("/", 3)[3] if whole.count("/") > 2 else "/dashboard"  # noqa: PLR2004
+        return Response(status_code=204, headers={"HX-Redirect": f"/sign-in?next={quote(back)}"})
+    return RedirectResponse(f"/sign-in?next={quote(here)}", status_code=303)
+
+
+def failure(request: Request, problem: Problem) -> HTMLResponse:
+    """A page that says what went wrong, for people."""
+    looking = unknown_looker(request)
+    template = "part_problem.html" if looking.in_part else "problem.html"
+    # When the store does not answer, neither do the counts of the navigation.
+    away: dict[str, Any] = {"nav": []} if isinstance(problem, Unavailable) else {}
+    return looking.page(template, status=problem.status, problem=problem, **away)
+
+
+def navigation(looking: Looker) -> list[Place]:
+    """The queues that may be seen, each with how many jobs need a person."""
+    path = looking.request.url.path
+    places = [Place(looking.say("Overview"), "/dashboard", here=path == "/dashboard")]
+    actor, commands = looking.actor, looking.service.commands
+    if not actor.has("read"):
+        return places
+    for queue in commands.readable(actor):
+        stats = commands.seen(actor, queue.stats())
+        badge = sum(stats.states.get(one, 0) for one in needs_person(queue.lifecycle))
+        where = f"/dashboard/queues/{queue.name}"
+        title = looking.say(TITLES.get(queue.name, queue.name))
+        here = path == where or path.startswith(f"{where}/")
+        places.append(Place(title, where, badge, here=here))
+    places += [Place(one.title, one.path, here=path.startswith(one.path)) for one in links(looking)]
+    return places
+
+
+def below(looking: Looker) -> list[Place]:
+    """What is about the house itself, for those who may see it."""
+    path, actor = looking.request.url.path, looking.actor
+    places = []
+    if actor.is_admin:
+        places.append(Place(looking.say("Audit"), "/dashboard/audit"))
+    if actor.has("operate"):
+        places.append(Place(looking.say("Workers"), "/dashboard/workers"))
+    if actor.is_admin:
+        places.append(Place(looking.say("Admin"), "/dashboard/admin/people"))
+    return [replace(one, here=path.startswith(one.path.removesuffix("/people"))) for one in places]
+
+
+@cache
+def _environment(language: Language) -> Environment:
+    made = Environment(
+        loader=PackageLoader("kesin.web.dashboard", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
+    )
+    made.install_gettext_translations(words_of(language), newstyle=True)  # type: ignore[attr-defined]
+    figures = Figures(language)
+    filters: dict[str, Callable[..., Any]] = {
+        "number": figures.number,
+        "percent": figures.percent,
+        "lasted": figures.lasted,
+        "moment": figures.moment,
+        "iso": figures.iso,
+    }
+    made.filters |= filters
+    made.globals |= {
+        "stacked": charts.stacked,
+        "sparkline": charts.sparkline,
+        "families": families,
+        "FAMILIES": ORDER,
+        "LANGUAGES": LANGUAGES,
+        "TITLES": TITLES,
+    }
+    return made

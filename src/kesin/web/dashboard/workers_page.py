@@ -1,0 +1,146 @@
+"""Whether anybody works: the processes that say so, the leases they hold, and the sweeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from kesin.engine.queue import Queue
+from kesin.lifecycle.budget import SECOND_US
+from kesin.store.contract import Filter
+from kesin.web.dashboard.view import TITLES, Looker, Looking
+
+router = APIRouter(include_in_schema=False)
+PATH: Final = "/dashboard/workers"
+MOST_HELD: Final = 500  # claimed jobs of a queue that are looked at
+FRESH_S: Final = 15.0
+
+
+@dataclass(slots=True)
+class Hand:
+    """A worker that holds jobs, or says that it lives."""
+
+    name: str
+    queue: str
+    title: str
+    held: int = 0
+    over: int = 0  # leases that have run out
+    lease_until: int | None = None  # the first to end
+    seen_at: int | None = None
+    told: str = ""
+    here: bool = False  # in this very process
+    well: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stage of the sweep: how often, and in how many seconds again."""
+
+    stage: str
+    every_s: float
+    in_s: int | None
+
+
+@router.get(PATH, response_class=HTMLResponse)
+def workers(looking: Looking) -> HTMLResponse:
+    """For whoever may steer: of the queues they see whole."""
+    looking.service.accounts.require(looking.actor, "operate", "workers.read")
+    commands = looking.service.commands
+    queues = [
+        one
+        for one in commands.readable(looking.actor)
+        if commands.visible(looking.actor, one.name) is None
+    ]
+    hands = _hands(looking, queues)
+    values: dict[str, Any] = {
+        "hands": hands,
+        "waiting": [_waiting(looking, one) for one in queues],
+        "checks": looking.service.checks(),
+        "stretches": _stretches(looking),
+        "swept_s": _swept_s(looking),
+        "now": looking.service.accounts.now(),
+    }
+    template = "part_workers.html" if looking.in_part else "workers.html"
+    return looking.page(template, **values)
+
+
+def _hands(looking: Looker, queues: list[Queue]) -> list[Hand]:
+    found: dict[tuple[str, str], Hand] = {}
+
+    def hand(queue: Queue, name: str) -> Hand:
+        title = looking.say(TITLES.get(queue.name, queue.name))
+        return found.setdefault((queue.name, name), Hand(name, queue.name, title))
+
+    for queue in queues:
+        _holding(queue, hand)
+    for worker in looking.service.workers:
+        if worker.queue in queues:
+            one = hand(worker.queue, worker.name)
+            one.here, one.well = True, worker.alive
+    pdf = next((one for one in queues if one.name == "pdf"), None)
+    if pdf is not None:
+        _beating(looking, pdf, hand)
+    return sorted(found.values(), key=lambda one: (one.queue, one.name))
+
+
+def _holding(queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
+    """Who holds claimed jobs; a worker that died still does until a sweep takes them back."""
+    claims = queue.lifecycle.claims
+    states = tuple({move.target(source) for move in claims for source in move.sources})
+    now = queue.now()
+    for job in queue.jobs(Filter(states=states), limit=MOST_HELD).jobs:
+        if job.worker is None or job.lease_until is None:
+            continue
+        one = hand(queue, job.worker)
+        one.held += 1
+        one.over += job.lease_until <= now
+        one.lease_until = min(one.lease_until or job.lease_until, job.lease_until)
+        one.well = one.well and not one.over
+
+
+def _beating(looking: Looker, queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
+    """Renderers are processes of their own and say every few seconds that they live."""
+    from kesin.workloads.pdf.heartbeat import beats
+
+    now = looking.service.accounts.now()
+    for fact in beats(looking.service.accounts.directory):
+        one = hand(queue, fact.name.partition(":")[2])
+        one.seen_at = fact.changed_at
+        one.well = one.well and now - fact.changed_at <= FRESH_S * SECOND_US
+        told = json.loads(fact.value) or {}
+        one.told = ", ".join(f"{name}: {value}" for name, value in told.items())[:200]
+
+
+def _waiting(looking: Looker, queue: Queue) -> dict[str, Any]:
+    stats = queue.stats()
+    return {
+        "queue": queue.name,
+        "title": looking.say(TITLES.get(queue.name, queue.name)),
+        "oldest_us": stats.now - stats.oldest_due_at if stats.oldest_due_at else None,
+        "lease_over": stats.lease_over,
+        "paused": bool(looking.service.commands.pauses(looking.actor, queue.name)),
+    }
+
+
+def _stretches(looking: Looker) -> list[Stretch]:
+    sweeper = looking.service.sweeper
+    if sweeper is None:
+        return []
+    due = sweeper.due_in_s()
+    return [
+        Stretch(stage, every, math.ceil(max(due[stage], 0)) if stage in due else None)
+        for stage, every in sweeper.every_s.items()
+    ]
+
+
+def _swept_s(looking: Looker) -> int | None:
+    sweeper = looking.service.sweeper
+    if sweeper is None or sweeper.last_success is None:
+        return None
+    return round(looking.service.clock.monotonic() - sweeper.last_success)

@@ -1,0 +1,196 @@
+// What a page cannot do by itself: keep a selection while rows move, tell when it lost touch, a few keys.
+"use strict";
+
+(() => {
+  const told = () => document.getElementById("told");
+
+  const say = (text) => {
+    const place = told();
+    place.textContent = "";
+    if (!text) return;
+    const line = document.createElement("p");
+    line.textContent = text;
+    place.append(line);
+    clearTimeout(say.over);
+    say.over = setTimeout(() => { place.textContent = ""; }, 6000);
+  };
+
+  // Losing touch: said once, taken back when the next answer comes.
+  let lost = false;
+  const touch = (there) => {
+    for (const one of document.querySelectorAll("[data-fresh]")) one.classList.toggle("stale", !there);
+    if (!there && !lost) say(told().dataset.lost);
+    if (there && lost) say("");
+    lost = !there;
+  };
+  document.addEventListener("htmx:sendError", () => touch(false));
+  document.addEventListener("htmx:timeout", () => touch(false));
+  document.addEventListener("htmx:sseError", () => touch(false));
+  document.addEventListener("htmx:sseOpen", () => touch(true));
+  document.addEventListener("htmx:afterOnLoad", () => touch(true));
+  document.addEventListener("htmx:responseError", (event) => {
+    const answer = event.detail.xhr;
+    const page = new DOMParser().parseFromString(answer.responseText || "", "text/html");
+    const words = page.querySelector(".alert span, .empty p");
+    say(told().dataset.failed + (words ? words.textContent : answer.status));
+  });
+
+  // A sheet is a dialog: it opens when it arrives and is gone when it closes.
+  document.addEventListener("htmx:load", (event) => {
+    const sheet = event.detail.elt.closest?.("dialog") || event.detail.elt.querySelector?.("dialog");
+    if (sheet && !sheet.open) {
+      sheet.addEventListener("close", () => sheet.remove());
+      sheet.showModal();
+    }
+    restore();
+  });
+  document.addEventListener("click", (event) => {
+    const closer = event.target.closest("[data-close]");
+    if (closer) closer.closest("dialog").close();
+    const menu = document.querySelector(".menu[open]");
+    if (menu && !menu.contains(event.target)) menu.removeAttribute("open");
+  });
+
+  // Selected rows stay selected while the table is renewed around them; what is offered fits their states.
+  const picked = new Map();
+  let every = false; // all that match are meant, shown or not
+  const boxes = () => document.querySelectorAll("input[data-pick]");
+  const count = () => {
+    const table = document.querySelector("[data-matching]");
+    const matching = table?.dataset.matching || "";
+    const states = every ? (table?.dataset.states || "").split(" ") : [...picked.values()];
+    for (const place of document.querySelectorAll("[data-picked]")) place.textContent = String(picked.size);
+    for (const place of document.querySelectorAll("[data-matching-n]")) place.textContent = matching;
+    for (const bar of document.querySelectorAll("[data-bar]")) bar.hidden = picked.size === 0 && !every;
+    for (const one of document.querySelectorAll("[data-some]")) one.hidden = every;
+    for (const one of document.querySelectorAll("[data-every]")) one.hidden = !every;
+    for (const one of document.querySelectorAll("[data-pick-matching]")) one.hidden = every || matching === String(picked.size);
+    for (const one of document.querySelectorAll("[data-from]")) {
+      const from = one.dataset.from.split(" ");
+      one.hidden = !states.some((state) => from.includes(state));
+    }
+    for (const all of document.querySelectorAll("input[data-pick-all]")) {
+      const rows = [...boxes()];
+      all.checked = rows.length > 0 && rows.every((one) => one.checked);
+      all.indeterminate = !all.checked && rows.some((one) => one.checked);
+    }
+    for (const field of document.querySelectorAll("input[data-ids]")) field.value = [...picked.keys()].join(",");
+  };
+  const mark = (box) => box.closest("tr")?.setAttribute("aria-selected", String(box.checked));
+  const pick = (box, on) => {
+    box.checked = on;
+    on ? picked.set(box.value, box.dataset.state || "") : picked.delete(box.value);
+    mark(box);
+  };
+  const restore = () => {
+    for (const box of boxes()) {
+      if (every || picked.has(box.value)) pick(box, true);
+      else { box.checked = false; mark(box); }
+    }
+    count();
+  };
+  const forget = () => { picked.clear(); every = false; restore(); };
+  document.addEventListener("change", (event) => {
+    const one = event.target;
+    if (one.matches?.("input[data-pick]")) {
+      every = false;
+      pick(one, one.checked);
+      count();
+    } else if (one.matches?.("input[data-pick-all]")) {
+      every = false;
+      for (const box of boxes()) pick(box, one.checked);
+      count();
+    } else if (one.matches?.("[data-submit]")) {
+      one.form.requestSubmit();
+    }
+  });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-pick-matching]")) { every = true; restore(); }
+    if (event.target.closest("[data-forget]")) forget();
+    event.target.closest("[data-dismiss]")?.closest(".alert")?.remove();
+  });
+  document.addEventListener("kesin:forget", forget);
+  document.addEventListener("htmx:pushedIntoHistory", () => {
+    forget(); // a selection nobody sees is not acted on
+    for (const link of document.querySelectorAll("[data-export]")) link.href = link.dataset.export + location.search;
+    for (const field of document.querySelectorAll(".look input[name=back]")) field.value = location.pathname + location.search;
+  });
+  const numbers = new Map(); // a number that changed tints for a second
+  const tint = () => {
+    for (const one of document.querySelectorAll("[data-number]")) {
+      const before = numbers.get(one.parentElement.id);
+      numbers.set(one.parentElement.id, one.textContent);
+      one.classList.toggle("changed", before !== undefined && before !== one.textContent);
+    }
+  };
+  document.addEventListener("htmx:afterSwap", () => { restore(); tint(); });
+  document.addEventListener("DOMContentLoaded", tint);
+  document.addEventListener("htmx:configRequest", (event) => {
+    const { elt, parameters } = event.detail;
+    if (elt.matches("[data-with-ids]")) {
+      if (every) parameters.all = "1";
+      else parameters.ids = [...picked.keys()].join(",");
+    }
+    if (elt.matches("[data-rows]")) parameters.rows = String(document.querySelectorAll("tr[id^=row-]").length);
+    if (elt.matches("[data-lean]")) { // what is empty need not be in the address
+      for (const name of [...new Set(Object.keys(parameters))]) if (parameters[name] === "") delete parameters[name];
+    }
+  });
+
+  // Live: told by the server that something changed, ask for the part again, at most every other second.
+  // A hidden tab watches nothing; it catches up when it is seen again.
+  const LEAST_MS = 2000, AGAIN_MS = 5000, MOST_MS = 30000;
+  const watch = (place) => {
+    let source = null, last = 0, timer = null;
+    const renew = () => {
+      clearTimeout(timer);
+      last = Date.now();
+      timer = setTimeout(renew, MOST_MS);
+      const part = document.querySelector(place.dataset.renews);
+      if (part && !document.hidden) htmx.trigger(part, "renew");
+    };
+    const soon = () => {
+      clearTimeout(timer);
+      timer = setTimeout(renew, Math.max(0, LEAST_MS - (Date.now() - last)));
+    };
+    const open = () => {
+      source = new EventSource(place.dataset.watch);
+      source.addEventListener("open", () => touch(true));
+      source.addEventListener("error", () => {
+        touch(false);
+        if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
+        source = null; // refused: the page, asked anew, says why or leads to the sign-in
+        soon();
+        setTimeout(() => { if (!source && !document.hidden) open(); }, AGAIN_MS);
+      });
+      source.addEventListener("stats", soon); // the first too: rows may have moved since the page was made
+    };
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) { source?.close(); source = null; clearTimeout(timer); }
+      else if (!source) open();
+    });
+    addEventListener("pagehide", () => { source?.close(); source = null; });
+    addEventListener("pageshow", (event) => { if (event.persisted && !source) open(); });
+    last = Date.now();
+    timer = setTimeout(renew, MOST_MS);
+    if (!document.hidden) open();
+  };
+  document.addEventListener("DOMContentLoaded", () => {
+    if (window.Idiomorph) Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
+    for (const place of document.querySelectorAll("[data-watch]")) watch(place);
+  });
+
+  // Keys: / searches, ? is the browser's own, g o goes to the overview.
+  let before = "";
+  document.addEventListener("keydown", (event) => {
+    if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") {
+      const search = document.querySelector("input[type=search]");
+      if (search) { event.preventDefault(); search.focus(); }
+    }
+    if (before === "g" && event.key === "o") location.assign("/dashboard");
+    before = event.key;
+  });
+
+  document.addEventListener("DOMContentLoaded", restore);
+})();

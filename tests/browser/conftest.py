@@ -1,0 +1,176 @@
+"""A real Chromium that looks at a real service: one browser a test process, one service a module.
+
+A test that wants a page signed in writes ``signed_in("operator")`` and gets one; whatever the
+browser complains about meanwhile fails the test, unless it said ``watcher.expects("…")``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from kesin.workloads.pdf.finding import find_chromium
+from tests.browser.served import Served
+from tests.browser.watching import LISTEN, Watcher
+from tests.web.conftest import World, _plain_logs, _quick_hashes, opened  # noqa: F401
+
+PATIENCE_MS = 15_000
+WIDE = {"width": 1440, "height": 900}
+PHONE = {"width": 390, "height": 844}
+LOCALES = {"en": "en-GB", "tr": "tr-TR"}
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-gpu",
+    "--font-render-hinting=none",
+]
+NAMES = {"admin": "ayse", "operator": "can", "viewer": "ece"}
+
+NewPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """The browser and the loop of its driver, which other tests of this process must not meet."""
+    found = find_chromium()
+    if found is None:
+        pytest.skip("there is no Chromium here")
+    flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
+    driver = sync_playwright().start()
+    browser = driver.chromium.launch(executable_path=found, args=flags)
+    loop = asyncio.get_running_loop()
+    asyncio._set_running_loop(None)
+    yield browser, loop
+    asyncio._set_running_loop(loop)
+    browser.close()
+    driver.stop()
+
+
+@pytest.fixture
+def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser; its driver's loop is this thread's own while the test runs, and not after."""
+    found, loop = _chromium
+    asyncio._set_running_loop(loop)
+    yield found
+    asyncio._set_running_loop(None)
+
+
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One service for a module, with the sites north and south."""
+    folder = tmp_path_factory.mktemp("served")
+    settings = getattr(request.module, "SETTINGS", {})
+    with ExitStack() as stack:
+        running = Served(
+            lambda: World(opened("sqlite", folder, request, stack), folder, **settings)
+        )
+        running.world.site("north", "south")
+        yield running
+        running.stop()
+
+
+@pytest.fixture
+def world(served: Served) -> World:
+    """What lies behind the pages: tests move rows here and see them move there."""
+    return served.world
+
+
+@pytest.fixture
+def watcher() -> Iterator[Watcher]:
+    """Everything the browser complains about, asked at the end of the test."""
+    watching = Watcher()
+    yield watching
+    assert watching.unexpected == []
+
+
+@pytest.fixture
+def new_page(browser: Browser, served: Served, watcher: Watcher) -> Iterator[NewPage]:
+    """Opens a browser of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
+    contexts: list[BrowserContext] = []
+
+    def make(
+        *, language: str = "en", theme: Any = "light", size: dict[str, int] = WIDE, **how: Any
+    ) -> Page:
+        context = browser.new_context(
+            base_url=served.address,
+            locale=LOCALES[language],
+            color_scheme=theme,
+            viewport=size,  # type: ignore[arg-type]
+            reduced_motion="reduce",
+            **how,
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        context.add_init_script(LISTEN)
+        context.on("page", watcher.watch)
+        return context.new_page()
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def _admins_browser(
+    _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served
+) -> Iterator[BrowserContext]:
+    found, loop = _chromium
+    asyncio._set_running_loop(loop)
+    who = served.world.known(NAMES["admin"], "admin", all_sites=True)
+    context = found.new_context(base_url=served.address, locale=LOCALES["en"], viewport=WIDE)  # type: ignore[arg-type]
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(LISTEN)
+    cookie = {"name": "kesin_session", "value": served.world.token(who), "url": served.address}
+    context.add_cookies([cookie])  # type: ignore[list-item]
+    asyncio._set_running_loop(None)
+    yield context
+    asyncio._set_running_loop(loop)
+    context.close()
+    asyncio._set_running_loop(None)
+
+
+@pytest.fixture
+def admins_tab(
+    browser: Browser, _admins_browser: BrowserContext, watcher: Watcher
+) -> Iterator[Page]:
+    """Another tab of one admin's browser: for tests that look at many pages and change nothing."""
+    tab = _admins_browser.new_page()
+    watcher.watch(tab)
+    yield tab
+    _admins_browser.clear_cookies(name="kesin_language")
+    tab.close()
+
+
+@pytest.fixture
+def page(new_page: NewPage) -> Page:
+    """A visitor's, not signed in."""
+    return new_page()
+
+
+@pytest.fixture
+def signed_in(new_page: NewPage, served: Served) -> NewPage:
+    """Somebody's page with a session: ``signed_in("viewer", name="can", sites=["north"])``.
+
+    Without sites or queues they see all; the session is made without the form.
+    """
+
+    def sign_in(
+        role: str = "operator", *, name: str | None = None, may: Any = None, **how: Any
+    ) -> Page:
+        who = served.world.known(name or NAMES[role], role, **(may or {"all_sites": True}))
+        page = new_page(**how)
+        cookie = {"name": "kesin_session", "value": served.world.token(who)}
+        page.context.add_cookies([{**cookie, "url": served.address}])  # type: ignore[typeddict-item]
+        return page
+
+    return sign_in

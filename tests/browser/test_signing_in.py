@@ -1,0 +1,124 @@
+"""Coming, going, and what happens to an open page when the session or the service ends."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from kesin.engine.accounts import IDLE_S
+from tests.web.conftest import PASSWORD, ROOT
+
+ENDED = "status of 401 .*/events"  # a watch that begins just then is refused
+HERE = "/dashboard/queues/task?state=failed"
+
+
+def fill_in(page: Page, name: str, password: str = PASSWORD) -> None:
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+@pytest.fixture
+def can(world) -> str:
+    return world.known("can", "operator", all_sites=True)
+
+
+def test_who_signs_in_comes_to_the_page_that_was_asked_for(page, can):
+    page.goto(HERE)
+    expect(page).to_have_url(re.compile(r"/sign-in\?next="))
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    fill_in(page, can)
+    expect(page).to_have_url(re.compile(re.escape(HERE) + "$"))
+    expect(page.locator("header")).to_contain_text(can)
+
+
+def test_a_wrong_password_is_told_and_the_page_asked_for_is_not_forgotten(page, can, watcher):
+    watcher.expects(r"status of 401")
+    page.goto(HERE)
+    fill_in(page, can, "not the password")
+    expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
+    expect(page.get_by_label("Password")).to_have_value("")
+    fill_in(page, can)
+    expect(page).to_have_url(re.compile(re.escape(HERE) + "$"))
+
+
+def test_the_sign_in_speaks_turkish_when_asked(page, can):
+    page.goto("/sign-in")
+    page.get_by_role("button", name="Türkçe").click()
+    expect(page.locator("html")).to_have_attribute("lang", "tr")
+    expect(page.get_by_role("button", name="Oturum aç")).to_be_visible()
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+
+
+def test_signing_out_ends_the_session_and_going_back_shows_nothing(signed_in):
+    page = signed_in("operator")
+    page.goto("/dashboard")
+    page.locator("header .menu summary").click()
+    page.get_by_role("button", name="Sign out", exact=True).click()
+    expect(page).to_have_url(re.compile("/sign-in$"))
+    expect(page.get_by_role("status")).to_have_count(0)
+    page.go_back()
+    expect(page).to_have_url(re.compile("/sign-in"))
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
+def test_signing_out_everywhere_is_told_to_the_other_browser(signed_in, world, watcher):
+    watcher.expects(ENDED)
+    here, there = signed_in("operator"), signed_in("operator")
+    here.goto("/dashboard")
+    there.goto("/dashboard/queues/task")
+    here.locator("header .menu summary").click()
+    here.get_by_role("button", name="Sign out everywhere").click()
+    expect(here.get_by_role("button", name="Sign in")).to_be_visible()
+    world.job()  # something changes: the page that is still open asks for it
+    expect(there.get_by_role("status")).to_contain_text("Your session has ended")
+    expect(there.locator("input[name=next]")).to_have_value("/dashboard/queues/task")
+
+
+def test_a_session_that_is_over_leads_to_the_sign_in_and_back_to_the_page(
+    signed_in, world, watcher
+):
+    watcher.expects(ENDED)
+    page = signed_in("operator", name="sleepy")
+    page.goto(HERE)
+    expect(page.locator("h1")).to_be_visible()
+    world.clock.advance(IDLE_S + 1)
+    world.job()
+    expect(page.get_by_role("status")).to_have_text(
+        "Your session has ended. Sign in again to go on where you were."
+    )
+    fill_in(page, "sleepy")
+    expect(page).to_have_url(re.compile(re.escape(HERE)))
+
+
+def test_a_person_whose_rights_change_sees_no_more_at_once(signed_in, world, watcher):
+    watcher.expects(ENDED)
+    page = signed_in("operator", name="mover", may={"sites": ["north"]})
+    page.goto("/dashboard/queues/task")
+    world.accounts.set_person(ROOT, "mover", sites=["south"])
+    world.job()
+    expect(page.get_by_role("status")).to_contain_text("Your session has ended")
+
+
+def test_a_service_that_is_away_is_told_and_found_again(signed_in, served, watcher):
+    """What was chosen stays chosen; what moved meanwhile is shown without a reload."""
+    watcher.expects(r"ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|EMPTY_RESPONSE)")
+    watcher.expects(r"ERR_(CONNECTION_RESET|NETWORK_CHANGED|SOCKET_NOT_CONNECTED)")
+    watcher.expects(r"status of 503|htmx:sendError|console: (Event|htmx)")
+    chosen = served.world.failed(key="chosen")
+    page = signed_in("operator")
+    page.goto("/dashboard/queues/task")
+    page.locator(f"#row-{chosen} input").check()
+    expect(page.locator("[data-fresh]")).not_to_have_class(re.compile("stale"))
+    served.stop()
+    expect(page.locator("#told")).to_contain_text("The service does not answer. Trying again…")
+    expect(page.locator("[data-fresh]")).to_have_class(re.compile("stale"))
+    world = served.start_again()
+    late = world.failed(key="late")
+    expect(page.locator(f"#row-{late}")).to_be_visible(timeout=20_000)
+    expect(page.locator("[data-fresh]")).not_to_have_class(re.compile("stale"))
+    expect(page.locator(f"#row-{chosen} input")).to_be_checked()
+    expect(page.locator("#told")).to_be_empty()

@@ -1,0 +1,112 @@
+"""The trades' own pages from end to end: a list from the shop, an order by hand, a PDF."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import FilePayload, expect
+
+from kesin.engine.worker import Worker
+from kesin.workloads.optiplan.runner import Runner
+from kesin.workloads.pdf.heartbeat import Heartbeat
+from tests.browser.furniture import orders, pdfs, press
+from tests.web.conftest import World
+from tests.workloads.optiplan.orders_ready import desk_of
+
+LIST = "18MM;210*280\nRENK: Beyaz;\n;722;580;6;1;x;;;;;;yan\n;600;495;4;0;;;;;;;raf\n"
+
+
+def work_orders(world: World) -> None:
+    desk = desk_of(world.service)
+    Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, batch=1).drain()
+
+
+def as_file(content: bytes) -> FilePayload:
+    return {"name": "list.csv", "mimeType": "text/csv", "buffer": content}
+
+
+def test_a_plan_is_drawn_on_the_page_of_its_order(signed_in, world):
+    planned = orders(world)["planned"]
+    page = signed_in("operator")
+    page.goto(f"/dashboard/jobs/{planned}")
+    drawing = page.locator("#job-panel img, #job-panel object, #job-panel svg:not(.icon)").first
+    expect(drawing).to_be_visible()
+
+
+def test_somebody_who_may_only_look_approves_nothing(signed_in, world):
+    held = orders(world, told="-3")["held"]
+    page = signed_in("viewer")
+    page.goto("/dashboard/optiplan")
+    expect(page.locator(f"#held-{held}")).to_be_visible()
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    expect(page.get_by_role("link", name="New order")).to_have_count(0)
+
+
+def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, world, watcher):
+    watcher.expects("status of 422")
+    page = signed_in("admin")
+    page.goto("/dashboard/optiplan/new")
+    page.locator("#i-order").fill("SHOP-1")
+    page.locator("#i-phone").fill("0532 000 00 09")
+    page.locator("#i-file").set_input_files(as_file(b"not a list at all"))
+    page.get_by_role("button", name="Bring the list").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was made.")
+    expect(page.locator("#i-order")).to_have_value("SHOP-1")
+    page.locator("#i-file").set_input_files(as_file(LIST.encode()))
+    page.get_by_role("button", name="Bring the list").click()
+    expect(page.get_by_text("The order is on its way.")).to_be_visible()
+    expect(page.locator("#orders tbody tr").first).to_contain_text("SHOP-1")
+
+
+def test_an_order_is_written_part_by_part(signed_in, world, watcher):
+    watcher.expects("status of 422")
+    page = signed_in("admin")
+    page.goto("/dashboard/optiplan/new")
+    page.locator("#o-order").fill("HAND-1")
+    page.locator("#o-phone").fill("0532 000 00 08")
+    page.get_by_role("button", name="Bring the order").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was made.")
+    expect(page.locator("#o-order")).to_have_value("HAND-1")
+    for name, value in {
+        "Part 1": "side",
+        "Material 1": "18MM 210*280",
+        "Colour 1": "Beyaz",
+        "Thickness mm 1": "18",
+        "Length cm 1": "72.2",
+        "Width cm 1": "58",
+        "Pieces 1": "4",
+    }.items():
+        page.get_by_label(name, exact=True).fill(value)
+    page.get_by_role("button", name="Bring the order").click()
+    expect(page.get_by_text("The order is on its way.")).to_be_visible()
+    page.get_by_role("link", name="Follow it").click()
+    work_orders(world)
+    expect(page.locator("#job-head")).to_contain_text("HOLD", timeout=10_000)
+
+
+def test_a_pdf_is_seen_before_it_is_made_and_seen_again_afterwards(signed_in, world):
+    Heartbeat(world.store, "press", now=world.service.queues["pdf"].now).beat()
+    page = signed_in("admin")
+    page.goto("/dashboard/pdf?template=invoice")
+    preview = page.frame_locator("#pdf-preview iframe")
+    expect(preview.locator("body")).not_to_be_empty()
+    page.get_by_role("button", name="Make the PDF").click()
+    expect(page.get_by_text("It is in line.")).to_be_visible()
+    expect(page.locator("#pdf-jobs tbody tr").first).to_contain_text("queued")
+    press(world)
+    expect(page.locator("#pdf-jobs tbody tr").first).to_contain_text("succeeded", timeout=10_000)
+    with page.expect_download() as waiting:
+        page.get_by_role("link", name="Download").first.click()
+    assert waiting.value.suggested_filename.endswith(".pdf")
+    page.locator("#pdf-jobs tbody a.mono").first.click()
+    expect(page).to_have_url(re.compile("/dashboard/jobs/"))
+    paper = page.locator("#job-panel iframe, #job-panel object, #job-panel embed")
+    expect(paper.first).to_be_visible()
+
+
+def test_why_a_pdf_could_not_be_made_is_told_with_what_to_do(signed_in, world):
+    bad = pdfs(world)["failed"]
+    page = signed_in("admin")
+    page.goto(f"/dashboard/jobs/{bad}")
+    expect(page.locator(".failing").first).to_contain_text("TEMPLATE_ERROR")
+    expect(page.locator(".advice").first).to_contain_text("Who must act")

@@ -1,0 +1,181 @@
+"""The frame of all pages: where it leads back to, language, theme, and what it says of trouble."""
+
+from __future__ import annotations
+
+import pytest
+
+from kesin.web.dashboard.shell import MOST_FIELDS, MOST_FORM_BYTES, safe_path
+from tests.web.conftest import SAME_ORIGIN, by_cookie
+
+ELSEWHERE = [
+    "",
+    "/",
+    "/docs",
+    "/sign-out",
+    "dashboard",
+    "https://evil.test/dashboard",
+    "http:///evil.test",
+    "//evil.test/dashboard",
+    "///evil.test",
+    "\\\\evil.test",
+    "/\\evil.test/dashboard",
+    "/dashboard\\@evil.test",
+    "/\t/evil.test",
+    "/dashboard\t",
+    "/dashboard\r\nset-cookie: a=b",
+    "/dashboard\x00",
+    "\x01/dashboard",
+    " /dashboard",
+    "javascript:alert(1)",
+    "data:text/html,<script>",
+    "//[::1",
+    "/dashboard\u2028",
+    "/dashboard/../sign-out",
+    "/dashboard/..;/sign-out",
+    "/dashboardish",
+]
+
+
+@pytest.mark.parametrize("text", ELSEWHERE)
+def test_what_leads_elsewhere_leads_to_the_first_page(text):
+    assert safe_path(text) == "/dashboard"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/dashboard",
+        "/dashboard?state=FAILED&text=a//b",
+        "/dashboard/queues/oci?text=https://example.com",
+        "/dashboard/queues/oci#row",
+        "/dashboard/queues/oci?text=%0d%0aset-cookie:%20a",
+        "/dashboard/queues/oci?text=ışık",
+    ],
+)
+def test_a_path_of_ours_is_kept(text):
+    assert safe_path(text) == text
+
+
+def cookies_of(answer):
+    return [one.split(";")[0] for one in answer.headers.get_list("set-cookie")]
+
+
+def test_language_and_theme_are_kept_in_this_browser(client):
+    answer = client.post(
+        "/dashboard/look",
+        data={"language": "tr", "theme": "dark", "back": "/dashboard/queues/oci?state=FAILED"},
+        headers=SAME_ORIGIN,
+    )
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/dashboard/queues/oci?state=FAILED"
+    assert cookies_of(answer) == ["kesin_language=tr", "kesin_theme=dark"]
+    assert "samesite=lax" in answer.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize("back", ELSEWHERE)
+def test_after_a_choice_nobody_is_sent_elsewhere(back, shared_world):
+    answer = shared_world.client.post(
+        "/dashboard/look", data={"theme": "dark", "back": back}, headers=SAME_ORIGIN
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
+
+
+@pytest.mark.parametrize("back", ELSEWHERE)
+def test_after_the_sign_in_nobody_is_sent_elsewhere(back, shared_world):
+    shared_world.known("ayse")
+    told = {"name": "ayse", "password": "correct-horse-battery", "next": back}
+    answer = shared_world.client.post("/sign-in", data=told, headers=SAME_ORIGIN)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard")
+
+
+@pytest.mark.parametrize("choice", [{"language": "de"}, {"theme": "pink"}, {"language": ""}])
+def test_a_choice_that_is_none_is_refused_by_a_page(choice, client):
+    answer = client.post("/dashboard/look", data=choice, headers=SAME_ORIGIN)
+    assert answer.status_code == 422
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_another_sites_page_chooses_nothing(client):
+    answer = client.post(
+        "/dashboard/look", data={"theme": "dark"}, headers={"sec-fetch-site": "cross-site"}
+    )
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_form_has_a_size(client):
+    wide = {"back": "x" * MOST_FORM_BYTES}
+    many = {str(n): "" for n in range(MOST_FIELDS + 1)}
+    for fields in (wide, many):
+        answer = client.post("/dashboard/look", data=fields, headers=SAME_ORIGIN)
+        assert answer.status_code == 413
+
+
+def test_nobody_is_sent_to_the_sign_in_and_back_afterwards(client):
+    answer = client.get("/dashboard?state=FAILED&text=a b")
+    assert answer.status_code == 303
+    assert (
+        answer.headers["location"] == "/sign-in?next=/dashboard%3Fstate%3DFAILED%26text%3Da%2520b"
+    )
+    page = client.get(answer.headers["location"])
+    assert 'name="next" value="/dashboard?state=FAILED&amp;text=a%20b"' in page.text
+
+
+def test_a_part_of_a_page_sends_the_whole_page_to_the_sign_in(client):
+    asked = {"hx-request": "true", "hx-current-url": "http://kesin.test/dashboard/queues/oci?a=b"}
+    answer = client.get("/dashboard", headers=asked)
+    assert answer.status_code == 204
+    assert answer.headers["hx-redirect"] == "/sign-in?next=/dashboard/queues/oci%3Fa%3Db"
+
+
+@pytest.mark.parametrize(
+    ("cookie", "accepts", "lang"),
+    [("", "tr", "tr"), ("", "en", "en"), ("kesin_language=tr", "en", "tr"), ("", "xx", "en")],
+)
+def test_a_page_says_its_language(cookie, accepts, lang, shared_world):
+    token = shared_world.token(shared_world.known("ece"))
+    headers = by_cookie(token, **{"accept-language": accepts})
+    headers["cookie"] += f"; {cookie}" if cookie else ""
+    page = shared_world.client.get("/dashboard", headers=headers)
+    assert f'<html lang="{lang}" data-theme="auto">' in page.text
+
+
+def test_a_theme_nobody_knows_is_the_systems(shared_world):
+    token = shared_world.token(shared_world.known("ece"))
+    headers = {"cookie": f'kesin_session={token}; kesin_theme="><script>'}
+    page = shared_world.client.get("/dashboard", headers=headers)
+    assert 'data-theme="auto"' in page.text
+    assert '"><script>' not in page.text
+
+
+def test_pages_are_kept_by_nobody(shared_world):
+    page = shared_world.client.get(
+        "/dashboard", headers=shared_world.cookie(shared_world.known("ece"))
+    )
+    assert page.headers["cache-control"] == "no-store"
+    assert {"Cookie", "HX-Request"} <= set(page.headers["vary"].split(", "))
+
+
+def test_trouble_is_a_page_with_a_way_back_and_a_number_to_ask_by(shared_world):
+    headers = shared_world.cookie(shared_world.known("ece"))
+    page = shared_world.client.get("/dashboard/queues/nothing", headers=headers)
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["x-request-id"] in page.text
+    assert 'href="/dashboard"' in page.text
+
+
+def test_trouble_within_a_part_is_a_line(shared_world):
+    headers = {**shared_world.cookie(shared_world.known("ece")), "hx-request": "true"}
+    page = shared_world.client.get("/dashboard/queues/nothing", headers=headers)
+    assert page.status_code == 404
+    assert "<html" not in page.text
+    assert 'role="alert"' in page.text
+
+
+def test_an_address_that_is_none_is_told_as_a_page_too(shared_world):
+    headers = shared_world.cookie(shared_world.known("ece"))
+    page = shared_world.client.get("/dashboard/no/such/place", headers=headers)
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")

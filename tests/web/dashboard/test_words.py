@@ -1,0 +1,142 @@
+"""Every sentence of the dashboard has its Turkish, and the catalogue holds nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from babel.messages.catalog import Message
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+
+import kesin
+from kesin.web.dashboard.families import ORDER
+from kesin.web.dashboard.view import TITLES
+from kesin.web.dashboard.words import Words, chosen, words_of
+
+SOURCE = Path(kesin.__file__).parent
+DASHBOARD = SOURCE / "web" / "dashboard"
+TURKISH = DASHBOARD / "locale" / "tr"
+METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
+KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "say": None}
+OPTIONS = {"**/templates/**.html": {"trimmed": "false", "silent": "false"}}
+PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
+
+
+@cache
+def wanted() -> dict[str, str]:
+    """Each sentence the templates and the Python say, and where."""
+    found = dict.fromkeys((*ORDER, *TITLES.values()), "families.py and view.py")
+    for name, line, message, _, _ in extract_from_dir(
+        SOURCE / "web", METHODS, keywords=KEYWORDS, options_map=OPTIONS
+    ):
+        for one in (message[0],) if isinstance(message, tuple) else (message,):
+            found[one] = f"{name}:{line}"
+    return found
+
+
+@cache
+def said() -> dict[str, tuple[str, Message]]:
+    """What the catalogue says, and in which of its files."""
+    found: dict[str, tuple[str, Message]] = {}
+    for source in sorted(TURKISH.glob("*.po")):
+        with source.open("rb") as lines:
+            for message in read_po(lines, abort_invalid=True):
+                key = message.id if isinstance(message.id, str) else message.id[0]
+                if key:
+                    found[key] = (source.name, message)
+    return found
+
+
+@cache
+def literals() -> frozenset[str]:
+    """Every text in our Python: what is said through a name or a table stands there."""
+    found: set[str] = set()
+    for source in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return frozenset(found)
+
+
+def test_every_sentence_has_its_turkish():
+    missing = {one: where for one, where in wanted().items() if one not in said()}
+    assert missing == {}
+
+
+def test_the_catalogue_holds_nothing_that_nobody_says():
+    used = wanted().keys() | literals()
+    assert {key: where for key, (where, _) in said().items() if key not in used} == {}
+
+
+def test_no_sentence_is_left_empty_or_doubtful():
+    bad = [key for key, (_, one) in said().items() if one.fuzzy or not _strings(one)]
+    assert bad == []
+
+
+def test_a_sentence_keeps_its_places_in_turkish():
+    """A place that is missing would hide a number, a new one would break the page."""
+    wrong = {
+        key: one.string
+        for key, (_, one) in said().items()
+        for text in _strings(one)
+        if set(PLACES.findall(text)) != set(PLACES.findall(key))
+    }
+    assert wrong == {}
+
+
+def test_no_sentence_stands_in_two_files():
+    seen: dict[str, str] = {}
+    twice = []
+    for source in sorted(TURKISH.glob("*.po")):
+        with source.open("rb") as lines:
+            keys = {one.id if isinstance(one.id, str) else one.id[0] for one in read_po(lines)}
+        for key in keys - {""}:
+            if key in seen:
+                twice.append((key, seen[key], source.name))
+            seen[key] = source.name
+    assert twice == []
+
+
+def _strings(message: Message) -> tuple[str, ...]:
+    texts = (message.string,) if isinstance(message.string, str) else message.string
+    return tuple(texts) if all(texts) else ()
+
+
+def test_a_sentence_without_turkish_is_said_in_english():
+    assert words_of("tr").gettext("nobody ever says this") == "nobody ever says this"
+    assert words_of("en").gettext("Overview") == "Overview"
+    assert words_of("tr").gettext("Overview") == "Genel bakış"
+
+
+def test_one_and_many_are_told_apart():
+    words = Words("en")
+    assert [words.ngettext("a row", "rows", n) for n in (0, 1, 2)] == ["rows", "a row", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("cookie", "accepted", "language"),
+    [
+        (None, "", "en"),
+        (None, "tr", "tr"),
+        (None, "tr-TR,tr;q=0.9,en;q=0.8", "tr"),
+        (None, "en-GB,en;q=0.9,tr;q=0.8", "en"),
+        (None, "de-DE,tr;q=0.5,en;q=0.4", "tr"),
+        (None, "en;q=0.1, tr;q=0.9", "tr"),
+        (None, "tr;q=0, en", "en"),
+        (None, "TR_tr", "tr"),
+        (None, "tru", "en"),
+        (None, "*", "en"),
+        (None, ";;;,,,q=;tr;q=x", "en"),
+        (None, "tr;q=nan", "en"),
+        ("tr", "en", "tr"),
+        ("en", "tr", "en"),
+        ("de", "tr", "tr"),
+        ("../../etc", "", "en"),
+    ],
+)
+def test_the_language_is_the_chosen_one_else_the_browsers(cookie, accepted, language):
+    assert chosen(cookie, accepted) == language
