@@ -78,7 +78,7 @@ def test_every_shipped_template_has_a_picture_that_is_shown(name):
 
 def test_no_picture_is_left_over():
     names = set(TemplateBook.load().names)
-    others = ("optiplan-",)  # of other pages
+    others = ("optiplan-", "dashboard-")  # of other pages
     shown = {path.stem for path in PICTURES.iterdir() if not path.name.startswith(others)}
     assert shown == names
 

@@ -38,7 +38,7 @@ def test_what_most_of_the_failed_have_in_common_is_named(world):
     fail(world, 3, "NO_SUCH_STREET")
     fail(world, 1, "NOBODY_HOME")
     text = overview(world)
-    assert "4 need a person, 3 of them with NO_SUCH_STREET" in text
+    assert "4 for a person to look at, 3 of them with NO_SUCH_STREET" in text
     assert "healthy" not in text
 
 
@@ -80,7 +80,7 @@ def test_only_rows_that_may_be_seen_are_counted(world):
     fail(world, 2, "SECRET_OF_NORTH")
     text = overview(world, "ece")
     assert "SECRET_OF_NORTH" not in text
-    assert "need a person" not in text
+    assert "for a person" not in text
 
 
 def test_a_part_is_the_cards_alone(world):

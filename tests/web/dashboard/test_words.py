@@ -13,7 +13,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 
 import kesin
-from kesin.web.dashboard.families import ORDER
+from kesin.web.dashboard.families import SHOWN
 from kesin.web.dashboard.view import TITLES
 from kesin.web.dashboard.words import Words, chosen, words_of
 
@@ -29,7 +29,7 @@ PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
 @cache
 def wanted() -> dict[str, str]:
     """Each sentence the templates and the Python say, and where."""
-    found = dict.fromkeys((*ORDER, *TITLES.values()), "families.py and view.py")
+    found = dict.fromkeys((*SHOWN.values(), *TITLES.values()), "families.py and view.py")
     for name, line, message, _, _ in extract_from_dir(
         SOURCE / "web", METHODS, keywords=KEYWORDS, options_map=OPTIONS
     ):

@@ -17,6 +17,15 @@ ORDER: Final[tuple[Family, ...]] = (
     "done",
     "expired",
 )
+SHOWN: Final[dict[Family, str]] = {
+    "waiting": "waiting",
+    "working": "working",
+    "retrying": "retrying",
+    "person": "on hold",
+    "failed": "failed",
+    "done": "done",
+    "expired": "expired",
+}
 _NAMED: Final[dict[str, Family]] = {
     "RETRY": "retrying",
     "HOLD": "person",

@@ -82,11 +82,11 @@ def _troubles(looking: Looker, queue: Queue, stats: QueueStats, share: float) ->
         if code:
             told.append(
                 looking.say(
-                    "%(n)s need a person, %(m)s of them with %(code)s", n=bad, m=n, code=code
+                    "%(n)s for a person to look at, %(m)s of them with %(code)s", n=bad, m=n, code=code
                 )
             )
         else:
-            told.append(looking.say("%(n)s need a person", n=bad))
+            told.append(looking.say("%(n)s for a person to look at", n=bad))
     if share > BAD_SHARE:
         told.append(looking.say("%(p)s %% of the last day failed", p=round(share * 100)))
     if stats.lease_over:

@@ -17,7 +17,7 @@ from kesin.foundation.access import Actor
 from kesin.foundation.problems import Problem, Unavailable
 from kesin.web.auth import NOBODY, service_of
 from kesin.web.dashboard import charts
-from kesin.web.dashboard.families import ORDER, families, needs_person
+from kesin.web.dashboard.families import ORDER, SHOWN, families, needs_person
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.trades import links
 from kesin.web.dashboard.words import LANGUAGES, Language, Words, chosen, words_of
@@ -188,6 +188,7 @@ def _environment(language: Language) -> Environment:
         "sparkline": charts.sparkline,
         "families": families,
         "FAMILIES": ORDER,
+        "FAMILY_WORDS": SHOWN,
         "LANGUAGES": LANGUAGES,
         "TITLES": TITLES,
     }
