@@ -1,8 +1,13 @@
 import json
+from contextlib import closing
 
 import pytest
 
+from kesin.engine.queue import Queue
 from kesin.foundation.ids import first_id_of
+from kesin.foundation.settings import load_settings
+from kesin.store.open import open_store
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
 HANDLERS = """
 from kesin import Done, Failed
@@ -122,10 +127,20 @@ def test_a_job_is_shown_with_its_history_and_notes(kesin, database, fill, module
 
 def test_stamps_and_flags_have_their_names(kesin, fill):
     job = fill("optiplan", 1)[0]
-    kesin("jobs", "act", "optiplan", "request_cancel", job)
+    with closing(open_store(load_settings().database, migrate=False)) as store:
+        queue = Queue("optiplan", optiplan_lifecycle(), store)
+        queue.act("request_cancel", actor="tests", ids=[job])
     shown = kesin("jobs", "show", job, "--json").json
     assert shown["flags"] == ["cancel_requested"]
     assert "cancel_requested" in kesin("jobs", "show", job).out
+
+
+def test_what_only_its_workload_does_whole_is_refused_here(kesin, fill):
+    job = fill("optiplan", 1)[0]
+    answer = kesin("jobs", "act", "optiplan", "cancel", job)
+    assert answer.code != 0
+    assert "use the door of the workload" in answer.err
+    assert kesin("jobs", "show", job, "--json").json["state"] == "NEW"
 
 
 def test_text_from_outside_cannot_steer_the_terminal(kesin):

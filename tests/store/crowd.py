@@ -23,7 +23,10 @@ DAY = 24 * HOUR
 SPAN = 60 * DAY  # from the first birth to the last
 TENANTS = 2
 FEW = 60  # jobs in each small group: enough for a batch, whatever the size of the rest
-QUEUES: dict[str, Lifecycle] = {name: LIFECYCLES[name]() for name in sorted(LIFECYCLES)}
+# Batches and webhooks ask nothing of the database that the others do not ask.
+QUEUES: dict[str, Lifecycle] = {
+    name: LIFECYCLES[name]() for name in sorted(LIFECYCLES) if not name.startswith("pdf_")
+}
 
 
 @dataclass(frozen=True)

