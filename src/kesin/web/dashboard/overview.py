@@ -82,7 +82,10 @@ def _troubles(looking: Looker, queue: Queue, stats: QueueStats, share: float) ->
         if code:
             told.append(
                 looking.say(
-                    "%(n)s for a person to look at, %(m)s of them with %(code)s", n=bad, m=n, code=code
+                    "%(n)s for a person to look at, %(m)s of them with %(code)s",
+                    n=bad,
+                    m=n,
+                    code=code,
                 )
             )
         else:
