@@ -7,7 +7,7 @@ VENV_BENCH := .venv-bench
 STAMP := $(VENV)/.installed
 STAMP_BENCH := $(VENV_BENCH)/.installed
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
-WORKERS ?= 3  # tests wait for processes, browsers and disks: three keep two cores busy
+WORKERS ?= 2
 ARGS ?=
 
 help: ## List the targets
