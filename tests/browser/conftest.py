@@ -42,7 +42,7 @@ def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     """The browser and the loop of its driver, which other tests of this process must not meet."""
     found = find_chromium()
     if found is None:
-        pytest.skip("there is no Chromium here")
+        pytest.fail("there is no Chromium: `make install` installs it, or says how")
     flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
     driver = sync_playwright().start()
     browser = driver.chromium.launch(executable_path=found, args=flags)

@@ -56,7 +56,6 @@ class TestEach:
     def test_unknown_variables_are_refused(self, name):
         assert [one.path for one in BOOK.check(name, sample(name, surprise=1))] == ["/surprise"]
 
-    @pytest.mark.skipif(paper.CHROMIUM is None, reason="needs Chromium")
     def test_both_engines_print_the_same_words(self, name):
         page = BOOK.html(name, sample(name))
         chromium, weasy = (paper.pages(make(page)) for make in (paper.chromium, paper.weasy))
@@ -91,7 +90,6 @@ class TestInvoice:
         assert "&lt;" not in text
         assert "&#" not in text
 
-    @pytest.mark.skipif(paper.CHROMIUM is None, reason="needs Chromium")
     def test_chromium_prints_it_too(self):
         page = BOOK.html("invoice", sample("invoice", notes=NASTY, number="B & C <7>"))
         text = " ".join(paper.pages(paper.chromium(page)))

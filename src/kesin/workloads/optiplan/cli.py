@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
+import threading
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated
@@ -43,7 +43,6 @@ def saw_simulator(
 
     Never let it loose on the folder of a real saw.
     """
-    from kesin.foundation.problems import Unavailable
     from kesin.workloads.optiplan.saw import Saw
 
     folder = open_workshop().paths().machine_drop_folder
@@ -53,15 +52,12 @@ def saw_simulator(
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
-        while True:
-            try:
-                moved = saw.pass_once()
-            except Unavailable as problem:
-                warn(problem.message)
-                moved = 0
-            if moved:
-                _took(moved, as_json=as_json)
-            time.sleep(every)
+        saw.run(
+            threading.Event(),  # a signal ends it
+            every,
+            took=lambda moved: _took(moved, as_json=as_json),
+            away=lambda problem: warn(problem.message),
+        )
 
 
 def _took(moved: int, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ With it the whole way of an order runs on one machine, for a demonstration and f
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 from kesin.workloads.optiplan.codes import OrderProblem
@@ -43,11 +43,21 @@ class Saw:
         self._broken = broken
         return moved
 
-    def run(self, stop: threading.Event, every_s: float) -> None:
+    def run(
+        self,
+        stop: threading.Event,
+        every_s: float,
+        *,
+        took: Callable[[int], object] = bool,
+        away: Callable[[FolderAway], object] = bool,
+    ) -> None:
         """Pass after pass until told to stop; a share that is away is waited for."""
         while not stop.is_set():
-            with suppress(FolderAway):
-                self.pass_once()
+            try:
+                if moved := self.pass_once():
+                    took(moved)
+            except FolderAway as problem:
+                away(problem)
             stop.wait(every_s)
 
     def _move(self, one: Entry, folder: str) -> int:
