@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kesin.engine.answers import Done, Failed, Make, Wait
     from kesin.engine.queue import BadInput, New, Queue, StaleClaim
+    from kesin.engine.run import Run
     from kesin.engine.sweeper import Sweeper
-    from kesin.engine.worker import Run, Worker
+    from kesin.engine.worker import Worker
     from kesin.lifecycle.declare import Lifecycle, Move, State
     from kesin.lifecycle.model import Job
     from kesin.lifecycle.prove import Unproved, prove
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "kesin.engine.answers": ("Done", "Failed", "Make", "Wait"),
     "kesin.engine.queue": ("BadInput", "New", "Queue", "StaleClaim"),
+    "kesin.engine.run": ("Run",),
     "kesin.engine.sweeper": ("Sweeper",),
-    "kesin.engine.worker": ("Run", "Worker"),
+    "kesin.engine.worker": ("Worker",),
     "kesin.lifecycle.declare": ("Lifecycle", "Move", "State"),
     "kesin.lifecycle.model": ("Job",),
     "kesin.lifecycle.prove": ("Unproved", "prove"),

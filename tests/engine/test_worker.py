@@ -420,6 +420,36 @@ def test_a_stopped_worker_claims_no_more(queue: Queue, store: SqliteStore, runni
     assert states(queue) == {"ready": 3}
 
 
+def test_what_is_claimed_after_the_grace_period_is_given_back(
+    queue: Queue, store: SqliteStore, running: Start
+):
+    """A lane may have been on its way to the store when the worker was told to stop."""
+    fill(queue, 1)
+    asking, go_on = threading.Event(), threading.Event()
+    claim = store.claim
+
+    def slow(*args: Any, **details: Any) -> list[Job]:
+        asking.set()
+        assert go_on.wait(PATIENCE_S)
+        return claim(*args, **details)
+
+    store.claim = slow  # type: ignore[method-assign]
+    ran: list[Job] = []
+
+    def together(jobs: Sequence[Job]) -> list[Done]:
+        ran.extend(jobs)
+        return [Done()] * len(jobs)
+
+    worker = running(Worker(queue, batch_handler=together, poll_s=1_000, grace_s=0))
+    assert asking.wait(PATIENCE_S)
+    worker.stop()
+    worker.join()
+    go_on.set()
+    for lane in worker._lanes:
+        lane.join(PATIENCE_S)
+    assert (ran, states(queue)) == ([], {"ready": 1})
+
+
 @pytest.fixture
 def own_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from kesin.engine.answers import Answer, Done, Failed, Make, Wait
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
+from kesin.engine.run import Run
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import SECOND_US
@@ -56,31 +57,6 @@ class Share(NamedTuple):
 
 Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
 _NO_OPTIONS: frozenset[str] = frozenset()
-
-
-class Run:
-    """What a handler may ask while it works, if it takes a second argument."""
-
-    __slots__ = ("_queue", "_worker", "job")
-
-    def __init__(self, worker: Worker, job: Job) -> None:
-        self._worker = worker
-        self._queue = worker.queue
-        self.job = job
-
-    @property
-    def lost(self) -> bool:
-        """The lease ran out: another worker may have the job, and this one's answer is refused."""
-        return self._worker.leases.is_lost(self.job)
-
-    @property
-    def stopping(self) -> bool:
-        """The worker was asked to stop; finish soon, or be released."""
-        return self._worker.stopping
-
-    def move(self, call: str, **details: Any) -> Outcome:
-        """Make a move in the middle of the work, under the claim."""
-        return self._queue.move(self.job, call, actor=self._worker.name, **details)
 
 
 class Worker:
@@ -131,6 +107,7 @@ class Worker:
         self._fitting: set[_Key] = set()  # calls found to be a worker's to make
         self.takes_run = handler is not None and _takes_two(handler)
         self._stop = threading.Event()
+        self.ended = False  # the grace period is over: whoever claims now gives it back
         self._lanes: list[threading.Thread] = []
 
     @property
@@ -175,6 +152,7 @@ class Worker:
         for lane in self._lanes:
             while lane.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
                 lane.join(0.1)  # in short turns: a second signal ends the grace period
+        self.ended = True
         left = self.leases.held()
         if left:
             log.warning("released_at_stop", queue=self.queue.name, jobs=len(left))
@@ -334,6 +312,8 @@ class _Lane:
 
     def _batch(self, share: Share) -> int:
         worker = self.worker
+        if worker.stopping:
+            return 0
         jobs = self.queue.claim(
             worker.name,
             limit=share.limit,
@@ -345,6 +325,9 @@ class _Lane:
             self._size = 1
             return 0
         worker.leases.take(jobs)
+        if worker.ended:
+            worker.give_back(jobs)
+            return 0
         if worker.on_claim:
             worker.on_claim(jobs)
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from kesin.engine.answers import Make
 from kesin.engine.queue import Queue
-from kesin.engine.worker import Run
+from kesin.engine.run import Run
 from kesin.lifecycle.model import Job
 from kesin.store.contract import StoreUnreachable
 from kesin.workloads.optiplan import runner as runner_module

@@ -264,6 +264,7 @@ def test_a_stopped_loop_says_good_bye_and_gives_back_what_it_had(press):
     job = press.ask()
     worker = PdfWorker(press.queue, press.worker)
     worker.grace_s = 0
+    worker.threads = 1
     worker.start()
     assert began.wait(20)
     assert check_worker_health(press.store, press.queue.now())

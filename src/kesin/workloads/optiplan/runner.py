@@ -17,7 +17,8 @@ from typing import Any, Final, Literal
 
 from kesin.engine.answers import Answer, Done, Make, Wait
 from kesin.engine.queue import Queue, StaleClaim
-from kesin.engine.worker import Run, Worker
+from kesin.engine.run import Run
+from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import canonical_json

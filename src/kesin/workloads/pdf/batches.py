@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kesin.engine.answers import Answer, Done, Failed, Make
-from kesin.engine.worker import Run, Worker
+from kesin.engine.run import Run
+from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job

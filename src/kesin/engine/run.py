@@ -1,0 +1,36 @@
+"""What a handler may ask while it works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Outcome
+
+if TYPE_CHECKING:
+    from kesin.engine.worker import Worker
+
+
+class Run:
+    """The second argument of a handler that takes two."""
+
+    __slots__ = ("_queue", "_worker", "job")
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        self._worker = worker
+        self._queue = worker.queue
+        self.job = job
+
+    @property
+    def lost(self) -> bool:
+        """The lease ran out: another worker may have the job, and this one's answer is refused."""
+        return self._worker.leases.is_lost(self.job)
+
+    @property
+    def stopping(self) -> bool:
+        """The worker was asked to stop; finish soon, or be released."""
+        return self._worker.stopping
+
+    def move(self, call: str, **details: Any) -> Outcome:
+        """Make a move in the middle of the work, under the claim."""
+        return self._queue.move(self.job, call, actor=self._worker.name, **details)
