@@ -16,7 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import floors, growth, lanes, oci, optimizer, pdf, peers_run
+from bench import dashboard, floors, growth, lanes, oci, optimizer, pdf, peers_run, redis
 from bench.report import Report
 from tests.servers import PostgresServer
 
@@ -33,8 +33,12 @@ def main() -> int:
         _oci(asked)
     if asked.what in ("all", "pdf"):
         _pdf(asked)
+    if asked.what in ("all", "redis"):
+        _redis(asked)
     if asked.what in ("all", "optiplan"):
         optimizer.main(write=asked.write)
+    if asked.what in ("all", "dashboard"):
+        dashboard.main(write=asked.write)
     return 0
 
 
@@ -75,6 +79,23 @@ def _pdf(asked: argparse.Namespace) -> None:
         (ROOT / "docs" / "pdf-benchmarks.md").write_text(text, "utf-8")
 
 
+def _redis(asked: argparse.Namespace) -> None:
+    report = Report("Benchmarks of the Redis store")
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    report.say(
+        f"Made by `make bench ARGS='redis --write'` on {when}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}; workers and Redis share the machine. No-op jobs, one"
+        f" process, best of {redis.ROUNDS} interleaved rounds on one server. Kesin writes three"
+        " events a job and its counters, and every run is replayed afterwards; RQ keeps no"
+        " history, and here no results."
+    )
+    redis.run(report)
+    text = report.text()
+    print(text)
+    if asked.write:
+        (ROOT / "docs" / "redis-benchmarks.md").write_text(text, "utf-8")
+
+
 def _engine(asked: argparse.Namespace) -> None:
     report = Report("Benchmarks")
     report.say(_preamble(asked))
@@ -98,7 +119,10 @@ def _arguments() -> argparse.Namespace:
         epilog="`make load` measures `kesin serve` under 200 clients, and how fast it starts.",
     )
     parser.add_argument(
-        "what", nargs="?", choices=["all", "engine", "oci", "pdf", "optiplan"], default="all"
+        "what",
+        nargs="?",
+        choices=["all", "engine", "oci", "pdf", "redis", "optiplan", "dashboard"],
+        default="all",
     )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, the best counts")

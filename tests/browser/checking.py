@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import WORKLOADS
@@ -18,14 +18,45 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
 # Everything of WCAG 2.2 that a program can judge, and what axe's makers know to be good beside it.
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 GRAVE = {"serious", "critical"}
-_RUN = """async ([tags, rules]) => {
-  const runOnly = rules.length ? {type: "rule", values: rules} : {type: "tag", values: tags};
-  const found = await axe.run(document, {runOnly, resultTypes: ["violations"]});
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+COLOURS = "color-contrast"
+# Frames hold what a template or a PDF shows: no page of ours.
+_RUN = """async ([tags, only, but, within]) => {
+  const found = await axe.run(within || document, {
+    runOnly: only ? {type: "rule", values: [only]} : {type: "tag", values: tags},
+    rules: but ? {[but]: {enabled: false}} : {},
+    resultTypes: ["violations"],
+    iframes: false,
+  });
   return found.violations.map((one) => ({
     id: one.id,
     impact: one.impact,
     nodes: one.nodes.slice(0, 5).map((node) => `${node.html.slice(0, 200)} ${node.failureSummary}`),
   }));
+}"""
+_DRESS = """async (sheets) => {
+  document.head.replaceChildren();
+  await Promise.all(sheets.map((href) => new Promise((loaded) => {
+    const link = Object.assign(document.createElement("link"), {rel: "stylesheet", href});
+    link.addEventListener("load", loaded);
+    document.head.append(link);
+  })));
+}"""
+_COPY = """(html) => {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  for (const one of page.querySelectorAll("iframe, object, embed")) {
+    one.removeAttribute("src");
+    one.removeAttribute("data");
+  }
+  document.title = page.title;
+  document.documentElement.lang = page.documentElement.lang;
+  document.documentElement.dataset.theme = page.documentElement.dataset.theme;
+  document.body.replaceWith(page.body);
+  for (const one of document.querySelectorAll("dialog[open]")) {
+    one.removeAttribute("open");
+    one.showModal();
+  }
 }"""
 # Every text somebody reads or hears, but for ids, codes and what jobs carry.
 _TEXTS = """() => {
@@ -52,12 +83,79 @@ _ENGLISH = re.compile(
 )
 
 
-def complaints(page: Page, *rules: str) -> list[dict[str, Any]]:
+def prepare(judge: Page) -> None:
+    """Make this tab the one that pages are judged in.
+
+    Axe takes longer to be read and to warm up than to judge a page: it is done here once, and
+    what other tabs show is copied over.
+    """
+    judge.goto("/sign-in")
+    judge.evaluate(_DRESS, ["/static/dashboard/dashboard.css", "/static/dashboard/lifecycle.css"])
+    judge.evaluate(AXE)
+
+
+def show(judge: Page, html: str) -> None:
+    """Copy a page as it is seen in another tab, an open sheet included."""
+    judge.evaluate(_COPY, html)
+
+
+def complaints(
+    page: Page, *, only: str = "", but: str = "", within: str = ""
+) -> list[dict[str, Any]]:
     """What is seriously hard to use for somebody with a keyboard, a reader or weak eyes."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
-    found: list[dict[str, Any]] = page.evaluate(_RUN, [TAGS, list(rules)])
+    found: list[dict[str, Any]] = page.evaluate(_RUN, [TAGS, only, but, within])
     return [one for one in found if one["impact"] in GRAVE]
+
+
+def seen_in_every_look(page: Page, within: str = "") -> list[Any]:
+    """Complaints, wide and on a phone, light and dark.
+
+    The shape of a page depends on its width, its colours on the scheme too: each is judged once
+    for everything it depends on. The page is not loaded again, and it is light before and after.
+    """
+    found: list[Any] = []
+    for size, changes_to in ((WIDE, "dark"), (PHONE, "light")):
+        sized(page, size)
+        found += [*complaints(page, within=within), *too_wide(page)]
+        page.emulate_media(color_scheme=changes_to)  # type: ignore[arg-type]
+        found += complaints(page, only=COLOURS, within=within)
+    found += too_small(page, within)
+    return found
+
+
+def shaped_well(page: Page, within: str = "") -> list[Any]:
+    """The same but for colours, which know no language: for a second language."""
+    found: list[Any] = []
+    for size in (PHONE, WIDE):
+        sized(page, size)
+        found += [*complaints(page, but=COLOURS, within=within), *too_wide(page)]
+    return found
+
+
+def sized(page: Page, size: ViewportSize) -> None:
+    """Drawing anew costs more than to look whether it is needed."""
+    if page.viewport_size != size:
+        page.set_viewport_size(size)
+
+
+def too_small(page: Page, within: str = "") -> list[str]:
+    """What a thumb would miss on a phone; a tick may be small if its label is not."""
+    found: list[str] = page.evaluate(
+        """(within) => {
+          const all = (within ? document.querySelector(within) : document).querySelectorAll(
+            "button, select, summary, nav a, a.button, input:not([type=hidden]), textarea");
+          const touched = (one) => one.matches("[type=checkbox], [type=radio], [type=file]")
+            ? one.closest("label") || one : one;
+          return [...all].filter((one) => {
+            const box = touched(one).getBoundingClientRect();
+            return one.checkVisibility() && box.height > 1 && box.height < 43.5;
+          }).slice(0, 8).map((one) => one.outerHTML.slice(0, 160));
+        }""",
+        within,
+    )
+    return found
 
 
 def too_wide(page: Page) -> list[str]:
@@ -74,7 +172,8 @@ def too_wide(page: Page) -> list[str]:
           };
           const out = [...document.querySelectorAll("body *")].filter((one) =>
             one.getBoundingClientRect().right > wide + 1 && !clipped(one));
-          return out.slice(0, 8).map((one) => one.outerHTML.slice(0, 160));
+          const seen = out.slice(0, 8).map((one) => one.outerHTML.slice(0, 160));
+          return seen.length ? seen : [`something placed: ${document.documentElement.scrollWidth}`];
         }"""
     )
     return found

@@ -16,14 +16,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kesin.workloads.pdf.finding import find_chromium
+from tests.browser.checking import WIDE, sized
+from tests.browser.contexts import Contexts
 from tests.browser.served import Served
-from tests.browser.watching import LISTEN, Watcher
+from tests.browser.watching import Watcher
 from tests.web.conftest import World, _plain_logs, _quick_hashes, opened  # noqa: F401
 
-PATIENCE_MS = 15_000
-WIDE = {"width": 1440, "height": 900}
-PHONE = {"width": 390, "height": 844}
-LOCALES = {"en": "en-GB", "tr": "tr-TR"}
 FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -93,62 +91,55 @@ def watcher() -> Iterator[Watcher]:
     assert watching.unexpected == []
 
 
-@pytest.fixture
-def new_page(browser: Browser, served: Served, watcher: Watcher) -> Iterator[NewPage]:
-    """Opens a browser of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
-    contexts: list[BrowserContext] = []
+@pytest.fixture(scope="module")
+def _contexts(
+    _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served
+) -> Iterator[Contexts]:
+    found, loop = _chromium
+    contexts = Contexts(found, served.address)
+    yield contexts
+    asyncio._set_running_loop(loop)
+    contexts.close()
+    asyncio._set_running_loop(None)
 
-    def make(
-        *, language: str = "en", theme: Any = "light", size: dict[str, int] = WIDE, **how: Any
-    ) -> Page:
-        context = browser.new_context(
-            base_url=served.address,
-            locale=LOCALES[language],
-            color_scheme=theme,
-            viewport=size,  # type: ignore[arg-type]
-            reduced_motion="reduce",
-            **how,
-        )
-        contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        context.add_init_script(LISTEN)
+
+@pytest.fixture
+def new_page(browser: Browser, _contexts: Contexts, watcher: Watcher) -> Iterator[NewPage]:
+    """Opens a browser of somebody's own: ``new_page(language="tr", theme="dark", size=PHONE)``."""
+    taken: list[tuple[str, BrowserContext]] = []
+
+    def make(*, language: str = "en", theme: Any = "light", size: Any = WIDE) -> Page:
+        context = _contexts.take(language)
+        taken.append((language, context))
         context.on("page", watcher.watch)
-        return context.new_page()
+        page = context.new_page()
+        sized(page, size)
+        page.emulate_media(color_scheme=theme)
+        return page
 
     yield make
-    for context in contexts:
-        context.close()
-
-
-@pytest.fixture(scope="module")
-def _admins_browser(
-    _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served
-) -> Iterator[BrowserContext]:
-    found, loop = _chromium
-    asyncio._set_running_loop(loop)
-    who = served.world.known(NAMES["admin"], "admin", all_sites=True)
-    context = found.new_context(base_url=served.address, locale=LOCALES["en"], viewport=WIDE)  # type: ignore[arg-type]
-    context.set_default_timeout(PATIENCE_MS)
-    context.add_init_script(LISTEN)
-    cookie = {"name": "kesin_session", "value": served.world.token(who), "url": served.address}
-    context.add_cookies([cookie])  # type: ignore[list-item]
-    asyncio._set_running_loop(None)
-    yield context
-    asyncio._set_running_loop(loop)
-    context.close()
-    asyncio._set_running_loop(None)
+    for language, context in taken:
+        context.remove_listener("page", watcher.watch)
+        _contexts.give_back(language, context)
 
 
 @pytest.fixture
 def admins_tab(
-    browser: Browser, _admins_browser: BrowserContext, watcher: Watcher
+    browser: Browser, served: Served, _contexts: Contexts, watcher: Watcher
 ) -> Iterator[Page]:
-    """Another tab of one admin's browser: for tests that look at many pages and change nothing."""
-    tab = _admins_browser.new_page()
+    """One admin's tab for a whole module: for tests that look at many pages and change nothing."""
+    who = served.world.known(NAMES["admin"], "admin", all_sites=True)
+    tab = _contexts.tab(lambda: served.world.token(who))
     watcher.watch(tab)
     yield tab
-    _admins_browser.clear_cookies(name="kesin_language")
-    tab.close()
+    watcher.leave(tab)
+    tab.context.clear_cookies(name="kesin_language")
+
+
+@pytest.fixture
+def judge(browser: Browser, _contexts: Contexts) -> Page:
+    """The tab that other tabs' pages are copied to and judged in."""
+    return _contexts.judge()
 
 
 @pytest.fixture

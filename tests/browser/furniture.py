@@ -5,6 +5,7 @@ Every text that somebody else chose ends with ``told``: a probe there has to sta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from kesin.workloads.oci.export import export
 from kesin.workloads.oci.ingest import ingest
 from kesin.workloads.optiplan.payload import read_payload
 from kesin.workloads.optiplan.runner import Runner
-from kesin.workloads.pdf.engine import Rendered
+from kesin.workloads.pdf.engine import Engine, Rendered
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.paper import Paper
 from kesin.workloads.pdf.setup import artifacts_of, book_of, config_of, jobs_of
@@ -116,15 +117,15 @@ def conversions(
     return [one.id.removeprefix("seal_") for one in results if one.id]
 
 
-def press(world: World) -> None:
-    """Print whatever waits."""
+def press(world: World, engines: Callable[[str | None], Engine] = lambda _: Press()) -> None:
+    """Print whatever waits, by default at once."""
     house = world.service.house(world.service.workloads["pdf"])
     renderer = PdfRenderWorker(
         jobs_of(house),
         artifacts_of(house),
         config_of(house.settings),
         book=book_of(house.settings),
-        engines=lambda _: Press(),
+        engines=engines,
     )
     PdfWorker(house.queue, renderer).drain()
 

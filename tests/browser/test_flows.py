@@ -116,6 +116,62 @@ def test_a_row_that_somebody_writes_about_is_not_taken_from_under_the_fingers(si
     expect(page.locator("#f-text")).to_have_value("TYP")
 
 
+def test_a_job_moves_while_somebody_reads_it_and_what_was_unfolded_stays(signed_in, world):
+    job = world.job(key="read-live")
+    page = signed_in("operator")
+    page.goto(f"/dashboard/jobs/{job}")
+    page.locator("details.fold summary").first.click()
+    unfolded = page.locator("details.fold").first
+    expect(unfolded).to_have_attribute("open", "")
+    larger = page.get_by_role("button", name="Larger")
+    larger.focus()
+    badge = page.locator("#nav a[href='/dashboard/queues/task'] .badge")
+    before = int(badge.inner_text()) if badge.count() else 0
+    [claim] = world.task.claim("w1", ids=[job])
+    expect(page.locator("#job-head .chip")).to_contain_text("running")
+    expect(page.locator("#job-facts")).to_contain_text("w1")
+    world.task.apply("fail", [Change(job, claim.claim_seq, error_code="LIVE")], actor="w1")
+    expect(page.locator("#job-head .chip")).to_contain_text("failed")
+    expect(page.locator(".timeline")).to_contain_text("LIVE")
+    expect(badge).to_have_text(str(before + 1))
+    expect(unfolded).to_have_attribute("open", "")
+    expect(larger).to_be_focused()
+
+
+def test_a_sites_rows_come_while_somebody_types(signed_in, world):
+    world.site("lively")
+    page = signed_in("operator")
+    page.goto("/dashboard/site/lively/oci-control")
+    page.locator("#fix-reason").evaluate("one => { one.closest('details').open = true }")
+    page.locator("#fix-reason").press_sequentially("half a sen")
+    conversions(world, site="lively")
+    expect(page.locator("tr[id^=row-]").first).to_be_visible()
+    page.keyboard.type("tence")
+    expect(page.locator("#fix-reason")).to_have_value("half a sentence")
+    expect(page.locator("details.mend")).to_have_attribute("open", "")
+
+
+def test_a_page_follows_by_the_clock_while_its_stream_is_cut(signed_in, world, watcher):
+    watcher.expects(r"ERR_FAILED|/events")
+    page = signed_in("operator")
+    page.route("**/api/queues/*/events", lambda route: route.abort())
+    job = world.job(key="cut-off")
+    page.goto(f"/dashboard/jobs/{job}")
+    world.task.act("cancel", actor="user:ece", ids=[job])
+    expect(page.locator("#job-head .chip")).to_contain_text("failed")
+
+
+def test_a_session_ended_elsewhere_is_noticed_though_nothing_moves(signed_in, world):
+    page = signed_in("operator", name="leaver")
+    with page.expect_response(re.compile("/api/queues/task/events")):
+        page.goto(f"/dashboard/jobs/{world.job(key='leaving')}")
+    token = world.token("leaver")
+    who = world.accounts.session_actor(token, "")
+    assert who is not None
+    world.accounts.sign_out(who, token, everywhere=True)
+    expect(page.get_by_role("status")).to_contain_text("Your session has ended")
+
+
 # Acting
 
 
@@ -152,6 +208,33 @@ def test_a_sheet_can_be_left_by_the_keyboard_and_nothing_happened(signed_in, wor
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(row(page, bad).locator("input")).to_be_checked()
     assert world.state(bad) == "failed"
+
+
+def test_what_goes_wrong_is_said_in_the_sheet_and_what_was_typed_stays(
+    signed_in, world, watcher, sheet_button
+):
+    watcher.expects(r"status of (403|422)|htmx:responseError|Response Status Error Code")
+    [bad] = failed(world, 1, "IN_SHEET")
+    page = signed_in("operator", name="demoted")
+    page.goto(f"{TASKS}?code=IN_SHEET")
+    row(page, bad).locator("input").check()
+    offer(page, "Requeue").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("mended")
+    dialog.locator("input[name=call]").evaluate("field => { field.value = 'explode' }")
+    sheet_button(page, "Requeue 1 row").click()
+    alert = dialog.get_by_role("alert")
+    expect(alert).to_contain_text("That did not work")
+    expect(alert).to_contain_text("explode")
+    assert alert.evaluate(
+        "one => { const at = one.getBoundingClientRect();"
+        " return one.contains(document.elementFromPoint(at.x + 20, at.y + at.height / 2)) }"
+    )
+    expect(dialog.get_by_label("Reason")).to_have_value("mended")
+    dialog.locator("input[name=call]").evaluate("field => { field.value = 'requeue' }")
+    sheet_button(page, "Requeue 1 row").click()
+    expect(page.locator("#result")).to_contain_text("Requeue: 1 moved")
+    assert world.state(bad) == "ready"
 
 
 def test_all_that_match_are_more_than_are_shown(signed_in, world, sheet_button):

@@ -1,87 +1,57 @@
-"""Every page there is: wide and on a phone, light and dark, in English and in Turkish."""
+"""Every page there is: wide and on a phone, light and dark, in English and in Turkish.
+
+The rooms are furnished with probes: whatever others wrote is shown as it is and never runs.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from kesin.web.dashboard.words import words_of
 from kesin.workloads.pdf.setup import book_of
-from tests.browser.checking import complaints, english, too_wide
-from tests.browser.conftest import PHONE, WIDE
+from tests.browser.checking import (
+    PHONE,
+    complaints,
+    english,
+    seen_in_every_look,
+    shaped_well,
+    show,
+    sized,
+    too_small,
+    too_wide,
+)
+from tests.browser.conftest import NAMES
 from tests.browser.furniture import SITE, Furniture, furnish
+from tests.browser.pages import CONTROL, DIALOG, NAMED, OPENED, PAGES, PARTS, TOLD_AFTERWARDS, Say
 from tests.browser.served import Served
-from tests.web.conftest import World
+from tests.web.conftest import ROOT, World
 from tests.web.test_matrix import doors
+from tests.workloads.optiplan.orders_ready import held_order
 
 VENDOR = Path(__file__).parent / "vendor"
-CONTROL = f"/dashboard/site/{SITE}/oci-control"
-Where = Callable[[Furniture], str]
-
-# A route as the app declares it, and the pages to look at behind it.
-PAGES: dict[str, dict[str, Where]] = {
-    "/dashboard": {"overview": lambda _: "/dashboard"},
-    "/dashboard/queues/{queue}": {
-        "conversions": lambda _: "/dashboard/queues/oci",
-        "filtered": lambda _: "/dashboard/queues/oci?state=FAILED&text=sale&age=within-1h",
-        "nothing matches": lambda _: "/dashboard/queues/task?text=nothing+like+it",
-        "empty queue": lambda _: "/dashboard/queues/pdf_batches",
-        "orders queue": lambda _: "/dashboard/queues/optiplan",
-    },
-    "/dashboard/jobs/{job_id}": {
-        "failed task": lambda had: f"/dashboard/jobs/{had.task['failed']}",
-        "conversion": lambda had: f"/dashboard/jobs/{had.conversions[0]}",
-        "printed": lambda had: f"/dashboard/jobs/{had.pdf['done']}",
-        "order": lambda had: f"/dashboard/jobs/{had.orders['planned']}",
-    },
-    "/dashboard/site/{site_id}/oci-control": {
-        "oci control": lambda _: CONTROL,
-        "oci control of a quiet site": lambda _: "/dashboard/site/south/oci-control",
-    },
-    "/dashboard/site/{site_id}/oci-control/settings": {"oci": lambda _: f"{CONTROL}/settings"},
-    "/dashboard/pdf": {
-        "pdf": lambda _: "/dashboard/pdf?everybody=1",
-        "pdf from nothing": lambda _: "/dashboard/pdf?template=cutting_plan&start=empty",
-    },
-    "/dashboard/optiplan": {"orders": lambda _: "/dashboard/optiplan"},
-    "/dashboard/optiplan/new": {"new order": lambda _: "/dashboard/optiplan/new"},
-    "/dashboard/optiplan/customers": {"customers": lambda _: "/dashboard/optiplan/customers"},
-    "/dashboard/optiplan/rules": {"rules": lambda _: "/dashboard/optiplan/rules"},
-    "/dashboard/workers": {"workers": lambda _: "/dashboard/workers"},
-    "/dashboard/audit": {"audit": lambda _: "/dashboard/audit"},
-    "/dashboard/admin/people": {"people": lambda _: "/dashboard/admin/people"},
-    "/dashboard/admin/people/{name}": {"person": lambda _: "/dashboard/admin/people/ayse"},
-    "/dashboard/admin/keys": {"keys": lambda _: "/dashboard/admin/keys"},
-    "/dashboard/admin/keys/{key_id}": {"key": lambda had: f"/dashboard/admin/keys/{had.key_id}"},
-    "/dashboard/admin/sites": {"sites": lambda _: "/dashboard/admin/sites"},
-    "/dashboard/admin/sites/{site_id}": {"site": lambda _: f"/dashboard/admin/sites/{SITE}"},
-    "/dashboard/{rest:path}": {"no such page": lambda _: "/dashboard/nowhere/at/all"},
-}
-# Routes that are no page: a part of one that comes by itself, or a file.
-PARTS = {
-    "/dashboard/jobs/{job_id}/paper",
-    "/dashboard/optiplan/orders/{job_id}/{call}",
-    "/dashboard/pdf/preview/{token}",
-    "/dashboard/queues/{queue}/rows",
-    "/dashboard/queues/{queue}/rows.csv",
-    "/dashboard/queues/{queue}/runs",
-    "/dashboard/queues/{queue}/steer",
-    "/dashboard/site/{site_id}/oci-control/export",
-}
-NAMED = {
-    f"{name} ({route})": where for route, all_ in PAGES.items() for name, where in all_.items()
-}
+PROBE = "\"'><img src=x onerror=window.__hacked=1><script>window.__hacked=1</script>{{7*7}}"
+GONE = r"status of 404 .*nowhere/at/all"
+Language = Literal["en", "tr"]
 
 
 @pytest.fixture(scope="module")
 def furnished(served: Served) -> Furniture:
-    served.world.known("ayse", "admin", all_sites=True)
-    return furnish(served.world)
+    world = served.world
+    world.known("ayse", "admin", all_sites=True)
+    world.accounts.set_site(ROOT, SITE, name=f"North{PROBE}")
+    found = furnish(world, PROBE)
+    world.service.commands.pause(ROOT, "task", reason=f"a pause{PROBE}")
+    world.accounts.note(ROOT, "job.unmask", queue="task", target=f"target{PROBE}"[:120])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -97,51 +67,216 @@ def carried(served: Served, furnished: Furniture) -> set[str]:
     return {job.error_message[:20] for job in jobs if job.error_message} | set(words)
 
 
+def speaks(page: Page, language: Language) -> Say:
+    """From now on the pages are in this language."""
+    address = "/".join(page.url.split("/")[:3])  # the rest would be the cookie's path
+    cookie = {"name": "kesin_language", "value": language, "url": address}
+    page.context.add_cookies([cookie])  # type: ignore[list-item]
+    return words_of(language).gettext
+
+
+_SEEN = """() => {
+  for (const one of document.querySelectorAll("details:not(.menu)")) one.open = true;
+  return {
+    title: document.title,
+    heading: [...document.querySelectorAll("h1")].map((one) => one.textContent.trim()),
+    language: document.documentElement.lang,
+    contents: document.querySelectorAll("main").length,
+    here: document.querySelectorAll("nav.side [aria-current=page]").length,
+    html: document.documentElement.outerHTML,
+    hacked: [...document.querySelectorAll("img[src=x]")].length > 0 || "__hacked" in window,
+  };
+}"""
+
+
+def seen(page: Page, language: str) -> str:
+    """The page with all that was folded, once it is known to be one of ours.
+
+    It has a title, one heading and the language it says. A probe that became markup would ask for
+    an image, and the policy would tell of a script.
+    """
+    found = page.evaluate(_SEEN)
+    assert re.search(r"\S+ · Kesin$", found["title"])
+    assert len(found["heading"]) == found["contents"] == 1
+    assert found["heading"][0]
+    assert "49" not in found["heading"][0] + found["title"]
+    assert found["language"] == language
+    assert found["here"] < 2
+    assert not found["hacked"]
+    return found["html"]
+
+
+def closed(page: Page) -> None:
+    page.keyboard.press("Escape")
+    page.locator("details.menu").evaluate_all("all => all.forEach((one) => { one.open = false; })")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_every_route_is_a_page_to_look_at_or_said_to_be_none(world: World):
     there = {path for method, path in doors(world.app) if method == "GET"}
     there = {path for path in there if path.startswith("/dashboard")}
     assert there == PAGES.keys() | PARTS
 
 
-@pytest.mark.parametrize("where", NAMED.values(), ids=NAMED.keys())
-def test_a_page_is_fit_to_be_used(where, furnished, carried, admins_tab, watcher):
-    path, page = where(furnished), admins_tab
-    watcher.expects(r"status of 404 .*nowhere/at/all")
+def test_every_sheet_is_opened():
+    there = files("kesin.web.dashboard") / "templates"
+    sheets = {one.name for one in there.iterdir() if "<dialog" in one.read_text("utf-8")}
+    assert sheets == {one.template for one in OPENED if one.template} | TOLD_AFTERWARDS
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_page_is_fit_to_be_used(name, furnished, carried, admins_tab, *, judge, watcher):
+    watcher.expects(GONE)
+    page, path = admins_tab, NAMED[name](furnished)
     page.goto(path)
-    _fit(page, "en")
-    assert too_wide(page) == []
-    assert complaints(page) == []
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size(PHONE)
-    assert too_wide(page) == []
-    assert complaints(page) == []
+    show(judge, seen(page, "en"))
+    assert seen_in_every_look(judge) == []
+    for one in OPENED:
+        if one.page == name:
+            one.open(page, str)
+            expect(page.locator(one.within)).to_be_visible()
+            show(judge, seen(page, "en"))
+            assert seen_in_every_look(judge, one.within) == []
+            closed(page)
 
-    page.context.add_cookies([{"name": "kesin_language", "value": "tr", "url": page.url}])
+    say = speaks(page, "tr")
     page.goto(path)
-    _fit(page, "tr")
-    assert too_wide(page) == []
-    assert english(page, carried) == []
-    page.set_viewport_size(WIDE)
-    assert too_wide(page) == []
+    show(judge, seen(page, "tr"))
+    assert english(judge, carried) == []
+    assert shaped_well(judge) == []
+    for one in OPENED:
+        if one.page == name:
+            one.open(page, say)
+            expect(page.locator(one.within)).to_be_visible()
+            show(judge, seen(page, "tr"))
+            assert english(judge, carried) == []
+            assert shaped_well(judge, one.within) == []
+            closed(page)
 
 
-def _fit(page: Page, language: str) -> None:
-    """A title, one heading, the language it says it has."""
-    expect(page).to_have_title(re.compile(r"\S+ · Kesin$"))
-    expect(page.locator("h1")).to_have_count(1)
-    expect(page.locator("h1")).not_to_be_empty()
-    expect(page.locator("html")).to_have_attribute("lang", language)
-    expect(page.locator("main")).to_have_count(1)
-    expect(page.locator("nav.side [aria-current=page]")).not_to_have_count(2)
+def _built(html: str) -> list[tuple[str, ...]]:
+    """How the content of a page is built, whatever its texts say."""
+    content = html.partition("<main")[2]
+    return re.findall(r"<(\w+)(?:[^>]*?\b(class|type|role)=\"([^\"]*)\")?", content)
 
 
-def test_the_sign_in_page_is_fit_to_be_used(page, watcher):
+@pytest.mark.parametrize(("role", "language"), [("viewer", "tr"), ("operator", "en")])
+def test_what_others_see_is_fit_to_be_used_too(role, language, furnished, carried, world, *, judge):
+    """Only pages that are built differently for them are judged again."""
+    who = world.known(NAMES[role], role, all_sites=True)
+    admin, them = world.cookie("ayse"), world.cookie(who)
+    them["cookie"] += f"; kesin_language={language}"
+    judged = []
+    for where in NAMED.values():
+        path = where(furnished)
+        html = world.client.get(path, headers=them).text
+        built = _built(html)
+        if built in judged or built == _built(world.client.get(path, headers=admin).text):
+            continue
+        judged.append(built)
+        show(judge, html)
+        assert shaped_well(judge) == [], path
+        assert language == "en" or english(judge, carried) == [], path
+    assert len(judged) > 3  # a queue, a job, the orders, a page that is not for them
+
+
+# What was done
+
+
+@pytest.mark.parametrize("language", ["en", "tr"])
+def test_a_sheet_that_tells_what_was_done_is_fit_to_be_used(
+    language, furnished, carried, world, admins_tab, *, judge
+):
+    held = held_order(world.service)
+    page = admins_tab
+    page.goto("/dashboard")
+    say = speaks(page, language)
+    page.goto(f"{CONTROL}?status=FAILED")
+    page.locator("input[data-pick]").first.check()
+    page.get_by_role("button", name=say("Retry"), exact=True).click()
+    _told_in_a_sheet(page, say, carried, judge)
+    page.goto("/dashboard/optiplan")
+    page.locator(f"#held-{held}").get_by_role("button", name=say("Approve")).click()
+    _told_in_a_sheet(page, say, carried, judge)
+
+
+def _told_in_a_sheet(page: Page, say: Say, carried: set[str], judge: Page) -> None:
+    dialog = page.get_by_role("dialog")
+    dialog.locator("button.first").click()
+    expect(dialog.get_by_role("button", name=say("Close"))).to_be_visible()
+    language = "en" if say("Close") == "Close" else "tr"
+    show(judge, seen(page, language))
+    assert seen_in_every_look(judge, DIALOG) == []
+    assert language == "en" or english(judge, carried) == []
+    closed(page)
+
+
+# Probes
+
+
+def test_the_probes_are_really_shown(furnished, admins_tab):
+    page = admins_tab
+    there = {}
+    for name in (
+        "nothing matches",
+        "sites",
+        "keys",
+        "orders",
+        "customers",
+        "oci control",
+        "failed task",
+    ):
+        page.goto(NAMED[name](furnished).partition("?")[0])
+        there[name] = "<img src=x" in page.locator("main").inner_text()
+    assert there == dict.fromkeys(there, True)
+
+
+def test_a_probe_that_is_typed_into_a_sheet_stays_a_text(furnished, admins_tab):
+    page = admins_tab
+    page.goto("/dashboard/queues/task?state=failed")
+    page.get_by_label("Select every row shown").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Requeue", exact=True).click()
+    page.get_by_label("Reason").fill(PROBE)
+    page.get_by_role("dialog").locator("button[type=submit]").click()
+    expect(page.locator("#result")).to_contain_text("1 moved")
+    seen(page, "en")
+
+
+def test_a_probe_in_the_address_stays_a_text(furnished, admins_tab, watcher):
+    watcher.expects(r"status of 4\d\d")
+    page = admins_tab
+    names = ("text", "code", "site", "state", "ids", "cursor", "age", "category", "q", "status")
+    for path in ("/dashboard/queues/task", CONTROL):
+        for query in (dict.fromkeys(names, PROBE), {"text": PROBE}, {"site": PROBE}):
+            page.goto(f"{path}?{urlencode(query)}")
+            expect(page.locator("h1")).to_have_count(1)
+            seen(page, "en")
+
+
+# Before signing in
+
+
+def test_the_sign_in_page_is_fit_to_be_used(page):
     page.goto("/sign-in")
-    assert complaints(page) == []
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size(PHONE)
-    assert too_wide(page) == []
-    assert complaints(page, "color-contrast") == []
+    assert seen_in_every_look(page) == []
+    page.get_by_role("button", name="Türkçe").click()
+    expect(page.locator("html")).to_have_attribute("lang", "tr")
+    assert english(page) == []
+    assert shaped_well(page) == []
+
+
+def test_the_judge_sees_what_is_wrong(judge):
+    """Else a page could be anything."""
+    bad = '<button></button><p class="badge"><a class="muted" href="/">pale</a></p>'
+    show(judge, f'<html lang="en"><title>Bad</title><main><h1>Bad</h1>{bad}</main></html>')
+    sized(judge, PHONE)
+    assert {"button-name", "color-contrast"} <= {one["id"] for one in complaints(judge)}
+    assert len(too_small(judge)) == 1
+    wide = f"<h1>Bad</h1><p>{'w' * 200}</p><span class='only-read'>of no use</span>"
+    show(judge, f"<html lang='en'><title>Bad</title><main>{wide}</main></html>")
+    assert too_wide(judge)
+    show(judge, "<html lang='tr'><title>İyi</title><main><h1>This is English</h1></main></html>")
+    assert english(judge) == ["This is English"]
 
 
 def test_what_judges_the_pages_is_what_was_published():

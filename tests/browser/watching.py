@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import ConsoleMessage, Page, Request
+from playwright.sync_api import ConsoleMessage, Error, Page, Request
 
 # A page that is left while it still asks for something gives up: that is no failure of ours.
 _LEFT = "net::ERR_ABORTED"
@@ -25,9 +25,16 @@ class Watcher:
 
     def watch(self, page: Page) -> None:
         page.on("console", self._said)
-        page.on("pageerror", lambda error: self.troubles.append(f"error in a script: {error}"))
+        page.on("pageerror", self._raised)
         page.on("requestfailed", self._failed)
-        page.on("crash", lambda _: self.troubles.append("the page crashed"))
+        page.on("crash", self._crashed)
+
+    def leave(self, page: Page) -> None:
+        """The next test watches this page itself."""
+        page.remove_listener("console", self._said)
+        page.remove_listener("pageerror", self._raised)
+        page.remove_listener("requestfailed", self._failed)
+        page.remove_listener("crash", self._crashed)
 
     def expects(self, pattern: str) -> None:
         """Errors that match belong to this test."""
@@ -46,3 +53,9 @@ class Watcher:
     def _failed(self, request: Request) -> None:
         if request.failure != _LEFT:
             self.troubles.append(f"no answer: {request.method} {request.url} {request.failure}")
+
+    def _raised(self, error: Error) -> None:
+        self.troubles.append(f"error in a script: {error}")
+
+    def _crashed(self, _: Page) -> None:
+        self.troubles.append("the page crashed")

@@ -60,6 +60,7 @@ GET    /sign-in                                    -       200    401  200  200 
 POST   /sign-in                                    wrong   401    401  401  401  401  401   | 401   401   401   401   | 401  401   401   401   401   | 401  401   401   401   401   | 401
 POST   /sign-out                                   -       303    401  303  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
 GET    /dashboard                                  -       303    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
+GET    /dashboard/nav                              -       303    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 POST   /dashboard/look                             -       303    401  303  303  303  303   | 303   303   303   303   | 303  303   303   303   303   | 303  303   303   303   303   | 303
 GET    /dashboard/queues/{queue}                   task    303    401  403  403  403  403   | 403   403   403   403   | 404  404   200   200   200   | 404  404   200   200   200   | 200
 GET    /dashboard/queues/{queue}                   own     303    401  403  403  403  403   | 403   403   403   403   | 404  404   403   200   200   | 404  404   403   200   200   | 200
@@ -134,6 +135,7 @@ POST   /dashboard/optiplan/customers               -       303    401  403  403 
 POST   /dashboard/optiplan/customers/remove        -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
 GET    /dashboard/optiplan/rules                   -       303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 POST   /dashboard/optiplan/rules                   -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
+POST   /dashboard/optiplan/rules/form              -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   422   | 422
 GET    /dashboard/{rest:path}                      -       303    401  404  404  404  404   | 404   404   404   404   | 404  404   404   404   404   | 404  404   404   404   404   | 404
 GET    /api/sites                                  -       401    401  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 GET    /api/queues                                 -       401    401  403  403  403  403   | 403   403   403   403   | 200  200   200   200   200   | 200  200   200   200   200   | 200
@@ -573,7 +575,7 @@ def house(
         keys = "first:" + "A" * 43
         world = World(opened("sqlite", folder, request, stack), folder, secret_keys=keys, **HOOKS)
         world.site(OWN, OTHER)
-        stack.enter_context(world.client.kept())
+        stack.enter_context(world.kept())
         yield House(world)
 
 

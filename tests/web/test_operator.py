@@ -232,6 +232,7 @@ def test_a_dry_run_changes_nothing(five, boss):
     answer = act(five, boss, action="requeue", filter={}, dry_run=True).json()
     assert answer["by_state"] == {"ready": 3, "failed": 2}
     assert (answer["dry_run"], answer["matched"], answer["moved"]) == (True, 5, 2)
+    assert (answer["already"], answer["refused"], answer["more"]) == (3, {}, False)
     assert answer["outcomes"] == []
     assert five.task.jobs().jobs == before
 
@@ -493,6 +494,21 @@ def test_a_look_without_a_change_tells_nobody(world):
     watching(world, story)
 
 
+def test_moves_that_leave_every_count_as_it_was_are_told(world):
+    back, over = world.failed(), world.job()
+
+    async def story(watching: Watching) -> None:
+        await watching.next()
+        await watching.look()
+        before = await watching.stats()
+        world.task.act("requeue", actor="t", ids=[back])
+        world.task.act("cancel", actor="t", ids=[over])
+        await watching.look()
+        assert (await watching.stats())["states"] == before["states"]
+
+    watching(world, story)
+
+
 def test_whoever_comes_later_is_told_at_once_though_nothing_changed(world):
     async def story(first: Watching) -> None:
         await first.look()
@@ -562,6 +578,7 @@ def test_a_quiet_watch_goes_on_while_its_session_lasts_and_ends_with_it(world, m
         await watching.next()
         assert await watching.next() == ": still here\n\n"
         world.accounts.sign_out(who, token)
+        assert await watching.next() == stream.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -576,9 +593,10 @@ def test_a_busy_watch_ends_with_its_session_too(world):
         await watching.look()
         assert (await watching.stats())["total"] == 1
         world.accounts.sign_out(who, token)
-        world.clock.advance(stream.QUIET_S)
+        world.clock.advance(stream.ASKED_S)
         world.job()
         await watching.look()
+        assert await watching.next() == stream.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -595,6 +613,7 @@ def test_a_busy_watch_ends_when_its_key_is_revoked(world):
         world.clock.advance(stream.QUIET_S)
         world.job()
         await watching.look()
+        assert await watching.next() == stream.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers={"x-api-key": key})

@@ -418,6 +418,7 @@ UNSAFE: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("POST", "/dashboard/optiplan/customers"): ({}, 400),
     ("POST", "/dashboard/optiplan/customers/remove"): ({}, 400),
     ("POST", "/dashboard/optiplan/rules"): ({}, 422),
+    ("POST", "/dashboard/optiplan/rules/form"): ({}, 422),
     ("POST", "/dashboard/look"): ({}, 303),
     ("POST", "/dashboard/queues/{queue}/sheet"): ({"data": {"call": "cancel"}}, 422),
     ("POST", "/dashboard/queues/{queue}/act"): ({"data": {"call": "cancel"}}, 422),

@@ -8,6 +8,7 @@ counted and not found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -29,10 +30,43 @@ SHOWN_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids every one is
 class Selection:
     """What a bulk action would do: nothing was changed."""
 
-    matched: int
-    would_move: int
-    by_state: dict[str, int]
-    more: bool  # there were more than are counted
+    foreseen: dict[tuple[str, str], int]  # (state, reason) → jobs; '' is the reason of a move
+
+    @property
+    def matched(self) -> int:
+        """How many jobs it would meet."""
+        return sum(self.foreseen.values())
+
+    @property
+    def would_move(self) -> int:
+        """How many of them it would move."""
+        return sum(self.moving.values())
+
+    @property
+    def moving(self) -> dict[str, int]:
+        """From which states."""
+        return {state: n for (state, reason), n in self.foreseen.items() if not reason}
+
+    @property
+    def staying(self) -> dict[tuple[str, str], int]:
+        """(state, reason) → how many would not move."""
+        return {why: n for why, n in self.foreseen.items() if why[1]}
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """All of them."""
+        sums: Counter[str] = Counter()
+        for (state, _), n in self.foreseen.items():
+            sums[state] += n
+        return dict(sums)
+
+    @property
+    def by_reason(self) -> dict[str, int]:
+        """Those that would not move; ``already`` is where they are to go."""
+        sums: Counter[str] = Counter()
+        for (_, reason), n in self.staying.items():
+            sums[reason] += n
+        return dict(sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,28 +249,23 @@ class Commands:
         *,
         ids: Sequence[str] | None = None,
         where: Filter | None = None,
+        options: frozenset[str] = frozenset(),
+        site: str | None = None,
     ) -> Selection:
-        """Count what ``act`` would meet: by state, and how many have such a move."""
+        """What ``act`` would do with all of them now, exactly; the states in their order."""
         queue = self.queue(actor, name, "operate", call)
         if (ids is None) == (where is None):
             raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(call, "operator"):
             raise Invalid(f"{call!r} is no operator call of {name}", code="unknown_call")
-        by_state: dict[str, int] = {}
-        more = False
-        if where is None:
-            seen = self.visible(actor, name)
-            for job_id in dict.fromkeys(ids or ()):
-                job = queue.job(job_id)
-                if job and (seen is None or job.tenant in seen):
-                    by_state[job.state] = by_state.get(job.state, 0) + 1
-        else:
-            by_state, more = queue.count(
-                self._narrowed(actor, name, where, call), most=MOST_AT_ONCE
-            )
-        leaves = {state for move in queue.lifecycle.calls[call] for state in move.sources}
-        moving = sum(n for state, n in by_state.items() if state in leaves)
-        return Selection(sum(by_state.values()), moving, by_state, more)
+        asked = where or Filter()
+        if site is not None:
+            asked = replace(asked, tenants=(site,))
+        narrowed = self._narrowed(actor, name, asked, call)
+        found = queue.foresee(call, narrowed, ids, options)
+        place = {state: n for n, state in enumerate(queue.lifecycle.state)}
+        in_order = sorted(found, key=lambda one: (place.get(one[0], len(place)), one))
+        return Selection({one: found[one] for one in in_order})
 
     def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
         """Births by hand, for admins: each workload has a door of its own for its producers."""
@@ -315,7 +344,9 @@ def _of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> 
         state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
         for state in queue.lifecycle.states
     }
-    return replace(stats, states=states, tenants=tenants, oldest_due_at=None, lease_over=0)
+    moves = {one: stats.moves[one] for one in tenants if one in stats.moves}
+    known = replace(stats, oldest_due_at=None, lease_over=0)
+    return replace(known, states=states, tenants=tenants, moves=moves)
 
 
 def _told(where: Filter) -> dict[str, Any]:

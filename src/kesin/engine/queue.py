@@ -99,7 +99,7 @@ class Queue:
             raise Unproved(proof)
         self.name = name
         self.lifecycle = lifecycle
-        self.store = store
+        self.store = store = store.home(name)
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
         self._ids = IdMaker(self.clock, seed)
@@ -367,19 +367,12 @@ class Queue:
                 return
             cursor = page.cursor
 
-    def count(self, where: Filter, *, most: int) -> tuple[dict[str, int], bool]:
-        """How many jobs match, by state; stops at ``most`` and says whether there are more."""
-        by_state: dict[str, int] = {}
-        cursor: str | None = None
-        counted = 0
-        while True:
-            page = self.store.jobs(self.name, clean(where), limit=MAX_PAGE, cursor=cursor)
-            for job in page.jobs:
-                by_state[job.state] = by_state.get(job.state, 0) + 1
-            counted += len(page.jobs)
-            cursor = page.cursor
-            if cursor is None or counted >= most:
-                return by_state, cursor is not None
+    def foresee(
+        self, call: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
+    ) -> dict[tuple[str, str], int]:
+        """(state, reason) → how many jobs ``act`` would meet; '' is the reason of a move."""
+        how: dict[str, Any] = {"role": "operator", "ids": ids, "options": options}
+        return self.store.foresee(self.name, call, clean(where), **how, now=self.clock.now())
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
         """Hand out no more jobs of the queue, or of one tenant, until resumed."""

@@ -13,7 +13,7 @@ from kesin.foundation.access import Actor, Right
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.foundation.text import canonical_json, storable
-from kesin.store.directory import AuditLine, Directory, Site
+from kesin.store.directory import AuditFound, AuditLine, Directory, Site
 
 CHANNELS: Final = ("script", "api", "data_manager")
 _SHOWN: Final = 20  # sites an error names
@@ -85,6 +85,11 @@ class Sites:
         """The audit log, for admins."""
         self.require(actor, "admin", "audit.read")
         return self.directory.audit(**wanted)
+
+    def search_audit(self, actor: Actor, /, **wanted: Any) -> AuditFound:
+        """The audit log by parts of words, for admins."""
+        self.require(actor, "admin", "audit.read")
+        return self.directory.search_audit(**wanted)
 
     # Sites
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.lettering import Cell, Label, cell, label
+from kesin.lifecycle.lettering import Cell, Label, Say, cell, label
 from kesin.lifecycle.shape import Edge, Plan, edges, plan
 from kesin.lifecycle.words import GONE
 
@@ -148,15 +148,15 @@ class _Sketch:
         return max(reach, default=0.0)
 
 
-def lay_out(lifecycle: Lifecycle) -> Picture:
+def lay_out(lifecycle: Lifecycle, say: Say = str) -> Picture:
     """The picture of a lifecycle; labels wrap sooner where it would be too wide for a page."""
-    tries = (_lay_out(lifecycle, widest) for widest in LABEL_WIDTHS)
+    tries = (_lay_out(lifecycle, widest, say) for widest in LABEL_WIDTHS)
     fitting = next((picture for picture in tries if picture.width <= COMFORTABLE), None)
-    return fitting or _lay_out(lifecycle, LABEL_WIDTHS[-1])
+    return fitting or _lay_out(lifecycle, LABEL_WIDTHS[-1], say)
 
 
-def _lay_out(lifecycle: Lifecycle, widest: float) -> Picture:
-    sketch = _sort_edges(lifecycle, widest)
+def _lay_out(lifecycle: Lifecycle, widest: float, say: Say) -> Picture:
+    sketch = _sort_edges(lifecycle, widest, say)
     _choose_sides(sketch)
     for side in SIDES:
         _run_arcs(sketch, side)
@@ -166,11 +166,11 @@ def _lay_out(lifecycle: Lifecycle, widest: float) -> Picture:
     return _place(lifecycle, sketch)
 
 
-def _sort_edges(lifecycle: Lifecycle, widest: float) -> _Sketch:
+def _sort_edges(lifecycle: Lifecycle, widest: float, say: Say) -> _Sketch:
     layout = plan(lifecycle)
-    cells = {state.name: cell(lifecycle, state.name) for state in lifecycle.states}
+    cells = {state.name: cell(lifecycle, state.name, say=say) for state in lifecycle.states}
     wide = max(BOX, *(cells[row].width for row in layout.rows))
-    cells |= {row: cell(lifecycle, row, wide) for row in layout.rows}
+    cells |= {row: cell(lifecycle, row, wide, say) for row in layout.rows}
     half = wide / 2
     sketch = _Sketch(layout, cells, half)
     row = {name: index for index, name in enumerate(layout.rows)}

@@ -6,12 +6,14 @@ in any other there is a little more air than needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.shape import Edge, Family, Kind, edges, family, kept, marks
+
+Say = Callable[[str], str]  # a sentence of the drawing in the language of whoever looks
 
 SMALL: Final = 12.0
 LARGE: Final = 14.0
@@ -86,12 +88,13 @@ def label(edge: Edge, widest: float) -> Label:
     return Label((tuple(row),), x - BETWEEN) if x - BETWEEN <= widest else _stacked(edge, widest)
 
 
-def cell(lifecycle: Lifecycle, name: str, least: float = 0) -> Cell:
+def cell(lifecycle: Lifecycle, name: str, least: float = 0, say: Say = str) -> Cell:
     """The text of a state's box and the size it asks for, if it may be ``least`` wide anyway."""
     state = lifecycle.state[name]
     stay = kept(lifecycle, name)
-    told = [mark for mark in marks(state) if mark not in ("initial", "working", "holds key")]
-    told += [f"kept {stay}"] if stay else []
+    told = [say(mark) for mark in marks(state) if mark not in ("initial", "working", "holds key")]
+    if stay:
+        told.append(say("kept %(span)s") % {"span": " ".join(map(say, stay.split()))})
     loop = next((edge for edge in edges(lifecycle) if edge.pair == (name, name)), None)
     stays = _stacked(loop, BOX_TEXT) if loop else None
     wide = max(

@@ -20,6 +20,7 @@ from kesin.lifecycle.lettering import (
     LINE,
     SMALL,
     Label,
+    Say,
     width_of,
 )
 from kesin.lifecycle.shape import FAMILIES, KINDS, Edge, Family, Kind, edges
@@ -97,27 +98,30 @@ def svg(
     here: str | None = None,
     *,
     styled: bool = True,
+    say: Say = str,
 ) -> str:
     """The picture; ``lit`` edges (from, to) and the state ``here`` stand out.
 
     A birth is the edge ``("", to)``. Pairs and states the lifecycle does not know are passed over:
-    an old job may have travelled edges that are no longer declared.
+    an old job may have travelled edges that are no longer declared. ``say`` translates the
+    drawing's own words; states and moves are called as they are declared.
     """
-    picture = lay_out(lifecycle)
+    picture = lay_out(lifecycle, say)
     known = {edge.pair for edge in edges(lifecycle)}
     travelled = known & set(lit)
-    below, legend = _legend(picture)
+    below, legend = _legend(picture, say)
     width = max(picture.width, 2 * MARGIN + below)
     height = picture.height + LINE + MARGIN
     name = f"life-{lifecycle.name}"
+    title = say("The lifecycle %(name)s") % {"name": lifecycle.name}
     inside = [
-        f'<title id="{name}-title">The lifecycle {escape(lifecycle.name)}</title>',
-        f'<desc id="{name}-desc">{escape(_told(lifecycle, here))}</desc>',
+        f'<title id="{name}-title">{escape(title)}</title>',
+        f'<desc id="{name}-desc">{escape(_told(lifecycle, here, say))}</desc>',
         *((f"<style>\n{STYLE}</style>",) if styled else ()),
         f'<rect class="paper" width="{_n(width)}" height="{_n(height)}" rx="8"/>',
         f'<g transform="translate({_n((width - picture.width) / 2)} 0)">',
-        *_wires(picture, travelled),
-        *(_box(box, travelled, here) for box in picture.boxes),
+        *_wires(picture, travelled, say),
+        *(_box(box, travelled, here, say) for box in picture.boxes),
         "</g>",
         f'<g class="legend" transform="translate({_n((width - below) / 2)} 0)">',
         *legend,
@@ -132,22 +136,24 @@ def svg(
     return "\n".join((head, *inside, "</svg>", ""))
 
 
-def _told(lifecycle: Lifecycle, here: str | None) -> str:
+def _told(lifecycle: Lifecycle, here: str | None, say: Say) -> str:
     """The picture in words, for those who do not see it."""
     told = []
     for edge in edges(lifecycle):
-        source, to = edge.source or "the start", edge.to or "the end"
-        told.append(f"{source} to {to}: {', '.join(edge.names)}")
-    place = f" The job is in {here}." if here in lifecycle.state else ""
-    return f"{lifecycle.doc} {'; '.join(told)}.{place}".strip()
+        ends = {"source": edge.source or say("the start"), "to": edge.to or say("the end")}
+        told.append(f"{say('%(source)s to %(to)s') % ends}: {', '.join(edge.names)}")
+    place = (
+        f" {say('The job is in %(state)s.') % {'state': here}}" if here in lifecycle.state else ""
+    )
+    return f"{say(lifecycle.doc)} {'; '.join(told)}.{place}".strip()
 
 
-def _wires(picture: Picture, travelled: set[tuple[str, str]]) -> Iterator[str]:
+def _wires(picture: Picture, travelled: set[tuple[str, str]], say: Say) -> Iterator[str]:
     """Lit edges are painted last, so that nothing crosses over them."""
     for wire in sorted(picture.wires, key=lambda wire: wire.edge.pair in travelled):
         edge = wire.edge
         lit = " lit" if edge.pair in travelled else " unlit" if travelled else ""
-        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{_title(edge)}</title>'
+        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{_title(edge, say)}</title>'
         route = _route(wire)
         yield f'<path class="case" d="{route}"/><path class="line" d="{route}"/>{_tip(wire)}'
         if edge.source == GONE:
@@ -160,8 +166,8 @@ def _ends(edge: Edge) -> str:
     return f" data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
 
 
-def _title(edge: Edge) -> str:
-    return escape(f"{edge.source or 'new'} → {edge.to}: {', '.join(edge.names)}")
+def _title(edge: Edge, say: Say) -> str:
+    return escape(f"{edge.source or say('new')} → {edge.to}: {', '.join(edge.names)}")
 
 
 def _route(wire: Wire) -> str:
@@ -229,7 +235,7 @@ def _sample(kind: Kind, x: float, base: float) -> str:
     return f'<path class="key {kind}" d="M{_n(x)} {_n(base - 4)}h{_n(KEY - 6)}"/>'
 
 
-def _box(box: Box, travelled: set[tuple[str, str]], here: str | None) -> str:
+def _box(box: Box, travelled: set[tuple[str, str]], here: str | None, say: Say) -> str:
     text = box.cell
     classes = ["state", text.family]
     classes += ["terminal"] if text.terminal else []
@@ -253,7 +259,8 @@ def _box(box: Box, travelled: set[tuple[str, str]], here: str | None) -> str:
     if text.stays and text.edge:
         y += LINE / 2
         lit = " lit" if text.edge.pair in travelled else ""
-        parts.append(f'<g class="stays{lit}"{_ends(text.edge)}><title>{_title(text.edge)}</title>')
+        title = _title(text.edge, say)
+        parts.append(f'<g class="stays{lit}"{_ends(text.edge)}><title>{title}</title>')
         parts.append(f'<path class="rule" d="M{_n(box.x + 1)} {_n(y - 2)}h{_n(box.width - 2)}"/>')
         parts.append(f"{_label(text.stays, x, y + 3)}</g>")
     return "".join((*parts, "</g>"))
@@ -271,18 +278,20 @@ def _rect(name: str, box: Box, inset: float) -> str:
     )
 
 
-def _legend(picture: Picture) -> tuple[float, list[str]]:
+def _legend(picture: Picture, say: Say) -> tuple[float, list[str]]:
     """What the lines mean: the width, and the pieces side by side."""
     x, base = 0.0, picture.height + SMALL
     parts = []
     for kind in KINDS:
         parts.append(_sample(kind, x, base))
-        parts.append(_text("who", x + KEY, base, WHO[kind]))
-        x += KEY + width_of(WHO[kind]) + BETWEEN_WORDS
+        who = say(WHO[kind])
+        parts.append(_text("who", x + KEY, base, who))
+        x += KEY + width_of(who) + BETWEEN_WORDS
     if any(box.cell.stays for box in picture.boxes):
         parts.append(f'<path class="small" d="M{_n(x)} {_n(base - 9)}h15v10h-15z"/>')
-        parts.append(_text("who", x + KEY, base, STAYS))
-        x += KEY + width_of(STAYS) + BETWEEN_WORDS
+        stays = say(STAYS)
+        parts.append(_text("who", x + KEY, base, stays))
+        x += KEY + width_of(stays) + BETWEEN_WORDS
     return x - BETWEEN_WORDS, parts
 
 

@@ -363,6 +363,35 @@ class Compiler:
         )
         return f"CASE {whens} END"
 
+    def verdict(self, moves: tuple[Move, ...]) -> str:
+        """The index of the move that fits, as text, or why none does."""
+        picks = " ".join(
+            f"WHEN {self.condition(move, token=True)}{self.room(move)} THEN '{n}'"
+            for n, move in enumerate(moves)
+        )
+        return f"CASE {picks} ELSE {self.reason(moves)} END"
+
+    def foreseen(self, moves: tuple[Move, ...]) -> str:
+        """What becomes of a judged row ``c`` with body ``b`` if all are asked at once; '' moves.
+
+        The verdict knows slots and keys that are taken now; the oldest takes those that are free.
+        """
+        made = self.one_of(str(n) for n in range(len(moves)))
+        whens = [f"WHEN c.verdict NOT IN {made} THEN c.verdict"]
+        for state in dict.fromkeys(move.to for move in moves if self.takes_slot(move)):
+            enters = f"c.verdict IN {self._verdicts([one.to == state for one in moves])}"
+            turn = f"row_number() OVER (PARTITION BY {enters} ORDER BY c.id)"
+            whens.append(f"WHEN {enters} AND {turn} > 1 THEN 'busy'")
+        if any(self.takes_key(move) for move in moves):
+            enters = f"c.verdict IN {self._verdicts(map(self.takes_key, moves))}"
+            turn = f"row_number() OVER (PARTITION BY {enters}, b.tenant, b.dedup_key ORDER BY c.id)"
+            keyed = "b.dedup_key IS NOT NULL"
+            whens.append(f"WHEN {enters} AND {keyed} AND {turn} > 1 THEN 'duplicate'")
+        return "CASE " + " ".join(whens) + " ELSE '' END"
+
+    def _verdicts(self, which: Iterable[bool]) -> str:
+        return self.one_of(str(n) for n, chosen in enumerate(which) if chosen)
+
     def room(self, move: Move) -> str:
         """Slot and key of the target are guards by implication."""
         room = ""

@@ -215,6 +215,8 @@ class QueueStats:
     oldest_due_at: int | None = None  # when the job that waits longest became due
     lease_over: int = 0  # claimed jobs whose lease has run out
     now: int = 0
+    # Tenant → moves ever made: they tell of a move that leaves every count as it was.
+    moves: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def total(self) -> int:
@@ -224,6 +226,10 @@ class QueueStats:
 
 class Store(ABC):
     """Durable jobs. Safe to use from many threads."""
+
+    def home(self, queue: str) -> Store:  # noqa: ARG002  # of a single store, whichever it is
+        """The store that this queue lives in: this one, unless it is several."""
+        return self
 
     @abstractmethod
     def migrate(self) -> list[str]:
@@ -336,6 +342,25 @@ class Store(ABC):
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first."""
+
+    @abstractmethod
+    def foresee(
+        self,
+        queue: str,
+        call: str,
+        where: Filter,
+        *,
+        role: Role,
+        ids: Sequence[str] | None = None,
+        options: frozenset[str] = frozenset(),
+        now: int | None = None,
+    ) -> dict[tuple[str, str], int]:
+        """(state, reason) → how many of the matching jobs; '' is the reason of those that move.
+
+        What ``apply`` would answer if it were asked of all of them now, without a token: the other
+        reasons are its refusals', or ``already`` and ``busy``. Of jobs that want the same key or
+        slot the oldest gets it. With ``ids`` only these are looked at, as far as they match.
+        """
 
     @abstractmethod
     def events(self, job_id: str) -> list[Event]:

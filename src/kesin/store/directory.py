@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from kesin.foundation.text import storable
 from kesin.store.contract import Store, StoreError
+from kesin.store.sqlread import like
 from kesin.store.sqlstore import SqlStore
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -22,6 +23,7 @@ _TABLE = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
 LAST = (1 << 63) - 1
 PRUNE_BATCH = 10_000
+SEARCHED = 100_000  # audit lines one search by part of a word looks through
 
 
 class Site(NamedTuple):
@@ -93,6 +95,13 @@ class AuditLine(NamedTuple):
     address: str | None = None
 
 
+class AuditFound(NamedTuple):
+    """What a search found, and where the next one goes on; None: there is nothing older."""
+
+    lines: list[AuditLine]
+    before: int | None
+
+
 class Secret(NamedTuple):
     """A sealed value; `foundation/secrets.py` opens it."""
 
@@ -116,6 +125,7 @@ class Directory:
     """The small tables beside a store's jobs."""
 
     def __init__(self, store: Store) -> None:
+        store = store.home("")
         if not isinstance(store, SqlStore):
             raise StoreError("people and keys are kept in SQLite or PostgreSQL")
         self._store = store
@@ -238,7 +248,32 @@ class Directory:
             before=before,
             limit=limit,
         )
-        return [AuditLine._make((*row[:4], bool(row[4]), *row[5:])) for row in rows]
+        return [_audit_line(row) for row in rows]
+
+    def search_audit(
+        self, *, queue: str | None = None, before: int = LAST, limit: int = 100, **parts: str
+    ) -> AuditFound:
+        """The newest lines whose actor, action, site or target have these parts in them.
+
+        No index finds a part of a word: a search looks through so many lines and says where it
+        stopped, whether it found enough or not.
+        """
+        newest = self._read("newest_audit", before=before)[0][0]
+        if newest is None:
+            return AuditFound([], None)
+        since = max(newest - SEARCHED + 1, 0)
+        names = ("actor", "action", "site", "target")
+        wanted = {
+            name: f"%{like(parts[name].lower())}%" if name in parts else None for name in names
+        }
+        rows = self._read(
+            "search_audit", **wanted, queue=queue, before=before, since=since, limit=limit + 1
+        )
+        lines = [_audit_line(row) for row in rows[:limit]]
+        if len(rows) > limit:
+            return AuditFound(lines, lines[-1].id)
+        older = self._read("newest_audit", before=since)[0][0]
+        return AuditFound(lines, since if older is not None else None)
 
     def prune_audit(self, before: int) -> int:
         """Drop old lines, some at a time; how many."""
@@ -342,6 +377,10 @@ def _person(row: tuple[Any, ...]) -> Person:
 def _key(row: tuple[Any, ...]) -> ApiKey:
     found = ApiKey._make(row)
     return found._replace(scopes=_list(found.scopes))
+
+
+def _audit_line(row: tuple[Any, ...]) -> AuditLine:
+    return AuditLine._make((*row[:4], bool(row[4]), *row[5:]))
 
 
 def _list(text: object) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from kesin.store.contract import (
     Waiting,
 )
 from kesin.store.statements import Statement, Statements, event_columns, job_columns
+from kesin.store.tally import tallied
 
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
@@ -146,13 +147,23 @@ class SqlReader(Store):
             raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
         params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
         filters, wanted = self._filters(where, params)
-        keys = _keys_of(where) if statements.keys_kept else None
-        if keys is not None:
-            params["ids"] = self._array([one for _, one in self._held(statements, keys)])
-        sql = statements.jobs(filters, wanted, among=keys is not None)
+        among = self._among(statements, where)
+        if among is not None:
+            params["ids"] = self._array(among)
+        sql = statements.jobs(filters, wanted, among=among is not None)
         found = [Job._make(row) for row in self._read(sql, params)]
         more = len(found) > limit
         return Page(found[:limit], found[limit - 1].id if more else None)
+
+    def _among(
+        self, statements: Statements, where: Filter, ids: Sequence[str] | None = None
+    ) -> list[str] | None:
+        """The only jobs that can match, where they are named by id or by key; None else."""
+        if ids is not None:
+            bounded(ids)
+            return [one for one in dict.fromkeys(ids) if is_id(one)]
+        keys = _keys_of(where) if statements.keys_kept else None
+        return None if keys is None else [one for _, one in self._held(statements, keys)]
 
     def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
         param, body = self.dialect.param, self.dialect.table("job_body")
@@ -186,7 +197,7 @@ class SqlReader(Store):
             params["dedup_key"] = where.dedup_key
         if where.text:
             rows.append(f"lower(j.error_message) LIKE {param('text')} ESCAPE '!'")
-            params["text"] = "%" + _like(where.text.lower()) + "%"
+            params["text"] = "%" + like(where.text.lower()) + "%"
         if where.contains:
             inside = "strpos" if self.dialect.name == "postgres" else "instr"
             rows.append(
@@ -229,19 +240,9 @@ class SqlReader(Store):
         return [Flow(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        lifecycle = self.statements(queue).lifecycle
-        tenants: dict[str, dict[str, int]] = {}
-        for flow in self.flows(queue):
-            counts = tenants.setdefault(flow.tenant, dict.fromkeys(lifecycle.state, 0))
-            for state, n in ((flow.to_state, flow.n), (flow.from_state, -flow.n)):
-                if state:
-                    counts[state] = counts.get(state, 0) + n
-        states = dict.fromkeys(lifecycle.state, 0)
-        for counts in tenants.values():
-            for state, n in counts.items():
-                states[state] = states.get(state, 0) + n
+        tally = tallied(self.flows(queue), self.statements(queue).lifecycle.state)
         oldest, overdue, at = self._overdue(queue, now)
-        return QueueStats(queue, states, tenants, oldest, overdue, at)
+        return QueueStats(queue, tally.states, tally.tenants, oldest, overdue, at, tally.moves)
 
     def waiting(
         self,
@@ -348,7 +349,8 @@ def _rivals(jobs: Iterable[Job]) -> bool:
     return any(count > 1 for count in keys.values())
 
 
-def _like(text: str) -> str:
+def like(text: str) -> str:
+    """Text that LIKE takes as it is, with ``!`` before its own signs."""
     for sign in ("!", "%", "_"):
         text = text.replace(sign, "!" + sign)
     return text

@@ -22,6 +22,7 @@ from kesin.store.compile import declared_rows
 from kesin.store.contract import (
     MAX_BATCH,
     QUEUE_NAME,
+    Filter,
     NewJob,
     Outcome,
     Result,
@@ -122,7 +123,7 @@ class SqlStore(SqlReader):
         rows = declared_rows(queue, lifecycle)
         known = self._known_declared(queue)
         for row in rows:
-            _only_added(row, known.get(row[:4]))
+            only_added(row, known.get(row[:4]))
         if any(known.get(row[:4]) != row[4:] for row in rows):
             self._write_declared(queue, rows, definition)
         declared = known | {row[:4]: row[4:] for row in rows}
@@ -298,15 +299,13 @@ class SqlStore(SqlReader):
     ) -> list[Outcome]:
         statements = self.statements(queue)
         bounded(changes)
-        moves = statements.moves(call, role)
-        if not moves:
-            raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
+        moves = _moves(statements, call, role)
         replaces = any(move.payload == "replace" for move in moves)
         if replaces and any(change.payload is None for change in changes):
             raise StoreError(f"{call} replaces the payload: give one for every job")
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
-        params |= _option_params(moves, options)
+        params |= option_params(moves, options)
         where: dict[str, int] = {}
         for index, change in enumerate(changes):
             where.setdefault(change.id, index)
@@ -323,6 +322,27 @@ class SqlStore(SqlReader):
             self._pulses.beat(queue)
         self._name_rivals(statements, judged)
         return [judged.get(where[change.id]) or Outcome("unknown", change.id) for change in changes]
+
+    def foresee(
+        self,
+        queue: str,
+        call: str,
+        where: Filter,
+        *,
+        role: Role,
+        ids: Sequence[str] | None = None,
+        options: frozenset[str] = frozenset(),
+        now: int | None = None,
+    ) -> dict[tuple[str, str], int]:
+        statements = self.statements(queue)
+        moves = _moves(statements, call, role)
+        params: dict[str, Any] = {"queue": queue, "now": now, **option_params(moves, options)}
+        filters, wanted = self._filters(where, params)
+        among = self._among(statements, where, ids)
+        if among is not None:
+            params["ids"] = self._array(among)
+        sql = statements.foresee(moves, filters, wanted, among=among is not None)
+        return {(row[0], row[1]): row[2] for row in self._read(sql, params)}
 
     def _name_rivals(self, statements: Statements, judged: dict[int, Outcome]) -> None:
         """Say who has the key, to those refused because of it."""
@@ -417,7 +437,7 @@ class SqlStore(SqlReader):
         return len(moved)
 
 
-def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
+def only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
     """Processes of the old version still run: what they rely on may not change under them."""
     if known is None:
         return
@@ -431,7 +451,14 @@ def _only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> No
         )
 
 
-def _option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
+def _moves(statements: Statements, call: str, role: Role) -> tuple[Move, ...]:
+    moves = statements.moves(call, role)
+    if not moves:
+        raise StoreError(f"{call!r} is no call a {role} can make on the queue {statements.queue!r}")
+    return moves
+
+
+def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
     known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
     strange = sorted(options - known)
     if strange:

@@ -273,14 +273,10 @@ class Statements:
                 which=which,
                 assignments=compiler.assignments(moves, which, note="i.note"),
             )
-        picks = " ".join(
-            f"WHEN {compiler.condition(move, token=True)}{compiler.room(move)} THEN '{n}'"
-            for n, move in enumerate(moves)
-        )
         numbers = [str(n) for n in range(len(moves))]
         return self._with_input(
             "apply",
-            verdict=f"CASE {picks} ELSE {compiler.reason(moves)} END",
+            verdict=compiler.verdict(moves),
             chosen=compiler.one_of(numbers),
             assignments=compiler.assignments(moves, "i.verdict::integer", note="i.note"),
         )
@@ -416,6 +412,25 @@ class Statements:
         if among:
             return self._fill("jobs_among", columns=columns, filters=filters, wanted=owned)
         return self._fill("jobs", columns=columns, filters=filters, wanted=wanted, owned=owned)
+
+    def foresee(
+        self, moves: tuple[Move, ...], filters: str, wanted: str, *, among: bool = False
+    ) -> str:
+        """How many jobs under these conditions would make one of these moves, and why others not.
+
+        A body is looked at only where a key decides.
+        """
+        compiler, body = self.compiler, self.dialect.table("job_body")
+        keyed = any(compiler.takes_key(move) for move in moves)
+        bodies = f" JOIN {body} b ON b.id = c.id" if keyed else ""
+        return self._fill(
+            "foresee_among" if among else "foresee",
+            verdict=compiler.verdict(moves),
+            filters=filters,
+            wanted=wanted,
+            owned=wanted.replace("p.", "j."),
+            summed=self._fill("foresee_sums", reason=compiler.foreseen(moves), bodies=bodies),
+        )
 
     @property
     def pairs(self) -> str:

@@ -24,7 +24,8 @@ from starlette.concurrency import run_in_threadpool
 from kesin.engine.accounts import at_request, cron_actor
 from kesin.foundation.access import Actor
 from kesin.foundation.passwords import KEY_SESSION, key_id_of, same
-from kesin.foundation.problems import NotSignedIn, Refused
+from kesin.foundation.problems import NotSignedIn, Problem, Refused
+from kesin.store.contract import StoreError
 from kesin.web.limits import network_of
 from kesin.web.service import Service
 
@@ -56,11 +57,26 @@ async def identify(request: Request) -> None:
 
 
 def _identified(request: Request) -> Actor | None:
-    service, address = service_of(request), address_of(request)
-    actor = _by_header(request, service, address) or _by_cookie(request, service, address)
+    actor = _recognised(request)
     if actor is not None:
-        service.limit(actor.name)
+        service_of(request).limit(actor.name)
     return actor
+
+
+def _recognised(request: Request) -> Actor | None:
+    service, address = service_of(request), address_of(request)
+    return _by_header(request, service, address) or _by_cookie(request, service, address)
+
+
+async def still(request: Request, actor: Actor) -> bool:
+    """Whether the session or key that began a long answer is good; counts as no request."""
+    try:
+        found = await run_in_threadpool(_recognised, request)
+    except Problem:
+        return False
+    except StoreError:  # it is away: nobody was signed out by that
+        return True
+    return found is not None and found.name == actor.name
 
 
 async def asker(request: Request) -> Actor:  # else it costs a thread

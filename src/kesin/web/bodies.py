@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Response
 from pydantic import BaseModel
 
-from kesin.engine.command import History, Selection
+from kesin.engine.command import MOST_AT_ONCE, History, Selection
 from kesin.engine.queue import Bulk, Queue
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Event, Outcome, Page, QueueStats
@@ -137,10 +137,10 @@ def selection_body(chosen: Selection) -> ActionBody:
         dry_run=True,
         matched=chosen.matched,
         moved=chosen.would_move,
-        already=0,
-        refused={},
+        already=chosen.by_reason.get("already", 0),
+        refused={why: n for why, n in chosen.by_reason.items() if why != "already"},
         by_state=chosen.by_state,
-        more=chosen.more,
+        more=chosen.matched > MOST_AT_ONCE,
         outcomes=[],
     )
 

@@ -18,7 +18,7 @@ from kesin.engine.queue import BadInput, New, Queue
 from kesin.foundation.access import Actor
 from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_PAGE
+from kesin.store.contract import MAX_PAGE, StoreUnreachable
 from kesin.web import bodies, schemas
 from kesin.web.auth import Asker, service_of
 from kesin.web.stream import events
@@ -41,6 +41,7 @@ def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
     told = []
     for queue in service.commands.readable(actor):
         workload = service.workloads.get(queue.name)
+        paused = _paused(service.commands, actor, queue.name)
         told.append(
             schemas.QueueBody(
                 name=queue.name,
@@ -49,7 +50,8 @@ def list_queues(request: Request, actor: Asker) -> list[schemas.QueueBody]:
                 sited=queue.name not in service.commands.unsited,
                 states=bodies.states_of(queue),
                 actions=list(service.commands.offered(queue)),
-                paused=_paused(service.commands, actor, queue.name),
+                paused=paused or [],
+                reachable=paused is not None,
             )
         )
     return told
@@ -152,7 +154,14 @@ def act(
     commands = _commands(request)
     where = asked.filter.filter() if asked.filter else None
     if asked.dry_run:
-        chosen = commands.would(actor, queue, asked.action, ids=asked.ids, where=where)
+        chosen = commands.would(
+            actor,
+            queue,
+            asked.action,
+            ids=asked.ids,
+            where=where,
+            options=frozenset(asked.options),
+        )
         return bodies.selection_body(chosen)
     bulk = commands.act(
         actor,
@@ -175,7 +184,7 @@ def pause(
     """Hand out no more jobs of the queue, or of one site."""
     commands = _commands(request)
     commands.pause(actor, queue, site=asked.site, reason=asked.reason)
-    return schemas.Steered(paused=_paused(commands, actor, queue))
+    return schemas.Steered(paused=_paused(commands, actor, queue) or [])
 
 
 @router.post("/queues/{queue}/resume")
@@ -185,7 +194,7 @@ def resume(
     """Hand them out again."""
     commands = _commands(request)
     commands.resume(actor, queue, site=asked.site)
-    return schemas.Steered(paused=_paused(commands, actor, queue))
+    return schemas.Steered(paused=_paused(commands, actor, queue) or [])
 
 
 @router.get(
@@ -203,8 +212,12 @@ async def watch(request: Request, actor: Asker, queue: QueueName) -> StreamingRe
     )
 
 
-def _paused(commands: Commands, actor: Actor, queue: str) -> list[str]:
-    return [one.tenant for one in commands.pauses(actor, queue)]
+def _paused(commands: Commands, actor: Actor, queue: str) -> list[str] | None:
+    """Who is paused there; None if its store is away: the others may live elsewhere."""
+    try:
+        return [one.tenant for one in commands.pauses(actor, queue)]
+    except StoreUnreachable:
+        return None
 
 
 def _moves(queue: Queue) -> list[dict[str, Any]]:

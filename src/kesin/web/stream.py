@@ -11,14 +11,15 @@ from typing import Final
 from fastapi import Request
 
 from kesin.foundation.access import Actor
-from kesin.foundation.problems import Problem
 from kesin.store.contract import QueueStats
 from kesin.web import bodies
-from kesin.web.auth import identify
+from kesin.web.auth import still
 from kesin.web.live import Watch
 from kesin.web.service import Service
 
 QUIET_S: Final = 15.0  # proxies cut what is silent for longer
+ASKED_S: Final = 3.0  # a session that was ended elsewhere is noticed after so long
+OVER: Final = "event: over\ndata: {}\n\n"  # who comes back would be refused
 
 
 async def events(
@@ -27,29 +28,33 @@ async def events(
     """Counts whenever they change; ends when the watcher leaves, signs out or the service stops."""
     number = 0
     last: QueueStats | None = None
-    sent = service.clock.monotonic()
+    sent = asked = service.clock.monotonic()
     try:
         yield "retry: 2000\n\n"
         while not watch.over:
-            try:
-                spent = service.clock.monotonic() - sent
-                await asyncio.wait_for(watch.changed.wait(), max(QUIET_S - spent, 0.01))
-                quiet = False
-            except TimeoutError:
-                quiet = True
+            now = service.clock.monotonic()
+            quiet_in, ask_in = sent + QUIET_S - now, asked + ASKED_S - now
+            woken = await _changes(watch, min(quiet_in, ask_in))
+            now = service.clock.monotonic()
             # Told by what was sent to this one: other sites' moves must not show in the pauses.
-            if quiet or service.clock.monotonic() - sent >= QUIET_S:
-                if await request.is_disconnected() or not await _still(request, actor):
+            quiet = now - sent >= QUIET_S or not (woken or ask_in < quiet_in)
+            if quiet or not woken or now - asked >= ASKED_S:
+                if await request.is_disconnected():
                     return
-                sent = service.clock.monotonic()
-                yield ": still here\n\n"
+                if not await still(request, actor):
+                    yield OVER
+                    return
+                asked = now
             if quiet:
+                sent = now
+                yield ": still here\n\n"
+            if not woken:
                 continue
             watch.changed.clear()
             if watch.stats is None:
                 continue
             shown = service.commands.seen(actor, watch.stats)
-            if last is not None and replace(last, now=shown.now) == shown:
+            if last is not None and _same(last, shown):
                 continue  # another site's rows moved, which is none of this watcher's business
             last = shown
             number += 1
@@ -60,10 +65,14 @@ async def events(
         service.live.leave(watch)
 
 
-async def _still(request: Request, actor: Actor) -> bool:
-    """Whether the session or key that began this is still good."""
+def _same(before: QueueStats, after: QueueStats) -> bool:
+    return replace(before, now=after.now) == after and before.moves == after.moves
+
+
+async def _changes(watch: Watch, within_s: float) -> bool:
+    """Whether the watcher is told something in time."""
     try:
-        await identify(request)
-    except Problem:
+        await asyncio.wait_for(watch.changed.wait(), max(within_s, 0.01))
+    except TimeoutError:
         return False
-    return bool(request.state.actor.name == actor.name)
+    return True

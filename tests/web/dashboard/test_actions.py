@@ -242,11 +242,21 @@ def test_many_rows_move_in_the_background(how, many):
     assert len(moved) == 3
 
 
-def test_where_a_guard_decides_the_sheet_of_many_promises_no_more_than_it_knows(many):
-    for _ in range(4):
-        many.job()
-    told = words(send(many, "sheet", call="cancel", all="1", state="ready"))
-    assert "Up to 4 will move ready 4" in told
+def test_of_many_too_the_refusals_are_exact(many):
+    for _ in range(2):
+        many.failed(key="wanted")
+    claimed = many.job()
+    many.task.claim("w", ids=[claimed])
+    told = words(send(many, "sheet", call="requeue", all="1"))
+    assert "6 will move failed 6" in told
+    assert "2 will be refused" in told
+    assert "another job has its key 1" in told
+    assert "already running 1" in told
+    assert "Requeue 6 rows" in told
+    send(many, "act", call="requeue", all="1")
+    runs(many).join(10)
+    [run] = runs(many).of(AYSE, many.name)
+    assert (run.moved, sum(run.refused.values())) == (6, 2)
 
 
 def test_runs_are_shown_to_whoever_began_them(many):

@@ -80,6 +80,11 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(world):
     assert 'value="no way"' in answer.text
     assert '<option value="operator" selected>' in answer.text
     assert '<input type="checkbox" name="site" value="south" checked>' in answer.text
+    world.client.headers["accept-language"] = "tr"
+    turkish = html.unescape(post(world, PEOPLE, name="no way", role="operator").text)
+    del world.client.headers["accept-language"]
+    assert "'no way' kullanıcı adı olamaz" in turkish
+    assert 'lang="en">' not in turkish.partition("<main")[2]
 
 
 def test_a_role_is_changed_and_the_sessions_end(world):
@@ -240,6 +245,9 @@ def test_the_log_is_searched_by_actor_action_queue_and_target(world):
     lines = {"actor": "user:zed", "action": "queue.requeue", "queue": "task", "target": job_id}
     for name, value in lines.items():
         assert f"/dashboard/jobs/{job_id}" in get(world, "/dashboard/audit", **{name: value})
+        assert f"/dashboard/jobs/{job_id}" in get(
+            world, "/dashboard/audit", **{name: value if name == "queue" else value[1:-1]}
+        )
     assert "No line fits" in get(world, "/dashboard/audit", actor="user:zed", queue="pdf")
 
 
@@ -275,6 +283,7 @@ def test_personal_data_in_the_log_is_covered(world):
 def test_the_counters_are_noted_once_a_minute_while_the_service_runs(make_world, monkeypatch):
     monkeypatch.setattr(services, "NOTE_EVERY_S", 0.01)
     world = make_world()
+    assert world.app  # it brings the notes along
     fact = lambda: world.accounts.directory.fact("dashboard", "", "task")  # noqa: E731
     assert fact() is None
     noted = services.threading.Event()

@@ -172,9 +172,9 @@ def test_a_part_has_the_story_and_only_what_changed(world):
 
 def test_a_job_that_is_over_for_good_is_no_longer_asked_for(world):
     job_id = world.job("somebody", queue="pdf")
-    assert 'hx-trigger="every' in read(world, job_id)
+    assert 'hx-trigger="renew, kesin' in read(world, job_id)
     world.service.queues["pdf"].act("cancel", actor="tests", ids=[job_id])
-    assert 'hx-trigger="every' not in read(world, job_id)
+    assert 'hx-trigger="renew, kesin' not in read(world, job_id)
 
 
 # What it carries

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from typing import Any
 
 import pytest
 
+from kesin.web.dashboard.optiplan_ready import LOOK_EVERY_S, ReadyOrders
+from kesin.web.dashboard.optiplan_rules import FIXED, changes, form_schema, to_form, to_rules
 from kesin.web.dashboard.order_form import MOST_ROWS, OrderForm
+from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.rules import default_rules, rules_json
+from kesin.workloads.optiplan.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import desk_of, held_order, planned_order
 
@@ -56,6 +61,11 @@ def test_a_held_order_stands_on_top_with_what_to_do(shop):
     assert "E_CRM_NO_MATCH" in page
     assert "add the customer" in page
     assert f"/orders/{job}/approve" in page
+    turkish = {**shop.cookie("can"), "accept-language": "tr"}
+    for path in (PAGE, f"/dashboard/jobs/{job}"):
+        told = shop.client.get(path, headers=turkish).text
+        assert "telefonuyla kayıtlı müşteri yok" in told
+        assert "no customer has the phone" not in told
     viewed = get(shop, who="ece").text
     assert f"held-{job}" in viewed
     assert "/approve" not in viewed
@@ -66,6 +76,28 @@ def test_an_order_whose_xml_is_there_says_so_and_links_its_drawing(shop):
     page = get(shop).text
     assert "ready to approve" in page
     assert f"/jobs/{job}/plan.svg" in page
+
+
+def test_the_export_folder_is_listed_once_for_all_who_ask_soon(shop):
+    job = shop.found(planned_order(shop.service))
+    desk, now = desk_of(shop.service), [0.0]
+    ready = ReadyOrders(lambda: now[0])
+    folder = desk.workshop.paths().export_folder
+    files = sorted(folder.glob(f"{job.id}*.xml"))
+    assert (bool(files), ready.is_ready(desk, job)) == (True, True)
+    for one in files:
+        one.rename(one.with_suffix(".away"))
+    assert ready.is_ready(desk, job)
+    now[0] = LOOK_EVERY_S
+    assert not ready.is_ready(desk, job)
+
+
+def test_an_orders_page_is_called_by_its_customer_and_number(shop):
+    sent = HEAD | PART | {"order_id": "N-7", "customer_snapshot_name": "Özgür <b>"}
+    made = post(shop, "/new", "ayse", data=sent).headers["location"].partition("made=")[2]
+    page = shop.client.get(f"/dashboard/jobs/{made}", headers=shop.cookie("can")).text
+    assert f'title="{made}">Özgür &lt;b&gt; · N-7</h1>' in page
+    assert f'<span class="muted mono">{made[:8]}</span>' in page
 
 
 def test_approving_asks_first_and_then_moves(shop):
@@ -139,8 +171,11 @@ def test_a_list_is_brought_or_refused_row_by_row(shop):
 
 
 def test_an_operator_brings_no_orders(shop):
-    assert "/dashboard/optiplan/new" not in get(shop).text
+    page = get(shop).text
+    assert "/dashboard/optiplan/new" not in page
+    assert "New orders are brought by admins" in page
     assert get(shop, "/new").status_code == 403
+    assert "New orders are brought by admins" not in get(shop, who="ayse").text
 
 
 def test_customers_are_kept_looked_up_and_forgotten(shop):
@@ -155,19 +190,156 @@ def test_customers_are_kept_looked_up_and_forgotten(shop):
     assert post(shop, "/customers/remove", data=sent).headers["location"].endswith("done=removed")
 
 
-def test_rules_are_changed_whole_or_not_at_all(shop):
-    rules = rules_json(default_rules())
-    changed = {**rules, "kerf_mm": 3, "retry_count_max": 2}
-    answer = post(shop, "/rules", data={"source": json.dumps(changed)})
-    assert answer.headers["location"].endswith("done=kerf_mm,retry_count_max")
-    assert "next start" in get(shop, "/rules?done=kerf_mm,retry_count_max").text
-    assert desk_of(shop.service).workshop.rules().kerf_mm == 3
+# Rules
+
+
+def hidden(page: str) -> dict[str, str]:
+    """What the first form of a page would send, as a browser does."""
+    found = {}
+    form = page[page.index('id="rules-form"') :].partition("</form>")[0]
+    for tag in re.findall(r"<input[^>]+>", form):
+        told = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        found[html.unescape(told["name"])] = html.unescape(told["value"])
+    for name, inside in re.findall(
+        r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
+    ):
+        chosen = re.search(r'<option value="([^"]*)" selected>', inside)
+        found[name] = chosen[1] if chosen else ""
+    return found
+
+
+def in_force(world: World) -> dict[str, Any]:
+    return rules_json(desk_of(world.service).workshop.rules())
+
+
+def saved(world: World, page: Any) -> Any:
+    """Say yes to what a page shows."""
+    fields = dict(re.findall(r'name="(source|seen)" value="([^"]*)"', page.text))
+    sent = {name: html.unescape(value) for name, value in fields.items()}
+    return post(world, "/rules", data={**sent, "sure": "1"})
+
+
+def test_rules_are_typed_shown_and_then_written(shop):
+    before = in_force(shop)
+    typed = hidden(get(shop, "/rules").text)
+    assert (typed["v/saw/kerf_mm"], typed["v/trims/0/thickness"]) == ("4", "18")
+    typed |= {"v/saw/kerf_mm": "3,5", "v/trims/0/trim": "12", "v/retries/retry_count_max": "2"}
+    del typed["v/bands/0"], typed["v/bands/0/name"], typed["v/bands/0/thickness"]
+    shown = post(shop, "/rules", data=typed)
+    assert (shown.status_code, in_force(shop)) == (200, before)
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td><strong>(.*?)</strong>", shown.text)
+    assert [
+        (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
+    ] == [
+        ("Saw blade", "4 mm", "3.5 mm"),
+        ("Trim of boards of 18 mm", "10 mm", "12 mm"),
+        ("Band 040", "0.4 mm", "not there"),
+        ("Retries at most", "3", "2"),
+    ]
+    answer = saved(shop, shown)
+    assert "next start" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
+    now = in_force(shop)
+    assert (now["kerf_mm"], now["trimByThickness"]["18"], now["retry_count_max"]) == (3.5, 12, 2)
+    assert now["edgeMapping"] == {"Bant Yok": None, "1mm": 1, "2mm": 2}
+    assert {name for name in before if before[name] != now[name]} == {
+        *("kerf_mm", "trimByThickness", "edgeMapping", "retry_count_max")
+    }
+    assert post(shop, "/rules", data=hidden(get(shop, "/rules").text)).headers["location"] == (
+        f"{PAGE}/rules?done=none"
+    )
+
+
+def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
+    typed = hidden(get(shop, "/rules").text) | {
+        "v/saw/kerf_mm": "99",
+        "v/trims/0/trim": "much",
+        "v/trims/1/thickness": "18",
+        "v/backs/0/thickness": "",
+        "v/bands/0/name": "",
+        "v/pauses/0/minutes": "-1",
+        "v/grain/1": "",
+    }
+    answer = post(shop, "/rules", data=typed)
+    assert answer.status_code == 422
+    told = dict(re.findall(r'class="error-text" id="e-(v[^"]+)-1">(.*?)</p>', answer.text))
+    assert set(told) == {
+        *("v/saw/kerf_mm", "v/trims/0/trim", "v/trims/1/thickness", "v/backs/0/thickness"),
+        *("v/bands/0/name", "v/pauses/0/minutes"),
+    }
+    assert told["v/trims/1/thickness"] == "is there twice"
+    assert told["v/backs/0/thickness"] == "must not be empty"
+    assert "6 fields are not right" in answer.text
+    assert 'value="much"' in answer.text
+    turkish = shop.client.post(
+        f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}
+    ).text
+    assert "0…20 aralığında olmalı; gelen: 99" in turkish
+    assert "iki kez var" in turkish
+    assert 'lang="en"' not in turkish.partition("<main")[2]
+
+
+def test_rows_of_the_rules_come_and_go(shop):
+    typed = hidden(get(shop, "/rules").text)
+    more = post(shop, "/rules/form", data=typed | {"do": "add:/backs"}).text
+    count = len(in_force(shop)["backingThicknesses"])
+    assert f'name="v/backs/{count}/thickness" value=""' in more
+    less = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/trims/0"}).text)
+    assert less["v/trims/0/thickness"] == typed["v/trims/1/thickness"]
+    assert less["seen"] == typed["seen"]
+    none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/board"}).text)
+    assert "v/board/width_mm" not in none
+    assert "Height of the usual board" in post(shop, "/rules", data=none).text
+    assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
+
+
+def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
+    typed = hidden(get(shop, "/rules").text)
+    ours = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})
+    theirs = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "6"})
+    assert saved(shop, theirs).status_code == 303
+    for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})):
+        assert late.status_code == 409
+        assert "somebody else has changed the rules meanwhile" in late.text
+    assert in_force(shop)["kerf_mm"] == 6
+    again = post(shop, "/rules", data=hidden(late.text))
+    assert "6 mm" in again.text
+    assert saved(shop, again).status_code == 303
+    assert in_force(shop)["kerf_mm"] == 5
+
+
+def test_the_whole_file_is_changed_or_not_at_all(shop):
+    rules = in_force(shop)
+    shown = post(shop, "/rules", data={"source": json.dumps({**rules, "kerf_mm": 2})})
+    assert saved(shop, shown).headers["location"].endswith("done=kerf_mm")
+    fields = re.findall(r'name="(source|seen)" value="([^"]*)"', shown.text)
+    back = {name: html.unescape(value) for name, value in fields} | {"do": "edit"}
+    assert hidden(post(shop, "/rules", data=back).text)["v/saw/kerf_mm"] == "2"
     for wrong, told in (({**rules, "kerf": 1}, "kerf"), ({**rules, "kerf_mm": 99}, "kerf_mm")):
         answer = post(shop, "/rules", data={"source": json.dumps(wrong)})
         assert (answer.status_code, told in answer.text) == (422, True)
     assert post(shop, "/rules", data={"source": "{"}).status_code == 422
     assert post(shop, "/rules", "ece", data={"source": json.dumps(rules)}).status_code == 403
-    assert "machineDropFolder" in get(shop, "/rules", who="ece").text
+    seen = get(shop, "/rules", who="ece").text
+    assert "machineDropFolder" in seen
+    assert "<fieldset disabled" in seen
+
+
+def test_the_form_shows_every_rule_there_is():
+    rules = rules_json(default_rules())
+    assert to_rules(to_form(rules), rules).rules == rules
+    places = to_rules(to_form(rules), rules).places
+    for name, one in Rules.model_fields.items():
+        key = one.alias or name
+        assert key in FIXED or any(place.startswith(key) for place in places)
+    bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
+    assert to_rules(to_form(bare), bare).rules == bare
+    assert {one.label for one in changes(str, {}, rules)} >= {"Saw blade", "Band 040", "Grain 0"}
+
+
+def test_odd_files_of_rules_are_no_trouble_to_the_form():
+    for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
+        SchemaForm(form_schema(str)).draw(to_form(odd))
+    assert to_rules(None, {}).rules["edgeMapping"] == {"Bant Yok": None}
 
 
 def test_the_form_makes_the_order_that_would_be_sent():

@@ -179,3 +179,17 @@ def test_an_address_that_is_none_is_told_as_a_page_too(shared_world):
     page = shared_world.client.get("/dashboard/no/such/place", headers=headers)
     assert page.status_code == 404
     assert page.headers["content-type"].startswith("text/html")
+
+
+def test_the_navigation_by_itself_is_that_of_the_page_it_belongs_to(world):
+    world.person("ayse", "operator", all_sites=True)
+    headers = by_cookie(world.token("ayse"))
+    part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
+    assert 'href="/dashboard/queues/task" aria-current="page"' in part
+    assert 'class="badge"' not in part
+    world.failed()
+    part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
+    assert part.count('class="badge"') == 1
+    assert "1 for a person to look at" in part
+    page = world.client.get("/dashboard/queues/task", headers=headers).text
+    assert part.strip() in page

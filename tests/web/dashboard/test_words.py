@@ -5,19 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from babel.messages.catalog import Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 
-import kesin
+from kesin.lifecycle.layout import COMFORTABLE, lay_out
+from kesin.lifecycle.svg import svg
 from kesin.web.dashboard.families import SHOWN
+from kesin.web.dashboard.told import sentences
 from kesin.web.dashboard.view import TITLES
 from kesin.web.dashboard.words import Words, chosen, words_of
+from kesin.workloads import LIFECYCLES
+from tests.web.dashboard.python_texts import SOURCE, nodes
 
-SOURCE = Path(kesin.__file__).parent
 DASHBOARD = SOURCE / "web" / "dashboard"
 TURKISH = DASHBOARD / "locale" / "tr"
 METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
@@ -54,12 +56,11 @@ def said() -> dict[str, tuple[str, Message]]:
 @cache
 def literals() -> frozenset[str]:
     """Every text in our Python: what is said through a name or a table stands there."""
-    found: set[str] = set()
-    for source in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.add(node.value)
-    return frozenset(found)
+    return frozenset(
+        node.value
+        for _, node in nodes()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def test_every_sentence_has_its_turkish():
@@ -68,8 +69,19 @@ def test_every_sentence_has_its_turkish():
 
 
 def test_the_catalogue_holds_nothing_that_nobody_says():
-    used = wanted().keys() | literals()
+    """But for the messages from below, whose test is `test_told.py`."""
+    used = wanted().keys() | literals() | sentences("tr")
     assert {key: where for key, (where, _) in said().items() if key not in used} == {}
+
+
+def test_no_template_translates_what_it_was_given():
+    """``_(name)`` would put what a name holds on the page as it is, markup and all."""
+    wild = re.compile(r"(?<![\w.])n?gettext\((?![\"'])|(?<![\w.])_\((?![\"'])")
+    found = {
+        one.name: wild.findall(one.read_text("utf-8"))
+        for one in (DASHBOARD / "templates").glob("*.html")
+    }
+    assert {name: texts for name, texts in found.items() if texts} == {}
 
 
 def test_no_sentence_is_left_empty_or_doubtful():
@@ -110,6 +122,17 @@ def test_a_sentence_without_turkish_is_said_in_english():
     assert words_of("tr").gettext("nobody ever says this") == "nobody ever says this"
     assert words_of("en").gettext("Overview") == "Overview"
     assert words_of("tr").gettext("Overview") == "Genel bakış"
+
+
+@pytest.mark.parametrize("name", LIFECYCLES)
+def test_a_lifecycle_is_drawn_with_turkish_words_around_its_own_names(name):
+    lifecycle, say = LIFECYCLES[name](), words_of("tr").gettext
+    picture = svg(lifecycle, say=say)
+    for english in ("operator or producer", ">clock<", "The lifecycle", "kept ", lifecycle.doc):
+        assert english not in picture
+        assert english in svg(lifecycle) or english == "kept "
+    assert all(f'data-state="{state}"' in picture for state in lifecycle.state)
+    assert lay_out(lifecycle, say).width <= COMFORTABLE
 
 
 def test_one_and_many_are_told_apart():

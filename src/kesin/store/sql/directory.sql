@@ -115,6 +115,21 @@ WHERE id < :before
 ORDER BY id DESC
 LIMIT :limit
 
+-- name: newest_audit
+SELECT max(id) FROM {audit} WHERE id < :before
+
+-- name: search_audit
+SELECT id, at, actor, action, allowed, queue, site, target, details, request_id, address
+FROM {audit}
+WHERE id < :before AND id >= :since
+  AND (CAST(:actor AS text) IS NULL OR lower(actor) LIKE CAST(:actor AS text) ESCAPE '!')
+  AND (CAST(:action AS text) IS NULL OR lower(action) LIKE CAST(:action AS text) ESCAPE '!')
+  AND (CAST(:queue AS text) IS NULL OR queue = CAST(:queue AS text))
+  AND (CAST(:site AS text) IS NULL OR lower(site) LIKE CAST(:site AS text) ESCAPE '!')
+  AND (CAST(:target AS text) IS NULL OR lower(target) LIKE CAST(:target AS text) ESCAPE '!')
+ORDER BY id DESC
+LIMIT :limit
+
 -- name: prune_audit
 DELETE FROM {audit}
 WHERE id IN (SELECT id FROM {audit} WHERE at < :before ORDER BY at LIMIT :limit)

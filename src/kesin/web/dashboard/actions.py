@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kesin.engine.command import Selection
 from kesin.engine.queue import Bulk, Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import Asked, Job, failing_guard
 from kesin.lifecycle.words import STAY
-from kesin.store.contract import MAX_PAGE, Filter, Outcome
+from kesin.store.contract import Filter, Outcome
 from kesin.web.dashboard.filters import Fields, Meant, Wanted, meant, named, wanted_of
 from kesin.web.dashboard.view import Looker
 
@@ -76,8 +76,6 @@ class Preview:
     matched: int
     moving: dict[str, int]
     refused: tuple[Refusals, ...]
-    more: bool = False  # there are more than were counted
-    exact: bool = True  # else some may be refused by a guard that only the job itself can answer
 
     @property
     def moved(self) -> int:
@@ -147,9 +145,7 @@ def button_of(looking: Looker, call: str, n: int, shown: str) -> str:
 
 def selected(looking: Looker, queue: Queue, fields: Fields) -> Selected:
     """Read a selection from a form: picked ids, or all that match the filter."""
-    now = queue.now()
-    given = next(iter(fields.get("until", ())), "")
-    until = min(int(given), now + 1) if given.isdecimal() and len(given) < 20 else now + 1  # noqa: PLR2004
+    until = until_of(queue, next(iter(fields.get("until", ())), ""))
     if next(iter(fields.get("all", ())), "") == "1":
         wanted = wanted_of(fields, queue.lifecycle)
         stats = looking.service.commands.stats(looking.actor, queue.name, site=wanted.site or None)
@@ -170,6 +166,12 @@ def selected(looking: Looker, queue: Queue, fields: Fields) -> Selected:
     return Selected(Meant(ids, Filter()), Wanted(), every=False, until=until)
 
 
+def until_of(queue: Queue, given: str) -> int:
+    """Births from this time on were not foreseen: when the sheet was made, or now."""
+    now = queue.now()
+    return min(int(given), now + 1) if given.isdecimal() and len(given) < 20 else now + 1  # noqa: PLR2004
+
+
 def call_of(looking: Looker, queue: Queue, fields: Fields) -> str:
     """The call a form names; raises Invalid for what no operator can ask of this queue."""
     call = next(iter(fields.get("call", ())), "")
@@ -181,77 +183,41 @@ def call_of(looking: Looker, queue: Queue, fields: Fields) -> str:
 # Before
 
 
-def preview(looking: Looker, queue: Queue, call: str, chosen: Selected) -> Preview:
-    """What the call would do with each of them, by the rules the store itself keeps."""
-    commands, actor, sought = looking.service.commands, looking.actor, chosen.sought
-    commands.queue(actor, queue.name, "operate", call)
-    if sought.ids is not None:
-        jobs = named(looking, queue.name, sought.ids, sought.where.states)
-        gone = 0 if chosen.every else len(sought.ids) - len(jobs)
-        return _foreseen(looking, queue, call, jobs, gone)
-    if chosen.wanted.counted:
-        stats = commands.stats(actor, queue.name, site=chosen.wanted.site or None)
-        states = chosen.wanted.states or tuple(stats.states)
-        by_state = {one: stats.states.get(one, 0) for one in states if stats.states.get(one)}
-        if sum(by_state.values()) > AT_ONCE:
-            return _by_state(looking, queue.lifecycle, call, by_state)
-    jobs = []
-    cursor: str | None = None
-    while len(jobs) <= AT_ONCE:
-        page = commands.jobs(actor, queue.name, sought.where, limit=MAX_PAGE, cursor=cursor)
-        jobs += page.jobs
-        cursor = page.cursor
-        if cursor is None:
-            return _foreseen(looking, queue, call, jobs)
-    found = commands.would(actor, queue.name, call, where=sought.where)
-    return _by_state(looking, queue.lifecycle, call, found.by_state, more=found.more)
-
-
-def _foreseen(
-    looking: Looker, queue: Queue, call: str, jobs: Iterable[Job], gone: int = 0
-) -> Preview:
-    moving: Counter[str] = Counter()
-    refused: Counter[str] = Counter({_why(looking, "unknown"): gone} if gone else {})
-    asked = Asked(queue.now(), looking.actor.name)
-    for job in jobs:
-        stopped_by = _stopped_by(queue.lifecycle, call, job, asked)
-        if stopped_by is None:
-            moving[job.state] += 1
-        else:
-            refused[_why(looking, stopped_by, job.state)] += 1
-    matched = moving.total() + refused.total()
-    return Preview(matched, dict(moving), _listed(refused))
-
-
-def _stopped_by(lifecycle: Lifecycle, call: str, job: Job, asked: Asked) -> str | None:
-    """The reason the store would give; None when it would move."""
-    reasons = ["state"]
-    for move in lifecycle.calls[call]:
-        if job.state not in move.sources or "operator" not in move.by:
-            continue
-        guard = failing_guard(move, job, lifecycle, asked, None)
-        if guard is None:
-            return None
-        reasons.append(guard.kind)
-    return reasons[:2][-1]
-
-
-def _by_state(
+def preview(
     looking: Looker,
-    lifecycle: Lifecycle,
+    queue: Queue,
     call: str,
-    by_state: dict[str, int],
-    *,
-    more: bool = False,
+    chosen: Selected,
+    options: frozenset[str] = frozenset(),
 ) -> Preview:
-    leaves = {state for move in lifecycle.calls[call] for state in move.sources}
-    moving = {state: n for state, n in by_state.items() if state in leaves}
-    refused = Counter(
-        {_why(looking, "state", one): n for one, n in by_state.items() if one not in leaves}
+    """What the call would do with each of them, judged by the store as it will judge the call."""
+    ids = _ids(looking, queue, chosen)
+    found = looking.service.commands.would(
+        looking.actor,
+        queue.name,
+        call,
+        ids=ids,
+        where=chosen.sought.where if ids is None else None,
+        options=options,
     )
-    guards = {guard.kind for move in lifecycle.calls[call] for guard in move.when}
-    exact = guards <= {"option"}
-    return Preview(sum(by_state.values()), moving, _listed(refused), more, exact)
+    gone = 0 if ids is None or chosen.every else len(ids) - found.matched
+    return Preview(found.matched + gone, found.moving, refusals(looking, found, gone))
+
+
+def refusals(looking: Looker, found: Selection, gone: int = 0) -> tuple[Refusals, ...]:
+    """Why those that will not move stay, the commonest first; ``gone`` are not there at all."""
+    reasons = Counter({"unknown": gone} if gone else {})
+    for (state, reason), n in found.staying.items():
+        reasons[f"state {state}" if reason in {"state", "already"} else reason] += n
+    return in_words(looking, reasons)
+
+
+def _ids(looking: Looker, queue: Queue, chosen: Selected) -> tuple[str, ...] | None:
+    """The jobs that are meant by name, as far as they are in a state that is meant."""
+    ids, states = chosen.sought.ids, chosen.sought.where.states
+    if ids is None or not states:
+        return ids
+    return tuple(job.id for job in named(looking, queue.name, ids, states))
 
 
 # Doing
@@ -267,15 +233,13 @@ def act(
     options: frozenset[str],
 ) -> Bulk:
     """Do it, while somebody waits."""
-    ids, where = chosen.sought.ids, chosen.sought.where
-    if ids is not None and where.states:
-        ids = tuple(job.id for job in named(looking, queue.name, ids, where.states))
+    ids = _ids(looking, queue, chosen)
     return looking.service.commands.act(
         looking.actor,
         queue.name,
         call,
         ids=ids,
-        where=where if ids is None else None,
+        where=chosen.sought.where if ids is None else None,
         options=options,
         reason=reason,
     )

@@ -44,19 +44,17 @@ def audit(  # noqa: PLR0917  # every filter is in the address
     """The newest lines that fit; ``before`` asks for those below a line already seen."""
     given = dict(zip(FIELDS, (actor, action, queue, site, target), strict=True))
     wanted = {name: text.strip() for name, text in given.items() if text.strip()}
-    lines = looking.service.accounts.audit(looking.actor, **wanted, before=before, limit=PAGE + 1)
-    more = None
-    if len(lines) > PAGE:
-        lines = lines[:PAGE]
-        more = f"{PATH}?{urlencode({**wanted, 'before': lines[-1].id})}"
+    accounts = looking.service.accounts
+    found = accounts.search_audit(looking.actor, **wanted, before=before, limit=PAGE)
+    more = f"{PATH}?{urlencode({**wanted, 'before': found.before})}" if found.before else None
     rows = looking.in_part and looking.request.headers.get("hx-target", "") == "more"
     return looking.page(
         "part_audit_rows.html" if rows else "audit.html",
-        lines=[_shown(one) for one in lines],
+        lines=[_shown(one) for one in found.lines],
         more=more,
         wanted=wanted,
         first=before == LAST,
-        now=looking.service.accounts.now(),
+        now=accounts.now(),
         queues=list(looking.service.queues),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -129,7 +130,6 @@ def _moving(looking: Looker, history: History, queue: Queue) -> dict[str, Any]:
     future = outlook(queue.lifecycle, job, now, pauses, acts=bool(history.actions))
     lines = story(looking, history, queue.lifecycle, now)
     state = queue.lifecycle.state.get(job.state)
-    over = state is None or state.terminal
     return {
         "job": job,
         "title": looking.say(TITLES.get(job.queue, job.queue)),
@@ -143,7 +143,7 @@ def _moving(looking: Looker, history: History, queue: Queue) -> dict[str, Any]:
         "otherwise": [_otherwise(looking, one) for one in future.otherwise if one.kind != "person"],
         "facts": _facts(looking, history, queue),
         "actions": [(call, label_of(looking, call)) for call in actions],
-        "every_s": None if over else 2 if state and state.working else 5,
+        "goes_on": state is not None and not state.terminal,
     }
 
 
@@ -152,7 +152,7 @@ def _resting(
 ) -> dict[str, Any]:
     """What changes only with a move: the picture, what it carries, what the trade adds."""
     name = queue.lifecycle.name
-    small = _drawn(queue.lifecycle, path_of(history), history.job.state)
+    small = _drawn(looking.words.gettext, queue.lifecycle, path_of(history), history.job.state)
     return {
         "picture": small,
         "larger": small.replace(f"life-{name}-", f"large-{name}-"),  # ids are unique on a page
@@ -173,8 +173,11 @@ def _values(looking: Looker, history: History, *, bare: bool) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _drawn(lifecycle: Lifecycle, lit: frozenset[tuple[str, str]], here: str) -> Markup:
-    return Markup(svg(lifecycle, lit, here, styled=False))  # noqa: S704  # drawn and escaped there
+def _drawn(
+    say: Callable[[str], str], lifecycle: Lifecycle, lit: frozenset[tuple[str, str]], here: str
+) -> Markup:
+    drawn = svg(lifecycle, lit, here, styled=False, say=say)
+    return Markup(drawn)  # noqa: S704  # everything in it was escaped there
 
 
 def _sentence(looking: Looker, queue: Queue, history: History, future: Outlook) -> Told:

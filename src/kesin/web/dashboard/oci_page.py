@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -19,6 +19,7 @@ from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
+from kesin.web.dashboard.actions import refusals, until_of
 from kesin.web.dashboard.shell import form
 from kesin.web.dashboard.trades import control_path
 from kesin.web.dashboard.uploads import Uploaded
@@ -178,18 +179,26 @@ def oci_preview(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
     if action not in control.ACTIONS:
         raise Problem(f"action is one of {', '.join(control.ACTIONS)}", code="unknown_action")
     ids, chosen = _selection(fields)
+    until = until_of(house.queue, fields.get("until", ""))
     where = None if ids is not None else control.filter_of(site, chosen.wanted)
     would = house.commands.would(
-        looking.actor, "oci", action, ids=None if ids is None else control.bare(ids), where=where
+        looking.actor,
+        "oci",
+        action,
+        ids=None if ids is None else control.bare(ids),
+        where=where and replace(where, created_before=until),
+        site=site.id,
     )
-    leaves = {state for move in house.queue.lifecycle.calls[action] for state in move.sources}
+    missing = 0 if ids is None else len(control.bare(ids)) - would.matched
     return looking.page(
         "part_oci_action.html",
         action=action,
         would=would,
-        leaves=leaves,
+        refused=refusals(looking, would, missing),
+        matched=would.matched + missing,
         ids=",".join(ids or ()),
         by_filter=ids is None,
+        until=until,
         chosen=chosen,
         categories=[one.value for one in Category],
         **frame(looking, house, site),
@@ -204,13 +213,15 @@ def oci_act(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
     action = fields.get("action", "")
     house, site = site_for(looking, site_id, "operate", f"queue.{action[:40]}")
     ids, chosen = _selection(fields)
+    until = until_of(house.queue, fields.get("until", ""))
+    where = None if ids is not None else control.filter_of(site, chosen.wanted)
     done = control.act(
         house,
         looking.actor,
         site,
         action,
         ids=ids,
-        where=None if ids is not None else control.filter_of(site, chosen.wanted),
+        where=where and replace(where, created_before=until),
         reason=fields.get("reason", "").strip() or None,
         code=fields.get("code", "").strip() or None,
         category=fields.get("kind") or None,

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 from kesin.foundation.problems import Refused
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.families import families
+from kesin.web.dashboard.optiplan_ready import ready_orders
 from kesin.web.dashboard.trades import may_see_orders
 from kesin.web.dashboard.view import Looker, Looking
 
@@ -123,7 +124,6 @@ def orders_page(  # noqa: PLR0917  # each one is a query parameter
 
 def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
     from kesin.workloads.optiplan.advice import advice
-    from kesin.workloads.optiplan.job_bodies import is_ready
 
     kept = job.data if isinstance(job.data, dict) else {}
     order = kept.get("order")
@@ -139,7 +139,7 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
         len(parts) if isinstance(parts, list) else 0,
         bool(desk.dossier(job).xml),
         _calls(job),
-        is_ready(desk, job),
+        ready_orders(looking.request.app).is_ready(desk, job),
         told.means if told else "",
         told.act if told else "",
     )

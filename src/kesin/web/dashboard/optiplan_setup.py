@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.problems import Clash, Invalid, Problem
 from kesin.web.dashboard.optiplan_page import PATH, desk_of, frame, reader_desk
+from kesin.web.dashboard.optiplan_rules import Typed, changes, form_schema, to_form, to_rules
+from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.web.dashboard.shell import form
+from kesin.web.dashboard.uploads import WideForm
 from kesin.web.dashboard.view import Looker, Looking
 
 if TYPE_CHECKING:
     from kesin.workloads.optiplan.order_desk import OrderDesk
+    from kesin.workloads.optiplan.rules import Rules
 
 router = APIRouter(include_in_schema=False)
 
 CUSTOMERS: Final = 50
+MARK: Final = 64  # letters of the mark that rules are known by
 Fields = Annotated[dict[str, str], Depends(form)]
 Phone = Annotated[str, Query(max_length=40)]
 
@@ -96,7 +102,7 @@ def forget_customer(looking: Looking, fields: Fields) -> Response:
 
 @router.get(f"{PATH}/rules", response_class=HTMLResponse)
 def rules_page(looking: Looking, done: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
-    """The rules in force, as the file spells them, and where everything is."""
+    """The rules in force as a form, the file behind it, and where everything is."""
     desk = reader_desk(looking)
     desk.house.commands.queue(looking.actor, "optiplan")
     return _rules(looking, desk, changed=done)
@@ -108,44 +114,151 @@ def _rules(
     *,
     changed: str = "",
     problem: Problem | None = None,
+    value: Any = None,
     source: str | None = None,
+    typed: Typed | None = None,
+    seen: str = "",
 ) -> HTMLResponse:
+    """The page; with what was typed, in the fields or as JSON, where that was not good."""
     from kesin.workloads.optiplan.paths import paths_json
     from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START
     from kesin.workloads.optiplan.rules import rules_json
 
     rules = rules_json(desk.workshop.rules())
-    details: dict[str, Any] = problem.details if problem else {}
+    errors, wrong = _sorted(problem, typed or Typed({})) if problem else ({}, [])
     names = [one for one in changed.split(",") if one in rules]
+    drawn = _form(looking, desk, to_form(rules) if value is None else value, errors)
     return looking.page(
         "optiplan_rules.html",
         status=problem.status if problem else 200,
-        rules=rules,
-        source=source or json.dumps(rules, ensure_ascii=False, indent=2),
+        **drawn | ({"seen": seen} if seen else {}),
+        source=json.dumps(rules, ensure_ascii=False, indent=2) if source is None else source,
+        as_json=source is not None,
         paths=paths_json(desk.workshop.paths()),
         changed=names,
         nothing_changed=changed == "none",
         from_next_start=[one for one in names if one in FROM_NEXT_START],
         problem=problem,
-        wrong=details.get("fields", ()),
+        wrong=wrong,
+        marked=len(errors),
         **frame(looking, "rules"),
     )
 
 
+def _form(
+    looking: Looker, desk: OrderDesk, value: Any, errors: dict[str, list[str]] | None = None
+) -> dict[str, Any]:
+    """The fields, filled in, and the mark of the rules that are being edited."""
+    from kesin.workloads.optiplan.rule_changes import mark_of
+
+    form = SchemaForm(form_schema(looking.say), errors or {})
+    return {
+        "root": form.draw(value),
+        "seen": mark_of(desk.workshop.rules()),
+        "form_id": "rules-form",
+        "form_path": f"{PATH}/rules",
+    }
+
+
+@router.post(f"{PATH}/rules/form", response_class=HTMLResponse)
+def change_rules_form(looking: Looking, fields: WideForm) -> HTMLResponse:
+    """The fields with a row more or less; nothing that was typed is lost, nothing is kept yet."""
+    desk = desk_of(looking)
+    desk.house.commands.queue(looking.actor, "optiplan", "operate", "rules")
+    form = SchemaForm(form_schema(looking.say))
+    value = form.read(fields)
+    do, _, pointer = fields.get("do", "").partition(":")
+    if do not in {"add", "remove"}:
+        raise Invalid("say what to change: add or remove:N")
+    value = form.added(value, pointer) if do == "add" else form.removed(value, pointer)
+    told = _form(looking, desk, value) | {"seen": fields.get("seen", "")[:MARK]}
+    return looking.page("part_rules_form.html", **told, **frame(looking, "rules"))
+
+
 @router.post(f"{PATH}/rules")
-def change_rules_page(looking: Looking, fields: Fields) -> Response:
-    """Put the typed rules in the place of those in force, all of them or none."""
+def change_rules_page(looking: Looking, fields: WideForm) -> Response:
+    """Check what was typed and show what would change; with ``sure``, put it in force."""
     from kesin.workloads.optiplan.codes import OrderProblem
-    from kesin.workloads.optiplan.rule_changes import change_rules
+    from kesin.workloads.optiplan.rule_changes import (
+        FROM_NEXT_START,
+        change_rules,
+        check_seen,
+        mark_of,
+    )
+    from kesin.workloads.optiplan.rules import read_rules, rules_json
 
     desk = desk_of(looking)
     desk.house.commands.queue(looking.actor, "optiplan", "operate", "rules")
-    source = fields.get("source", "")
+    before = desk.workshop.rules()
+    source, seen = fields.get("source"), fields.get("seen", "")[:MARK]
+    typed = Typed({})
+    value: Any = None
     try:
-        made = change_rules(desk, looking.actor, _json(source))
-    except (OrderProblem, Invalid) as problem:
-        return _rules(looking, desk, problem=problem, source=source)
-    return _to("rules", ",".join(made.changed) or "none")
+        if source is None:
+            value = SchemaForm(form_schema(looking.say)).read(fields)
+            typed = to_rules(value, rules_json(before))
+            body: Any = typed.rules
+        else:
+            body = _json(source)
+        if fields.get("do") == "edit" and isinstance(body, dict):
+            return _rules(looking, desk, value=to_form(body), seen=seen)
+        after = _checked(read_rules, body, typed)
+        if "sure" in fields:
+            made = change_rules(desk, looking.actor, body, seen=seen)
+            return _to("rules", ",".join(made.changed) or "none")
+        if seen:
+            check_seen(before, seen)
+    except (OrderProblem, Invalid, Clash) as problem:
+        return _rules(looking, desk, problem=problem, value=value, source=source, typed=typed)
+    changed = changes(looking.say, rules_json(before), rules_json(after))
+    if not changed:
+        return _to("rules", "none")
+    return looking.page(
+        "optiplan_rules_review.html",
+        changed=changed,
+        source=json.dumps(rules_json(after), ensure_ascii=False),
+        seen=mark_of(before),
+        later=[one for one in sorted(FROM_NEXT_START) if _differs(one, before, after)],
+        **frame(looking, "rules"),
+    )
+
+
+def _checked(read: Callable[[Any], Rules], body: Any, typed: Typed) -> Rules:
+    """The rules, if the form's own tables are good too; else everything that is wrong at once."""
+    from kesin.workloads.optiplan.codes import OrderProblem
+    from kesin.workloads.optiplan.payload import FieldProblem, refused
+
+    if not typed.wrong:
+        return read(body)
+    own = [FieldProblem((place,), one) for place, told in typed.wrong.items() for one in told]
+    try:
+        read(body)
+    except OrderProblem as problem:
+        others = [FieldProblem((one["field"],), one["message"]) for one in _fields(problem)]
+        own += [one for one in others if typed.place(one.field) not in typed.wrong]
+    raise refused(own)
+
+
+def _fields(problem: Problem) -> Sequence[Mapping[str, str]]:
+    told: Sequence[Mapping[str, str]] = problem.details.get("fields", ())
+    return told
+
+
+def _sorted(problem: Problem, typed: Typed) -> tuple[dict[str, list[str]], list[Mapping[str, str]]]:
+    """What is wrong: by the field of the form it is at, and what is at none of them."""
+    errors: dict[str, list[str]] = {}
+    rest = []
+    for one in _fields(problem):
+        place = one["field"] if one["field"] in typed.wrong else typed.place(one["field"])
+        if place:
+            errors.setdefault(place, []).append(one["message"])
+        else:
+            rest.append(one)
+    return errors, rest
+
+
+def _differs(name: str, before: Rules, after: Rules) -> bool:
+    return bool(getattr(before, name) != getattr(after, name))
 
 
 def _json(source: str) -> Any:

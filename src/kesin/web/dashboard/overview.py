@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
-from kesin.store.contract import Filter, QueueStats
+from kesin.store.contract import Filter, QueueStats, StoreUnreachable
 from kesin.web.dashboard.families import Family, families, needs_person
 from kesin.web.dashboard.trends import Trend, Trends
 from kesin.web.dashboard.view import TITLES, Looker, Looking
@@ -26,7 +26,6 @@ class Card:
     queue: str
     title: str
     path: str
-    stats: QueueStats
     counts: dict[Family, int]
     trend: Trend
     failed_share: float
@@ -37,7 +36,7 @@ class Card:
 @router.get("/dashboard", response_class=HTMLResponse)
 def overview(looking: Looking) -> HTMLResponse:
     """A sentence, then a card for each queue."""
-    cards = [_card(looking, queue) for queue in _readable(looking)]
+    cards = [_any_card(looking, queue) for queue in _readable(looking)]
     template = "part_cards.html" if looking.in_part else "overview.html"
     return looking.page(template, cards=cards)
 
@@ -46,6 +45,17 @@ def _readable(looking: Looker) -> list[Queue]:
     if not looking.actor.has("read"):
         return []
     return looking.service.commands.readable(looking.actor)
+
+
+def _any_card(looking: Looker, queue: Queue) -> Card:
+    """The queue, or that its store is away: the others may live elsewhere."""
+    try:
+        return _card(looking, queue)
+    except StoreUnreachable:
+        title = looking.say(TITLES.get(queue.name, queue.name))
+        told = (looking.say("its store does not answer"),)
+        where = f"/dashboard/queues/{queue.name}"
+        return Card(queue.name, title, where, {}, _NONE, 0.0, None, told)
 
 
 def _card(looking: Looker, queue: Queue) -> Card:
@@ -64,7 +74,6 @@ def _card(looking: Looker, queue: Queue) -> Card:
         queue.name,
         looking.say(TITLES.get(queue.name, queue.name)),
         f"/dashboard/queues/{queue.name}",
-        stats,
         dict(counts),
         trend,
         share,

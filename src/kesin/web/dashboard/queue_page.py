@@ -106,8 +106,8 @@ def sheet(looking: Looking, queue: str, sent: Sent) -> HTMLResponse:
     found = looking.service.commands.queue(looking.actor, queue, "operate", "preview")
     call = actions.call_of(looking, found, sent)
     chosen = actions.selected(looking, found, sent)
-    foreseen = actions.preview(looking, found, call, chosen)
-    number = Figures(looking.language).number(foreseen.moved) + ("+" if foreseen.more else "")
+    foreseen = actions.preview(looking, found, call, chosen, actions.options_of(found, call, sent))
+    number = Figures(looking.language).number(foreseen.moved)
     kept = chosen.wanted.pairs() if chosen.every else []
     if not chosen.every:
         kept = [("ids", ",".join(chosen.sought.ids or ()))]
@@ -134,7 +134,7 @@ def act(looking: Looking, queue: str, sent: Sent) -> Response:
     chosen = actions.selected(looking, found, sent)
     why, options = actions.reason_of(sent), actions.options_of(found, call, sent)
     if chosen.every and chosen.sought.ids is None:
-        foreseen = actions.preview(looking, found, call, chosen)
+        foreseen = actions.preview(looking, found, call, chosen, options)
         if foreseen.in_background:
             runs_of(looking).begin(
                 looking.actor,

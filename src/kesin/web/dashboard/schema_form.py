@@ -40,6 +40,9 @@ class Node:
     value: str = ""
     choices: tuple[str, ...] = ()
     most: int | None = None  # letters
+    low: float | None = None  # of a number
+    high: float | None = None
+    unit: str = ""
     children: tuple[Node, ...] = ()
     columns: tuple[str, ...] = ()  # of a list that is a table
     is_open: bool = True  # a group that may be left out is closed until somebody opens it
@@ -87,6 +90,9 @@ class SchemaForm:
             told["choices"] = ("true", "false")
         elif kind in {"text", "area"}:
             told["most"] = schema.get("maxLength")
+        elif kind == "number":
+            told |= {"low": schema.get("minimum"), "high": schema.get("maximum")}
+            told["unit"] = str(schema.get("unit", ""))
         return Node(kind=kind, **told)
 
     def _group(self, schema: Schema, value: Any, told: dict[str, Any], depth: int) -> Node:
@@ -325,7 +331,12 @@ def _columns(schema: Schema, rows: tuple[Node, ...]) -> tuple[str, ...]:
         return ()
     if any(one.kind in {"group", "list", "json"} for row in rows for one in row.children):
         return ()
-    return tuple(str(one.get("title") or _words(key)) for key, one in names.items())
+    return tuple(_heading(key, one) for key, one in names.items())
+
+
+def _heading(key: str, schema: Schema) -> str:
+    title, unit = str(schema.get("title") or _words(key)), schema.get("unit")
+    return f"{title} ({unit})" if unit else title
 
 
 def _inside(place: Any, step: str) -> Any:

@@ -1,16 +1,24 @@
-"""The frame's own doors: language and theme."""
+"""The frame's own doors: language and theme, and the navigation as it is now."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import parse_qs, urlsplit
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid, TooLarge, Unknown
 from kesin.web.auth import check_origin, is_secure
-from kesin.web.dashboard.view import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Looking
+from kesin.web.dashboard.view import (
+    LANGUAGE_COOKIE,
+    THEME_COOKIE,
+    THEMES,
+    Looking,
+    below,
+    navigation,
+)
 from kesin.web.dashboard.words import LANGUAGES
 
 router = APIRouter(include_in_schema=False)
@@ -39,6 +47,13 @@ async def look(request: Request) -> Response:
             cookie, value, max_age=YEAR_S, path="/", samesite="lax", secure=is_secure(request)
         )
     return answer
+
+
+@router.get("/dashboard/nav", response_class=HTMLResponse)
+def nav(looking: Looking, at: Annotated[str, Query(max_length=2_000)] = "") -> HTMLResponse:
+    """The navigation of the page ``at`` this path, with what needs a person now."""
+    places, others = navigation(looking, at), below(looking, at)
+    return looking.page("part_nav.html", nav_at=at, nav=places, nav_below=others)
 
 
 @last.get("/dashboard/{rest:path}")

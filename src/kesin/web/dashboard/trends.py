@@ -15,6 +15,7 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
+from kesin.store.contract import StoreUnreachable
 from kesin.store.directory import Directory, Fact
 from kesin.web.dashboard.families import families
 
@@ -42,13 +43,17 @@ class Trends:
     def note(self) -> None:
         """Note every queue's sums, unless somebody did within the last minute."""
         for name, queue in self._queues.items():
+            try:
+                sums = _sums(queue)
+            except StoreUnreachable:  # the others may live elsewhere
+                continue
             now = queue.now()
             with self._directory.transaction():
                 held = self._directory.hold_fact(WORKLOAD, "", name, now)
                 notes = json.loads(held.value) or []
                 if notes and now - notes[-1][0] < EVERY_S * SECOND_US * 0.9:
                     continue
-                notes.append([now, *_sums(queue)])
+                notes.append([now, *sums])
                 value = canonical_json(notes[-KEEP:])
                 self._directory.put_fact(Fact(WORKLOAD, "", name, value, now))
 

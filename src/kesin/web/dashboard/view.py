@@ -11,14 +11,18 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.access import Actor
 from kesin.foundation.problems import Problem, Unavailable
+from kesin.store.contract import StoreUnreachable
 from kesin.web.auth import NOBODY, service_of
 from kesin.web.dashboard import charts
 from kesin.web.dashboard.families import ORDER, SHOWN, families, needs_person
 from kesin.web.dashboard.figures import Figures
+from kesin.web.dashboard.job_name import name_of
+from kesin.web.dashboard.told import told_in
 from kesin.web.dashboard.trades import links
 from kesin.web.dashboard.words import LANGUAGES, Language, Words, chosen, words_of
 from kesin.web.service import Service
@@ -47,6 +51,7 @@ class Place:
     path: str
     badge: int = 0
     here: bool = False
+    away: bool = False  # its store does not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,13 @@ class Looker:
     def say(self, sentence: str, **values: Any) -> str:
         """A sentence of ours in the looker's language."""
         return self.words.gettext(sentence) % values if values else self.words.gettext(sentence)
+
+    def tell(self, message: str | None) -> Markup:
+        """A message from below the pages; what is none of ours is marked as English."""
+        text = told_in(self.language, message) if message else ""
+        if text is None:
+            return Markup('<span lang="en">{}</span>').format(message)
+        return escape(text)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """The template, filled in; every value is escaped."""
@@ -132,27 +144,31 @@ def failure(request: Request, problem: Problem) -> HTMLResponse:
     return looking.page(template, status=problem.status, problem=problem, **away)
 
 
-def navigation(looking: Looker) -> list[Place]:
+def navigation(looking: Looker, at: str = "") -> list[Place]:
     """The queues that may be seen, each with how many jobs need a person."""
-    path = looking.request.url.path
+    path = at or looking.request.url.path
     places = [Place(looking.say("Overview"), "/dashboard", here=path == "/dashboard")]
     actor, commands = looking.actor, looking.service.commands
     if not actor.has("read"):
         return places
     for queue in commands.readable(actor):
-        stats = commands.seen(actor, queue.stats())
-        badge = sum(stats.states.get(one, 0) for one in needs_person(queue.lifecycle))
+        badge, away = 0, False
+        try:
+            stats = commands.seen(actor, queue.stats())
+            badge = sum(stats.states.get(one, 0) for one in needs_person(queue.lifecycle))
+        except StoreUnreachable:  # the others may live elsewhere
+            away = True
         where = f"/dashboard/queues/{queue.name}"
         title = looking.say(TITLES.get(queue.name, queue.name))
         here = path == where or path.startswith(f"{where}/")
-        places.append(Place(title, where, badge, here=here))
+        places.append(Place(title, where, badge, here=here, away=away))
     places += [Place(one.title, one.path, here=path.startswith(one.path)) for one in links(looking)]
     return places
 
 
-def below(looking: Looker) -> list[Place]:
+def below(looking: Looker, at: str = "") -> list[Place]:
     """What is about the house itself, for those who may see it."""
-    path, actor = looking.request.url.path, looking.actor
+    path, actor = at or looking.request.url.path, looking.actor
     places = []
     if actor.is_admin:
         places.append(Place(looking.say("Audit"), "/dashboard/audit"))
@@ -187,6 +203,7 @@ def _environment(language: Language) -> Environment:
         "stacked": charts.stacked,
         "sparkline": charts.sparkline,
         "families": families,
+        "name_of": name_of,
         "FAMILIES": ORDER,
         "FAMILY_WORDS": SHOWN,
         "LANGUAGES": LANGUAGES,

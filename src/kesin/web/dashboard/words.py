@@ -25,6 +25,7 @@ class Words(gettext.NullTranslations):
         super().__init__()
         self.language: Language = language
         self._said: dict[str, str | tuple[str, ...]] = {}
+        self._own: frozenset[str] = frozenset()
         if language == DEFAULT:
             return
         folder = files("kesin.web.dashboard") / "locale" / language
@@ -35,6 +36,11 @@ class Words(gettext.NullTranslations):
                         key = message.id if isinstance(message.id, str) else message.id[0]
                         said = message.string
                         self._said[key] = said if isinstance(said, str) else tuple(said)
+        self._own = frozenset(one for one in self._said.values() if isinstance(one, str))
+
+    def says(self, text: str) -> bool:
+        """Whether this is one of the language's own sentences already."""
+        return text in self._own
 
     def gettext(self, message: str) -> str:
         said = self._said.get(message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +11,12 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
-from kesin.lifecycle.budget import SECOND_US
-from kesin.store.contract import Filter
+from kesin.store.contract import Filter, StoreUnreachable
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 
 router = APIRouter(include_in_schema=False)
 PATH: Final = "/dashboard/workers"
 MOST_HELD: Final = 500  # claimed jobs of a queue that are looked at
-FRESH_S: Final = 15.0
 
 
 @dataclass(slots=True)
@@ -57,10 +54,11 @@ def workers(looking: Looking) -> HTMLResponse:
         for one in commands.readable(looking.actor)
         if commands.visible(looking.actor, one.name) is None
     ]
-    hands = _hands(looking, queues)
+    waiting = [_waiting(looking, one) for one in queues]
+    there = [one for one, told in zip(queues, waiting, strict=True) if not told["away"]]
     values: dict[str, Any] = {
-        "hands": hands,
-        "waiting": [_waiting(looking, one) for one in queues],
+        "hands": _hands(looking, there),
+        "waiting": waiting,
         "checks": looking.service.checks(),
         "stretches": _stretches(looking),
         "swept_s": _swept_s(looking),
@@ -106,25 +104,32 @@ def _holding(queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
 
 def _beating(looking: Looker, queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
     """Renderers are processes of their own and say every few seconds that they live."""
-    from kesin.workloads.pdf.heartbeat import beats
+    from kesin.workloads.pdf.signs import signs_of
 
-    now = looking.service.accounts.now()
-    for fact in beats(looking.service.accounts.directory):
-        one = hand(queue, fact.name.partition(":")[2])
-        one.seen_at = fact.changed_at
-        one.well = one.well and now - fact.changed_at <= FRESH_S * SECOND_US
-        told = json.loads(fact.value) or {}
+    signs = signs_of(queue.store)
+    fresh = signs.fresh(looking.service.accounts.now())
+    for name, (at, told) in signs.known().items():
+        one = hand(queue, name)
+        one.seen_at = at
+        one.well = one.well and name in fresh
         one.told = ", ".join(f"{name}: {value}" for name, value in told.items())[:200]
 
 
 def _waiting(looking: Looker, queue: Queue) -> dict[str, Any]:
-    stats = queue.stats()
-    return {
+    told: dict[str, Any] = {
         "queue": queue.name,
         "title": looking.say(TITLES.get(queue.name, queue.name)),
+        "away": False,
+    }
+    try:
+        stats = queue.stats()
+        paused = bool(looking.service.commands.pauses(looking.actor, queue.name))
+    except StoreUnreachable:  # the others may live elsewhere
+        return told | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
+    return told | {
         "oldest_us": stats.now - stats.oldest_due_at if stats.oldest_due_at else None,
         "lease_over": stats.lease_over,
-        "paused": bool(looking.service.commands.pauses(looking.actor, queue.name)),
+        "paused": paused,
     }
 
 

@@ -46,7 +46,22 @@ def find_xml(
     Every batch has an XML whose name begins with its stem, or all have one together. As long as
     the newest candidate for a batch still changes, the batch is waited for.
     """
-    by_stem, for_all = _candidates(export_folder, job_id, stems)
+    return _found(*_candidates(export_folder, job_id, stems), stems, seen)
+
+
+def are_there(entries: Sequence[Entry], job_id: str, stems: Sequence[str]) -> bool:
+    """Whether a list of files holds an XML for every batch; one of them may still be growing."""
+    by_stem, for_all = _among(entries, job_id, stems)
+    seen = {one.name: [one.size_bytes, one.changed_ns] for one in entries}
+    return _found(by_stem, for_all, stems, seen).complete
+
+
+def _found(
+    by_stem: Mapping[str, Sequence[Entry]],
+    for_all: Sequence[Entry],
+    stems: Sequence[str],
+    seen: Mapping[str, Sequence[int]],
+) -> Found:
     everything = [one for some in (*by_stem.values(), for_all) for one in some]
     now = {one.name: [one.size_bytes, one.changed_ns] for one in everything}
     if any(by_stem.values()):
@@ -88,9 +103,18 @@ def _candidates(
     folder: Path, job_id: str, stems: Sequence[str], at_most: int | None = _CANDIDATES_MAX
 ) -> tuple[dict[str, list[Entry]], list[Entry]]:
     """The XMLs of this job: those of each batch, and those that belong to none."""
-    _check(job_id, stems)
     with minding(folder):
         entries = plain_files(folder)
+    return _among(entries, job_id, stems, at_most)
+
+
+def _among(
+    entries: Sequence[Entry],
+    job_id: str,
+    stems: Sequence[str],
+    at_most: int | None = _CANDIDATES_MAX,
+) -> tuple[dict[str, list[Entry]], list[Entry]]:
+    _check(job_id, stems)
     ours = (one for one in entries if one.name.lower().endswith(_ENDING))
     by_stem: dict[str, list[Entry]] = {stem: [] for stem in stems}
     for_all = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.advice import describe
 from kesin.workloads.optiplan.codes import OrderProblem
-from kesin.workloads.optiplan.collect import find_xml
-from kesin.workloads.optiplan.folders import FolderAway
+from kesin.workloads.optiplan.collect import are_there
+from kesin.workloads.optiplan.folders import Entry, plain_files
 from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER
 from kesin.workloads.optiplan.order import Order
 from kesin.workloads.optiplan.order_desk import OrderDesk
@@ -43,10 +44,13 @@ def job_body(desk: OrderDesk, job: Job) -> OrderJob:
     )
 
 
-def is_ready(desk: OrderDesk, job: Job) -> bool:
+def is_ready(
+    desk: OrderDesk, job: Job, listed: Callable[[], Sequence[Entry]] | None = None
+) -> bool:
     """Whether a job waits for an operator who has done the work: its XML has appeared.
 
     The runner looks again after the approval, and takes its time: a file may still be growing.
+    ``listed`` is the export folder as somebody has listed it already.
     """
     if job.state != "HOLD" or job.error_code != TRIGGER:
         return False
@@ -54,10 +58,9 @@ def is_ready(desk: OrderDesk, job: Job) -> bool:
     if not stems:
         return False
     try:
-        folder = desk.workshop.paths().export_folder
-        seen = find_xml(folder, job.id, stems, {}).seen
-        return find_xml(folder, job.id, stems, seen).complete
-    except (FolderAway, OrderProblem, OSError):  # a list of jobs must not fail with a share
+        entries = listed() if listed else plain_files(desk.workshop.paths().export_folder)
+        return are_there(entries, job.id, stems)
+    except (OrderProblem, OSError):  # a list of jobs must not fail with a share
         return False
 
 

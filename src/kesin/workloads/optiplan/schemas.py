@@ -109,7 +109,7 @@ IMPORT_BODY: Final = _body(
 )
 _MM: Final = _number(0.01, 1_000)
 _MINUTES: Final = _number(0.01, 1_440)
-_RULES: Final[Schema] = {
+RULES: Final[Schema] = {
     "type": "object",
     "additionalProperties": False,
     "required": [
@@ -158,7 +158,7 @@ _RULES: Final[Schema] = {
         "kerf_mm": _number(0, 20),
     },
 }
-RULES_BODY: Final = _body({"application/json": {"schema": _RULES}})
+RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
 
 
 class OrderJob(BaseModel):

@@ -4,7 +4,20 @@
 (() => {
   const told = () => document.getElementById("told");
 
+  // While a sheet is open the rest of the page lies behind it: what goes wrong is said in the sheet.
+  const sayInSheet = (sheet, text) => {
+    sheet.querySelector("[data-error]")?.remove();
+    if (!text) return;
+    const line = document.getElementById("sheet-error").content.firstElementChild.cloneNode(true);
+    line.dataset.error = "";
+    line.querySelector("span").textContent = text;
+    const buttons = sheet.querySelector(".sheet-actions");
+    buttons ? buttons.before(line) : sheet.append(line);
+    line.scrollIntoView({ block: "nearest" });
+  };
   const say = (text) => {
+    const sheet = document.querySelector("dialog[open]");
+    if (sheet) { sayInSheet(sheet, text); return; }
     const place = told();
     place.textContent = "";
     if (!text) return;
@@ -36,6 +49,10 @@
   });
 
   // A sheet is a dialog: it opens when it arrives and is gone when it closes.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const sheet = event.detail.elt.closest?.("dialog[open]");
+    if (sheet) sayInSheet(sheet, "");
+  });
   document.addEventListener("htmx:load", (event) => {
     const sheet = event.detail.elt.closest?.("dialog") || event.detail.elt.querySelector?.("dialog");
     if (sheet && !sheet.open) {
@@ -137,33 +154,40 @@
     }
   });
 
-  // Live: told by the server that something changed, ask for the part again, at most every other second.
-  // A hidden tab watches nothing; it catches up when it is seen again.
-  const LEAST_MS = 2000, AGAIN_MS = 5000, MOST_MS = 30000;
+  // Live: told by the server that something moved, ask for the parts again, at most every other second.
+  // While the stream is cut they are asked for by the clock. A hidden tab watches nothing; it catches up
+  // when it is seen again.
+  const LEAST_MS = 2000, AGAIN_MS = 3000, MOST_MS = 30000;
   const watch = (place) => {
-    let source = null, last = 0, timer = null;
-    const renew = () => {
+    const most = Number(place.dataset.most || 0) * 1000 || MOST_MS;
+    let source = null, last = Date.now(), timer = null;
+    const within = (ms) => {
       clearTimeout(timer);
-      last = Date.now();
-      timer = setTimeout(renew, MOST_MS);
-      const part = document.querySelector(place.dataset.renews);
-      if (part && !document.hidden) htmx.trigger(part, "renew");
+      timer = setTimeout(renew, Math.max(0, ms - (Date.now() - last)));
     };
-    const soon = () => {
-      clearTimeout(timer);
-      timer = setTimeout(renew, Math.max(0, LEAST_MS - (Date.now() - last)));
+    const renew = () => {
+      last = Date.now();
+      within(source?.readyState === EventSource.OPEN ? most : Math.min(most, AGAIN_MS));
+      if (document.hidden) return;
+      for (const part of document.querySelectorAll(`${place.dataset.renews}, #nav`)) htmx.trigger(part, "renew");
     };
     const open = () => {
       source = new EventSource(place.dataset.watch);
       source.addEventListener("open", () => touch(true));
       source.addEventListener("error", () => {
         touch(false);
+        within(AGAIN_MS);
         if (source?.readyState !== EventSource.CLOSED) return; // it tries again by itself
         source = null; // refused: the page, asked anew, says why or leads to the sign-in
-        soon();
+        within(LEAST_MS);
         setTimeout(() => { if (!source && !document.hidden) open(); }, AGAIN_MS);
       });
-      source.addEventListener("stats", soon); // the first too: rows may have moved since the page was made
+      source.addEventListener("stats", () => within(LEAST_MS)); // the first too: rows may have moved since the page was made
+      source.addEventListener("over", () => { // signed out elsewhere: the page, asked anew, leads to the sign-in
+        source.close();
+        source = null;
+        renew();
+      });
     };
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) { source?.close(); source = null; clearTimeout(timer); }
@@ -171,12 +195,15 @@
     });
     addEventListener("pagehide", () => { source?.close(); source = null; });
     addEventListener("pageshow", (event) => { if (event.persisted && !source) open(); });
-    last = Date.now();
-    timer = setTimeout(renew, MOST_MS);
+    within(most);
     if (!document.hidden) open();
   };
   document.addEventListener("DOMContentLoaded", () => {
-    if (window.Idiomorph) Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
+    if (window.Idiomorph) {
+      Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
+      Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open
+        !(name === "open" && node.matches("details"));
+    }
     for (const place of document.querySelectorAll("[data-watch]")) watch(place);
   });
 

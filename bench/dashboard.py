@@ -1,0 +1,215 @@
+"""What people wait for: the dashboard's pages in a real Chromium, at 10⁴ and at 10⁶ jobs.
+
+Both services run side by side and are asked in turn, so that a slow minute falls on both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import sqlite3
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bench.report import Report
+from kesin.foundation.access import system
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.settings import Settings
+from kesin.store.contract import Filter
+from kesin.store.sqlite import SqliteStore
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from kesin.workloads import workloads
+from kesin.workloads.pdf.finding import find_chromium
+from tests.store.crowd import NOW, TENANTS, crowd_sqlite
+
+ROOT = Path(__file__).parent.parent
+SIZES = (10_000, 1_000_000)
+REPEATS = 11
+GROWTH_MOST = 1.5
+ME = system("bench")
+PASSWORD = "a long enough password"
+QUEUE = "/dashboard/queues/oci"
+FAILED = f"{QUEUE}?state=FAILED"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One service and a page of somebody who is signed in there."""
+
+    page: Page
+    job: str
+    site: str
+
+
+Visit = Callable[[Place], Callable[[], object]]  # gets ready; what it returns is timed
+
+
+def _opens(path: str) -> Visit:
+    def ready(place: Place) -> Callable[[], object]:
+        where = path.format(job=place.job, site=place.site)
+        return lambda: place.page.goto(where)
+
+    return ready
+
+
+def _appends(place: Place) -> Callable[[], object]:
+    place.page.goto(QUEUE)
+    rows = place.page.locator("tr[id^=row-]")
+    shown = rows.count()
+
+    def append() -> None:
+        place.page.locator("#more a").click()
+        rows.nth(shown).wait_for()
+
+    return append
+
+
+def _sheet(place: Place) -> Callable[[], object]:
+    place.page.goto(FAILED)
+    place.page.locator("input[data-pick-all]").check()
+    return lambda: _offered(place.page)
+
+
+def _sheet_of_all(place: Place) -> Callable[[], object]:
+    _sheet(place)
+    place.page.locator("[data-pick-matching]").click()
+    return lambda: _offered(place.page)
+
+
+def _offered(page: Page) -> None:
+    page.locator("[data-bar] [data-from]:visible").first.click()
+    page.get_by_role("dialog").wait_for()
+
+
+VISITS: dict[str, Visit] = {
+    "overview": _opens("/dashboard"),
+    "queue": _opens(QUEUE),
+    "queue, by state": _opens(FAILED),
+    "queue, by state and code": _opens(f"{FAILED}&code=VALIDATION_FAILED"),
+    "queue, by site": _opens(f"{QUEUE}?site={{site}}"),
+    "queue, one key searched": _opens(f"{QUEUE}?text=key-42"),
+    "queue, a code that no row has": _opens(f"{QUEUE}?code=UNHEARD_OF"),
+    "queue, born within an hour: no row": _opens(f"{QUEUE}?age=within-1h"),
+    "queue, 50 more rows": _appends,
+    "job": _opens("/dashboard/jobs/{job}"),
+    "OCI control": _opens("/dashboard/site/{site}/oci-control"),
+    "PDFs": _opens("/dashboard/pdf?everybody=1"),
+    "orders": _opens("/dashboard/optiplan"),
+    "sheet: what 50 chosen rows will do": _sheet,
+    "sheet: what all that match will do": _sheet_of_all,
+}
+
+
+WHY = """
+## What grows
+
+Pages read what they show by an index, and numbers come from counters. A filter by code, kind of
+error, age or words in an error has no index of its own: rows are read from the newest on until
+enough match. Where many match that is quick; where hardly any do, every row of the chosen states is
+read. A state beside the filter narrows it. A sheet for all that match looks at each of them.
+"""
+
+
+def run(report: Report, folder: Path) -> None:
+    """Fill, serve, look; the page with its medians and their ratio."""
+    flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with contextlib.ExitStack() as stack:
+        driver = stack.enter_context(sync_playwright())
+        browser = driver.chromium.launch(executable_path=find_chromium(), args=flags)
+        stack.callback(browser.close)
+        places = {size: stack.enter_context(_placed(browser, folder, size)) for size in SIZES}
+        rows = [_row(report, name, visit, places) for name, visit in VISITS.items()]
+    report.say("## Milliseconds until it is there, median")
+    report.table(("page", *(f"{size:,} jobs" for size in SIZES), "ratio"), rows)
+
+
+def _row(
+    report: Report, name: str, visit: Visit, places: dict[int, Place]
+) -> tuple[str, str, str, str]:
+    took: dict[int, list[float]] = {size: [] for size in places}
+    for number in range(REPEATS + 1):
+        for size, place in places.items():
+            timed = visit(place)
+            started = time.perf_counter()
+            timed()
+            if number:  # the first look fills caches
+                took[size].append(1_000 * (time.perf_counter() - started))
+    small, large = (statistics.median(took[size]) for size in SIZES)
+    _say(f"{name}: {small:.0f} ms, {large:.0f} ms")
+    report.aim(name, large / small, most=GROWTH_MOST)
+    return (name, f"{small:.0f}", f"{large:.0f}", f"{large / small:.2f}")
+
+
+@contextlib.contextmanager
+def _placed(browser: Browser, folder: Path, size: int) -> Iterator[Place]:
+    home = folder / str(size)
+    home.mkdir()
+    started = time.perf_counter()
+    crowd_sqlite(home / "kesin.db", size)
+    _say(f"{size:,} jobs filled in {time.perf_counter() - started:.0f} s")
+    settings = Settings(data_dir=home, rate_per_s=1e6)
+    store = SqliteStore(home / "kesin.db")
+    service = Service(settings, store, workloads(), work=False, clock=ManualClock(NOW))
+    for number in range(TENANTS):
+        service.accounts.add_site(ME, f"t{number}")
+    service.accounts.add_person(ME, "ayse", PASSWORD, role="admin", all_sites=True)
+    token, _ = service.accounts.sign_in("ayse", PASSWORD, "127.0.0.1")
+    failed = service.queues["oci"].jobs(Filter(states=("FAILED",)), limit=1).jobs[0]
+    with _served(service) as address:
+        context = browser.new_context(
+            base_url=address, viewport={"width": 1440, "height": 900}, reduced_motion="reduce"
+        )
+        context.add_cookies([{"name": "kesin_session", "value": token, "url": address}])
+        yield Place(context.new_page(), failed.id, failed.tenant)
+        context.close()
+    store.close()
+
+
+@contextlib.contextmanager
+def _served(service: Service) -> Iterator[str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(service), log_config=None))
+        thread = threading.Thread(target=server.run, args=([taken],), daemon=True)
+        taken.listen()  # a browser that comes too early waits for its answer
+        thread.start()
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+        service.begin_stop()
+        server.should_exit = True
+        thread.join()
+
+
+def main(*, write: bool) -> None:
+    """Measure, print, and write docs/dashboard-benchmarks.md if asked."""
+    report = Report("Benchmarks of the dashboard")
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    report.say(
+        f"Made by `make bench ARGS='dashboard --write'` on {when}: {os.cpu_count()} cores,"
+        f" Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}; browser, service"
+        " and database share the machine. Jobs of four queues in every state, looked at as an"
+        f" admin in Chromium at 1440 px; medians of {REPEATS} loads, the two sizes in turn. A page"
+        " is there when the browser says it is loaded, a sheet when it is seen."
+    )
+    with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
+        run(report, Path(name))
+    text = report.text() + WHY
+    print(text)
+    if write:
+        (ROOT / "docs" / "dashboard-benchmarks.md").write_text(text, "utf-8")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

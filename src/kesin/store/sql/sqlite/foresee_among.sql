@@ -1,0 +1,13 @@
+WITH i AS (
+  SELECT NULL AS token
+),
+judged AS (
+  SELECT j.id, j.state, {verdict} AS verdict
+  FROM json_each(:ids) n
+  CROSS JOIN job j ON j.id = n.value
+  CROSS JOIN i
+  WHERE j.queue = :queue
+    AND {owned}
+    {filters}
+)
+{summed}

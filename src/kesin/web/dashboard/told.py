@@ -1,0 +1,115 @@
+"""What the floors below the pages say, in the looker's language.
+
+They speak English: a message is raised, logged, stored and sent as one text, with its numbers and
+names filled in. Here, at the edge, a message is recognised by the words around its places, and said
+again from the catalogue's ``problems.po``. What nobody of ours wrote stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from babel.messages.pofile import read_po
+
+from kesin.web.dashboard.words import DEFAULT, Language, Words, words_of
+
+PROBLEMS: Final = "problems.po"
+MOST_DEEP: Final = 4  # messages in messages
+MOST_PARTS: Final = 12  # problems in one message
+MOST_LETTERS: Final = 2_000  # of one that is looked up; ours are shorter
+MOST_REMEMBERED: Final = 2_000
+_PLACE: Final = re.compile(r"%\((\w+)\)s|(%%)")
+# Places that hold a message themselves. With the first two, one of ours, or the sentence is not it.
+_INNER: Final = ("told", "fault", "said")
+_NUMBERS: Final = ("n", "m", "most", "least", "low", "high", "row", "days", "code", "status")
+_SHAPES: Final = {
+    "told": ".+",
+    "said": ".+",
+    "fault": r"(?:must|is|are|does|holds)\b.+",
+    "field": r"[\w.\[\]/-]{1,200}",
+    "file": r"\S{1,1000}",
+    "line": r"(?:, near line \d.*)?",
+    "where": r"beside\b.+",
+    **dict.fromkeys(_NUMBERS, r"\S{1,80}?"),
+}
+
+
+class Pattern(NamedTuple):
+    """A sentence with places, and what any text must look like to be it."""
+
+    shape: re.Pattern[str]
+    sentence: str
+
+
+def told_in(language: Language, message: str) -> str | None:
+    """The message in a language; None where it is not one of ours."""
+    if language == DEFAULT or words_of(language).says(message):
+        return message
+    return _told(language, message) if len(message) <= MOST_LETTERS else None
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _told(language: Language, message: str, deep: int = 0) -> str | None:
+    words = words_of(language)
+    if message in sentences(language):
+        return words.gettext(message)
+    if deep >= MOST_DEEP:
+        return None
+    parts = message.split("; ")
+    if 1 < len(parts) <= MOST_PARTS:
+        several = [_told(language, one, deep + 1) for one in parts]
+        if None not in several:
+            return "; ".join(map(str, several))
+    for pattern in patterns(language):
+        found = pattern.shape.fullmatch(message)
+        if found and (text := _filled(words, pattern.sentence, found.groupdict(), deep)):
+            return text
+    return None
+
+
+def _filled(words: Words, sentence: str, found: dict[str, str], deep: int) -> str | None:
+    """The sentence with what was found in its places."""
+    values = dict(found)
+    for name in _INNER:
+        if name in found:
+            inner = _told(words.language, found[name], deep + 1)
+            if inner is None and name != "said":
+                return None
+            values[name] = inner or found[name]
+    return words.gettext(sentence) % values
+
+
+@cache
+def sentences(language: Language) -> frozenset[str]:
+    """All that the catalogue has of those below."""
+    source = files("kesin.web.dashboard") / "locale" / language / PROBLEMS
+    with source.open("rb") as catalogue:
+        return frozenset(str(one.id) for one in read_po(catalogue) if one.id)
+
+
+@cache
+def patterns(language: Language) -> tuple[Pattern, ...]:
+    """The sentences with places: first those around a message of ours, which fit or do not.
+
+    Of the others those with most words of their own come first.
+    """
+    placed = [one for one in sentences(language) if _PLACE.search(one)]
+    placed.sort(key=lambda one: (not _holds_one(one), -len(_PLACE.sub("", one)), one))
+    return tuple(Pattern(_shape(one), one) for one in placed)
+
+
+def _holds_one(sentence: str) -> bool:
+    return any(f"%({name})s" in sentence for name in _INNER[:2])
+
+
+def _shape(sentence: str) -> re.Pattern[str]:
+    parts, at = [], 0
+    for gap in _PLACE.finditer(sentence):
+        parts.append(re.escape(sentence[at : gap.start()]))
+        name = gap[1]
+        parts.append(f"(?P<{name}>{_SHAPES.get(name, '.+?')})" if name else "%")
+        at = gap.end()
+    return re.compile("".join((*parts, re.escape(sentence[at:]))), re.DOTALL)

@@ -1,0 +1,114 @@
+"""Every page there is, and every sheet and menu that opens on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from playwright.sync_api import Page
+
+from tests.browser.furniture import SITE, Furniture
+
+CONTROL = f"/dashboard/site/{SITE}/oci-control"
+Where = Callable[[Furniture], str]
+
+# A route as the app declares it, and the pages to look at behind it.
+PAGES: dict[str, dict[str, Where]] = {
+    "/dashboard": {"overview": lambda _: "/dashboard"},
+    "/dashboard/queues/{queue}": {
+        "conversions": lambda _: "/dashboard/queues/oci",
+        "filtered": lambda _: "/dashboard/queues/oci?state=FAILED&age=within-1h",
+        "nothing matches": lambda _: "/dashboard/queues/task?text=nothing+like+it",
+        "empty queue": lambda _: "/dashboard/queues/pdf_batches",
+        "orders queue": lambda _: "/dashboard/queues/optiplan",
+    },
+    "/dashboard/jobs/{job_id}": {
+        "failed task": lambda had: f"/dashboard/jobs/{had.task['failed']}",
+        "conversion": lambda had: f"/dashboard/jobs/{had.conversions[0]}",
+        "printed": lambda had: f"/dashboard/jobs/{had.pdf['done']}",
+        "order": lambda had: f"/dashboard/jobs/{had.orders['planned']}",
+    },
+    "/dashboard/site/{site_id}/oci-control": {
+        "oci control": lambda _: CONTROL,
+        "oci control of a quiet site": lambda _: "/dashboard/site/south/oci-control",
+    },
+    "/dashboard/site/{site_id}/oci-control/settings": {"oci": lambda _: f"{CONTROL}/settings"},
+    "/dashboard/pdf": {
+        "pdf": lambda _: "/dashboard/pdf?everybody=1",
+        "pdf from nothing": lambda _: "/dashboard/pdf?template=cutting_plan&start=empty",
+    },
+    "/dashboard/optiplan": {"orders": lambda _: "/dashboard/optiplan"},
+    "/dashboard/optiplan/new": {"new order": lambda _: "/dashboard/optiplan/new"},
+    "/dashboard/optiplan/customers": {"customers": lambda _: "/dashboard/optiplan/customers"},
+    "/dashboard/optiplan/rules": {"rules": lambda _: "/dashboard/optiplan/rules"},
+    "/dashboard/workers": {"workers": lambda _: "/dashboard/workers"},
+    "/dashboard/audit": {"audit": lambda _: "/dashboard/audit"},
+    "/dashboard/admin/people": {"people": lambda _: "/dashboard/admin/people"},
+    "/dashboard/admin/people/{name}": {"person": lambda _: "/dashboard/admin/people/ayse"},
+    "/dashboard/admin/keys": {"keys": lambda _: "/dashboard/admin/keys"},
+    "/dashboard/admin/keys/{key_id}": {"key": lambda had: f"/dashboard/admin/keys/{had.key_id}"},
+    "/dashboard/admin/sites": {"sites": lambda _: "/dashboard/admin/sites"},
+    "/dashboard/admin/sites/{site_id}": {"site": lambda _: f"/dashboard/admin/sites/{SITE}"},
+    "/dashboard/{rest:path}": {"no such page": lambda _: "/dashboard/nowhere/at/all"},
+}
+# Routes that are no page: a part of one that comes by itself, or a file.
+PARTS = {
+    "/dashboard/jobs/{job_id}/paper",
+    "/dashboard/nav",
+    "/dashboard/optiplan/orders/{job_id}/{call}",
+    "/dashboard/pdf/preview/{token}",
+    "/dashboard/queues/{queue}/rows",
+    "/dashboard/queues/{queue}/rows.csv",
+    "/dashboard/queues/{queue}/runs",
+    "/dashboard/queues/{queue}/steer",
+    "/dashboard/site/{site_id}/oci-control/export",
+}
+NAMED = {name: where for all_ in PAGES.values() for name, where in all_.items()}
+
+Say = Callable[[str], str]  # a sentence in the language of the page
+DIALOG, MENU = "dialog[open]", "details.menu[open]"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What opens on a page; ``template`` is what a sheet is made of."""
+
+    page: str
+    open: Callable[[Page, Say], None]
+    within: str = DIALOG
+    template: str = ""
+
+
+def _button(name: str) -> Callable[[Page, Say], None]:
+    def press(page: Page, say: Say) -> None:
+        page.locator("main").get_by_role("button", name=say(name), exact=True).first.click()
+
+    return press
+
+
+def _chosen(name: str) -> Callable[[Page, Say], None]:
+    """With every row that is shown."""
+
+    def press(page: Page, say: Say) -> None:
+        page.get_by_label(say("Select every row shown")).check()
+        _button(name)(page, say)
+
+    return press
+
+
+def _menu(selector: str) -> Callable[[Page, Say], None]:
+    return lambda page, _: page.locator(f"{selector} summary").first.click()
+
+
+OPENED = [
+    Opened("overview", _menu("header .menu"), MENU),
+    Opened("oci control", _menu("main .menu"), MENU),
+    Opened("oci control", _button("Preview export"), template="part_oci_export.html"),
+    Opened("oci control", _chosen("Reset to queued"), template="part_oci_action.html"),
+    Opened("oci control", _chosen("Mark failed"), template="part_oci_action.html"),
+    Opened("filtered", _chosen("Retry"), template="sheet_action.html"),
+    Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
+    Opened("orders", _button("Approve"), template="part_order_sheet.html"),
+]
+# Sheets that come after something was done.
+TOLD_AFTERWARDS = {"part_oci_acted.html", "part_order_moved.html"}
