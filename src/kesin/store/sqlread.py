@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kesin.foundation.ids import is_id
+from kesin.foundation.ids import first_id_of, is_id
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.lifecycle.words import READY, WAITING
 from kesin.store.compile import Dialect
@@ -36,6 +37,7 @@ from kesin.store.contract import (
 from kesin.store.statements import Statement, Statements, event_columns, job_columns
 from kesin.store.tally import tallied
 
+SKEW_US = DAY_S * SECOND_US  # that the clocks of a store and of those who make ids may differ
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
@@ -185,6 +187,9 @@ class SqlReader(Store):
             ("created_at", ">=", where.created_from, "created_from"),
             ("created_at", "<", where.created_before, "created_before"),
             ("moved_at", "<", where.moved_before, "moved_before"),
+            # Ids begin with the time: a walk along them ends where only other times are left.
+            ("id", ">=", _id_at(where.created_from, -SKEW_US), "first_id"),
+            ("id", "<", _id_at(where.created_before, SKEW_US), "last_id"),
         ):
             if value is not None:
                 rows.append(f"j.{column} {sign} {param(name)}")
@@ -334,6 +339,10 @@ def bounded(batch: Sequence[object]) -> None:
     """Refuse more than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
+
+
+def _id_at(at: int | None, skew: int) -> str | None:
+    return None if at is None else first_id_of(at + skew)
 
 
 def _keys_of(where: Filter) -> list[Key] | None:
