@@ -118,6 +118,27 @@ def test_every_kind_of_answer_has_the_manners(kind, answers):
         assert told["message"]
 
 
+def test_what_fails_on_a_page_is_told_on_a_page(make_world):
+    world = make_world(body_limit=1_000)
+
+    @world.app.get("/dashboard/fails")
+    def fails() -> None:
+        raise RuntimeError("an inner matter")
+
+    world.app.router.routes.insert(0, world.app.router.routes.pop())
+    headers = world.cookie(world.person("ayse", "admin", all_sites=True))
+    failed = world.client.get("/dashboard/fails", headers=headers)
+    too_large = world.client.post("/dashboard/optiplan", content=b"x" * 1_001, headers=headers)
+    for answer, status in ((failed, 500), (too_large, 413)):
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert "<h1" in answer.text
+    assert "an inner matter" not in failed.text
+    assert "something failed here" in failed.text
+    turkish = world.client.get("/dashboard/fails", headers={**headers, "accept-language": "tr"})
+    assert "something failed here" not in turkish.text
+
+
 # Request ids
 
 

@@ -95,7 +95,7 @@ def create_app(service: Service) -> FastAPI:
         return FileResponse(static / "docs.html")
 
     app.mount("/static", StaticFiles(directory=static), name="static")
-    app.add_middleware(Manners, service=service)
+    app.add_middleware(Manners, service=service, told=_refused)
     _handle_problems(app)
     _complete_openapi(app)
     return app
@@ -149,6 +149,13 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(StoreError)
     async def store_refused(request: Request, problem: Exception) -> Response:
         return await _told(request, Invalid(str(problem)))
+
+
+def _refused(request: Request, problem: Problem, status: int) -> Response:
+    """What was refused before or after anybody could answer it."""
+    if request.url.path.startswith("/dashboard"):
+        return failure(request, problem, status=status, bare=True)
+    return JSONResponse(problem.body(), status_code=status)
 
 
 async def _told(request: Request, problem: Problem) -> Response:

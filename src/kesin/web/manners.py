@@ -7,7 +7,6 @@ is logged: the route, not the address asked for; no query, no body, no header.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 from fastapi import Request
+from fastapi.responses import JSONResponse, Response
 
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem, TooLarge, Unavailable
@@ -28,6 +28,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Told = Callable[[Request, Problem, int], Response]  # how a refusal reads
 
 _MOST_DIGITS: Final = 15
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -51,25 +52,27 @@ HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomai
 class Manners:
     """The outermost layer."""
 
-    def __init__(self, app: App, service: Service) -> None:
+    def __init__(self, app: App, service: Service, told: Told | None = None) -> None:
         self._app = app
         self._service = service
+        self._told = told or _as_json
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await _Exchange(self._app, self._service, scope, receive, send).run()
+        await _Exchange(self._app, self._service, scope, receive, send, told=self._told).run()
 
 
 class _Exchange:
     """One request and its answer."""
 
     def __init__(
-        self, app: App, service: Service, scope: Scope, receive: Receive, send: Send
+        self, app: App, service: Service, scope: Scope, receive: Receive, send: Send, *, told: Told
     ) -> None:
         self._app = app
         self._service = service
+        self._told = told
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -178,15 +181,15 @@ class _Exchange:
         self._refused = True
         if self._status:  # the answer has begun: it can only be cut
             return
-        body = json.dumps(problem.body()).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
         code = status or problem.status
+        answer = self._told(Request(self._scope), problem, code)
+        headers = [*answer.raw_headers, (b"connection", b"close")]
         await self._pass_on({"type": "http.response.start", "status": code, "headers": headers})
-        await self._pass_on({"type": "http.response.body", "body": body})
+        await self._pass_on({"type": "http.response.body", "body": answer.body})
+
+
+def _as_json(_request: Request, problem: Problem, status: int) -> Response:
+    return JSONResponse(problem.body(), status_code=status)
 
 
 def _forget(task: asyncio.Future[None]) -> None:

@@ -135,13 +135,17 @@ def to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"/sign-in?next={quote(here)}", status_code=303)
 
 
-def failure(request: Request, problem: Problem) -> HTMLResponse:
-    """A page that says what went wrong, for people."""
+def failure(
+    request: Request, problem: Problem, *, status: int | None = None, bare: bool = False
+) -> HTMLResponse:
+    """A page that says what went wrong, for people; a bare one asks nobody anything."""
     looking = unknown_looker(request)
     template = "part_problem.html" if looking.in_part else "problem.html"
     # When the store does not answer, neither do the counts of the navigation.
-    away: dict[str, Any] = {"nav": []} if isinstance(problem, Unavailable) else {}
-    return looking.page(template, status=problem.status, problem=problem, **away)
+    away: dict[str, Any] = {"nav": []} if bare or isinstance(problem, Unavailable) else {}
+    if bare:
+        away["nav_below"] = []
+    return looking.page(template, status=status or problem.status, problem=problem, **away)
 
 
 def navigation(looking: Looker, at: str = "") -> list[Place]:
