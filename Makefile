@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test lint bench load screenshots demo clean
+.PHONY: help install test soak lint bench load screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 STAMP_BENCH := $(VENV_BENCH)/.installed
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
+# Where memory can be had as a folder, no test waits for a disk.
+ROOM := $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && int($$1) >= 4 { print "/dev/shm" }')
 ARGS ?=
 
 help: ## List the targets
@@ -18,7 +20,11 @@ install: $(STAMP) ## Set up .venv and the programs the tests start
 
 # Each test process starts hundreds of others: compiled modules are kept, whatever the shell says.
 test: install ## Run the tests (ARGS="-k name")
-	@PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
+
+soak: install ## Run the long forms of the tests too: hours of them (ARGS="-k name")
+	@HYPOTHESIS_PROFILE=long KESIN_HISTORIES=20 PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) \
+	  $(VENV)/bin/python -m pytest --long -n $(WORKERS) --dist worksteal -q --timeout 3600 $(ARGS)
 
 lint: $(STAMP) ## Check style, types and imports
 	@$(VENV)/bin/ruff check --quiet

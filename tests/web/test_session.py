@@ -364,6 +364,8 @@ def test_an_old_password_opens_nothing(ayse):
 
 # Pages of others
 
+# One place decides for all doors: these are tried at each of them, the others at some.
+AT_EVERY_DOOR = {"cross-site", "another origin", "neither"}
 COMES_FROM: dict[str, tuple[dict[str, str], bool]] = {
     "same-origin": ({"sec-fetch-site": "same-origin"}, True),
     "same-site": ({"sec-fetch-site": "same-site"}, False),
@@ -473,7 +475,8 @@ def test_every_unsafe_door_is_tried_from_other_pages(world):
 def test_a_session_cookie_changes_something_only_from_a_page_of_ours(came, world):
     world.person("ayse", "admin")
     headers, let = COMES_FROM[came]
-    for (method, path), (sent, status) in UNSAFE.items():
+    every = 1 if let or came in AT_EVERY_DOOR else 9
+    for (method, path), (sent, status) in list(UNSAFE.items())[::every]:
         token = world.token("ayse")
         answer = world.client.request(
             method,

@@ -18,6 +18,41 @@ with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
     import starlette.testclient  # noqa: F401
 
 
+HERE = Path(__file__).parent
+# Where several act at once, or die, or a statement of the trade's own is asked: on both databases,
+# always. What the stores are held to together is not asked of each trade again; `make soak` does.
+ON_BOTH = {
+    "test_batch_deaths",
+    "test_breaker",
+    "test_exclusive",
+    "test_histories",
+    "test_kills",
+    "test_locks",
+    "test_pdf_job_store",
+    "test_runner_claims",
+    "test_runner_crashes",
+    "test_stats",
+    "test_uploader_trouble",
+    "test_verify",
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the second database to the long form where it would say nothing new."""
+    if config.getoption("--long"):
+        return
+    again = {
+        item
+        for item in items
+        if item.path.is_relative_to(HERE)
+        and item.path.stem not in ON_BOTH
+        and "postgres" in getattr(getattr(item, "callspec", None), "params", {}).values()
+    }
+    if again:
+        config.hook.pytest_deselected(items=list(again))
+        items[:] = [item for item in items if item not in again]
+
+
 @pytest.fixture
 def said() -> Iterator[list[Any]]:
     """What is logged meanwhile."""

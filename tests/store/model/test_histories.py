@@ -15,8 +15,8 @@ from kesin.workloads import LIFECYCLES
 from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.model.lockstep import Lockstep
 
-STEPS = 1_000
-SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
+STEPS = 800
+SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "2")))
 COMPARE_EVERY = 125
 MOST_JOBS = 150
 TENANTS = ("default", "ankara", "izmir", "van")

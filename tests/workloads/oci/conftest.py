@@ -192,7 +192,7 @@ def oci(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Oci]:
     """A service with the script sites north and south."""
     with ExitStack() as stack:
         world = Oci(opened(request.param, tmp_path, request, stack), tmp_path)
-        stack.enter_context(world.client.kept())
+        stack.enter_context(world.kept())
         yield world
 
 
@@ -243,7 +243,7 @@ def api(request: pytest.FixtureRequest, tmp_path: Path, google: GoogleServer) ->
             oci_timeout_s=5,
         )
         world.google = google
-        stack.enter_context(world.client.kept())
+        stack.enter_context(world.kept())
         world.switch("api")
         yield world
         channels_of.cache_clear()

@@ -235,7 +235,7 @@ def shared(
     with ExitStack() as stack:
         store = opened(request.param, folder, request, stack)
         oci = Oci(store, folder, secret_keys=SECRET_KEYS)
-        stack.enter_context(oci.client.kept())
+        stack.enter_context(oci.kept())
         yield oci
 
 

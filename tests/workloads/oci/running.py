@@ -81,7 +81,7 @@ def running(
     """A service on this kind of database; each call gives a new site in it."""
     with ExitStack() as stack:
         oci = Oci(opened(kind, folder, request, stack), folder)
-        stack.enter_context(oci.client.kept())
+        stack.enter_context(oci.kept())
         base_url = stack.enter_context(_listening(oci.app))
         yield lambda: Running(oci, base_url)
 

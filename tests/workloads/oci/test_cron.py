@@ -32,7 +32,7 @@ def make_oci(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeOci
                 if name.startswith("oci_"):  # the lifecycle asks the environment
                     patch.setenv(f"KESIN_{name.upper()}", str(value))
             world = Oci(opened(request.param, tmp_path, request, stack), tmp_path, **settings)
-            stack.enter_context(world.client.kept())
+            stack.enter_context(world.kept())
             return world
 
         yield make
@@ -46,7 +46,7 @@ def shared_cron(
     folder = tmp_path_factory.mktemp("cron")
     with ExitStack() as stack:
         oci = Oci(opened("sqlite", folder, request, stack), folder)
-        stack.enter_context(oci.client.kept())
+        stack.enter_context(oci.kept())
         yield oci
 
 

@@ -312,7 +312,7 @@ def sites(request: pytest.FixtureRequest, tmp_path) -> Iterator[TwoSites]:
         store = opened(request.param, tmp_path, request, stack)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         sites = TwoSites(store, tmp_path)
-        stack.enter_context(sites.client.kept())
+        stack.enter_context(sites.kept())
         sites.to_google(patch)
         sites.share = SHARE[request.param]
         yield sites

@@ -45,7 +45,7 @@ SECRET_KEYS = "first:" + "A" * 43
 LATER_US = 3_600 * 1_000_000  # beyond every lease
 DOOMED = "doomed"  # what PostgreSQL knows the killed process by
 ROWS = 20
-MANY = 10_000
+MANY = 3_000
 _numbers = count(1)
 
 

@@ -211,5 +211,5 @@ def opened_floor(
 ) -> Iterator[Floor]:
     with ExitStack() as stack:
         floor = Floor(opened(kind, folder, request, stack), folder, **settings)
-        stack.enter_context(floor.client.kept())
+        stack.enter_context(floor.kept())
         yield floor

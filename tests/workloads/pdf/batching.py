@@ -18,6 +18,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.lifecycle.words import STAGES
 from kesin.store.contract import Store
+from kesin.store.facts import facts_of
 from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore
 from kesin.workloads.pdf.batches import BatchWorker, store_of
 from kesin.workloads.pdf.engine import Rendered
@@ -194,7 +195,7 @@ class Bindery(World):
         return found
 
     def facts(self) -> set[str]:
-        return {one.name for one in self.accounts.directory.facts("pdf") if one.site}
+        return {one.name for one in facts_of(self.pdf.store).facts("pdf") if one.site}
 
     def recover(self) -> None:
         """Let the lease of a dead worker run out."""
@@ -237,7 +238,7 @@ def opened_bindery(
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)
         bindery = Bindery(store, folder, **settings)
-        stack.enter_context(bindery.client.kept())
+        stack.enter_context(bindery.kept())
         yield bindery
         for queue in ("pdf", "pdf_batches"):
             assert [str(one) for one in verify(store, queue).differences] == []

@@ -120,7 +120,7 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
     with (
         patch.object(setup, "book_of", lambda _: BOOK),
         patch.object(setup, "open_storage", lambda _: front.shelf),
-        front.client.kept(),
+        front.kept(),
     ):
         yield front
 

@@ -17,12 +17,14 @@ FLAGS = [
 CHROMIUM = which("chromium")
 
 
+@cache
 def weasy(html):
     """Whatever the page asks for beside its own data stops it."""
     fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False, fail_on_errors=True)
     return HTML(string=html, url_fetcher=fetcher).write_pdf()
 
 
+@cache
 def chromium(html):
     from playwright.sync_api import sync_playwright
 

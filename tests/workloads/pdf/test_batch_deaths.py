@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from kesin.store.contract import Filter
+from kesin.store.redis import RedisStore
 from kesin.workloads.pdf import batches as module
+from kesin.workloads.pdf.rq_line import DISPATCHED
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import LEASE_S, Bindery, names, opened_bindery, order_of
 
@@ -93,7 +95,7 @@ class Fate:
         feeder, storage = bindery.batches.feeder, bindery.batches.storage
         steps: dict[Any, tuple[str, ...]] = {
             feeder: ("feed", "_put", "note"),
-            feeder._directory: ("drop_fact",),
+            feeder._facts: ("drop_fact",),
             bindery.pdf: ("enqueue_many",),
             bindery.queue: ("apply",),
             storage: ("put_bytes", "get_bytes"),
@@ -147,7 +149,7 @@ def test_whoever_dies_wherever_every_row_is_made_once(
         assert at > 30
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 def test_a_worker_that_lost_its_batch_feeds_nothing_any_more(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -170,8 +172,11 @@ def test_a_worker_that_lost_its_batch_feeds_nothing_any_more(
         bindery.work()
         assert second
         assert sorted(bindery.engine.printed) == names(6)
-        assert len(bindery.pdf.jobs().jobs) == 6
+        jobs = {one.id for one in bindery.pdf.jobs().jobs}
+        assert len(jobs) == 6
         assert not bindery.facts()
+        if isinstance(bindery.pdf.store, RedisStore):  # and somebody was sent for
+            assert set(bindery.pdf.store.client.zrange(DISPATCHED, 0, -1)) == jobs
 
 
 def test_a_store_that_is_away_for_a_moment_is_waited_for(bindery, monkeypatch):

@@ -19,7 +19,7 @@ from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice, opened_offic
 from tests.workloads.receiver import Receiver, receiving, silence
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
     with opened_office(request.param, tmp_path, request) as office:
         yield office

@@ -143,7 +143,7 @@ def test_a_store_that_does_not_answer_knows_of_no_worker(own_front, monkeypatch)
         raise StoreUnreachable("switched off by the test")
 
     assert check_worker_health(own_front.store, now)
-    monkeypatch.setattr("kesin.workloads.pdf.heartbeat.Directory.facts", away)
+    monkeypatch.setattr("kesin.workloads.pdf.signs.Directory.facts", away)
     assert not check_worker_health(own_front.store, now)
 
 

@@ -39,7 +39,7 @@ MANY = settings(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
     with opened_press(request.param, tmp_path, request) as press:
         yield press
@@ -323,14 +323,14 @@ def test_simultaneous_requests_for_a_lost_pdf_make_one_new_job(press):
 def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
     old = press.done()
     press.artifacts.delete_pdf(old.artifact_key)
-    enqueue, calls = press.store.enqueue, iter([False, True])
+    enqueue, calls = press.queue.store.enqueue, iter([False, True])
 
     def refuse(*args: Any, **how: Any) -> Any:
         if next(calls):
             raise RuntimeError("no room")
         return enqueue(*args, **how)
 
-    monkeypatch.setattr(press.store, "enqueue", refuse)
+    monkeypatch.setattr(press.queue.store, "enqueue", refuse)
     with pytest.raises(RuntimeError, match="no room"):
         press.ask()
     assert press.seen(old).status is SUCCEEDED

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kesin.store.contract import StoreUnreachable
+from kesin.store.facts import facts_of
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.heartbeat import (
@@ -23,9 +24,9 @@ from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
 
 
-@pytest.fixture
+@pytest.fixture(params=["sqlite", "redis"])
 def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
-    with opened_press("sqlite", tmp_path, request) as press:
+    with opened_press(request.param, tmp_path, request) as press:
         yield press
 
 
@@ -282,41 +283,48 @@ def test_a_stopped_loop_says_good_bye_and_gives_back_what_it_had(press):
 # Signs of life
 
 
-def heart(press: Press, name: str = "w1") -> Heartbeat:
-    return Heartbeat(press.store, name, lambda: {"done": 3}, now=press.queue.now)
+@pytest.fixture
+def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
+    """On SQLite alone: in Redis the signs end by its own clock, and that has its own tests."""
+    with opened_press("sqlite", tmp_path, request) as press:
+        yield press
 
 
-def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(press):
-    heart(press).beat()
-    press.clock.advance(FRESH_S)
-    assert workers_alive(press.store, press.queue.now()) == {"w1": {"done": 3}}
-    press.clock.advance(0.001)
-    assert not check_worker_health(press.store, press.queue.now())
-    heart(press, "w2").beat()
-    assert check_worker_health(press.store, press.queue.now())
+def heart(hall: Press, name: str = "w1") -> Heartbeat:
+    return Heartbeat(hall.store, name, lambda: {"done": 3}, now=hall.queue.now)
 
 
-def test_who_was_silent_for_an_hour_is_forgotten_by_the_next_who_starts(press):
-    heart(press, "dead").beat()
-    press.clock.advance(FORGET_S + 1)
-    fresh = heart(press, "fresh")
+def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(hall):
+    heart(hall).beat()
+    hall.clock.advance(FRESH_S)
+    assert workers_alive(hall.store, hall.queue.now()) == {"w1": {"done": 3}}
+    hall.clock.advance(0.001)
+    assert not check_worker_health(hall.store, hall.queue.now())
+    heart(hall, "w2").beat()
+    assert check_worker_health(hall.store, hall.queue.now())
+
+
+def test_who_was_silent_for_an_hour_is_forgotten_by_the_next_who_starts(hall):
+    heart(hall, "dead").beat()
+    hall.clock.advance(FORGET_S + 1)
+    fresh = heart(hall, "fresh")
     fresh.start()
-    assert [one.name for one in press.jobs.ledger._directory.facts("pdf")] == ["worker:fresh"]
+    assert [one.name for one in facts_of(hall.queue.store).facts("pdf")] == ["worker:fresh"]
     fresh.stop()
-    assert press.jobs.ledger._directory.facts("pdf") == []
+    assert facts_of(hall.queue.store).facts("pdf") == []
 
 
-def test_a_store_that_does_not_answer_knows_of_nobody(press, monkeypatch):
-    heart(press).beat()
+def test_a_store_that_does_not_answer_knows_of_nobody(hall, monkeypatch):
+    heart(hall).beat()
 
     def away(*_: Any) -> Any:
         raise StoreUnreachable("away")
 
-    monkeypatch.setattr(press.store, "_read", away)
-    assert not check_worker_health(press.store, press.queue.now())
+    monkeypatch.setattr(hall.store, "_read", away)
+    assert not check_worker_health(hall.store, hall.queue.now())
 
 
-def test_a_heart_beats_only_while_somebody_works(press, monkeypatch):
+def test_a_heart_beats_only_while_somebody_works(hall, monkeypatch):
     beaten = threading.Event()
     alive = [True]
 
@@ -329,7 +337,7 @@ def test_a_heart_beats_only_while_somebody_works(press, monkeypatch):
         def wait(self, _seconds: float) -> bool:
             self.left -= 1
             alive[0] = self.left > 2
-            press.clock.advance(5)
+            hall.clock.advance(5)
             if not self.left:
                 beaten.set()
             return self.left == 0
@@ -337,20 +345,20 @@ def test_a_heart_beats_only_while_somebody_works(press, monkeypatch):
         def set(self) -> None:
             self.left = 0
 
-    beating = Heartbeat(press.store, "w1", alive=lambda: alive[0], now=press.queue.now)
+    beating = Heartbeat(hall.store, "w1", alive=lambda: alive[0], now=hall.queue.now)
     monkeypatch.setattr(beating, "_over", Turns())
-    born = press.queue.now()
+    born = hall.queue.now()
     beating.start()
     assert beaten.wait(20)
-    [fact] = press.jobs.ledger._directory.facts("pdf")
+    [fact] = facts_of(hall.queue.store).facts("pdf")
     assert fact.changed_at == born + 5_000_000
 
 
-def test_a_heart_goes_on_when_the_store_was_away(press, monkeypatch):
-    beating = heart(press)
+def test_a_heart_goes_on_when_the_store_was_away(hall, monkeypatch):
+    beating = heart(hall)
     with monkeypatch.context() as broken:
-        broken.setattr(press.store, "_rows", lambda *_: 1 / 0)
+        broken.setattr(hall.store, "_rows", lambda *_: 1 / 0)
         beating.start()
     beating.beat()
-    assert check_worker_health(press.store, press.queue.now())
+    assert check_worker_health(hall.store, hall.queue.now())
     beating.stop()

@@ -47,7 +47,7 @@ def meanwhile(
     monkeypatch.setattr(
         asking,
         "enqueue_pdf_job",
-        lambda job_id: threading.Thread(target=run, args=(job_id,)).start(),
+        lambda job_id, **_: threading.Thread(target=run, args=(job_id,)).start(),
     )
 
 

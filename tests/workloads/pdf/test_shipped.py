@@ -33,7 +33,7 @@ class TestEach:
         assert "Işıkçı Ahşap" in text or "Özgür Mobilya & Dekorasyon A.Ş." in text
 
     def test_the_second_engine_understands_all_of_it(self, name, caplog):
-        paper.weasy(BOOK.html(name, sample(name)))
+        paper.weasy.__wrapped__(BOOK.html(name, sample(name)))  # what it says is said once
         assert caplog.messages == []
 
     def test_it_says_what_it_is_and_has_all_words_in_both_languages(self, name):

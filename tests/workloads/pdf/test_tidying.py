@@ -11,8 +11,9 @@ import pytest
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import Fact
-from kesin.workloads.pdf.heartbeat import FORGET_S, beats
+from kesin.workloads.pdf.heartbeat import FORGET_S
 from kesin.workloads.pdf.setup import artifacts_of
+from kesin.workloads.pdf.signs import signs_of
 from kesin.workloads.pdf.tidying import tidied
 from tests.web.conftest import CRON_SECRET, _plain_logs  # noqa: F401  # one is a fixture
 from tests.workloads.pdf.batching import TTL_S, Bindery, opened_bindery
@@ -152,7 +153,7 @@ def test_workers_that_are_long_silent_are_forgotten(bindery):
     bindery.clock.advance(FORGET_S)
     directory.put_fact(Fact("pdf", "", "worker:new", "{}", bindery.queue.now()))
     assert later(bindery, 1) == 1
-    assert [one.name for one in beats(directory)] == ["worker:new"]
+    assert list(signs_of(bindery.store).known()) == ["new"]
     assert directory.fact("pdf", "", "ledger") is not None
 
 

@@ -19,7 +19,7 @@ from tests.workloads.receiver import Receiver, receiving
 LEASE_S = 60
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
     with opened_office(request.param, tmp_path, request) as office:
         yield office
@@ -173,11 +173,11 @@ def test_a_promise_for_a_job_that_has_ended_is_kept_at_once(small, receiver):
 
 
 def test_job_and_promise_are_made_together_or_not_at_all(office, receiver):
-    with suppress(RuntimeError), office.store.transaction():
+    with suppress(RuntimeError), office.pdf.store.transaction():
         office.promised(receiver, office.asked())
         raise RuntimeError("the request was too much")
     assert office.queue.jobs().jobs == office.pdf.jobs().jobs == []
-    with office.store.transaction():
+    with office.pdf.store.transaction():
         office.promised(receiver, office.asked())
     assert len(office.queue.jobs().jobs) == len(office.pdf.jobs().jobs) == 1
 
