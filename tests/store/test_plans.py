@@ -202,6 +202,12 @@ def _listings(queue: str, now: Scene) -> Iterator[Call]:
                 moves=0,
                 visits=SMALL // 2,  # among few jobs, sorting them is the cheaper way
             )
+    yield Call(
+        f"{queue} list a rare code",
+        frozenset({"job_error", "job_pkey", "job_body_pkey"}),
+        lambda store, size: store.jobs(queue, Filter(codes=("NOBODY_HAS_IT",)), limit=size),
+        moves=0,
+    )
     some = now.at_rest[queue][0].id
     yield Call(f"{queue} one job", BY_ID, lambda store, _: store.job(some), 0)
     yield Call(

@@ -405,12 +405,13 @@ class Statements:
             return None
         return now - aged.number * SECOND_US + DAY_S * SECOND_US
 
-    def jobs(self, filters: str, wanted: str, *, among: bool = False) -> str:
-        """A page of jobs under these conditions, or a page among some that are known."""
+    def jobs(self, filters: str, wanted: str, *, among: bool = False, coded: bool = False) -> str:
+        """A page of jobs under these conditions: of all, among some that are known, or by code."""
         columns = job_columns(self.dialect)
         owned = wanted.replace("p.", "j.")
-        if among:
-            return self._fill("jobs_among", columns=columns, filters=filters, wanted=owned)
+        if among or coded:
+            name = "jobs_among" if among else "jobs_coded"
+            return self._fill(name, columns=columns, filters=filters, wanted=owned)
         return self._fill("jobs", columns=columns, filters=filters, wanted=wanted, owned=owned)
 
     def foresee(
