@@ -8,6 +8,7 @@ set -euo pipefail
 needed=(
   "initdb                   postgresql"
   "postgres                 postgresql"
+  "redis-server             redis-server"
   "chromium                 chromium"
   "curl                     curl"
   "libpangoft2-1.0.so.0     libpangoft2-1.0-0"

@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kesin.store.open import open_store
+from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
 
 # Shared machines are slow at times; that says nothing about the code.
@@ -14,6 +16,19 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", PATIENT, derandomize=True, max_examples=50)
 settings.register_profile("long", PATIENT, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the long forms too, as `make soak` does")
+
+
+gc.disable()  # thirteen thousand tests are collected, and nothing of them is ever garbage
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: looking through it again and again would take minutes."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +42,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of one database that all tests of this process share."""
     return postgres_server.create_database("kesin")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One private Redis a test process, started by the first test that wants it."""
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

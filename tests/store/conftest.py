@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
@@ -19,16 +19,20 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.postgres import PostgresStore
+from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.redis_server import DATABASES
 from tests.store.scene import NOW, Scene, rows
 
-STORES = ("sqlite-file", "sqlite-memory", "postgres")
+SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
+STORES = (*SQL_STORES, "redis")
 TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle")
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
+_databases = itertools.cycle(range(1, DATABASES))
 
 
 @pytest.fixture
@@ -61,6 +65,11 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
             schema = f"t{os.getpid()}_{next(_numbers)}"
             stack.callback(_drop, url, schema)
             store = PostgresStore(url, schema=schema, migrate=True, listen=False)
+        elif kind == "redis":
+            server = request.getfixturevalue("redis_server")
+            store = RedisStore(server.url(next(_databases)), listen=False)
+            stack.callback(store.client.flushdb)
+            store.migrate()
         elif kind == "sqlite-file":
             folder = TemporaryDirectory(dir=RAM if RAM.is_dir() else None, prefix="kesin-test-")
             store = SqliteStore(Path(stack.enter_context(folder)) / "k.db")
@@ -134,6 +143,8 @@ def counted(store: Store, queue: str) -> dict[tuple[str, str], int]:
 
 def listed(store: Store, queue: str) -> dict[tuple[str, str], int]:
     """(tenant, state) → jobs, by looking at every row."""
+    if isinstance(store, RedisStore):
+        return Counter((job.tenant, job.state) for job, _ in store.scan(queue))
     sql = "SELECT tenant, state, count(*) FROM {job} WHERE queue = '%s' GROUP BY 1, 2"
     return Counter({(t, s): n for t, s, n in rows(store, sql.replace("%s", queue))})
 
@@ -168,6 +179,24 @@ def optiplan(store: Store) -> Scene:
     return Scene(store, "optiplan", optiplan_lifecycle())
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked ``sql`` look at tables: Redis has none."""
+    tableless = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        and item.get_closest_marker("sql")
+        and "redis" in getattr(item, "callspec", _NO_PARAMS).params.values()
+    ]
+    if tableless:
+        config.hook.pytest_deselected(items=tableless)
+        items[:] = [item for item in items if item not in set(tableless)]
+
+
+class _NO_PARAMS:  # noqa: N801  # stands for the parameters of a test that has none
+    params: ClassVar[dict[str, object]] = {}
+
+
 @pytest.fixture
 def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every statement sent to the database from here on, those inside triggers left out."""
@@ -175,6 +204,15 @@ def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     if isinstance(store, SqliteStore):
         # What a trigger does is traced as the statement that fired it, once more.
         store._writer.set_trace_callback(lambda sql: sql in sent[-1:] or sent.append(sql))
+        return sent
+    if isinstance(store, RedisStore):
+        run = store._script
+
+        def spied(**how: Any) -> Any:
+            sent.append(how["args"][0])
+            return run(**how)
+
+        store._script = spied  # type: ignore[assignment]
         return sent
     execute = psycopg.Cursor.execute
     executemany = psycopg.Cursor.executemany

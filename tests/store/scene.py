@@ -7,6 +7,7 @@ its time to each call. Nothing here judges; the tests do.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, step
 from kesin.lifecycle.words import Role
 from kesin.store.contract import Event, NewJob, Note, Outcome, Store
+from kesin.store.redis import RedisStore
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -226,6 +228,16 @@ def rows(store: Any, sql: str) -> list[tuple[Any, ...]]:
     """Ask the database itself; ``{job}`` stands for that table's full name."""
     tables = ("job", "job_body", "event", "note", "flow", "schema_migration")
     return store._read(sql.format(**{name: store.dialect.table(name) for name in tables}), {})
+
+
+def kept(store: Any) -> dict[str, int]:
+    """How many rows there are of jobs, their events, notes and counters."""
+    if not isinstance(store, RedisStore):
+        tables = ("job", "job_body", "event", "note", "flow")
+        counts = {one: rows(store, f"SELECT count(*) FROM {{{one}}}")[0][0] for one in tables}
+        return {one: n for one, n in counts.items() if n}
+    kinds = (key.split(":")[1] for key in store.client.keys("*") if not key.startswith("kesin:"))
+    return dict(Counter(kind for kind in kinds if kind not in ("declared", "lifecycle", "ages")))
 
 
 def sent_by(statements: list[str], call: Callable[[], object]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from kesin.store import directory as directories
 from kesin.store.contract import StoreError
 from kesin.store.directory import (
     ApiKey,
@@ -21,7 +22,7 @@ from kesin.store.directory import (
     Session,
     Site,
 )
-from tests.store.conftest import STORES, opened
+from tests.store.conftest import SQL_STORES, opened
 
 TABLES = ("site", "person", "session", "api_key", "audit", "secret", "fact")
 SITE = Site("north", "North", "script", "Europe/Istanbul", "TRY", "{}", 1, 1)
@@ -31,7 +32,7 @@ KEY = ApiKey("abcd2345", "mark", "script", ("oci:script", "read"), "north", 5, "
 UNKEPT = ("ay\0se", "ay\ud800se")
 
 
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(scope="module", params=SQL_STORES)
 def kept(request: pytest.FixtureRequest) -> Iterator[Any]:
     with opened(request.param, request) as store:
         yield store
@@ -211,6 +212,32 @@ def test_the_audit_log_is_searched_by_each_field(directory, field):
     directory.add_audit(line(at=2, **{field: "other"}))
     assert [one.at for one in directory.audit(**{field: "wanted"})] == [1]
     assert directory.audit(**{field: "nothing"}) == []
+
+
+@pytest.mark.parametrize("field", ["actor", "action", "site", "target"])
+def test_the_audit_log_is_searched_by_parts_of_words(directory, field):
+    for at, text in enumerate(("user:AYSE", "user:fatma", "50%_off!")):
+        directory.add_audit(line(at=at, **{field: text}))
+    found = {
+        part: [one.at for one in directory.search_audit(**{field: part}).lines]
+        for part in ("ayse", "USER:", "%_o", "f!", "_", "%", "nobody", "\x00", "user:%")
+    }
+    assert found == {
+        "ayse": [0], "USER:": [1, 0], "%_o": [2], "f!": [2], "_": [2], "%": [2], "nobody": [],
+        "\x00": [], "user:%": [],
+    }  # fmt: skip
+
+
+def test_a_search_looks_through_so_many_lines_and_goes_on(directory, monkeypatch):
+    monkeypatch.setattr(directories, "SEARCHED", 4)
+    for at in range(10):
+        directory.add_audit(line(at=at, actor="rare" if at in {0, 1, 8} else "usual"))
+    seen, before, asked = [], directories.LAST, 0
+    while before is not None:
+        lines, before = directory.search_audit(actor="rar", before=before, limit=1)
+        seen += [one.at for one in lines]
+        asked += 1
+    assert (seen, asked) == ([8, 1, 0], 4)
 
 
 def test_old_audit_lines_are_pruned_and_newer_ones_stay(directory):

@@ -15,7 +15,7 @@ from kesin.store.migrate import MigrationRefused, migrations
 from kesin.store.open import open_store
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
-from tests.store.conftest import STORES
+from tests.store.conftest import SQL_STORES
 from tests.store.conftest import opened as fresh
 from tests.store.scene import Scene, rows
 
@@ -34,7 +34,7 @@ store.close()
 """
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=SQL_STORES)
 def store(request):
     """A store with a schema of its own: these tests change it."""
     with fresh(request.param, request) as one:

@@ -356,6 +356,7 @@ def test_a_filter_by_key_finds_jobs_that_no_longer_hold_it(task):
         assert [job.id for job in walk(task, where)] == [new, old.id]
 
 
+@pytest.mark.sql
 def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_it(oci, pdf):
     assert oci.store.statements("oci").keys_kept
     assert not pdf.store.statements("pdf").keys_kept
@@ -588,11 +589,12 @@ def test_a_queue_opened_under_richer_rules_keeps_its_jobs_and_old_moves(store, o
 
 def test_health_names_the_store_its_version_and_its_size(store):
     health = store.health()
-    assert health["store"] in ("sqlite", "postgres")
+    assert health["store"] in ("sqlite", "postgres", "redis")
     assert str(health["version"])[0].isdigit()
     assert int(health["bytes"]) > 0
 
 
+@pytest.mark.sql
 def test_a_sqlite_file_keeps_a_write_ahead_log(store):
     health = store.health()
     if health["store"] != "sqlite":

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from kesin.store.contract import Outcome
+from kesin.store.redis import RedisStore
 from tests.store.scene import NOW, PRODUCER, error, rows
 
 TABLES = ("job", "job_body", "event", "note", "flow")
@@ -26,7 +27,23 @@ def undone(store):
 
 def everything(store):
     """All there is, in a fixed order."""
+    if isinstance(store, RedisStore):
+        return {key: contents(store, key) for key in store.client.keys("*")}
     return [sorted(rows(store, f"SELECT * FROM {{{t}}}"), key=repr) for t in TABLES]
+
+
+def contents(store, key):
+    """What a key of Redis holds."""
+    client = store.client
+    reading = {
+        "string": client.get,
+        "hash": client.hgetall,
+        "set": client.smembers,
+        "list": lambda one: client.lrange(one, 0, -1),
+        "zset": lambda one: client.zrange(one, 0, -1, withscores=True),
+        "stream": client.xrange,
+    }
+    return reading[client.type(key)](key)
 
 
 def rendered(pdf, key="k"):

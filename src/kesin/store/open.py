@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kesin.store.contract import Store, StoreError
 
+if TYPE_CHECKING:
+    from kesin.foundation.settings import Settings
+
+
+PDF_QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")  # they promise things in one transaction
+
+
+def open_stores(settings: Settings, *, migrate: bool = False) -> Store:
+    """The store of the settings; with a Redis, that is the home of the PDF workload's queues."""
+    main = open_store(settings.database, migrate=migrate)
+    if not settings.redis_url:
+        return main
+    from kesin.store.stores import Stores
+
+    jobs = open_redis(settings.redis_url)
+    return Stores(main, dict.fromkeys(PDF_QUEUES, jobs))
+
+
+def open_redis(url: str) -> Store:
+    """Redis as the home of PDFs: a job key says whose it is, so it is the whole name."""
+    try:
+        from kesin.store.redis import RedisStore
+    except ImportError:
+        raise StoreError(
+            "Redis needs its client: install it with `pip install 'kesin[redis]'`"
+        ) from None
+    return RedisStore(url, own_keys=frozenset({"pdf"}))
+
 
 def open_store(address: str | Path, *, migrate: bool = True) -> Store:
-    """A store from a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://…``.
+    """A store from a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
     The embedded store always brings its own schema up to date; PostgreSQL only with ``migrate``.
     """
@@ -21,6 +50,8 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
                 "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
             ) from None
         return PostgresStore(text, migrate=migrate)
+    if text.startswith(("redis://", "rediss://", "unix://")):
+        return open_redis(text)
     from kesin.store.sqlite import SqliteStore
 
     if text.startswith("sqlite:///"):

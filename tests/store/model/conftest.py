@@ -6,7 +6,9 @@ import pytest
 from kesin.store import postgres
 from kesin.store.contract import Store
 from kesin.store.postgres import PostgresStore
+from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
+from tests.redis_server import RedisServer
 from tests.store.conftest import empty
 
 
@@ -21,15 +23,22 @@ def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def redis_store(redis_server: RedisServer) -> Iterator[RedisStore]:
+    with closing(RedisStore(redis_server.url(), listen=False)) as store:
+        yield store
+
+
 @contextmanager
-def fresh_stores(kept: PostgresStore) -> Iterator[dict[str, Store]]:
-    """Both SQL stores, empty, so that a history may use the same ids whenever it is run."""
+def fresh_stores(kept: PostgresStore, redis: RedisStore) -> Iterator[dict[str, Store]]:
+    """Every store, empty, so that a history may use the same ids whenever it is run."""
     empty(kept)
+    redis.client.flushdb()
     with closing(SqliteStore(":memory:")) as sqlite:
-        yield {"sqlite": sqlite, "postgres": kept}
+        yield {"sqlite": sqlite, "postgres": kept, "redis": redis}
 
 
 @pytest.fixture
-def stores(postgres_store: PostgresStore) -> Iterator[dict[str, Store]]:
-    with fresh_stores(postgres_store) as both:
-        yield both
+def stores(postgres_store: PostgresStore, redis_store: RedisStore) -> Iterator[dict[str, Store]]:
+    with fresh_stores(postgres_store, redis_store) as all_:
+        yield all_

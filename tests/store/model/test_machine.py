@@ -20,6 +20,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import OWNED, STAGES, Stage
 from kesin.store.postgres import PostgresStore
+from kesin.store.redis import RedisStore
 from kesin.workloads import LIFECYCLES
 from tests.store.model.conftest import fresh_stores
 from tests.store.model.lifecycles import ferry_lifecycle
@@ -33,7 +34,7 @@ WORKERS = ("worker-1", "worker-2")
 KEYS = st.sampled_from([None, "a", "b"])
 SECONDS = st.sampled_from([61.0, 0.001, 3_600.0, 86_401.0, 8_640_000.0, -0.001, -61.0, -7_200.0])
 FARTHEST_BACK_US = 43_200_000_000
-SHARE = 0.5  # of the histories that the profile asks for: longer ones are in test_histories.py
+SHARE = 0.3  # of the histories that the profile asks for: longer ones are in test_histories.py
 
 
 class Machine(RuleBasedStateMachine):
@@ -41,6 +42,7 @@ class Machine(RuleBasedStateMachine):
 
     claims = Bundle("claims")  # as workers remember them, lost or not
     postgres: PostgresStore
+    redis: RedisStore
     lifecycle: Lifecycle
 
     def __init__(self):
@@ -50,7 +52,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=claims, keys=st.lists(KEYS, min_size=1, max_size=4), limit=st.integers(1, 3))
     def open(self, keys, limit):
-        stores = self.stack.enter_context(fresh_stores(self.postgres))
+        stores = self.stack.enter_context(fresh_stores(self.postgres, self.redis))
         self.lockstep = Lockstep(self.lifecycle.name, self.lifecycle, stores)
         self.latest_us = self.lockstep.now
         self.lockstep.enqueue([self.lockstep.new_job(dedup_key=key) for key in keys])
@@ -209,8 +211,14 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_order_of_calls_breaks_the_promise(name: str, postgres_store: PostgresStore):
-    machine = type(name, (Machine,), {"postgres": postgres_store, "lifecycle": ALL[name]()})
+def test_no_order_of_calls_breaks_the_promise(
+    name: str, postgres_store: PostgresStore, redis_store: RedisStore
+):
+    machine = type(
+        name,
+        (Machine,),
+        {"postgres": postgres_store, "redis": redis_store, "lifecycle": ALL[name]()},
+    )
     count = round(settings.default.max_examples * SHARE)
     run_state_machine_as_test(
         machine, settings=settings(max_examples=count, stateful_step_count=25)

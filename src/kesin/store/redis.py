@@ -1,0 +1,496 @@
+"""The store for many machines that share a Redis: one Lua script, one call, one atomic change.
+
+A queue's keys begin with its name: ``pdf:job:{id}`` is a hash, ``pdf:key:{key}`` the job that
+holds a key, ``pdf:jobs:{state}`` its jobs by birth, ``pdf:events:{id}`` a stream. Everything is
+read and written by the scripts in ``lua/``; nothing is decided here.
+
+Redis has no guard against those who write past the scripts, and keeps what its persistence
+settings keep: docs/scaling.md says which.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from kesin.foundation.clock import SystemClock
+from kesin.foundation.ids import all_ids, is_id
+from kesin.foundation.text import canonical_json, wire_json
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.words import Role
+from kesin.store.compile import declared_rows
+from kesin.store.contract import (
+    MAX_BATCH,
+    QUEUE_NAME,
+    NewJob,
+    Outcome,
+    StoreError,
+    StoreUnreachable,
+    UnknownQueue,
+)
+from kesin.store.pulse import Pulses
+from kesin.store.redis_listener import RedisListener
+from kesin.store.redis_program import SEPARATOR, Program, script
+from kesin.store.redis_read import RedisReader, job_of
+from kesin.store.sqlread import bounded
+from kesin.store.sqlstore import only_added, refusal
+
+SCHEMA: Final = "1"
+HOLD_S: Final = 30  # a transaction that says nothing for so long is undone by the next caller
+LOCK_WAIT_S: Final = 30.0
+ANSWER_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
+CONNECT_S: Final = 5.0
+MOST_LOOKED: Final = 20_000  # jobs one script looks at before others get their turn
+SILENT_S: Final = 5.0  # who waited in vain spares the others the same
+MOST_LEFT: Final = 100
+_BUSY, _LOST = "KESINBUSY", "KESINLOST"
+_CLOCK: Final = SystemClock()
+_STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
+
+
+class _Busy(Exception):  # not an error for the caller: it is tried again
+    """Another transaction is under way."""
+
+
+class RedisStore(RedisReader):
+    """Jobs in Redis. ``own_keys`` names queues whose dedup keys say themselves whose they are."""
+
+    def __init__(
+        self, url: str, *, own_keys: frozenset[str] = frozenset(), listen: bool = True
+    ) -> None:
+        self.url = url
+        self._own_keys = own_keys
+        self._queues: dict[str, Program] = {}
+        self._unsaid: dict[str, Lifecycle] = {}  # opened while Redis was away
+        self._pulses = Pulses()
+        self._local = threading.local()
+        self._silent_until = 0.0  # monotonic seconds
+        self._left: deque[str] = deque(maxlen=MOST_LEFT)  # transactions that could not be ended
+        self._turn = threading.RLock()  # threads of one process do not race for the lock
+        try:
+            self.client = redis.Redis.from_url(
+                url,
+                decode_responses=True,
+                socket_timeout=ANSWER_S,
+                socket_connect_timeout=CONNECT_S,
+                retry=Retry(NoBackoff(), 0),  # whether a call arrived is for the caller to find out
+            )
+        except ValueError as problem:
+            raise StoreError(f"no address of a Redis server: {problem}") from None
+        self._script = self.client.register_script(script())
+        self._listener = RedisListener(self.client, self._pulses) if listen else None
+
+    # The one way in
+
+    def _ask(
+        self,
+        op: str,
+        ask: Mapping[str, Any],
+        *,
+        life: str = "",
+        moves: str = "",
+        items: Any = None,
+    ) -> Any:
+        """Run one call; wait while another transaction is under way."""
+        token = getattr(self._local, "token", None)
+        header = {"hold_us": HOLD_S * SECOND_US, **ask}
+        if token is not None:
+            header["tx"] = token
+        spelled = wire_json({name: value for name, value in header.items() if value is not None})
+        args = [op, spelled, life, moves, "" if items is None else wire_json(items)]
+        waited, pause_s = 0.0, 0.001
+        while True:
+            try:
+                return self._run(args)
+            except _Busy as busy:
+                if waited >= LOCK_WAIT_S:
+                    raise StoreUnreachable(str(busy)) from None
+            self._abandon_left()
+            self._idle.wait(pause_s)
+            waited += pause_s
+            pause_s = min(pause_s * 2, 0.02)
+
+    def _run(self, args: list[str]) -> Any:
+        if self._silent_until > _CLOCK.monotonic():
+            raise StoreUnreachable("Redis did not answer a moment ago")
+        try:
+            return self._script(args=args)
+        except (redis.OutOfMemoryError, redis.ReadOnlyError) as problem:
+            raise _not_now(str(problem)) from problem
+        except redis.ResponseError as problem:
+            said = str(problem)
+            if _LOST in said:
+                raise StoreUnreachable(_plain(said, _LOST)) from None
+            if _BUSY in said:
+                raise _Busy(_plain(said, _BUSY)) from None
+            raise _refused(said) from problem
+        except redis.RedisError as problem:
+            if isinstance(problem, redis.TimeoutError):
+                self._silent_until = _CLOCK.monotonic() + SILENT_S
+            raise StoreUnreachable(f"Redis is not reachable: {problem}") from problem
+
+    _idle = threading.Event()  # never set: a pause is a wait for it
+
+    def _items_of(self, program: Program, things: Sequence[Any]) -> list[dict[str, Any]]:
+        names = dict(zip(program.lifecycle.stamps, _STAMPS, strict=False))
+        items = []
+        for thing in things:
+            item = {k: v for k, v in thing._asdict().items() if v is not None and k != "stamps"}
+            item |= {names[k]: v for k, v in thing.stamps.items() if v is not None and k in names}
+            items.append(item)
+        return items
+
+    def program(self, queue: str) -> Program:
+        """The queue's lifecycle as the scripts read it."""
+        if queue in self._unsaid:
+            self._declare(queue, self._unsaid[queue])
+        try:
+            return self._queues[queue]
+        except KeyError:
+            raise UnknownQueue(queue) from None
+
+    def ask_facts(self, op: str, workload: str, **details: str) -> Any:
+        """What ``RedisFacts`` asks."""
+        return self._ask(op, {"queue": "", "workload": workload, **details})
+
+    # Schema and queues
+
+    def migrate(self) -> list[str]:
+        """Redis has no tables: only the layout of its keys has a version."""
+        found = self._ask("version", {"queue": ""})
+        if found is not None and int(found) > int(SCHEMA):
+            raise StoreError(
+                f"the keys in Redis are of version {found}, this program knows {SCHEMA}:"
+                " install a newer Kesin"
+            )
+        if found == SCHEMA:
+            return []
+        self._ask("put_version", {"queue": "", "version": SCHEMA})
+        return [f"{int(SCHEMA):04d}_keys"]
+
+    def open(self, queue: str, lifecycle: Lifecycle) -> None:
+        """Where Redis is away it is declared at the first call: a service starts without it."""
+        if not QUEUE_NAME.fullmatch(queue) or queue == "kesin":
+            raise StoreError(
+                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
+            )
+        try:
+            self._declare(queue, lifecycle)
+        except StoreUnreachable:
+            self._unsaid[queue] = lifecycle
+
+    def _declare(self, queue: str, lifecycle: Lifecycle) -> None:
+        rows = declared_rows(queue, lifecycle)
+        known = self._declared(queue)
+        for row in rows:
+            only_added(row, known.get(row[:4]))
+        masks: dict[str, int] = {}
+        for (_, move, source, target), rest in {**known, **{r[:4]: r[4:] for r in rows}}.items():
+            before = known.get((queue, move, source, target))
+            mask = rest[_MASK] | (before[_MASK] if before else 0)
+            masks[SEPARATOR.join((move, source, target))] = mask
+        program = Program(lifecycle, masks, own_keys=queue in self._own_keys)
+        changed = [row for row in rows if _missing(row, known)]
+        definition = canonical_json(
+            {
+                "lifecycle": lifecycle.name,
+                "states": [state.name for state in lifecycle.states],
+                "stamps": list(lifecycle.stamps),
+                "flags": list(lifecycle.flags),
+            }
+        )
+        if changed:
+            items = [
+                (SEPARATOR.join(map(str, row[1:4])), canonical_json(_with_mask(row, masks)))
+                for row in changed
+            ]
+            ask = {"queue": queue, "definition": definition, "ages": program.ages()}
+            self._ask("declare", ask, life=program.life, items=items)
+        self._queues[queue] = program
+        self._unsaid.pop(queue, None)
+
+    # Transactions
+
+    @contextmanager
+    def transaction(self) -> Iterator[redis.Redis]:
+        if getattr(self._local, "token", None) is not None:
+            yield from self._nested()
+            return
+        with self._turn:
+            token = uuid.uuid4().hex
+            try:
+                self._ask("begin", {"queue": "", "token": token})
+                self._local.token = token
+                yield self.client
+                self._ask("commit", {"queue": ""})
+            except BaseException:
+                self._local.token = token  # it may have begun without an answer
+                try:
+                    self._ask("abandon", {"queue": ""})
+                except StoreError:  # undone when Redis is back, or when its time is over
+                    self._left.append(token)
+                raise
+            finally:
+                self._local.token = None
+
+    def _abandon_left(self) -> None:
+        """Undo transactions of ours that Redis went away under, so that nobody waits for them."""
+        with suppress(IndexError):
+            while True:
+                asked = {"queue": "", "hold_us": HOLD_S * SECOND_US, "tx": self._left.popleft()}
+                with suppress(StoreError):  # there is nothing of it any more
+                    self._run(["abandon", wire_json(asked), "", "", ""])
+
+    def _nested(self) -> Iterator[redis.Redis]:
+        mark = self._ask("mark", {"queue": ""})
+        try:
+            yield self.client
+        except BaseException:
+            with suppress(StoreError):
+                self._ask("undo", {"queue": "", "to": mark})
+            raise
+
+    # Births
+
+    def enqueue(
+        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+    ) -> list[Outcome]:
+        program = self.program(queue)
+        bounded(jobs)
+        if not jobs:
+            return []
+        ask = {"queue": queue, "actor": actor, "now": now}
+        items = self._items_of(program, jobs)
+        answers = self._ask("enqueue", ask, life=program.life, items=items)
+        if any(answer[0] == "inserted" for answer in answers):
+            self._pulses.beat(queue)
+        return [Outcome(*answer) for answer in answers]
+
+    # Claims
+
+    def claim(
+        self,
+        queue: str,
+        *,
+        worker: str,
+        limit: int,
+        lease_us: int,
+        tenants: Sequence[str] | None = None,
+        ids: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Job]:
+        program = self.program(queue)
+        if ids is not None:
+            bounded(ids)
+            ids = [one for one in dict.fromkeys(ids) if is_id(one)]
+        ask = {
+            "queue": queue,
+            "worker": worker,
+            "actor": worker,
+            "limit": min(limit, 1 if program.claims_slot else MAX_BATCH),
+            "lease_us": lease_us,
+            "tenants": None if tenants is None or ids is not None else list(tenants),
+            "ids": ids,
+            "now": now,
+        }
+        rows = self._ask("claim", ask, life=program.life, moves=program.claims)
+        return [job_of(row) for row in rows]
+
+    def renew(
+        self,
+        queue: str,
+        claims: Sequence[tuple[str, int]],
+        *,
+        lease_us: int,
+        now: int | None = None,
+    ) -> set[str]:
+        program = self.program(queue)
+        bounded(claims)
+        items = [{"id": one, "token": token} for one, token in claims if is_id(one)]
+        ask = {"queue": queue, "lease_us": lease_us, "now": now}
+        return set(self._ask("renew", ask, life=program.life, items=items))
+
+    # Moves
+
+    def apply(
+        self,
+        queue: str,
+        call: str,
+        changes: Sequence[Change],
+        *,
+        role: Role,
+        actor: str,
+        options: frozenset[str] = frozenset(),
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Outcome]:
+        program = self.program(queue)
+        bounded(changes)
+        moves = program.asked(call, role, queue)
+        if any(move.payload == "replace" for move in moves) and any(
+            change.payload is None for change in changes
+        ):
+            raise StoreError(f"{call} replaces the payload: give one for every job")
+        where: dict[str, Change] = {}
+        for change in changes:
+            where.setdefault(change.id, change)
+        known = where if all_ids(where) else [one for one in where if is_id(one)]
+        asked = [where[one] for one in sorted(known)]
+        ask = {
+            "queue": queue,
+            "actor": actor,
+            "call": moves[0].call,
+            "now": now,
+            "options": program.options(moves, options),
+            "tenants": None if tenants is None else dict.fromkeys(tenants, True),
+        }
+        answers: list[Any] = []
+        if asked:
+            items = self._items_of(program, asked)
+            answers = self._ask(
+                "apply", ask, life=program.life, moves=program.call(moves), items=items
+            )
+        judged = {answer[1]: _outcome(answer) for answer in answers}
+        if any(one.result == "moved" for one in judged.values()):
+            self._pulses.beat(queue)
+        return [judged.get(change.id) or Outcome("unknown", change.id) for change in changes]
+
+    def sweep(
+        self,
+        queue: str,
+        move: Move,
+        *,
+        limit: int,
+        now: int | None = None,
+        min_age_us: int = 0,
+        max_attempts: int | None = None,
+    ) -> int:
+        program = self.program(queue)
+        limit = min(limit, 1 if program.takes_slot(move) else MAX_BATCH)
+        ask: dict[str, Any] = {
+            "queue": queue,
+            "actor": "clock",
+            "now": now,
+            "min_age_us": min_age_us,
+            "cap": max_attempts,
+            "options": {},
+            "most_looked": MOST_LOOKED,
+        }
+        moved, skip, more = 0, 0, 1
+        while more and moved < limit:
+            ask |= {"limit": limit - moved, "skip": skip}
+            done, skip, more = self._ask("sweep", ask, life=program.life, moves=program.sweep(move))
+            moved += done
+        if moved:
+            self._pulses.beat(queue)
+        return moved
+
+    # The rest
+
+    def add_note(
+        self,
+        queue: str,
+        *,
+        kind: str,
+        actor: str,
+        tenant: str = "default",  # noqa: ARG002  # Redis keeps a note with its job
+        job_id: str | None = None,
+        details: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        ask = {
+            "queue": queue,
+            "kind": kind,
+            "actor": actor,
+            "job_id": job_id,
+            "details": details,
+            "now": now,
+        }
+        self._ask("add_note", ask)
+
+    def compact(self, queue: str) -> int:
+        """Nothing to fold: a counter is one number an edge."""
+        self.program(queue)
+        return 0
+
+    def pause(
+        self,
+        queue: str,
+        *,
+        tenant: str = "",
+        actor: str,
+        reason: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        ask = {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now}
+        self._ask("pause", ask)
+
+    def resume(self, queue: str, *, tenant: str = "") -> bool:
+        gone = self._ask("resume", {"queue": queue, "tenant": tenant})
+        self._pulses.beat(queue)
+        return bool(gone)
+
+    def pulse(self, queue: str) -> int:
+        if self._listener is not None:
+            self._listener.start()
+        return self._pulses.read(queue)
+
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        self._pulses.wait(queue, since, timeout_s)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+        self.client.close()
+
+
+_MASK: Final = 6  # the place of the mask behind the key of a declared row
+
+
+def _missing(row: tuple[Any, ...], known: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> bool:
+    before = known.get(row[:4])
+    return before is None or (before[_MASK] | row[4 + _MASK]) != before[_MASK]
+
+
+def _with_mask(row: tuple[Any, ...], masks: Mapping[str, int]) -> list[Any]:
+    rest = list(row[4:])
+    rest[_MASK] = masks[SEPARATOR.join(row[1:4])]
+    return rest
+
+
+def _outcome(answer: Sequence[Any]) -> Outcome:
+    """What a job answers: moved, or the reason why not."""
+    word, job_id, *rest = answer
+    if word == "moved":
+        return Outcome("moved", job_id, rest[0], rest[1])
+    if word == "unknown":
+        return Outcome("unknown", job_id)
+    said = refusal(word, job_id, rest[0], rest[1])
+    return said._replace(holder=rest[2]) if word == "duplicate" else said
+
+
+def _plain(said: str, word: str) -> str:
+    return said.partition(word)[2].split(" script:")[0].strip() or said
+
+
+def _not_now(said: str) -> StoreUnreachable:
+    return StoreUnreachable(f"Redis does not take it for the moment: {said}")
+
+
+def _refused(said: str) -> StoreError:
+    for word in ("KESINEXISTS", "KESINGUARD"):
+        if word in said:
+            return StoreError(_plain(said, word))
+    if said.startswith(("LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
+        return _not_now(said)
+    return StoreError(f"Redis refused a call: {said}")

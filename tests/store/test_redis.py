@@ -1,0 +1,153 @@
+"""What is Redis' own: keys, transactions by a lock, trouble with the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store import redis as redis_module
+from kesin.store.contract import StoreError, StoreUnreachable
+from kesin.store.redis import RedisStore
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.redis_server import RedisServer
+from tests.store.scene import NOW, Scene
+
+DATABASE = 63  # of this module alone
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> Iterator[str]:
+    address = redis_server.url(DATABASE)
+    yield address
+    with closing(RedisStore(address, listen=False)) as store:
+        store.client.flushdb()
+
+
+@pytest.fixture
+def kept(url: str) -> Iterator[RedisStore]:
+    with closing(RedisStore(url, listen=False)) as store:
+        yield store
+
+
+def test_keys_are_named_by_their_queue(url):
+    with closing(RedisStore(url, own_keys=frozenset({"pdf"}), listen=False)) as store:
+        pdf = Scene(store, "pdf", pdf_lifecycle())
+        job = pdf.one(key="abc", tenant="ayse")
+        client = store.client
+        assert client.hget(f"pdf:job:{job}", "state") == "queued"
+        assert client.get("pdf:key:abc") == job
+        assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [(job, NOW)]
+        assert [entry[1]["move"] for entry in client.xrange(f"pdf:events:{job}")] == ["enqueue"]
+
+
+def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    mine, yours = task.one(key="k", tenant="me"), task.one(key="k", tenant="you")
+    assert kept.client.get("task:key:k@me") == mine
+    assert kept.client.get("task:key:k@you") == yours
+
+
+# Transactions
+
+
+def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, kept):
+    task = Scene(kept, "task", task_lifecycle())
+    before = task.one(key="before")
+    with closing(RedisStore(url, listen=False)) as dead, ExitStack() as never_left:
+        lost = Scene(dead, "task", task_lifecycle())
+        lost.clock.advance(1)  # ids of its own
+        never_left.enter_context(suppress(StoreUnreachable))
+        never_left.enter_context(dead.transaction())
+        lost.one(key="never")
+        dead.client.hset("kesin:lock", "until", "0")  # its time is over
+        assert [job.id for job, _ in kept.scan("task")] == [before]
+        assert not kept.client.exists("kesin:lock", "kesin:undo")
+        with pytest.raises(StoreUnreachable, match="took too long and was undone"):
+            lost.one(key="too late")
+    assert verify(kept, "task")
+
+
+def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, kept, monkeypatch):
+    monkeypatch.setattr(redis_module, "LOCK_WAIT_S", 0)
+    Scene(kept, "task", task_lifecycle())
+    with closing(RedisStore(url, listen=False)) as other:
+        other.open("task", task_lifecycle())
+        with kept.transaction(), pytest.raises(StoreUnreachable, match="is under way"):
+            other.stats("task")
+        assert other.stats("task").total == 0
+
+
+# The server
+
+
+def test_a_script_that_redis_forgot_is_sent_again(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    kept.client.script_flush()
+    assert task.state(task.one()) == "ready"
+
+
+def test_a_server_without_room_takes_nothing_and_breaks_nothing(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    job = task.one()
+    kept.client.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(StoreUnreachable, match="for the moment"):
+            task.one(key="too much")
+        assert task.state(job) == "ready"
+    finally:
+        kept.client.config_set("maxmemory", "0")
+    assert verify(kept, "task")
+    assert task.move("complete", task.claim()[0]).state == "done"
+
+
+def test_the_layout_of_the_keys_has_a_version(kept):
+    assert kept.migrate() == ["0001_keys"]
+    assert kept.migrate() == []
+    kept.client.set("kesin:schema", "2")
+    with pytest.raises(StoreError, match="install a newer Kesin"):
+        kept.migrate()
+
+
+def test_what_is_no_address_is_told(tmp_path):
+    with pytest.raises(StoreError, match="no address of a Redis server"):
+        RedisStore("nowhere")
+    with (
+        closing(RedisStore(f"unix://{tmp_path}/none", listen=False)) as store,
+        pytest.raises(StoreUnreachable, match="not reachable"),
+    ):
+        store.ping()
+
+
+def test_a_queue_opened_while_it_is_away_works_once_it_is_back():
+    with RedisServer() as server, closing(RedisStore(server.url(), listen=False)) as store:
+        server.kill()
+        queue = Queue("task", task_lifecycle(), store, clock=ManualClock(NOW))
+        with pytest.raises(StoreUnreachable):
+            queue.enqueue({})
+        server.start()
+        assert queue.enqueue({}).result == "inserted"
+        assert store.definition("task") is not None
+
+
+def test_a_crash_keeps_what_was_answered():
+    with RedisServer(durable=True) as server, closing(RedisStore(server.url())) as store:
+        task = Scene(store, "task", task_lifecycle())
+        done = [job.id for job in task.claimed(3)][:2]
+        task.apply("complete", [task.job(one) for one in done])
+        with suppress(StoreUnreachable), store.transaction():
+            task.one(key="half")
+            server.kill()
+        server.start()
+        store.client.hset("kesin:lock", "until", "0")  # as if its time were over
+        assert {one: task.state(one) for one in task.all()} == {
+            **dict.fromkeys(done, "done"),
+            **dict.fromkeys(set(task.all()) - set(done), "running"),
+        }
+        assert len(task.all()) == 3
+        assert verify(store, "task")
