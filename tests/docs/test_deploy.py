@@ -18,8 +18,8 @@ from kesin.workloads import workloads
 from tests.docs.pages import DOCS, ROOT
 
 DEPLOY = ROOT / "deploy"
-FILES = sorted(path for path in DEPLOY.iterdir() if path.is_file())
-UNITS = sorted(DEPLOY.glob("*.service"))
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+UNITS = sorted(DEPLOY.rglob("*.service"))
 KNOWN = {variable(field) for field in Settings.model_fields}
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
 OURS = sorted(name for name, one in COMPOSE.items() if one["image"] == "kesin")

@@ -7,7 +7,7 @@ import pytest
 from kesin import Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.words import STAGES, Stage
-from kesin.store.contract import StoreError
+from kesin.store.contract import StoreError, StoreUnreachable
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads import LIFECYCLES
 from tests.engine.conftest import only, states
@@ -284,3 +284,37 @@ def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) 
         go_on.set()
         running.join(20)
     assert not running.is_alive()
+
+
+# Several stores
+
+
+def test_a_store_that_is_away_keeps_nobody_from_the_others(store: SqliteStore, clock: ManualClock):
+    there, away = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("there", "away"))
+    there.enqueue({})
+    there.claim("dead")
+    clock.advance(there.lifecycle.lease_seconds)
+
+    def unreachable(*_: Any, **__: Any) -> int:
+        raise StoreUnreachable("Redis is not reachable")
+
+    away.sweep = unreachable  # type: ignore[method-assign]
+    errands: list[str] = []
+
+    def fail() -> None:
+        raise StoreUnreachable("Redis is not reachable")
+
+    sweeper = Sweeper([away, there], errands={"away": fail, "there": lambda: errands.append("x")})
+    swept = sweeper.sweep(("recover",))
+    assert (swept.total, swept.away, errands) == (1, ["away"], ["x"])
+    with pytest.raises(StoreUnreachable):  # a pass that reached nobody is none
+        Sweeper([away]).sweep()
+
+
+def test_errands_are_run_between_the_stages_too(queue: Queue, clock: ManualClock):
+    ran: list[float] = []
+    start = clock.monotonic()
+    sweeper = Sweeper([queue], errands={"work": lambda: ran.append(clock.monotonic() - start)})
+    sweeper._stop = Rounds(clock, 12)  # type: ignore[assignment]
+    sweeper.run()
+    assert [round(at) for at in ran] == [0, 5, 10]

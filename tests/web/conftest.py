@@ -7,7 +7,8 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 import structlog
 from argon2 import PasswordHasher
 from fastapi import FastAPI
+from fastapi._compat import v2 as fastapi_fields
+from pydantic import TypeAdapter
 
 from kesin.engine.accounts import Accounts
 from kesin.engine.queue import Queue
@@ -27,11 +30,15 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import AuditLine
+from kesin.store.open import PDF_QUEUES
 from kesin.store.postgres import PostgresStore
+from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
+from kesin.store.stores import Stores
 from kesin.web import app as web_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS, Workload
+from tests.redis_server import DATABASES, RedisServer
 from tests.web.client import ADDRESS, Client
 
 PASSWORD = "correct-horse-battery"
@@ -43,6 +50,17 @@ DEFAULTS = {"rate_per_s": 1e6, "sign_in_per_min": 10_000, "cron_secret": CRON_SE
 _numbers = itertools.count(1)
 
 
+_adapters: dict[tuple[str, str], TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: Any, *, config: Any = None) -> TypeAdapter[Any]:
+    """One for all apps: each would make the same few hundred anew."""
+    key = (repr(kind), repr(config))
+    if key not in _adapters:
+        _adapters[key] = TypeAdapter(kind, config=config)
+    return _adapters[key]
+
+
 class World:
     """A service, its app and short words for what tests do with them."""
 
@@ -52,10 +70,29 @@ class World:
         self.store = store
         workloads = {one.name: one for one in (*WORKLOADS, TASK)}
         self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
+        self._kept: ExitStack | None = None
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """Made by the first who asks: many tests never knock at a door."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(web_app, "_REFUSALS", {})  # only the schema tells them, at 40 ms an app
-            self.app: FastAPI = web_app.create_app(self.service)
-        self.client = Client(self.app)
+            patch.setattr(fastapi_fields, "TypeAdapter", _adapter)
+            return web_app.create_app(self.service)
+
+    @cached_property
+    def client(self) -> Client:
+        client = Client(self.app)
+        if self._kept is not None:
+            self._kept.enter_context(client.kept())
+        return client
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """One event loop for all requests of the block."""
+        with ExitStack() as self._kept:
+            yield
+        self._kept = None
 
     @property
     def accounts(self) -> Accounts:
@@ -166,6 +203,7 @@ def _plain_logs() -> Iterator[None]:
 
 
 def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitStack) -> Store:
+    """An empty store; ``redis`` is a file for everything but PDFs, and a Redis for those."""
     store: Store
     if kind == "postgres":
         url = request.getfixturevalue("postgres_url")
@@ -177,10 +215,16 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         if not path.exists():
             shutil.copyfile(request.getfixturevalue("ready_file"), path)
         store = SqliteStore(path)
+        if kind == "redis":
+            server: RedisServer = request.getfixturevalue("redis_server")
+            jobs = RedisStore(server.url(next(_databases)), own_keys=frozenset({"pdf"}))
+            jobs.client.flushdb()
+            store = Stores(store, dict.fromkeys(PDF_QUEUES, jobs))
     stack.callback(store.close)
     return store
 
 
+_databases = itertools.cycle(range(1, DATABASES))
 _empty_schemas: list[str] = []  # left by earlier tests: emptying one takes a tenth of making one
 
 
@@ -212,7 +256,7 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
             folder.mkdir()
             world = World(opened(kind, folder, request, stack), folder, **settings)
             world.site("north", "south")
-            stack.enter_context(world.client.kept())
+            stack.enter_context(world.kept())
             return world
 
         yield make
@@ -233,7 +277,7 @@ def shared_world(
     with ExitStack() as stack:
         world = World(opened("sqlite", folder, request, stack), folder)
         world.site("north", "south")
-        stack.enter_context(world.client.kept())
+        stack.enter_context(world.kept())
         yield world
 
 

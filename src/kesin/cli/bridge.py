@@ -21,10 +21,16 @@ __all__ = ["check_reachable", "database_time_us", "look", "outstanding"]
 
 def look(store: Store, queue: str) -> None:
     """Make ``stats`` and ``jobs`` of a queue work without declaring anything to the database."""
+    from kesin.cli.names import registry
     from kesin.lifecycle.declare import Lifecycle
+    from kesin.store.sqlstore import SqlStore
     from kesin.store.statements import Statements
 
-    sql = _sql(store)
+    home = store.home(queue)
+    if not isinstance(home, SqlStore):
+        home.open(queue, registry()[queue]())  # only queues of our own live elsewhere
+        return
+    sql: Any = home
     if queue in sql._queues:  # noqa: SLF001
         return
     known = store.definition(queue)
@@ -89,6 +95,7 @@ def database_time_us(store: Store) -> int | None:
 def _sql(store: Store) -> Any:
     from kesin.store.sqlstore import SqlStore
 
-    if not isinstance(store, SqlStore):
+    main = store.home("")
+    if not isinstance(main, SqlStore):
         raise StoreError("this command speaks with SQLite and PostgreSQL only")
-    return store
+    return main

@@ -28,7 +28,7 @@ from kesin.foundation.settings import (
 from kesin.lifecycle.prove import prove
 from kesin.store.contract import Store
 from kesin.store.migrate import MigrationRefused
-from kesin.store.open import open_store
+from kesin.store.open import open_stores
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -91,8 +91,6 @@ def _sqlite() -> Check:
 def _settings(settings: Settings) -> Iterator[Check]:
     for one in described(settings):
         yield Check(one.name, "ok", f"{one.value or 'not set'} ({one.source})")
-    if settings.redis_url:
-        yield Check("redis", "warning", "not used yet", "unset KESIN_REDIS_URL, or ignore this")
 
 
 def _strangers() -> Iterator[Check]:
@@ -155,7 +153,7 @@ def _database(settings: Settings) -> Iterator[Check]:
         yield _schema(todo, embedded=file is not None)
         if todo:
             return
-        store = open_store(settings.database, migrate=False)
+        store = open_stores(settings)
     except MigrationRefused as problem:
         yield Check("schema", "failure", "does not fit this version of kesin", str(problem))
         return
@@ -196,8 +194,9 @@ def _store(store: Store) -> Iterator[Check]:
     there = bridge.database_time_us(store)
     if there is not None:
         yield _skew((there - (before + wall_clock_us()) / 2) / 1_000_000)
+    yield from service_checks.redis(store)
     for queue in store.queues():
-        for pause in store.paused(queue):
+        for pause in service_checks.pauses(store, queue):
             what = f"{pause.tenant} of {queue}" if pause.tenant else queue
             found = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
             tenant = f" --tenant {pause.tenant}" if pause.tenant else ""

@@ -22,10 +22,17 @@ class Crew:
     They end when this process does, however it ends: their input is a pipe from it.
     """
 
-    def __init__(self, queues: Sequence[str], count: int, grace_s: float) -> None:
+    def __init__(
+        self, queues: Sequence[str], count: int, grace_s: float, *, rq: bool = False
+    ) -> None:
         command = [sys.executable, "-m", "kesin.cli", "worker", "--child", f"--grace={grace_s}"]
+        flags = ["--rq"] if rq else []
         self._processes = Processes(
-            [*command, "--", *queues], count, grace_s, look_every_s=LOOK_EVERY_S, for_ever=True
+            [*command, *flags, "--", *queues],
+            count,
+            grace_s,
+            look_every_s=LOOK_EVERY_S,
+            for_ever=True,
         )
         self._stop = Stop()
         self._thread = threading.Thread(target=self._run, name="kesin-crew", daemon=True)

@@ -24,7 +24,7 @@ def migrate(
     from kesin.cli.output import say, say_json
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings, masked
-    from kesin.store.open import open_store
+    from kesin.store.open import open_stores
 
     settings = load_settings()
     set_up_logs(settings.log)
@@ -39,7 +39,7 @@ def migrate(
             say(f"would apply {name}")
         say(f"{len(todo)} to apply to {where}" if todo else f"{where} is up to date")
         return
-    store = open_store(settings.database, migrate=False)
+    store = open_stores(settings)
     try:
         # The embedded store applied them when it was opened; what another process did counts.
         applied = store.migrate() or (todo if settings.database_file is not None else [])

@@ -73,7 +73,7 @@ def _crew(settings: Settings, known: Mapping[str, Workload]) -> Crew | None:
     apart = [one.name for one in known.values() if one.apart and one.worker is not None]
     if not apart or not settings.pdf_processes:
         return None
-    return Crew(apart, settings.pdf_processes, settings.grace_s)
+    return Crew(apart, settings.pdf_processes, settings.grace_s, rq=bool(settings.redis_url))
 
 
 def _let_somebody_in(

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from kesin.foundation.settings import BadSettings, Settings
+from kesin.foundation.settings import BadSettings, Settings, masked
 
 if TYPE_CHECKING:
     from kesin.cli.checks import Check
-    from kesin.store.contract import Store
+    from kesin.store.contract import Pause, Store
 
 PACKAGES: Final = ("argon2", "cryptography", "fastapi", "jinja2", "prometheus_client", "uvicorn")
 
@@ -38,6 +38,40 @@ def ring(settings: Settings) -> Check:
     if keys is None:
         return Check("secret keys", "ok", "not set: no credentials can be kept here")
     return Check("secret keys", "ok", f"new secrets are sealed with {keys.first}")
+
+
+def redis(store: Store) -> Iterator[Check]:
+    """Whether the Redis of the PDFs answers, and keeps what it is given."""
+    from kesin.cli.checks import Check
+    from kesin.store.contract import StoreUnreachable
+    from kesin.store.stores import Stores
+
+    if not isinstance(store, Stores):
+        return
+    for one in store.others:
+        try:
+            health = one.health()
+        except StoreUnreachable as problem:
+            remedy = "start it, or correct KESIN_REDIS_URL: PDFs wait until then"
+            yield Check("redis", "failure", masked(str(problem)), remedy)
+            continue
+        yield Check("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
+        if health["append_only"] != "yes":
+            remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
+            yield Check("redis persistence", "warning", "no append-only file", remedy)
+        if health["eviction"] != "noeviction":
+            remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
+            yield Check("redis eviction", "failure", str(health["eviction"]), remedy)
+
+
+def pauses(store: Store, queue: str) -> list[Pause]:
+    """What is paused there, if anybody can say."""
+    from kesin.store.contract import StoreUnreachable
+
+    try:
+        return store.paused(queue)
+    except StoreUnreachable:  # told above
+        return []
 
 
 def people(settings: Settings, store: Store) -> Iterator[Check]:

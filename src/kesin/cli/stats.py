@@ -48,8 +48,14 @@ def stats(
 def queue_record(store: Store, name: str) -> dict[str, Any]:
     """A queue's numbers."""
     from kesin.foundation.clock import iso
+    from kesin.store.contract import StoreUnreachable
 
-    seen = store.stats(name)
+    try:
+        seen, pauses = store.stats(name), store.paused(name)
+    except StoreUnreachable:
+        if store.home(name) is store.home(""):
+            raise
+        return _away(name)
     waited_us = None if seen.oldest_due_at is None else max(seen.now - seen.oldest_due_at, 0)
     return {
         "queue": name,
@@ -61,9 +67,17 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
         "lease_over": seen.lease_over,
         "paused": [
             {"tenant": one.tenant or None, "reason": one.reason, "actor": one.actor}
-            for one in store.paused(name)
+            for one in pauses
         ],
+        "reachable": True,
     }
+
+
+def _away(name: str) -> dict[str, Any]:
+    """A queue whose store does not answer; the others may live elsewhere."""
+    nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
+    empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
+    return {"queue": name, **nothing, **empty, "reachable": False}
 
 
 def _looks(
@@ -109,7 +123,7 @@ def rows(look: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         (
             one["queue"],
             one["jobs"],
-            tally(one["states"]),
+            tally(one["states"]) if one["reachable"] else "not reachable",
             None if one["oldest_due_s"] is None else lasting(one["oldest_due_s"]),
             one["lease_over"],
             ", ".join(_paused(pause) for pause in one["paused"]),

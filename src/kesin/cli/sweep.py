@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -56,7 +56,8 @@ def sweep(
         raise Usage("--lifecycle needs the queues it is for")
     with open_desk(make=True, level="warning" if every is None else "info") as desk:
         opened = _open(desk, queues, lifecycle)
-        sweeper = Sweeper(opened, chores=_chores(desk, opened))
+        sweeper = Sweeper(opened, chores=_duties(desk, opened, "chore"))
+        sweeper.errands = _duties(desk, opened, "errand")
         if every is None:
             _tell(sweeper.sweep(stages), as_json=as_json, line=False)
             return
@@ -67,7 +68,8 @@ def sweep(
                 try:
                     if not queues:  # new ones may have come
                         sweeper.queues = _open(desk, None, None, quiet=passes > 0)
-                        sweeper.chores = _chores(desk, sweeper.queues)
+                        sweeper.chores = _duties(desk, sweeper.queues, "chore")
+                        sweeper.errands = _duties(desk, sweeper.queues, "errand")
                     _tell(sweeper.sweep(stages), as_json=as_json, line=True)
                     pause_s = every
                 except Exception as problem:  # noqa: BLE001  # the next pass tries again
@@ -96,22 +98,27 @@ def _open(
     return opened
 
 
-def _chores(desk: Desk, queues: Sequence[Queue]) -> dict[str, Callable[[], object]]:
-    """What the workloads of these queues tidy up behind their jobs."""
+def _duties(
+    desk: Desk, queues: Sequence[Queue], kind: Literal["chore", "errand"]
+) -> dict[str, Callable[[], object]]:
+    """What the workloads of these queues want done: behind their jobs, or at every pass."""
     from kesin.workloads import workloads
 
     known = workloads()
     found: dict[str, Callable[[], object]] = {}
     for queue in queues:
         workload = known.get(queue.name)
-        if workload is not None and workload.chore is not None:
-            found[queue.name] = partial(workload.chore, desk.house(workload))
+        duty = None if workload is None else getattr(workload, kind)
+        if workload is not None and duty is not None:
+            found[queue.name] = partial(duty, desk.house(workload))
     return found
 
 
 def _tell(swept: Swept, *, as_json: bool, line: bool) -> None:
-    from kesin.cli.output import print_table, say, say_json
+    from kesin.cli.output import print_table, say, say_json, warn
 
+    for name in swept.away:
+        warn(f"{name} was not swept: its store is not reachable")
     moved: list[dict[str, Any]] = [
         {"queue": queue, "move": move, "jobs": n} for (queue, move), n in swept.moved.items() if n
     ]

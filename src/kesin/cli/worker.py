@@ -61,6 +61,9 @@ def worker(
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when no job is due.")
     ] = False,
+    rq: Annotated[
+        bool, typer.Option("--rq", help="Be sent for over RQ where a workload can; see docs.")
+    ] = False,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a handler over queues.
@@ -74,9 +77,12 @@ def worker(
     from kesin.cli.signals import stop_on_signals
     from kesin.engine.worker import Worker
     from kesin.foundation.settings import load_settings
+    from kesin.workloads import workloads
 
     if len(set(queues)) < len(queues):
         raise Usage("a queue is named twice")
+    if rq and (handler is not None or tenant):
+        raise Usage("--rq renders whatever it is sent for: leave out --handler and --tenant")
     if handler is None and batch_handler:
         raise Usage("--batch-handler says how --handler is called: give both")
     function = None if handler is None else load_handler(handler)
@@ -88,7 +94,9 @@ def worker(
     with open_desk(make=True, level="info") as desk:
         opened = [desk.queue(name, lifecycle) for name in queues]
         if function is None:
-            workers = [_of_workload(desk, queue, chosen) for queue in opened]
+            workers = [_of_workload(desk, queue, chosen, called=rq) for queue in opened]
+            if rq and not any(workloads()[one].called_worker for one in queues):
+                raise Usage("none of these queues sends for its workers: leave out --rq")
         else:
             chosen["batch_handler" if batch_handler else "handler"] = function
             workers = [Worker(queue, **chosen) for queue in opened]
@@ -104,6 +112,7 @@ def worker(
     flags = [
         *(["--batch-handler"] if batch_handler else []),
         *(["--until-idle"] if until_idle else []),
+        *(["--rq"] if rq else []),
         *([f"--lifecycle={lifecycle}"] if lifecycle else []),
     ]
     numbers = [f"--grace={grace}"]
@@ -118,14 +127,15 @@ def worker(
         raise typer.Exit(FAILED if code < 0 else code)
 
 
-def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any]) -> Worker:
+def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any], *, called: bool) -> Worker:
     """The worker that the queue's own workload brings, with what was asked for here."""
     from kesin.workloads import workloads
 
     workload = workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
-    worker = workload.worker(desk.house(workload))
+    make = (called and workload.called_worker) or workload.worker
+    worker = make(desk.house(workload))
     for name, value in chosen.items():
         if value is not None:
             setattr(worker, name, value)

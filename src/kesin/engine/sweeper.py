@@ -15,11 +15,13 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.words import STAGES, Stage
+from kesin.store.contract import StoreUnreachable
 
 log = Logger("kesin.sweeper")
 
 BATCH = 1_000
 MOST_BATCHES = 1_000  # a pass makes at most a million moves of one kind, then others get a turn
+ERRANDS_S = 5.0
 CHORE_S = 4.0  # at a stop, that a chore may go on: whatever it leaves, the next one finds
 EVERY_S: Mapping[Stage, float] = {
     "cap": 60,
@@ -33,9 +35,10 @@ EVERY_S: Mapping[Stage, float] = {
 
 @dataclass(slots=True)
 class Swept:
-    """What a pass did: (queue, move) → jobs."""
+    """What a pass did: (queue, move) → jobs, and which queues could not be reached."""
 
     moved: dict[tuple[str, str], int] = field(default_factory=dict)
+    away: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -53,11 +56,13 @@ class Sweeper:
         every_s: Mapping[Stage, float] | None = None,
         batch: int = BATCH,
         chores: Mapping[str, Callable[[], object]] | None = None,
+        errands: Mapping[str, Callable[[], object]] | None = None,
     ) -> None:
         self.queues = list(queues)
         self.every_s = {**EVERY_S, **(every_s or {})}
         self.batch = batch
         self.chores = dict(chores or {})  # queue → what is to be done once its jobs have expired
+        self.errands = dict(errands or {})  # queue → what is to be done every few seconds
         self.last_success: float | None = None  # monotonic seconds
         self.on_swept: Callable[[Swept], None] | None = None  # for measuring
         self._stop = threading.Event()
@@ -67,15 +72,21 @@ class Sweeper:
         self._random = random.Random()
 
     def sweep(self, stages: Sequence[Stage] = STAGES) -> Swept:
-        """One pass over all queues, and their chores."""
+        """One pass over all queues, their errands and their chores.
+
+        Queues may live in several stores: one that is away keeps nobody from the others. Raises
+        StoreUnreachable if none of them could be reached.
+        """
         swept = Swept()
         for queue in self.queues:
-            for move in queue.lifecycle.clock_moves:
-                if move.stage in stages:
-                    moved = self._exhaust(queue, move)
-                    key = (queue.name, move.name)
-                    swept.moved[key] = swept.moved.get(key, 0) + moved
-            queue.store.compact(queue.name)
+            try:
+                self._sweep(queue, stages, swept)
+            except StoreUnreachable as problem:
+                swept.away.append(queue.name)
+                if len(swept.away) == len(self.queues):
+                    raise
+                log.warning("queue_away", queue=queue.name, why=str(problem))
+        self._run_errands()
         if "expire" in stages and self.chores:
             if self._for_ever:
                 self._tidy_beside()
@@ -84,6 +95,24 @@ class Sweeper:
         if self.on_swept:
             self.on_swept(swept)
         return swept
+
+    def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: Swept) -> None:
+        for move in queue.lifecycle.clock_moves:
+            if move.stage in stages:
+                moved = self._exhaust(queue, move)
+                key = (queue.name, move.name)
+                swept.moved[key] = swept.moved.get(key, 0) + moved
+        queue.store.compact(queue.name)
+
+    def _run_errands(self) -> None:
+        """What cannot wait for a stage; the next turn tries again."""
+        for name in [one.name for one in self.queues if one.name in self.errands]:
+            try:
+                self.errands[name]()
+            except StoreUnreachable as problem:
+                log.warning("errand_failed", queue=name, why=str(problem))
+            except Exception:
+                log.exception("errand_failed", queue=name)
 
     def _tidy(self) -> None:
         """The workloads' own tidying; what goes wrong with one is no reason to leave the others."""
@@ -122,6 +151,8 @@ class Sweeper:
                 if due:
                     self.sweep(due)
                     self.last_success = self._monotonic()
+                else:
+                    self._run_errands()
                 pause_s = 1.0
             except Exception:  # whatever it was, the next pass tries again
                 log.exception("sweep_failed", again_in_s=pause_s)
@@ -131,6 +162,8 @@ class Sweeper:
             for stage in due:
                 self._due[stage] = now + self.every_s[stage]
             next_due = min(self._due.values(), default=now + 1)
+            if self.errands:
+                next_due = min(next_due, now + ERRANDS_S)
             self._stop.wait(max(0.05, next_due - self._monotonic()))
         if self._tidying is not None:
             self._tidying.join(CHORE_S)

@@ -128,10 +128,14 @@ class Worker:
         self.leases.start()
         for number in range(self.threads):
             lane = threading.Thread(
-                target=_Lane(self).run, name=f"kesin-{self.queue.name}-{number}", daemon=True
+                target=self.lane(number), name=f"kesin-{self.queue.name}-{number}", daemon=True
             )
             self._lanes.append(lane)
             lane.start()
+
+    def lane(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # they are all alike
+        """What a lane does until the worker stops."""
+        return _Lane(self).run
 
     @property
     def alive(self) -> bool:
@@ -182,6 +186,15 @@ class Worker:
             return lane.ended
         finally:
             self.leases.stop()
+
+    def work_on(self, ids: Sequence[str]) -> Counter[str]:
+        """Claim these jobs as far as they are due, and work through them, in this thread.
+
+        How many ended in each state. Leases are renewed once ``leases`` are started.
+        """
+        lane = _Lane(self)
+        lane.among(ids)
+        return lane.ended
 
     def give_back(self, jobs: Sequence[Job]) -> None:
         """Release claims: the attempt is returned while the budget allows it."""
@@ -310,7 +323,11 @@ class _Lane:
         worker.last_success = self._monotonic()
         return handled
 
-    def _batch(self, share: Share) -> int:
+    def among(self, ids: Sequence[str]) -> int:
+        """A batch of these jobs, named by whoever sent for a worker."""
+        return self._batch(Share(None, len(ids)), ids)
+
+    def _batch(self, share: Share, ids: Sequence[str] | None = None) -> int:
         worker = self.worker
         if worker.stopping:
             return 0
@@ -319,6 +336,7 @@ class _Lane:
             limit=share.limit,
             lease_seconds=worker.leases.lease_s,
             tenants=share.tenants,
+            ids=ids,
         )
         worker.last_success = started = self._monotonic()
         if not jobs:

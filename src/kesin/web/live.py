@@ -16,7 +16,7 @@ from weakref import WeakSet
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
-from kesin.store.contract import QueueStats
+from kesin.store.contract import QueueStats, Store, StoreUnreachable
 
 log = Logger("kesin.live")
 
@@ -85,21 +85,27 @@ class Live:
         """How many watch."""
         return len(self._watches)
 
-    def run(self) -> None:
-        """Look until stopped."""
+    def run(self, store: Store | None = None) -> None:
+        """Look until stopped; at the queues of one store, for another may take its time."""
         while not self._stop.wait(LOOK_EVERY_S):
             try:
-                self.look()
+                self.look(store)
             except Exception:  # the store is away: the next look tells
                 log.exception("look_failed")
 
-    def look(self) -> None:
-        """Tell whoever watches a queue that changed."""
+    def look(self, store: Store | None = None) -> None:
+        """Tell whoever watches a queue that changed, of all or of this store."""
         with self._lock:
             watches = list(self._watches)
         for name in {watch.queue for watch in watches}:
-            stats = self._queues[name].stats()
-            mark = (stats.tenants, stats.lease_over)
+            if store is not None and self._queues[name].store is not store:
+                continue
+            try:
+                stats = self._queues[name].stats()
+            except StoreUnreachable as problem:  # the others may live elsewhere
+                log.warning("look_failed", queue=name, why=str(problem))
+                continue
+            mark = (stats.tenants, stats.moves, stats.lease_over)
             for watch in watches:
                 if watch.queue == name and watch.mark != mark:
                     watch.mark = mark

@@ -15,6 +15,7 @@ from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job, edges
+from kesin.store.contract import StoreUnreachable
 
 log = Logger("kesin.metrics")
 
@@ -88,6 +89,10 @@ class Metrics:
     def swept(self, swept: Swept) -> None:
         """The sweeper of this process made a pass, or a caller of its cron door did."""
         self._swept_at = self._monotonic()
+        self.moved(swept)
+
+    def moved(self, swept: Swept) -> None:
+        """What a pass moved, which says nothing of the other stores."""
         for (queue, move), jobs in swept.moved.items():
             self._swept.labels(queue, move).inc(jobs)
 
@@ -119,8 +124,16 @@ class _Queues(Collector):
         success = GaugeMetricFamily(
             "kesin_since_success_seconds", "How long ago a job last succeeded.", labels=["queue"]
         )
+        up = GaugeMetricFamily(
+            "kesin_queue_up", "Whether the store of the queue answers.", labels=["queue"]
+        )
         for name, queue in self._commands.queues.items():
-            stats = queue.stats()
+            try:
+                stats, flows = queue.stats(), queue.store.flows(name)
+            except StoreUnreachable:
+                up.add_metric([name], 0)
+                continue
+            up.add_metric([name], 1)
             for state, n in stats.states.items():
                 jobs.add_metric([name, state], n)
             waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
@@ -130,7 +143,7 @@ class _Queues(Collector):
             made = {(move.name, source, to): 0 for move, source, to in edges(queue.lifecycle)}
             good = {one.name for one in queue.lifecycle.states if one.success}
             last = 0
-            for flow in queue.store.flows(name):
+            for flow in flows:
                 edge = (flow.move, flow.from_state, flow.to_state)
                 made[edge] = made.get(edge, 0) + flow.n
                 last = max(last, flow.at) if flow.to_state in good else last
@@ -138,7 +151,7 @@ class _Queues(Collector):
                 moves.add_metric([name, *edge], n)
             if last:
                 success.add_metric([name], max(stats.now - last, 0) / SECOND_US)
-        yield from (jobs, moves, oldest, over, success)
+        yield from (jobs, moves, oldest, over, success, up)
 
 
 class _Asked(Collector):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.problems import Refused, Unknown
@@ -42,6 +42,7 @@ class Swept(BaseModel):
 
     moved: dict[str, dict[str, int]]
     total: int
+    away: list[str] = Field(default_factory=list, description="queues whose store was away")
 
 
 @router.get("/health/live", openapi_extra=OPEN)
@@ -56,10 +57,13 @@ async def live() -> Alive:
     openapi_extra=OPEN,
 )
 async def ready(request: Request, response: Response) -> Ready:
-    """The store answers, the workers and the sweeper are at it, the disk has room."""
+    """The store answers, the workers and the sweeper are at it, the disk has room.
+
+    Redis is told of, and not waited for: only PDFs need it.
+    """
     # Not in the pool of the other routes: they may all be waiting for a store that is away.
     checks = await asyncio.to_thread(service_of(request).checks)
-    well = all(one.ok for one in checks.values())
+    well = all(one.ok or not one.needed for one in checks.values())
     response.status_code = 200 if well else 503
     parts = {name: Part(ok=one.ok, detail=one.detail) for name, one in checks.items()}
     return Ready(status="ok" if well else "not_ready", checks=parts)
@@ -93,10 +97,11 @@ def sweep(
     if queue is not None and queue not in service.queues:
         raise Unknown(f"there is no queue {queue!r}")
     queues = [one for name, one in service.queues.items() if queue in (None, name)]
-    swept = Sweeper(queues, chores=service.chores).sweep(stage or STAGES)
+    sweeper = Sweeper(queues, chores=service.chores, errands=service.errands)
+    swept = sweeper.sweep(stage or STAGES)
     service.metrics.swept(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})
     moved: dict[str, dict[str, int]] = {}
     for (name, move), jobs in swept.moved.items():
         moved.setdefault(name, {})[move] = jobs
-    return Swept(moved=moved, total=swept.total)
+    return Swept(moved=moved, total=swept.total, away=swept.away)

@@ -150,6 +150,7 @@ class QueueBody(BaseModel):
     states: list[StateBody]
     actions: list[str]
     paused: list[str]  # '' is the whole queue
+    reachable: bool = Field(default=True, description="false while its store does not answer")
 
 
 class Stats(BaseModel):

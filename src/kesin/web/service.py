@@ -27,6 +27,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.words import STAGES, Stage
 from kesin.store.contract import Store
 from kesin.store.directory import PRUNE_BATCH, Directory
+from kesin.store.stores import Stores
 from kesin.web.limits import Limiter, network_of
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
@@ -43,10 +44,11 @@ SWEEPS_MISSED: Final = 3  # and the sweeper is not well
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part's health."""
+    """One part's health. Without one that is not ``needed``, the rest is ready all the same."""
 
     ok: bool
     detail: str
+    needed: bool = True
 
 
 class Crew(Protocol):
@@ -97,7 +99,8 @@ class Service:
                 self.metrics.add(partial(one.metrics, self.house(one)))
         self.live = Live(self.queues)
         self.workers: list[Worker] = []
-        self.sweeper: Sweeper | None = None
+        self.sweeper: Sweeper | None = None  # of the main store
+        self._sweepers: list[Sweeper] = []
         self.every_minute: list[Callable[[], None]] = []  # what the doors want done beside
         self._work = work
         self._crew = crew
@@ -105,6 +108,7 @@ class Service:
         self._stopping = threading.Event()
         self._ping: Future[None] = Future()
         self._ping.set_result(None)
+        self._ping_beside = self._ping
         self._started = self._stop_began = self.clock.monotonic()
         self._requests = Limiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
@@ -119,14 +123,19 @@ class Service:
             for one in self.workloads.values()
         }
         rules = LIFECYCLES | {one.name: one.lifecycle for one in self.workloads.values()}
-        for name in self.store.queues():
+        for name in set(self.store.queues()) - queues.keys():
             known = self.store.definition(name)
-            if name in queues or known is None or known.lifecycle not in rules:
+            if known is None or known.lifecycle not in rules:
                 continue
             lifecycle = rules[known.lifecycle]()
             if tuple(state.name for state in lifecycle.states) == known.states:
                 queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
         return queues
+
+    @property
+    def _stores(self) -> list[Store]:
+        """Where the queues live."""
+        return list({id(one.store): one.store for one in self.queues.values()}.values())
 
     def house(self, workload: Workload) -> House:
         """What a workload gets to work with."""
@@ -140,6 +149,15 @@ class Service:
             one.name: partial(one.chore, self.house(one))
             for one in self.workloads.values()
             if one.chore is not None
+        }
+
+    @property
+    def errands(self) -> dict[str, Callable[[], object]]:
+        """What the workloads want done every few seconds."""
+        return {
+            one.name: partial(one.errand, self.house(one))
+            for one in self.workloads.values()
+            if one.errand is not None
         }
 
     # Limits
@@ -163,7 +181,8 @@ class Service:
     def start(self) -> None:
         """Start the workers, the sweeper and the small chores."""
         self._started = self.clock.monotonic()
-        self._run("kesin-live", self.live.run)
+        for store in self._stores:
+            self._run("kesin-live", partial(self.live.run, store))
         self._run("kesin-tidy", self._tidy)
         self._run("kesin-minute", self._note)
         if not self._work:
@@ -171,18 +190,30 @@ class Service:
         for one in self.workloads.values():
             if one.worker is not None and not one.apart:
                 self.workers.append(one.worker(self.house(one)))
-        self.sweeper = Sweeper(
-            list(self.queues.values()), every_s=self._every_s(), chores=self.chores
-        )
         for worker in self.workers:
             worker.on_claim = self.metrics.claimed
             worker.start()
         if self._crew:
             self._crew.start()
-        self.sweeper.on_swept = self.metrics.swept
-        self.metrics.sweeping()
-        self._run("kesin-sweeper", self.sweeper.run)
+        self._start_sweepers()
         log.info("started", queues=len(self.queues), workers=len(self.workers))
+
+    def _start_sweepers(self) -> None:
+        """One for each store: while one of them is away, the queues of the others are swept."""
+        main = self.store.home("")
+        chores, errands = self.chores, self.errands
+        for store in self._stores:
+            queues = [one for one in self.queues.values() if one.store is store]
+            sweeper = Sweeper(queues, every_s=self._every_s(), chores=chores)
+            if store is main:
+                self.sweeper = sweeper
+                self.metrics.sweeping()
+                sweeper.on_swept = self.metrics.swept
+            else:
+                sweeper.errands = errands
+                sweeper.on_swept = self.metrics.moved
+            self._sweepers.append(sweeper)
+            self._run("kesin-sweeper", sweeper.run)
 
     def _every_s(self) -> dict[Stage, float]:
         slow: tuple[Stage, ...] = ("expire", "prune")
@@ -204,8 +235,8 @@ class Service:
             worker.stop()
         if self._crew and first:  # asked again it would hurry
             self._crew.stop()
-        if self.sweeper:
-            self.sweeper.stop()
+        for sweeper in self._sweepers:
+            sweeper.stop()
         self.live.stop()
 
     def stop(self) -> None:
@@ -261,6 +292,8 @@ class Service:
     def checks(self) -> dict[str, Check]:
         """How each part is."""
         checks = {"store": self._store_check(), "disk": self._disk_check()}
+        if isinstance(self.store, Stores):
+            checks["redis"] = self._beside_check(self.store)
         if self._work:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()
@@ -271,12 +304,17 @@ class Service:
     def _store_check(self) -> Check:
         if self._ping.done():
             self._ping = _started(self.store.ping)
-        try:
-            self._ping.result(PING_S)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
-            log.warning("store_not_ready", why=type(problem).__name__)
-            return Check(ok=False, detail="the store does not answer")
-        return Check(ok=True, detail="answers")
+        if _answered(self._ping, "store"):
+            return Check(ok=True, detail="answers")
+        return Check(ok=False, detail="the store does not answer")
+
+    def _beside_check(self, stores: Stores) -> Check:
+        """The store of the PDFs: nothing else waits for it."""
+        if self._ping_beside.done():
+            self._ping_beside = _started(stores.ping_others)
+        if _answered(self._ping_beside, "redis"):
+            return Check(ok=True, detail="answers", needed=False)
+        return Check(ok=False, detail="does not answer: PDFs wait for it", needed=False)
 
     def _disk_check(self) -> Check:
         folder = self.settings.data_dir
@@ -314,6 +352,15 @@ class Service:
         """Refuse new long answers while stopping."""
         if self.stopping:
             raise Unavailable("the service is stopping")
+
+
+def _answered(ping: Future[None], part: str) -> bool:
+    try:
+        ping.result(PING_S)
+    except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
+        log.warning("store_not_ready", part=part, why=type(problem).__name__)
+        return False
+    return True
 
 
 def _started(ask: Callable[[], None]) -> Future[None]:

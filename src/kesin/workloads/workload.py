@@ -66,8 +66,11 @@ class Workload:
     summary: str = ""
     sited: bool = True  # its tenants are sites
     worker: Callable[[House], Worker] | None = None
+    # The same, for a transport that sends for workers; None where they look for themselves.
+    called_worker: Callable[[House], Worker] | None = None
     apart: bool = False  # its worker needs a process of its own, never the service's
     chore: Callable[[House], object] | None = None  # to be done once its jobs have expired
+    errand: Callable[[House], object] | None = None  # to be done every few seconds
     metrics: Callable[[House], Iterable[Metric]] | None = None  # of its own, at every scrape
     router: Callable[[House], APIRouter] | None = None
     panels: Sequence[Panel] = ()

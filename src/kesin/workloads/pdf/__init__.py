@@ -79,6 +79,18 @@ def _worker(house: House) -> Worker:
     return worker_of(house)
 
 
+def _called_worker(house: House) -> Worker:
+    from kesin.workloads.pdf.setup import rq_worker_of
+
+    return rq_worker_of(house)
+
+
+def _dispatched(house: House) -> int:
+    from kesin.workloads.pdf.dispatch import dispatch_waiting
+
+    return dispatch_waiting(house.queue)
+
+
 def _tidied(house: House) -> int:
     from kesin.workloads.pdf.tidying import tidied
 
@@ -115,8 +127,10 @@ PDF: Final = Workload(
     "HTML templates to PDF",
     sited=False,
     worker=_worker,
+    called_worker=_called_worker,
     apart=True,
     chore=_tidied,
+    errand=_dispatched,
     metrics=_metrics,
     router=_router,
     cli=_cli,

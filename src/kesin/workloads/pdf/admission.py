@@ -11,7 +11,8 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.problems import TooMany
 from kesin.store.contract import QueueStats
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Fact
+from kesin.store.facts import facts_of
 from kesin.workloads.pdf.ledger import WORKLOAD
 
 FACT: Final = "back-pressure"
@@ -29,14 +30,14 @@ class Admission:
 
     def check(self, stats: QueueStats | None = None) -> None:
         """Raise TooMany while the line is too long; it must get clearly shorter to open again."""
-        directory = Directory(self.queue.store)
+        facts = facts_of(self.queue.store)
         waiting = (stats or self.queue.stats()).states["queued"]
-        closed = directory.fact(WORKLOAD, "", FACT) is not None
+        closed = facts.fact(WORKLOAD, "", FACT) is not None
         if not closed and waiting >= self.most:
-            directory.put_fact(Fact(WORKLOAD, "", FACT, str(waiting), self.queue.now()))
+            facts.put_fact(Fact(WORKLOAD, "", FACT, str(waiting), self.queue.now()))
             closed = True
         elif closed and waiting < self.most * RESUME_SHARE:
-            directory.drop_fact(WORKLOAD, "", FACT)
+            facts.drop_fact(WORKLOAD, "", FACT)
             closed = False
         if closed:
             raise TooMany(

@@ -46,7 +46,10 @@ def asked_for(
     if not alive:
         return _fallback(tools, asked)
     Admission(queue, most_queued).check(stats)
-    return _made(tools, owner, asked)
+    try:
+        return _made(tools, owner, asked)
+    except StoreUnreachable:  # gone since it was asked how many wait
+        return _fallback(tools, asked)
 
 
 def _made(tools: Tools, owner: str, asked: Wanted) -> Asked:
@@ -60,7 +63,7 @@ def _made(tools: Tools, owner: str, asked: Wanted) -> Asked:
             raise TooLarge(str(problem)) from None
         raise
     if found.new:
-        enqueue_pdf_job(found.job.job_id)
+        enqueue_pdf_job(found.job.job_id, store=tools.jobs.queue.store)
     return found
 
 

@@ -46,9 +46,24 @@ _NEWS_S: Final = 1.0
 # Every picture is asked to load, even one far down the page; that it is complete is enough, since
 # a broken one never gets a size. Where scripts are off no event and no timer reaches this, only
 # what the browser promises does. What a later document in the same page would inherit is noted.
-_READY: Final = """async () => {
+# A picture that only a style shows is fetched when the page is laid out, which may be after all
+# has been loaded; where documents may fetch anything, each is asked for by name and waited for.
+_READY: Final = """async outside => {
   const pictures = Array.from(document.images);
   for (const one of pictures) one.loading = 'eager';
+  const painted = new Set();
+  for (const one of outside ? document.querySelectorAll('*') : []) {
+    for (const part of [null, '::before', '::after']) {
+      const style = getComputedStyle(one, part);
+      for (const name of ['backgroundImage', 'borderImageSource', 'listStyleImage', 'maskImage'])
+        for (const found of style[name].matchAll(/url\\("([^"]+)"\\)/g)) painted.add(found[1]);
+    }
+  }
+  await Promise.allSettled(Array.from(painted, url => {
+    const one = new Image();
+    one.src = url;
+    return one.decode();
+  }));
   await Promise.allSettled(pictures.filter(one => !one.complete).map(one => one.decode()));
   await document.fonts.ready;
   const words = element => (element.httpEquiv || '').trim().toLowerCase();
@@ -68,9 +83,9 @@ _READY: Final = """async () => {
 }"""
 # Writing the document and looking at it are one errand to the browser instead of two: that makes
 # up for all the looking. If something is still loading then, it is written again and waited for.
-_WRITTEN: Final = f"""html => {{
+_WRITTEN: Final = f"""([html, outside]) => {{
   document.open(); document.write(html); document.close();
-  return ({_READY})();
+  return ({_READY})(outside);
 }}"""
 _log: Final = Logger(__name__)
 
@@ -218,9 +233,7 @@ class ChromiumEngine:
     ) -> _Printed:
         sheet.guard.begin()
         step = ["load"]
-        work = asyncio.ensure_future(
-            _steps(sheet, html, paper, step, scripts=self.settings.javascript)
-        )
+        work = asyncio.ensure_future(_steps(sheet, html, paper, step, self.settings))
         ends: set[asyncio.Future[Any]] = {work, sheet.lost}
         await asyncio.wait(ends, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if work.done() and work.exception() is None:
@@ -261,14 +274,14 @@ class ChromiumEngine:
 
 
 async def _steps(
-    sheet: Sheet, html: str, paper: Paper, step: list[str], *, scripts: bool
+    sheet: Sheet, html: str, paper: Paper, step: list[str], settings: ChromiumSettings
 ) -> _Printed:
-    page = sheet.page
-    seen = None if scripts else await page.evaluate(_WRITTEN, html)
+    page, outside = sheet.page, settings.allowed is not None
+    seen = None if settings.javascript else await page.evaluate(_WRITTEN, [html, outside])
     if seen is None or not seen["loaded"]:
         await page.set_content(html, wait_until="load", timeout=0)
         step[0] = "pictures and fonts"
-        seen = await page.evaluate(_READY)
+        seen = await page.evaluate(_READY, outside)
     if seen["refresh"]:
         sheet.move("where a refresh leads")
     _stayed(sheet)

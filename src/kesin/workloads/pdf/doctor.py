@@ -151,7 +151,7 @@ def _storage(settings: Settings) -> Check:
 
 def _workers(settings: Settings) -> Iterator[Check]:
     """Who renders, where there is a database; that nobody does is bad once a job waits."""
-    from kesin.store.open import open_store
+    from kesin.store.open import open_stores
     from kesin.store.reach import check_reachable
     from kesin.workloads.pdf.heartbeat import workers_alive
 
@@ -160,7 +160,7 @@ def _workers(settings: Settings) -> Iterator[Check]:
         return
     try:
         check_reachable(settings)
-        store = open_store(settings.database, migrate=False)
+        store = open_stores(settings)
     except StoreError as problem:
         yield Check("workers", ok=False, detail=str(problem))
         return

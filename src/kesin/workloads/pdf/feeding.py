@@ -16,7 +16,9 @@ from typing import Any, Final, Literal, NamedTuple
 from kesin.engine.queue import BadInput, New, Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Fact
+from kesin.store.facts import facts_of
+from kesin.workloads.pdf.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, job_of
 from kesin.workloads.pdf.ledger import WORKLOAD
@@ -84,12 +86,12 @@ class Feeder:
     def __init__(self, batches: Queue, jobs: PdfJobStore) -> None:
         self._batches = batches
         self._jobs = jobs
-        self._directory = Directory(batches.store)
+        self._facts = facts_of(batches.store)
 
     def fed(self, batch_id: str) -> list[Fed]:
         """The rows that have a job, in their order."""
         found: list[Fed] = []
-        for fact in self._directory.facts(WORKLOAD, site=batch_id):
+        for fact in self._facts.facts(WORKLOAD, site=batch_id):
             if fact.name.startswith(_ROWS):
                 found += _entries(fact)
         return sorted(found)
@@ -113,7 +115,14 @@ class Feeder:
             }
             fed = [asked.get(row, Fed(row, "")) for row in range(first, first + len(bodies))]
             self._put(claim.id, fed)
+        self._send_for(fed)
         return fed
+
+    def _send_for(self, fed: Sequence[Fed]) -> None:
+        """Those that were made for this batch; of the others somebody else has."""
+        for one in fed:
+            if one.own and one.job_id:
+                enqueue_pdf_job(one.job_id, store=self._jobs.queue.store)
 
     def again(self, claim: Job, fed: Fed, body: Mapping[str, Any], *, missing: bool = False) -> Fed:
         """Ask once more for a row that has no PDF any more; raises ClaimLost.
@@ -128,11 +137,12 @@ class Feeder:
                 queue.apply("artifact_gone", old, role="producer", actor=claim.tenant)
             asked = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
             now = Fed(fed.row, asked.id, own=asked.result == "inserted", times=fed.times + 1)
-            for fact in self._directory.facts(WORKLOAD, site=claim.id):
+            for fact in self._facts.facts(WORKLOAD, site=claim.id):
                 if fact.name.startswith(_ROWS):
                     entries = [now if one.row == fed.row else one for one in _entries(fact)]
                     if now in entries:
                         self._put(claim.id, entries)
+        self._send_for([now])
         return now
 
     def _new(self, owner: str, body: Mapping[str, Any]) -> New:
@@ -144,11 +154,11 @@ class Feeder:
         told = {"fed": numbers.fed, "made": numbers.made, "failed": numbers.failed}
         with self._under(claim):
             now = self._batches.now()
-            self._directory.put_fact(Fact(WORKLOAD, claim.id, _PROGRESS, canonical_json(told), now))
+            self._facts.put_fact(Fact(WORKLOAD, claim.id, _PROGRESS, canonical_json(told), now))
 
     def numbers(self, batch_id: str) -> Numbers:
         """How far it was when its worker last said so."""
-        fact = self._directory.fact(WORKLOAD, batch_id, _PROGRESS)
+        fact = self._facts.fact(WORKLOAD, batch_id, _PROGRESS)
         return Numbers() if fact is None else Numbers(**json.loads(fact.value))
 
     def end(self, batch_id: str, *, cancel: bool) -> None:
@@ -165,18 +175,18 @@ class Feeder:
                 if changes:
                     actor = ACTOR + batch_id
                     self._jobs.queue.apply("cancel", changes, role="producer", actor=actor)
-        for fact in self._directory.facts(WORKLOAD, site=batch_id):
-            self._directory.drop_fact(WORKLOAD, batch_id, fact.name)
+        for fact in self._facts.facts(WORKLOAD, site=batch_id):
+            self._facts.drop_fact(WORKLOAD, batch_id, fact.name)
 
     def remembered(self) -> set[str]:
         """The batches that have facts."""
-        return {one.site for one in self._directory.facts(WORKLOAD) if one.site}
+        return {one.site for one in self._facts.facts(WORKLOAD) if one.site}
 
     def _put(self, batch_id: str, fed: Sequence[Fed]) -> None:
         told = [[one.job_id, int(one.own), one.times] for one in fed]
         name = f"{_ROWS}{fed[0].row:04d}"
         now = self._batches.now()
-        self._directory.put_fact(Fact(WORKLOAD, batch_id, name, canonical_json(told), now))
+        self._facts.put_fact(Fact(WORKLOAD, batch_id, name, canonical_json(told), now))
 
     @contextmanager
     def _under(self, claim: Job) -> Iterator[None]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
-from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import Store, StoreError
-from kesin.store.directory import Directory, Fact
-from kesin.workloads.pdf.ledger import WORKLOAD
+from kesin.workloads.pdf.signs import FRESH_S, signs_of
 
 EVERY_S: Final = 5.0
-FRESH_S: Final = 15.0
 FORGET_S: Final = HOUR_S
-_PREFIX: Final = "worker:"
+__all__ = ["FORGET_S", "FRESH_S", "Heartbeat", "check_worker_health", "workers_alive"]
 log = Logger("kesin.pdf")
 
 
@@ -38,8 +34,8 @@ class Heartbeat:
         now: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._alive = alive  # asked before every sign but the first
-        self._directory = Directory(store)
-        self._name = _PREFIX + worker
+        self._signs = signs_of(store)
+        self._name = worker
         self._state = state
         self._now = now
         self._over = threading.Event()
@@ -47,8 +43,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Say once that it lives."""
-        told = canonical_json(dict(self._state()))
-        self._directory.put_fact(Fact(WORKLOAD, "", self._name, told, self._now()))
+        self._signs.leave(self._name, self._state(), self._now())
 
     def start(self) -> None:
         """Say it now and every few seconds; forget who has long been silent."""
@@ -62,7 +57,7 @@ class Heartbeat:
         self._over.set()
         if self._thread is not None:
             self._thread.join(EVERY_S)
-        self._try(lambda: self._directory.drop_fact(WORKLOAD, "", self._name))
+        self._try(lambda: self._signs.drop(self._name))
 
     def _run(self) -> None:
         while not self._over.wait(EVERY_S):
@@ -70,10 +65,7 @@ class Heartbeat:
                 self._try(self.beat)
 
     def _forget(self) -> None:
-        before = self._now() - FORGET_S * SECOND_US
-        for fact in beats(self._directory):
-            if fact.changed_at < before:
-                self._directory.drop_fact(WORKLOAD, "", fact.name)
+        self._signs.forget(self._now() - FORGET_S * SECOND_US)
 
     def _try(self, call: Callable[[], object]) -> None:
         try:
@@ -82,19 +74,9 @@ class Heartbeat:
             log.warning("no_heartbeat", why=type(problem).__name__)
 
 
-def beats(directory: Directory) -> list[Fact]:
-    """The last sign of every worker that is remembered."""
-    return [one for one in directory.facts(WORKLOAD, site="") if one.name.startswith(_PREFIX)]
-
-
 def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str, Any]]:
     """Workers heard of within 15 s, with what they said."""
-    since = (wall_clock_us() if now is None else now) - round(FRESH_S * SECOND_US)
-    return {
-        one.name.removeprefix(_PREFIX): json.loads(one.value)
-        for one in beats(Directory(store))
-        if one.changed_at >= since
-    }
+    return signs_of(store).fresh(wall_clock_us() if now is None else now)
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:

@@ -15,7 +15,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import age_over
 from kesin.store.contract import Filter, Outcome
-from kesin.store.directory import Directory
+from kesin.store.facts import facts_of
 from kesin.workloads.pdf import keys
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
@@ -88,7 +88,7 @@ class PdfJobStore:
         self.queue = queue
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
-        self.ledger = Ledger(Directory(queue.store), queue.now)
+        self.ledger = Ledger(facts_of(queue.store), queue.now)
 
     def create_job(
         self,

@@ -15,7 +15,8 @@ from typing import Any, Final
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
 from kesin.store.contract import Outcome
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Fact
+from kesin.store.facts import Facts
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
 
 WORKLOAD: Final = "pdf"
@@ -35,8 +36,8 @@ class Numbers:
 class Ledger:
     """Counts what a finish says."""
 
-    def __init__(self, directory: Directory, now: Callable[[], int]) -> None:
-        self._directory = directory
+    def __init__(self, facts: Facts, now: Callable[[], int]) -> None:
+        self._facts = facts
         self._now = now
 
     def note(self, call: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
@@ -47,7 +48,7 @@ class Ledger:
         moved = [told[one.id] for one in outcomes if one.result == "moved"]
         if not moved:
             return
-        held = self._directory.hold_fact(WORKLOAD, "", FACT, self._now())
+        held = self._facts.hold_fact(WORKLOAD, "", FACT, self._now())
         before = _numbers(held.value)
         failures, buckets, seconds = dict(before.failures), list(before.buckets), before.seconds
         for change in moved:
@@ -59,11 +60,11 @@ class Ledger:
             buckets[bisect_left(BUCKETS_S, lasted_s)] += 1
             seconds += lasted_s
         value: dict[str, Any] = {"failures": failures, "buckets": buckets, "seconds": seconds}
-        self._directory.put_fact(Fact(WORKLOAD, "", FACT, canonical_json(value), self._now()))
+        self._facts.put_fact(Fact(WORKLOAD, "", FACT, canonical_json(value), self._now()))
 
     def read(self) -> Numbers:
         """As it stands."""
-        fact = self._directory.fact(WORKLOAD, "", FACT)
+        fact = self._facts.fact(WORKLOAD, "", FACT)
         return Numbers() if fact is None else _numbers(fact.value)
 
 

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 
 from kesin.engine.queue import Queue
-from kesin.store.directory import Directory
+from kesin.store.facts import facts_of
 from kesin.workloads.pdf.admission import FACT, RESUME_SHARE
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.heartbeat import workers_alive
@@ -57,7 +57,7 @@ def counted(queue: Queue) -> Iterator[Metric]:
     )
     for status in PdfJobStatus:
         jobs.add_metric([status], into[status])
-    numbers = Ledger(Directory(queue.store), queue.now).read()
+    numbers = Ledger(facts_of(queue.store), queue.now).read()
     failures = CounterMetricFamily(
         f"{PREFIX}failures",
         "Failed attempts, those that are tried again too; a stop of the worker is none.",
@@ -83,7 +83,7 @@ def _durations(numbers: Numbers) -> Metric:
 
 def _closed(queue: Queue) -> bool:
     """Whether the door was shut; the next caller finds it open if the line is short by now."""
-    return Directory(queue.store).fact(WORKLOAD, "", FACT) is not None
+    return facts_of(queue.store).fact(WORKLOAD, "", FACT) is not None
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kesin.engine.queue import Queue
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
@@ -19,7 +20,8 @@ from kesin.workloads.pdf.storage import StorageMisconfigured, open_storage
 from kesin.workloads.workload import House
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.worker import PdfWorker
+    from kesin.workloads.pdf.rq_worker import PdfRqWorker
+    from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
 
 
 def book_of(settings: Settings) -> TemplateBook:
@@ -78,8 +80,13 @@ def artifacts_place(settings: Settings) -> str:
 
 def artifacts_of(house: House) -> PdfArtifactStore:
     """Where finished PDFs are kept."""
+    return storage_of(house.settings, house.queue)
+
+
+def storage_of(settings: Settings, queue: Queue) -> PdfArtifactStore:
+    """The same, timed by the clock of this queue."""
     try:
-        return PdfArtifactStore(open_storage(artifacts_place(house.settings)), house.queue.clock)
+        return PdfArtifactStore(open_storage(artifacts_place(settings)), queue.clock)
     except StorageMisconfigured as problem:
         raise Unavailable(f"{problem}: look at KESIN_PDF_ARTIFACTS") from None
 
@@ -89,16 +96,31 @@ def jobs_of(house: House) -> PdfJobStore:
     return PdfJobStore(house.commands.queues["pdf"], artifacts_of(house))
 
 
+def renderer_of(settings: Settings, queue: Queue) -> PdfRenderWorker:
+    """Templates, engines and storage around a queue of jobs: all that rendering needs."""
+    from kesin.workloads.pdf.worker import PdfRenderWorker
+
+    artifacts = storage_of(settings, queue)
+    return PdfRenderWorker(
+        PdfJobStore(queue, artifacts),
+        artifacts,
+        config_of(settings),
+        book=book_of(settings),
+        engines=lambda named: engine_of(settings, named),
+    )
+
+
 def worker_of(house: House) -> PdfWorker:
     """The worker of a process that does nothing else."""
-    from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
+    from kesin.workloads.pdf.worker import PdfWorker
 
-    jobs = jobs_of(house)
-    renderer = PdfRenderWorker(
-        jobs,
-        artifacts_of(house),
-        config_of(house.settings),
-        book=book_of(house.settings),
-        engines=lambda named: engine_of(house.settings, named),
-    )
-    return PdfWorker(house.queue, renderer)
+    return PdfWorker(house.queue, renderer_of(house.settings, house.queue))
+
+
+def rq_worker_of(house: House) -> PdfRqWorker:
+    """The same, sent for over RQ."""
+    if not house.settings.redis_url:
+        raise Unavailable("RQ carries jobs that live in Redis: set KESIN_REDIS_URL")
+    from kesin.workloads.pdf.rq_worker import PdfRqWorker
+
+    return PdfRqWorker(house.queue, renderer_of(house.settings, house.queue))

@@ -13,13 +13,12 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import MAX_PAGE, Filter
-from kesin.store.directory import Directory
 from kesin.workloads.pdf.batch_store import FOLDER, OURS, Batch, BatchStatus, PdfBatchStore
 from kesin.workloads.pdf.feeding import ON_THE_WAY, Feeder
-from kesin.workloads.pdf.heartbeat import FORGET_S, beats
+from kesin.workloads.pdf.heartbeat import FORGET_S
 from kesin.workloads.pdf.jobs import PdfJobStore
-from kesin.workloads.pdf.ledger import WORKLOAD
 from kesin.workloads.pdf.setup import artifacts_of
+from kesin.workloads.pdf.signs import signs_of
 from kesin.workloads.pdf.storage import StorageError
 from kesin.workloads.workload import House
 
@@ -101,7 +100,4 @@ def forget_batches(batches: Queue, feeder: Feeder) -> int:
 
 def forget_workers(queue: Queue) -> int:
     """Drop the signs of life of workers that have long been silent; how many."""
-    directory = Directory(queue.store)
-    before = queue.now() - FORGET_S * SECOND_US
-    silent = [one.name for one in beats(directory) if one.changed_at < before]
-    return sum(directory.drop_fact(WORKLOAD, "", name) for name in silent)
+    return signs_of(queue.store).forget(queue.now() - FORGET_S * SECOND_US)

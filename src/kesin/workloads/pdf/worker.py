@@ -54,18 +54,19 @@ class PdfRenderWorker:
         A job that is not waiting (somebody else has it, it ended, it was cancelled) is left alone.
         Raises UnknownJob for an id that is none.
         """
-        queue = self.job_store.queue
-        claimed = queue.claim("process_job", ids=[job_id])
-        if not claimed:
-            if self.job_store.get_job(job_id) is None:
-                raise UnknownJob(job_id)
-            return
-        job = claimed[0]
-        match self.answer(job):
-            case Done(made):
-                self.job_store.succeed(job, made)
-            case Failed() as failed:
-                self.job_store.fail(job, failed.code, failed.message)
+        worker = Worker(
+            self.job_store.queue,
+            batch_handler=lambda jobs: [self.answer(one) for one in jobs],
+            beside=self.job_store.ledger.note,
+            name="process_job",
+        )
+        worker.leases.start()
+        try:
+            ended = worker.work_on([job_id])
+        finally:
+            worker.leases.stop()
+        if not ended and self.job_store.get_job(job_id) is None:
+            raise UnknownJob(job_id)
 
     def answer(self, job: Job) -> Done | Failed:
         """What became of a claimed job; never raises."""

@@ -1,0 +1,172 @@
+"""Where workers leave their signs of life: beside the jobs, or in Redis as keys that end alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.budget import SECOND_US
+from kesin.store.contract import Store
+from kesin.store.directory import Directory, Fact
+from kesin.store.sqlstore import SqlStore
+from kesin.workloads.pdf.ledger import WORKLOAD
+
+if TYPE_CHECKING:
+    from kesin.store.redis import RedisStore
+
+FRESH_S: Final = 15.0
+RQ_FRESH_S: Final = 480  # a plain RQ worker that has nothing to do says so every 405 s
+_PREFIX: Final = "worker:"
+_WORKERS: Final = "pdf:workers"  # names: looking for them must not cost a walk over all keys
+_RQ: Final = "rq:worker:"
+_RQ_WORKERS: Final = "rq:workers:pdf"
+
+
+class Signs(Protocol):
+    """What workers said of themselves."""
+
+    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
+        """Say that it lives."""
+
+    def drop(self, worker: str) -> None:
+        """Say that it is gone."""
+
+    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Everybody who is remembered: when they were heard of, and what they said."""
+
+    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
+        """Who was heard of within 15 s, with what they said."""
+
+    def forget(self, before: int) -> int:
+        """Drop the signs of those who were silent since; how many."""
+
+
+def signs_of(store: Store) -> Signs:
+    """The signs beside the jobs of this store."""
+    home = store.home(WORKLOAD)
+    if isinstance(home, SqlStore):
+        return FactSigns(Directory(home))
+    from kesin.store.redis import RedisStore
+
+    if not isinstance(home, RedisStore):
+        raise TypeError("workers are heard of in SQLite, PostgreSQL or Redis")
+    return RedisSigns(home)
+
+
+class FactSigns:
+    """As facts, with the time they were left."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
+        """Say that it lives."""
+        text = canonical_json(dict(told))
+        self._directory.put_fact(Fact(WORKLOAD, "", _PREFIX + worker, text, now))
+
+    def drop(self, worker: str) -> None:
+        """Say that it is gone."""
+        self._directory.drop_fact(WORKLOAD, "", _PREFIX + worker)
+
+    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
+        """Who was heard of within 15 s, with what they said."""
+        since = now - round(FRESH_S * SECOND_US)
+        return {name: told for name, (at, told) in self.known().items() if at >= since}
+
+    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Everybody who is remembered: when they were heard of, and what they said."""
+        return {
+            one.name.removeprefix(_PREFIX): (one.changed_at, json.loads(one.value) or {})
+            for one in self._all()
+        }
+
+    def forget(self, before: int) -> int:
+        """Drop the signs of those who were silent since; how many."""
+        silent = [one.name for one in self._all() if one.changed_at < before]
+        return sum(self._directory.drop_fact(WORKLOAD, "", name) for name in silent)
+
+    def _all(self) -> list[Fact]:
+        facts = self._directory.facts(WORKLOAD, site="")
+        return [one for one in facts if one.name.startswith(_PREFIX)]
+
+
+class RedisSigns:
+    """As keys that live for 15 s: ``pdf:worker:{id}``. RQ's own workers tell RQ, more rarely."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+
+    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
+        """Say that it lives."""
+        said = canonical_json({**told, "at": now})
+        with self._pipeline() as pipeline:
+            pipeline.set(self._key(worker), said, px=round(FRESH_S * 1_000))
+            pipeline.zadd(_WORKERS, {worker: now})
+
+    def drop(self, worker: str) -> None:
+        """Say that it is gone; its name is kept for a while, to know it in RQ's books."""
+        with self._pipeline() as pipeline:
+            pipeline.delete(self._key(worker))
+
+    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002  # Redis keeps time
+        """Who was heard of within 15 s, or is alive as RQ sees it, with what they said."""
+        return {name: told for name, (_, told) in self.known().items()}
+
+    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Everybody who is remembered: when they were heard of, and what they said."""
+        with self._pipeline() as pipeline:
+            pipeline.zrange(_WORKERS, 0, -1)
+            pipeline.smembers(_RQ_WORKERS)
+            names, theirs = pipeline.execute()
+            plain = [
+                one
+                for one in sorted(theirs)
+                if one.removeprefix(_RQ).partition("/")[0] not in names
+            ]
+            for name in names:
+                pipeline.get(self._key(name))
+            for one in plain:
+                pipeline.hmget(one, "last_heartbeat", "state", "death")
+            pipeline.time()
+            *answers, (seconds, _) = pipeline.execute()
+        found: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        for name, text in zip(names, answers, strict=False):
+            if text is not None:
+                told = json.loads(text)
+                found[name] = (told.pop("at"), told)
+        for one, (beat, state, death) in zip(plain, answers[len(names) :], strict=True):
+            at = 0 if beat is None else _microseconds(beat)
+            if death is None and at >= (seconds - RQ_FRESH_S) * SECOND_US:
+                found[one.removeprefix(_RQ)] = (at, {"rq": state})
+        return found
+
+    def forget(self, before: int) -> int:
+        """Drop the names of those who were silent since; their signs have ended by themselves."""
+        with self._pipeline() as pipeline:
+            pipeline.zremrangebyscore(_WORKERS, "-inf", before)
+            return int(pipeline.execute()[0])
+
+    @contextmanager
+    def _pipeline(self) -> Iterator[Any]:
+        """Commands sent together, at the end of the block at the latest."""
+        from kesin.store.redis_read import reached
+
+        with reached(), self._store.client.pipeline(transaction=False) as pipeline:
+            yield pipeline
+            pipeline.execute()
+
+    def _key(self, worker: str) -> str:
+        return f"{WORKLOAD}:{_PREFIX}{worker}"
+
+
+def _named(key: str) -> str:
+    """The worker behind a key of RQ's; ours have a place for every lane."""
+    return key.removeprefix(_RQ).partition("/")[0]
+
+
+def _microseconds(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * SECOND_US)
