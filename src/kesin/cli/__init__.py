@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kesin.cli import audit, doctor, jobs, key, lifecycle, secrets, site, user
+from kesin.cli import audit, doctor, jobs, key, lifecycle, secrets, site, store, user
 from kesin.cli.demo import demo
 from kesin.cli.failures import FAILED, explain
 from kesin.cli.queues import enqueue, pause, resume
@@ -133,6 +133,7 @@ app.add_typer(user.app, name="user")
 app.add_typer(key.app, name="key")
 app.add_typer(site.app, name="site")
 app.add_typer(secrets.app, name="secrets")
+app.add_typer(store.app, name="store")
 app.command()(doctor.doctor)
 app.command()(demo)
 

@@ -17,9 +17,9 @@ from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import typist
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.contract import Store
+from kesin.store.contract import Store, StoreUnreachable
 from kesin.store.directory import Directory
-from kesin.store.open import open_store
+from kesin.store.open import open_stores
 from kesin.workloads import House, Workload, workloads
 
 
@@ -48,7 +48,7 @@ class Desk:
 
     def queue(self, name: str, lifecycle: str | None = None) -> Queue:
         """The queue, open for moves."""
-        rules = self._rules(name, lifecycle)
+        rules = self.rules(name, lifecycle)
         return Queue(name, rules, self.store)
 
     def house(self, workload: Workload) -> House:
@@ -60,11 +60,17 @@ class Desk:
         commands = Commands(queues, self.accounts, unsited, own)
         return House(self.settings, commands, queues[workload.name])
 
-    def _rules(self, name: str, lifecycle: str | None) -> Lifecycle:
+    def rules(self, name: str, lifecycle: str | None = None) -> Lifecycle:
+        """The lifecycle that a queue runs under, or the one that is named."""
         if lifecycle is not None:
             return find_lifecycle(lifecycle)
-        stored = self.store.definition(name)
         known = registry()
+        try:
+            stored = self.store.definition(name)
+        except StoreUnreachable:
+            if name not in known or self.store.home(name) is self.store.home(""):
+                raise
+            return known[name]()  # it is declared there as soon as that can be reached
         if stored is None:
             if name in known:
                 return known[name]()
@@ -99,7 +105,7 @@ def open_desk(*, make: bool = False, level: Level = "warning") -> Iterator[Desk]
             "or say with KESIN_DATA_DIR or KESIN_DATABASE_URL where it is"
         )
     bridge.check_reachable(settings)
-    store = open_store(settings.database, migrate=False)
+    store = open_stores(settings)
     try:
         yield Desk(settings, store)
     finally:

@@ -150,15 +150,16 @@ def verify(
     if store.flows(queue) != before:
         outcome.counters = "not compared: jobs moved"
         return outcome
-    for difference in _miscounts(queue, before, counts):
+    for difference in miscounts(queue, before, counts):
         outcome.counters = "differ"
         outcome.add(difference, most)
     return outcome
 
 
-def _miscounts(
+def miscounts(
     queue: str, flows: list[Flow], counts: Counter[tuple[str, str]]
 ) -> Iterator[Difference]:
+    """Where the counters say otherwise than the rows."""
     counted: Counter[tuple[str, str]] = Counter()
     for flow in flows:
         counted[flow.tenant, flow.to_state] += flow.n

@@ -74,6 +74,7 @@ class SqliteStore(SqlStore):
         except sqlite3.Error as problem:
             raise StoreUnreachable(f"cannot open the database {self.path}: {problem}") from problem
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")  # it ends what 0005_copying.sql opens
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
         connection.create_function("lower", 1, _lower, deterministic=True)  # all alphabets
