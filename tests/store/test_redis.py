@@ -12,7 +12,7 @@ from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store import redis as redis_module
-from kesin.store.contract import StoreError, StoreUnreachable
+from kesin.store.contract import Filter, StoreError, StoreUnreachable
 from kesin.store.redis import RedisStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import RedisServer
@@ -49,8 +49,22 @@ def test_keys_are_named_by_their_queue(url):
 def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(kept):
     task = Scene(kept, "task", task_lifecycle())
     mine, yours = task.one(key="k", tenant="me"), task.one(key="k", tenant="you")
-    assert kept.client.get("task:key:k@me") == mine
-    assert kept.client.get("task:key:k@you") == yours
+    assert kept.client.get("task:key:2:me:k") == mine
+    assert kept.client.get("task:key:3:you:k") == yours
+
+
+def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b@c"), ("1:a", "b"), ("a\x1fb", "c"), ("a", "b")]
+    jobs = [task.one(tenant=tenant, key=key) for tenant, key in pairs]
+    assert len(set(jobs)) == len(pairs)
+    assert sorted(kept.stats("task", now=NOW).tenants) == sorted({tenant for tenant, _ in pairs})
+    listed = [job.id for tenant in {one for one, _ in pairs} for job in page(kept, tenant)]
+    assert sorted(listed) == sorted(jobs)
+
+
+def page(store, tenant):
+    return store.jobs("task", Filter(tenants=(tenant,))).jobs
 
 
 # Transactions

@@ -180,7 +180,7 @@ class RedisStore(RedisReader):
 
     def open(self, queue: str, lifecycle: Lifecycle) -> None:
         """Where Redis is away it is declared at the first call: a service starts without it."""
-        if not QUEUE_NAME.fullmatch(queue) or queue == "kesin":
+        if not QUEUE_NAME.fullmatch(queue) or queue in ("kesin", "rq"):
             raise StoreError(
                 f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
             )

@@ -27,7 +27,8 @@ local function whole_of(id) return call('HMGET', job_key(id), unpack(WHOLE)) end
 
 -- A key is unique within its tenant; where it says itself whose it is, it is the whole name.
 local function key_of(tenant, key)
-  return Q .. ':key:' .. key .. (LIFE.own_keys and '' or '@' .. tenant)
+  if LIFE.own_keys then return Q .. ':key:' .. key end
+  return Q .. ':key:' .. #tenant .. ':' .. tenant .. ':' .. key -- whatever signs are in either
 end
 
 local function slot_of(state) return Q .. ':slot:' .. state end
