@@ -37,7 +37,7 @@ from kesin.store.contract import (
 from kesin.store.statements import Statement, Statements, event_columns, job_columns
 from kesin.store.tally import tallied
 
-SKEW_US = DAY_S * SECOND_US  # that the clocks of a store and of those who make ids may differ
+SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
@@ -190,8 +190,8 @@ class SqlReader(Store):
             ("created_at", "<", where.created_before, "created_before"),
             ("moved_at", "<", where.moved_before, "moved_before"),
             # Ids begin with the time: a walk along them ends where only other times are left.
-            ("id", ">=", _id_at(where.created_from, -SKEW_US), "first_id"),
-            ("id", "<", _id_at(where.created_before, SKEW_US), "last_id"),
+            ("id", ">=", _id_at(where.created_from, -SKEW_S), "first_id"),
+            ("id", "<", _id_at(where.created_before, SKEW_S), "last_id"),
         ):
             if value is not None:
                 rows.append(f"j.{column} {sign} {param(name)}")
@@ -343,8 +343,8 @@ def bounded(batch: Sequence[object]) -> None:
         raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
 
 
-def _id_at(at: int | None, skew: int) -> str | None:
-    return None if at is None else first_id_of(at + skew)
+def _id_at(at: int | None, skew_s: int) -> str | None:
+    return None if at is None else first_id_of(at + skew_s * SECOND_US)
 
 
 def _keys_of(where: Filter) -> list[Key] | None:
