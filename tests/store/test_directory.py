@@ -4,7 +4,7 @@ import itertools
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -22,6 +22,7 @@ from kesin.store.directory import (
     Session,
     Site,
 )
+from kesin.store.redis import RedisStore
 from tests.store.conftest import SQL_STORES, opened
 
 TABLES = ("site", "person", "session", "api_key", "audit", "secret", "fact")
@@ -50,11 +51,11 @@ def line(**details: Any) -> AuditLine:
 
 
 def test_a_store_of_another_kind_keeps_no_people():
-    class Other:
-        pass
-
-    with pytest.raises(StoreError, match="SQLite or PostgreSQL"):
-        Directory(Other())  # type: ignore[arg-type]
+    with (
+        closing(RedisStore("redis://127.0.0.1:1", listen=False)) as other,
+        pytest.raises(StoreError, match="SQLite or PostgreSQL"),
+    ):
+        Directory(other)
 
 
 # Sites

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 
 import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import age_over
 from kesin.store import redis as redis_module
 from kesin.store.contract import Filter, StoreError, StoreUnreachable
 from kesin.store.redis import RedisStore
@@ -147,6 +150,49 @@ def test_a_queue_opened_while_it_is_away_works_once_it_is_back():
         server.start()
         assert queue.enqueue({}).result == "inserted"
         assert store.definition("task") is not None
+
+
+def test_a_server_that_comes_back_empty_is_told_its_queues_again(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    task.one()
+    kept.client.flushdb()
+    job = task.one()
+    assert (kept.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
+    done = task.move("complete", task.claim()[0])
+    task.clock.advance(400 * 86_400)
+    assert task.sweep("prune", source="done") == 1
+    assert kept.job(done.id) is None
+
+
+def test_a_server_without_room_lets_a_transaction_go(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    with suppress(StoreUnreachable), kept.transaction():
+        task.one(key="undone")
+        kept.client.config_set("maxmemory", "1mb")
+        with pytest.raises(StoreUnreachable, match="for the moment") as refused:
+            task.one(key="too much")
+        raise refused.value
+    kept.client.config_set("maxmemory", "0")
+    assert not kept.client.exists("kesin:lock", "kesin:undo")
+    assert task.counts() == {}
+
+
+def test_a_version_that_asks_for_another_age_finds_the_jobs_of_the_old_one(url):
+    def version(stamp: str) -> Lifecycle:
+        rules = task_lifecycle()
+        moves = tuple(
+            replace(move, when=(age_over(stamp, 86_400),)) if move.prunes else move
+            for move in rules.moves
+        )
+        return replace(rules, moves=moves)
+
+    with closing(RedisStore(url, listen=False)) as old:
+        scene = Scene(old, "task", version("moved_at"))
+        scene.move("complete", scene.claimed()[0])
+    with closing(RedisStore(url, listen=False)) as new:
+        later = Scene(new, "task", version("finished_at"))
+        later.clock.advance(2 * 86_400)
+        assert later.sweep("prune", source="done") == 1
 
 
 def test_a_crash_keeps_what_was_answered():

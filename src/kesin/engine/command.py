@@ -19,7 +19,16 @@ from kesin.foundation.access import Actor, Right
 from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Event, Filter, Note, Outcome, Page, Pause, QueueStats
+from kesin.store.contract import (
+    Event,
+    Filter,
+    Note,
+    Outcome,
+    Page,
+    Pause,
+    QueueStats,
+    StoreUnreachable,
+)
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 MOST_AT_ONCE: Final = 100_000  # jobs one bulk action moves; the next call goes on
@@ -136,12 +145,19 @@ class Commands:
     def job(self, actor: Actor, job_id: str) -> History:
         """One job with its history; a foreign one is not found."""
         self.accounts.require(actor, "read", "job.read", target=job_id)
+        away: StoreUnreachable | None = None
         for queue in self.queues.values():
-            job = queue.job(job_id)
+            try:
+                job = queue.job(job_id)
+            except StoreUnreachable as problem:  # others may live elsewhere
+                away = problem
+                continue
             if job and actor.sees(queue.name, job.tenant, sited=queue.name not in self.unsited):
                 return History(
                     job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
                 )
+        if away is not None:
+            raise away
         raise Unknown(f"there is no job {job_id!r}")
 
     def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from redis.retry import Retry
 
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.ids import all_ids, is_id
+from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json, wire_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -39,27 +40,31 @@ from kesin.store.contract import (
     UnknownQueue,
 )
 from kesin.store.pulse import Pulses
+from kesin.store.redis_answers import (
+    SCHEMA,
+    Busy,
+    Undeclared,
+    check_version,
+    outcome_of,
+    trouble,
+)
 from kesin.store.redis_listener import RedisListener
 from kesin.store.redis_program import SEPARATOR, Program, script
 from kesin.store.redis_read import RedisReader, job_of
 from kesin.store.sqlread import bounded
-from kesin.store.sqlstore import only_added, refusal
+from kesin.store.sqlstore import only_added
 
-SCHEMA: Final = "1"
-HOLD_S: Final = 30  # a transaction that says nothing for so long is undone by the next caller
+log = Logger("kesin.redis")
+
+HOLD_S: Final = 5  # a transaction that says nothing for so long is undone by the next caller
 LOCK_WAIT_S: Final = 30.0
 ANSWER_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
 CONNECT_S: Final = 5.0
 MOST_LOOKED: Final = 20_000  # jobs one script looks at before others get their turn
 SILENT_S: Final = 5.0  # who waited in vain spares the others the same
 MOST_LEFT: Final = 100
-_BUSY, _LOST = "KESINBUSY", "KESINLOST"
 _CLOCK: Final = SystemClock()
 _STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-
-
-class _Busy(Exception):  # not an error for the caller: it is tried again
-    """Another transaction is under way."""
 
 
 class RedisStore(RedisReader):
@@ -112,7 +117,10 @@ class RedisStore(RedisReader):
         while True:
             try:
                 return self._run(args)
-            except _Busy as busy:
+            except Undeclared as forgotten:
+                self._declare_again(str(ask["queue"]), forgotten)
+                continue
+            except Busy as busy:
                 if waited >= LOCK_WAIT_S:
                     raise StoreUnreachable(str(busy)) from None
             self._abandon_left()
@@ -125,19 +133,10 @@ class RedisStore(RedisReader):
             raise StoreUnreachable("Redis did not answer a moment ago")
         try:
             return self._script(args=args)
-        except (redis.OutOfMemoryError, redis.ReadOnlyError) as problem:
-            raise _not_now(str(problem)) from problem
-        except redis.ResponseError as problem:
-            said = str(problem)
-            if _LOST in said:
-                raise StoreUnreachable(_plain(said, _LOST)) from None
-            if _BUSY in said:
-                raise _Busy(_plain(said, _BUSY)) from None
-            raise _refused(said) from problem
         except redis.RedisError as problem:
             if isinstance(problem, redis.TimeoutError):
                 self._silent_until = _CLOCK.monotonic() + SILENT_S
-            raise StoreUnreachable(f"Redis is not reachable: {problem}") from problem
+            raise trouble(problem) from problem
 
     _idle = threading.Event()  # never set: a pause is a wait for it
 
@@ -168,11 +167,7 @@ class RedisStore(RedisReader):
     def migrate(self) -> list[str]:
         """Redis has no tables: only the layout of its keys has a version."""
         found = self._ask("version", {"queue": ""})
-        if found is not None and int(found) > int(SCHEMA):
-            raise StoreError(
-                f"the keys in Redis are of version {found}, this program knows {SCHEMA}:"
-                " install a newer Kesin"
-            )
+        check_version(found)
         if found == SCHEMA:
             return []
         self._ask("put_version", {"queue": "", "version": SCHEMA})
@@ -188,6 +183,14 @@ class RedisStore(RedisReader):
             self._declare(queue, lifecycle)
         except StoreUnreachable:
             self._unsaid[queue] = lifecycle
+
+    def _declare_again(self, queue: str, forgotten: Undeclared) -> None:
+        """Once; a queue that nobody opened here cannot have been forgotten."""
+        program = self._queues.get(queue)
+        if program is None:
+            raise StoreUnreachable(str(forgotten)) from None
+        log.warning("redis_is_empty", queue=queue, why="declared again; its jobs are gone")
+        self._declare(queue, program.lifecycle)
 
     def _declare(self, queue: str, lifecycle: Lifecycle) -> None:
         rows = declared_rows(queue, lifecycle)
@@ -209,12 +212,15 @@ class RedisStore(RedisReader):
                 "flags": list(lifecycle.flags),
             }
         )
-        if changed:
+        _, indexed, version = self._ask("declared", {"queue": queue})
+        check_version(version)
+        ages = [one for one in program.ages() if SEPARATOR.join(one) not in indexed]
+        if changed or ages or version is None:
             items = [
                 (SEPARATOR.join(map(str, row[1:4])), canonical_json(_with_mask(row, masks)))
                 for row in changed
             ]
-            ask = {"queue": queue, "definition": definition, "ages": program.ages()}
+            ask = {"queue": queue, "definition": definition, "ages": ages, "version": SCHEMA}
             self._ask("declare", ask, life=program.life, items=items)
         self._queues[queue] = program
         self._unsaid.pop(queue, None)
@@ -360,7 +366,7 @@ class RedisStore(RedisReader):
             answers = self._ask(
                 "apply", ask, life=program.life, moves=program.call(moves), items=items
             )
-        judged = {answer[1]: _outcome(answer) for answer in answers}
+        judged = {answer[1]: outcome_of(answer) for answer in answers}
         if any(one.result == "moved" for one in judged.values()):
             self._pulses.beat(queue)
         return [judged.get(change.id) or Outcome("unknown", change.id) for change in changes]
@@ -466,31 +472,3 @@ def _with_mask(row: tuple[Any, ...], masks: Mapping[str, int]) -> list[Any]:
     rest = list(row[4:])
     rest[_MASK] = masks[SEPARATOR.join(row[1:4])]
     return rest
-
-
-def _outcome(answer: Sequence[Any]) -> Outcome:
-    """What a job answers: moved, or the reason why not."""
-    word, job_id, *rest = answer
-    if word == "moved":
-        return Outcome("moved", job_id, rest[0], rest[1])
-    if word == "unknown":
-        return Outcome("unknown", job_id)
-    said = refusal(word, job_id, rest[0], rest[1])
-    return said._replace(holder=rest[2]) if word == "duplicate" else said
-
-
-def _plain(said: str, word: str) -> str:
-    return said.partition(word)[2].split(" script:")[0].strip() or said
-
-
-def _not_now(said: str) -> StoreUnreachable:
-    return StoreUnreachable(f"Redis does not take it for the moment: {said}")
-
-
-def _refused(said: str) -> StoreError:
-    for word in ("KESINEXISTS", "KESINGUARD"):
-        if word in said:
-            return StoreError(_plain(said, word))
-    if said.startswith(("LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
-        return _not_now(said)
-    return StoreError(f"Redis refused a call: {said}")

@@ -114,7 +114,7 @@ class RedisReader(Store):
 
     def _declared(self, queue: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """(queue, move, from, to) → the rest of the declared row."""
-        flat = self._ask("declared", {"queue": queue})
+        flat, _, _ = self._ask("declared", {"queue": queue})
         return {
             (queue, *edge.split(SEPARATOR)): tuple(json.loads(rest))
             for edge, rest in zip(flat[::2], flat[1::2], strict=True)

@@ -80,10 +80,15 @@ class Stores(Store):
         return self.home(queue).sweep(queue, move, **how)
 
     def job(self, job_id: str) -> Job | None:
+        found = self._found(job_id)
+        return found and found[1]
+
+    def _found(self, job_id: str) -> tuple[Store, Job] | None:
+        """A job where its queue lives now: what it left behind in another store is not it."""
         for store in (self.main, *self.others):
-            found = store.job(job_id)
-            if found is not None:
-                return found
+            job = store.job(job_id)
+            if job is not None and self.home(job.queue) is store:
+                return store, job
         return None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
@@ -101,18 +106,12 @@ class Stores(Store):
         return self.home(queue).jobs(queue, where, limit=limit, cursor=cursor)
 
     def events(self, job_id: str) -> list[Event]:
-        return self._first(lambda store: store.events(job_id))
+        found = self._found(job_id)
+        return [] if found is None else found[0].events(job_id)
 
     def notes(self, job_id: str) -> list[Note]:
-        return self._first(lambda store: store.notes(job_id))
-
-    def _first(self, ask: Any) -> list[Any]:
-        """What the first store that knows anything says; ids are unique everywhere."""
-        for store in (self.main, *self.others):
-            found: list[Any] = ask(store)
-            if found:
-                return found
-        return []
+        found = self._found(job_id)
+        return [] if found is None else found[0].notes(job_id)
 
     def add_note(self, queue: str, **details: Any) -> None:
         self.home(queue).add_note(queue, **details)

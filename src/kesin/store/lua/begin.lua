@@ -15,6 +15,7 @@ local Q = ASK.queue
 local LOCK, UNDO = 'kesin:lock', 'kesin:undo'
 local SEP = '\31'
 local READY, OWNED = 0, 1
+local ENDS = {commit = true, abandon = true, undo = true} -- a Redis without room takes these
 
 local function clock()
   local t = call('TIME')
@@ -38,7 +39,7 @@ end
 local function stopped_by_lock()
   local held = call('HMGET', LOCK, 'token', 'until')
   if held[1] and held[1] == ASK.tx then
-    call('HSET', LOCK, 'until', text(clock() + ASK.hold_us))
+    if not ENDS[OP] then call('HSET', LOCK, 'until', text(clock() + ASK.hold_us)) end
     return nil
   end
   if held[1] and tonumber(held[2]) > clock() then

@@ -117,7 +117,10 @@ function OPS.paused() return call('HGETALL', Q .. ':paused') end
 
 function OPS.definition() return call('GET', Q .. ':lifecycle') end
 
-function OPS.declared() return call('HGETALL', Q .. ':declared') end
+function OPS.declared()
+  return {call('HGETALL', Q .. ':declared'), call('SMEMBERS', Q .. ':ages'),
+    call('GET', 'kesin:schema')}
+end
 
 function OPS.queues() return call('SMEMBERS', 'kesin:queues') end
 
@@ -257,6 +260,9 @@ function OPS.facts() return call('HGETALL', 'kesin:facts:' .. ASK.workload) end
 
 local stopped = stopped_by_lock()
 if stopped then return redis.error_reply(stopped) end
+if LIFE and OP ~= 'declare' and call('EXISTS', Q .. ':lifecycle') == 0 then
+  return redis.error_reply('KESINUNDECLARED Redis has forgotten the queue ' .. Q)
+end
 local done, answer = pcall(OPS[OP])
 finished()
 if done then return answer end

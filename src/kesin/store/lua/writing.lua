@@ -290,7 +290,10 @@ function OPS.sweep()
   return {moved, ASK.skip, 0}
 end
 
-function OPS.add_note() note(ASK.job_id, ASK.kind, ASK.actor, ASK.details) end
+function OPS.add_note()
+  if ASK.job_id and call('EXISTS', job_key(ASK.job_id)) == 0 then return end
+  note(ASK.job_id, ASK.kind, ASK.actor, ASK.details)
+end
 
 function OPS.pause()
   keep(Q .. ':paused')
@@ -311,6 +314,7 @@ function OPS.declare()
   keep(Q .. ':lifecycle')
   call('SET', Q .. ':lifecycle', ASK.definition)
   sadd('kesin:queues', Q)
+  call('SETNX', 'kesin:schema', ASK.version)
   for _, one in ipairs(ASK.ages) do
     local state, stamp = one[1], one[2]
     if call('SISMEMBER', Q .. ':ages', state .. SEP .. stamp) == 0 then

@@ -43,7 +43,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Say once that it lives."""
-        self._signs.leave(self._name, self._state(), self._now())
+        self._signs.leave(self._name, self._state(), self._now)
 
     def start(self) -> None:
         """Say it now and every few seconds; forget who has long been silent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -29,7 +29,7 @@ _RQ_WORKERS: Final = "rq:workers:pdf"
 class Signs(Protocol):
     """What workers said of themselves."""
 
-    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
+    def leave(self, worker: str, told: Mapping[str, Any], now: Callable[[], int]) -> None:
         """Say that it lives."""
 
     def drop(self, worker: str) -> None:
@@ -63,10 +63,10 @@ class FactSigns:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
+    def leave(self, worker: str, told: Mapping[str, Any], now: Callable[[], int]) -> None:
         """Say that it lives."""
         text = canonical_json(dict(told))
-        self._directory.put_fact(Fact(WORKLOAD, "", _PREFIX + worker, text, now))
+        self._directory.put_fact(Fact(WORKLOAD, "", _PREFIX + worker, text, now()))
 
     def drop(self, worker: str) -> None:
         """Say that it is gone."""
@@ -100,12 +100,20 @@ class RedisSigns:
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def leave(self, worker: str, told: Mapping[str, Any], now: int) -> None:
-        """Say that it lives."""
-        said = canonical_json({**told, "at": now})
+    def leave(
+        self,
+        worker: str,
+        told: Mapping[str, Any],
+        now: Callable[[], int],  # noqa: ARG002
+    ) -> None:
+        """Say that it lives, whatever transaction is under way: so the time is Redis' own."""
         with self._pipeline() as pipeline:
+            pipeline.time()
+            [(seconds, rest)] = pipeline.execute()
+            at = seconds * SECOND_US + rest
+            said = canonical_json({**told, "at": at})
             pipeline.set(self._key(worker), said, px=round(FRESH_S * 1_000))
-            pipeline.zadd(_WORKERS, {worker: now})
+            pipeline.zadd(_WORKERS, {worker: at})
 
     def drop(self, worker: str) -> None:
         """Say that it is gone; its name is kept for a while, to know it in RQ's books."""
@@ -161,11 +169,6 @@ class RedisSigns:
 
     def _key(self, worker: str) -> str:
         return f"{WORKLOAD}:{_PREFIX}{worker}"
-
-
-def _named(key: str) -> str:
-    """The worker behind a key of RQ's; ours have a place for every lane."""
-    return key.removeprefix(_RQ).partition("/")[0]
 
 
 def _microseconds(text: str) -> int:

@@ -1,0 +1,74 @@
+"""What a script of Redis answered or why it did not, in the words of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import redis
+
+from kesin.store.contract import Outcome, StoreError, StoreUnreachable
+from kesin.store.sqlstore import refusal
+
+SCHEMA: Final = "1"  # of the layout of the keys
+_BUSY, _LOST, _UNDECLARED = "KESINBUSY", "KESINLOST", "KESINUNDECLARED"
+
+
+class Busy(Exception):  # not an error for the caller: it is tried again
+    """Another transaction is under way."""
+
+
+class Undeclared(Exception):  # the same
+    """Redis came back without what it had."""
+
+
+def trouble(problem: redis.RedisError) -> Exception:
+    """What a failed call means."""
+    said = str(problem)
+    if isinstance(problem, redis.OutOfMemoryError | redis.ReadOnlyError):
+        return _not_now(said)
+    if not isinstance(problem, redis.ResponseError):
+        return StoreUnreachable(f"Redis is not reachable: {problem}")
+    if _LOST in said:
+        return StoreUnreachable(_plain(said, _LOST))
+    if _BUSY in said:
+        return Busy(_plain(said, _BUSY))
+    if _UNDECLARED in said:
+        return Undeclared(_plain(said, _UNDECLARED))
+    return _refused(said)
+
+
+def outcome_of(answer: Sequence[Any]) -> Outcome:
+    """What a job answers: moved, or the reason why not."""
+    word, job_id, *rest = answer
+    if word == "moved":
+        return Outcome("moved", job_id, rest[0], rest[1])
+    if word == "unknown":
+        return Outcome("unknown", job_id)
+    said = refusal(word, job_id, rest[0], rest[1])
+    return said._replace(holder=rest[2]) if word == "duplicate" else said
+
+
+def _plain(said: str, word: str) -> str:
+    return said.partition(word)[2].split(" script:")[0].strip() or said
+
+
+def check_version(found: str | None) -> None:
+    if found is not None and int(found) > int(SCHEMA):
+        raise StoreError(
+            f"the keys in Redis are of version {found}, this program knows {SCHEMA}:"
+            " install a newer Kesin"
+        )
+
+
+def _not_now(said: str) -> StoreUnreachable:
+    return StoreUnreachable(f"Redis does not take it for the moment: {said}")
+
+
+def _refused(said: str) -> StoreError:
+    for word in ("KESINEXISTS", "KESINGUARD"):
+        if word in said:
+            return StoreError(_plain(said, word))
+    if said.startswith(("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
+        return _not_now(said)
+    return StoreError(f"Redis refused a call: {said}")
