@@ -15,8 +15,9 @@ from kesin.workloads import LIFECYCLES
 from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.model.lockstep import Lockstep
 
-STEPS = 800
-SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "2")))
+STEPS = {"optiplan": 1_000}  # the longest way to the end
+FEWER_STEPS = 550
+SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
 COMPARE_EVERY = 125
 MOST_JOBS = 150
 TENANTS = ("default", "ankara", "izmir", "van")
@@ -330,7 +331,7 @@ def run(
     neighbour.enqueue([neighbour.new_job(tenant=tenant) for tenant in TENANTS])
     chance = Chance(seed, lockstep, list(neighbour.jobs), made)
     try:
-        for number in range(1, STEPS + 1):
+        for number in range(1, STEPS.get(name, FEWER_STEPS) + 1):
             chance.step()
             if number % COMPARE_EVERY == 0:
                 lockstep.compare_rows()
@@ -352,7 +353,9 @@ def test_a_random_history_is_the_same_in_every_store_and_the_reference(
     calls: Counter[tuple[str, str]] = Counter()
     made: set[Edge] = set()
     for seed in SEEDS:
-        made |= run(name, seed, stores, calls)
+        # Only PDFs live in Redis; the rules of the others are walked there in one of the histories.
+        among = stores if seed == 0 or name == "pdf" else stores.keys() - {"redis"}
+        made |= run(name, seed, {one: stores[one] for one in among}, calls)
     declared = {(move.name, source, to) for move, source, to in edges(ALL[name]())}
     assert made <= declared
     if len(SEEDS) >= 3:  # fewer, asked for by hand, need not come everywhere
