@@ -42,6 +42,9 @@ _DRESS = """async (sheets) => {
     link.addEventListener("load", loaded);
     document.head.append(link);
   })));
+  const still = new CSSStyleSheet(); // a page scrolls from under its bars: nothing stays covered
+  still.replaceSync(".side, .bar { position: static !important; }");
+  document.adoptedStyleSheets = [still];
 }"""
 _COPY = """(html) => {
   const page = new DOMParser().parseFromString(html, "text/html");

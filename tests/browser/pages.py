@@ -62,6 +62,7 @@ PARTS = {
     "/dashboard/queues/{queue}/runs",
     "/dashboard/queues/{queue}/steer",
     "/dashboard/site/{site_id}/oci-control/export",
+    "/dashboard/site/{site_id}/oci-control/pause",
 }
 NAMED = {name: where for all_ in PAGES.values() for name, where in all_.items()}
 
@@ -101,9 +102,11 @@ def _menu(selector: str) -> Callable[[Page, Say], None]:
 
 
 OPENED = [
-    Opened("overview", _menu("header .menu"), MENU),
+    Opened("overview", _menu("header .mine"), MENU),
+    Opened("overview", _menu("header .switch"), MENU),
     Opened("oci control", _menu("main .menu"), MENU),
     Opened("oci control", _button("Preview export"), template="part_oci_export.html"),
+    Opened("oci control", _button("Pause…"), template="part_oci_pause.html"),
     Opened("oci control", _chosen("Reset to queued"), template="part_oci_action.html"),
     Opened("oci control", _chosen("Mark failed"), template="part_oci_action.html"),
     Opened("filtered", _chosen("Retry"), template="sheet_action.html"),

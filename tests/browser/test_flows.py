@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
+from decimal import Decimal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from kesin.foundation.access import Actor
 from kesin.store.contract import Change
+from kesin.web.dashboard import actions, bulk, queue_page
+from kesin.web.dashboard.bulk import Runs
+from tests.browser.checking import PHONE, too_wide
 from tests.browser.furniture import conversions
-from tests.web.conftest import World
+from tests.browser.served import PATIENCE_S
+from tests.web.conftest import PASSWORD, ROOT, World
+from tests.workloads.optiplan.orders_ready import desk_of
 
 TASKS = "/dashboard/queues/task"
 
@@ -75,6 +84,26 @@ def test_a_search_narrows_as_it_is_typed_and_can_be_sent_to_a_colleague(signed_i
     expect(row(colleague, wanted)).to_be_visible()
     expect(row(colleague, other)).to_have_count(0)
     expect(colleague.get_by_role("searchbox")).to_have_value("WANTED-0")
+
+
+def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
+    signed_in, world, monkeypatch
+):
+    monkeypatch.setattr(queue_page, "PAGE", 3)
+    failed(world, 5, "PAGED")
+    page = signed_in("viewer")
+    page.goto(f"{TASKS}?code=PAGED")
+    rows = page.locator("tr[id^=row-]")
+    expect(rows).to_have_count(3)
+    first = rows.first.get_attribute("id")
+    page.get_by_role("link", name="Show 3 more").click()
+    expect(rows).to_have_count(5)
+    assert rows.first.get_attribute("id") == first
+    assert len(set(rows.evaluate_all("all => all.map(one => one.id)"))) == 5
+    expect(page.get_by_role("link", name="Show 3 more")).to_have_count(0)
+    with page.expect_response(re.compile("rows=5")):
+        world.job(key="while-paged")
+    expect(rows).to_have_count(5)
 
 
 def test_nothing_is_offered_to_whoever_may_only_look(signed_in, world):
@@ -172,6 +201,32 @@ def test_a_session_ended_elsewhere_is_noticed_though_nothing_moves(signed_in, wo
     expect(page.get_by_role("status")).to_contain_text("Your session has ended")
 
 
+def test_a_session_that_ends_while_a_sheet_is_open_leads_back_to_the_rows(
+    signed_in, world, watcher
+):
+    watcher.expects(r"status of 401|/events|htmx:responseError|Response Status Error Code 401")
+    [bad] = failed(world, 1, "SHEET_OPEN")
+    page = signed_in("operator", name="slow")
+    page.goto(f"{TASKS}?code=SHEET_OPEN")
+    row(page, bad).locator("input").check()
+    offer(page, "Requeue").click()
+    page.get_by_role("dialog").get_by_label("Reason").fill("too late")
+
+    def end_first(route: Route) -> None:  # sooner, the page might leave before the click
+        world.accounts.end_sessions(ROOT, "slow")
+        route.continue_()
+
+    page.route("**/queues/task/act", end_first)
+    page.get_by_role("dialog").get_by_role("button", name="Requeue 1 row").click()
+    expect(page.get_by_role("status")).to_contain_text("Your session has ended")
+    assert world.state(bad) == "failed"
+    page.get_by_label("Name").fill("slow")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(re.compile(r"\?code=SHEET_OPEN$"))
+    expect(row(page, bad)).to_be_visible()
+
+
 # Acting
 
 
@@ -254,6 +309,35 @@ def test_all_that_match_are_more_than_are_shown(signed_in, world, sheet_button):
     assert world.state(other) == "failed"
 
 
+def test_many_rows_move_in_the_background_and_the_page_says_how_far(
+    signed_in, world, sheet_button, monkeypatch
+):
+    monkeypatch.setattr(queue_page, "PAGE", 3)
+    monkeypatch.setattr(actions, "AT_ONCE", 3)
+    monkeypatch.setattr(bulk, "MAX_PAGE", 2)
+    looks, seen, still = itertools.count(1), threading.Event(), Runs._still
+
+    def patient(runs: Runs, actor: Actor) -> bool:
+        return (next(looks) != 2 or seen.wait(PATIENCE_S)) and still(runs, actor)
+
+    monkeypatch.setattr(Runs, "_still", patient)
+    ids = failed(world, 5, "MANY")
+    page = signed_in("operator")
+    page.goto(f"{TASKS}?state=failed&code=MANY")
+    page.get_by_label("Select every row shown").check()
+    page.locator("[data-pick-matching]").click()
+    offer(page, "Requeue").click()
+    expect(page.get_by_role("dialog")).to_contain_text("in the background")
+    sheet_button(page, "Requeue 5 rows").click()
+    run = page.get_by_role("region", name="Requeue")
+    expect(run).to_contain_text("Requeue: 2 of 5 rows")
+    expect(run.get_by_role("progressbar")).to_have_attribute("value", "40")
+    seen.set()
+    expect(run).to_contain_text("Requeue: 5 moved")
+    expect(run.get_by_role("progressbar")).to_have_count(0)
+    assert {world.state(one) for one in ids} == {"ready"}
+
+
 def test_two_operators_on_the_same_rows_are_told_what_each_of_them_moved(
     signed_in, world, sheet_button
 ):
@@ -289,6 +373,29 @@ def test_a_paused_queue_says_so_to_everybody_and_can_go_on(signed_in, world):
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_text("This queue is paused")).to_have_count(0)
     assert world.store.paused("task") == []
+
+
+# The workshop's rules
+
+
+def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
+    page = signed_in("operator")
+    page.goto("/dashboard/optiplan/rules")
+    before = desk_of(world.service).workshop.rules()
+    blade = page.locator("[name='v/saw/kerf_mm']")
+    blade.fill("3,2555")
+    check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
+    check.click()
+    expect(page.get_by_role("heading", name="What would change")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_text(["Saw blade4 mm3.2555 mm"])
+    page.get_by_role("button", name="Back to editing").click()
+    expect(blade).to_have_value("3.2555")
+    assert desk_of(world.service).workshop.rules() == before
+    check.click()
+    page.get_by_role("button", name="Save 1 change").click()
+    expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
+    expect(blade).to_have_value("3.2555")
+    assert desk_of(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
 
 
 # The seed's own page
@@ -370,3 +477,38 @@ def test_everything_on_a_row_can_be_reached_without_a_mouse(signed_in, world):
     expect(row(page, bad).get_by_role("link").first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(f"/dashboard/jobs/{bad}"))
+
+
+# The frame
+
+
+def test_a_page_says_how_old_it_is_and_leads_to_another_site(signed_in, world):
+    world.job("north", key="framed")
+    page = signed_in("viewer")
+    page.goto("/dashboard/queues/task")
+    expect(page.locator("[data-fresh]")).to_have_text(re.compile(r"^live · \d+ s ago$"))
+    page.locator("header .switch summary").click()
+    page.locator("header .switch a", has_text="north").first.click()
+    expect(page).to_have_url(re.compile(r"queues/task\?site=north$"))
+    expect(page.locator("h1")).to_have_text(re.compile(r"^task · North|^task · north"))
+    page.locator("#f-site").select_option("")
+    expect(page.locator("h1")).to_have_text("task")
+    expect(page).to_have_title("task · Kesin")
+    expect(page.locator("header .switch summary")).to_contain_text("every site")
+
+
+def test_on_a_phone_the_rest_of_the_pages_is_one_press_away(signed_in):
+    page = signed_in("operator", size=PHONE)
+    page.goto("/dashboard")
+    workers = page.locator("#nav").get_by_role("link", name="Workers")
+    more = page.get_by_role("button", name="More")
+    expect(workers).to_be_hidden()
+    more.click()
+    expect(more).to_have_attribute("aria-expanded", "true")
+    page.evaluate("htmx.trigger('#nav', 'renew')")
+    page.wait_for_event("response", lambda answer: "/dashboard/nav" in answer.url)
+    expect(workers).to_be_visible()
+    assert not too_wide(page)
+    page.keyboard.press("Escape")
+    expect(workers).to_be_hidden()
+    expect(more).to_be_focused()

@@ -56,7 +56,7 @@ def test_the_sign_in_speaks_turkish_when_asked(page, can):
 def test_signing_out_ends_the_session_and_going_back_shows_nothing(signed_in):
     page = signed_in("operator")
     page.goto("/dashboard")
-    page.locator("header .menu summary").click()
+    page.locator("header .menu.mine summary").click()
     page.get_by_role("button", name="Sign out", exact=True).click()
     expect(page).to_have_url(re.compile("/sign-in$"))
     expect(page.get_by_role("status")).to_have_count(0)
@@ -70,7 +70,7 @@ def test_signing_out_everywhere_is_told_to_the_other_browser(signed_in, world, w
     here, there = signed_in("operator"), signed_in("operator")
     here.goto("/dashboard")
     there.goto("/dashboard/queues/task")
-    here.locator("header .menu summary").click()
+    here.locator("header .menu.mine summary").click()
     here.get_by_role("button", name="Sign out everywhere").click()
     expect(here.get_by_role("button", name="Sign in")).to_be_visible()
     world.job()  # something changes: the page that is still open asks for it

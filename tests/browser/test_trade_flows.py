@@ -1,4 +1,4 @@
-"""The trades' own pages from end to end: a list from the shop, an order by hand, a PDF."""
+"""The trades' own pages from end to end: conversions, a list, an order by hand, a PDF."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from PIL import Image
 from playwright.sync_api import FilePayload, expect
 
 from kesin.engine.worker import Worker
+from kesin.web.dashboard import actions
 from kesin.workloads.optiplan.runner import Runner
 from kesin.workloads.pdf.heartbeat import Heartbeat
 from kesin.workloads.pdf.setup import engine_of
-from tests.browser.furniture import orders, pdfs, press
+from tests.browser.furniture import conversions, orders, pdfs, press
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import desk_of
 from tests.workloads.pdf.documents import text
@@ -127,3 +128,39 @@ def test_why_a_pdf_could_not_be_made_is_told_with_what_to_do(signed_in, world):
     page.goto(f"/dashboard/jobs/{bad}")
     expect(page.locator(".failing").first).to_contain_text("TEMPLATE_ERROR")
     expect(page.locator(".advice").first).to_contain_text("Who must act")
+
+
+def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
+    signed_in, world, monkeypatch
+):
+    world.site("shut")
+    ids = conversions(world, site="shut")
+    bad = [one for one in ids if world.state(one) == "FAILED"]
+    others = {one: world.state(one) for one in ids if one not in bad}
+    page = signed_in("operator")
+    page.goto("/dashboard/site/shut/oci-control?code=UNPARSEABLE_GCLID")
+    page.locator("input[data-pick]").first.check()
+    bar, sheet = page.get_by_role("toolbar"), page.get_by_role("dialog")
+    expect(bar.get_by_role("button", name="Mark failed")).to_be_hidden()  # they have failed
+    bar.get_by_role("button", name="Select all that match (2)").click()
+    expect(bar.get_by_role("button", name="Mark failed")).to_be_hidden()
+    bar.get_by_role("button", name="Retry").click()
+    sheet.get_by_role("button", name="Retry: 2 rows").click()
+    expect(sheet.get_by_role("heading", name="2 moved, 0 refused")).to_be_visible()
+    sheet.get_by_role("button", name="Close").click()
+    expect(page.locator("#oci-rows .chip").filter(has_text="QUEUED")).to_have_count(2)
+
+    monkeypatch.setattr(actions, "AT_ONCE", 1)
+    page.locator("input[data-pick]").first.check()
+    expect(bar.get_by_role("button", name="Retry")).to_be_hidden()
+    bar.get_by_role("button", name="Select all that match (2)").click()
+    bar.get_by_role("button", name="Mark failed").click()
+    expect(sheet).to_contain_text("in the background")
+    sheet.get_by_label("Error code").fill("SHOP_CLOSED")
+    sheet.get_by_role("button", name="Mark failed: 2 rows").click()
+    expect(page.locator("#runs")).to_contain_text("Mark failed · shut: 2 moved")
+    expect(sheet).to_have_count(0)
+    assert {(world.state(one), world.found(one).error_code) for one in bad} == {
+        ("FAILED", "SHOP_CLOSED")
+    }
+    assert {one: world.state(one) for one in others} == others

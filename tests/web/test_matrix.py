@@ -108,6 +108,7 @@ GET    /dashboard/site/{site_id}/oci-control       none    303    401  403  403 
 GET    /dashboard/site/{site_id}/oci-control/export own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   200   200   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/settings own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 GET    /dashboard/site/{site_id}/oci-control/settings none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404
+GET    /dashboard/site/{site_id}/oci-control/pause own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/preview own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/actions own     303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   200   200   | 200
 POST   /dashboard/site/{site_id}/oci-control/actions none    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   404   | 404

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import Request
 
 from kesin.engine.accounts import IDLE_S, SESSION_S
+from kesin.web import dashboard
+from kesin.web.auth import RENEWED, still
 from tests.web.client import ADDRESS, HOST, Client
 from tests.web.conftest import PASSWORD, ROOT, SAME_ORIGIN, MakeWorld, World, by_cookie, error_of
 from tests.web.test_matrix import doors
@@ -15,6 +21,7 @@ from tests.web.test_matrix import doors
 PROXY = "198.51.100.1"
 TLS = {"x-forwarded-proto": "https"}
 SAFE = {"GET", "HEAD", "OPTIONS"}
+TEMPLATES = Path(dashboard.__file__).parent / "templates"
 
 
 def sign_in(client: Client, name: str = "ayse", password: str = PASSWORD, **headers: str) -> Any:
@@ -336,6 +343,42 @@ def test_a_session_nobody_uses_ends_after_an_hour(ayse):
     assert whoever(ayse, used) == 200
     ayse.clock.advance(1)
     assert (whoever(ayse, used), whoever(ayse, left)) == (200, 401)
+
+
+def test_a_page_that_is_left_open_keeps_no_session_alive(ayse):
+    token = ayse.token("ayse")
+    actor = ayse.accounts.session_actor(token, ADDRESS)
+    assert actor is not None
+    ayse.clock.advance(IDLE_S - 1)
+    by_the_clock = [
+        ("/dashboard", {"hx-request": "true", "hx-trigger": "cards"}),
+        ("/api/session", {"accept": "text/event-stream"}),
+    ]
+    for path, headers in by_the_clock:
+        answer = ayse.client.get(path, headers=by_cookie(token, **headers))
+        assert answer.status_code == 200, path
+    told = [(b"cookie", f"kesin_session={token}".encode())]
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "app": ayse.app,
+        "headers": told,
+        "path": "/",
+    }
+    assert asyncio.run(still(Request(scope), actor))
+    ayse.clock.advance(1)
+    assert not asyncio.run(still(Request(scope), actor))
+    assert whoever(ayse, token) == 401
+
+
+def test_every_part_that_asks_by_the_clock_is_known_as_one():
+    found = set()
+    for source in TEMPLATES.glob("*.html"):
+        for tag in re.findall(r"<\w+ [^\n]*?hx-trigger=\"[^\"]*\"", source.read_text("utf-8")):
+            if re.search(r'hx-trigger="[^"]*(\bevery \d|\brenew\b)', tag):
+                found |= {name.group(1) for name in [re.search(r' id="([\w-]+)"', tag)] if name}
+    assert found == RENEWED
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,11 @@ class Accounts(Sites):
             self.note(asker, "session.start")
         return person
 
-    def session_actor(self, token: str, address: str) -> Actor | None:
-        """Whom a session's cookie stands for; None when it has ended."""
+    def session_actor(self, token: str, address: str, *, used: bool = True) -> Actor | None:
+        """Whom a session's cookie stands for; None when it has ended.
+
+        What a page asks by itself is no use of the session: it ends while nobody is there.
+        """
         mark = passwords.fingerprint(token)
         session = self.directory.session(mark)
         now = self.now()
@@ -195,7 +198,7 @@ class Accounts(Sites):
         person = self.directory.person(session.person)
         if person is None or person.disabled_at is not None:
             return None
-        if now - session.used_at > USED_EVERY_S * SECOND_US:
+        if used and now - session.used_at > USED_EVERY_S * SECOND_US:
             self.directory.use_session(mark, now)
         return _person_actor(person, address)
 

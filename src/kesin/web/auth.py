@@ -34,6 +34,21 @@ COOKIE: Final = "kesin_session"
 SECURE_COOKIE: Final = "__Host-kesin_session"  # a browser takes it over TLS only
 NOBODY: Final = Actor("nobody", frozenset())
 PROBES: Final = frozenset({"/health/live", "/health/ready"})  # they never ask the store who it is
+# The parts of pages that ask by the clock, as htmx names them; no reader has to be there.
+RENEWED: Final = frozenset(
+    {
+        "cards",
+        "job-story",
+        "nav",
+        "oci-live",
+        "oci-summary",
+        "orders",
+        "pdf-jobs",
+        "runs",
+        "view",
+        "workers",
+    }
+)
 OPEN: Final[dict[str, Any]] = {"security": []}  # a route for everybody, as the schema says it
 
 
@@ -57,21 +72,29 @@ async def identify(request: Request) -> None:
 
 
 def _identified(request: Request) -> Actor | None:
-    actor = _recognised(request)
+    actor = _recognised(request, used=not _asks_by_itself(request))
     if actor is not None:
         service_of(request).limit(actor.name)
     return actor
 
 
-def _recognised(request: Request) -> Actor | None:
+def _recognised(request: Request, *, used: bool) -> Actor | None:
     service, address = service_of(request), address_of(request)
-    return _by_header(request, service, address) or _by_cookie(request, service, address)
+    return _by_header(request, service, address) or _by_cookie(request, service, address, used=used)
+
+
+def _asks_by_itself(request: Request) -> bool:
+    """Whether the page asks and not its reader, which keeps no session alive."""
+    if request.method not in SAFE:
+        return False
+    accepted = request.headers.get("accept", "")
+    return accepted == "text/event-stream" or request.headers.get("hx-trigger") in RENEWED
 
 
 async def still(request: Request, actor: Actor) -> bool:
     """Whether the session or key that began a long answer is good; counts as no request."""
     try:
-        found = await run_in_threadpool(_recognised, request)
+        found = await run_in_threadpool(_recognised, request, used=False)
     except Problem:
         return False
     except StoreError:  # it is away: nobody was signed out by that
@@ -116,11 +139,11 @@ def _bearer(request: Request) -> str | None:
     return value.strip() or None if scheme.lower() == "bearer" else None
 
 
-def _by_cookie(request: Request, service: Service, address: str) -> Actor | None:
+def _by_cookie(request: Request, service: Service, address: str, *, used: bool) -> Actor | None:
     token = session_token(request)
     if token is None:
         return None
-    actor = service.accounts.session_actor(token, address)
+    actor = service.accounts.session_actor(token, address, used=used)
     if actor is not None and request.method not in SAFE:
         check_origin(request, required=True)
     return actor

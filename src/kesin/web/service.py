@@ -178,6 +178,11 @@ class Service:
         """Whether it was asked to stop."""
         return self._stopping.is_set()
 
+    @property
+    def beside(self) -> bool | None:
+        """Whether the processes beside this one run; None where it has none."""
+        return self._crew.alive if self._crew else None
+
     def start(self) -> None:
         """Start the workers, the sweeper and the small chores."""
         self._started = self.clock.monotonic()

@@ -12,7 +12,15 @@ from kesin.foundation.access import Actor
 from kesin.foundation.problems import Clash
 from kesin.store.contract import Filter
 from kesin.web.dashboard import actions, bulk
-from kesin.web.dashboard.bulk import KEPT, MOST_WAITING, SILENT_S, Order, Run, Runs
+from kesin.web.dashboard.bulk import (
+    KEPT,
+    MOST_WAITING,
+    SILENT_S,
+    TOLD_EVERY_S,
+    Order,
+    Run,
+    Runs,
+)
 from kesin.web.service import Service
 from tests.web.conftest import ROOT
 from tests.web.dashboard.conftest import Desk
@@ -314,7 +322,23 @@ def test_so_many_runs_wait_and_so_many_are_kept(many, monkeypatch):
     made = Runs(many.service)
     for _ in range(MOST_WAITING):
         made.begin(AYSE, many.name, "requeue", Filter(), 5)
-    assert len(made.of(AYSE, many.name)) == KEPT
+    assert [one.state for one in made.of(AYSE, many.name)] == ["waiting"] * MOST_WAITING
     with pytest.raises(Clash, match="waiting already"):
         made.begin(AYSE, many.name, "requeue", Filter(), 5)
     assert all(isinstance(one, Order) for one in made._waiting)
+    for order in made._waiting:
+        made._end(order, "done", "")
+    assert [one.state for one in made.of(AYSE, many.name)] == ["done"] * KEPT
+
+
+def test_a_run_that_waits_behind_another_is_no_stopped_one(many, monkeypatch):
+    monkeypatch.setattr(Runs, "_work", lambda _self: None)
+    made = Runs(many.service)
+    for _ in range(2):
+        made.begin(AYSE, many.name, "requeue", Filter(), 5)
+    many.clock.advance(TOLD_EVERY_S)
+    made._carry_out(made._waiting.popleft())
+    many.clock.advance(SILENT_S)
+    assert [one.state for one in made.of(AYSE, many.name)] == ["waiting", "done"]
+    many.clock.advance(1)
+    assert [one.state for one in made.of(AYSE, many.name)] == ["stopped", "done"]

@@ -14,6 +14,7 @@ from kesin.web.dashboard import audit_page
 from kesin.workloads.pdf.heartbeat import Heartbeat
 from tests.web.conftest import PASSWORD, ROOT, MakeWorld, World, actor
 
+DUE = {"cap": 41.5, "prune": 3311.0}
 PEOPLE, KEYS, SITES = (f"/dashboard/admin/{one}" for one in ("people", "keys", "sites"))
 
 
@@ -226,14 +227,40 @@ def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld)
     from kesin.engine.sweeper import Sweeper
 
     world = make_world()
-    sweeper = Sweeper([world.task], every_s={"cap": 60})
-    sweeper._due = {"cap": world.clock.monotonic() + 41.5}
+    sweeper = Sweeper([world.task], every_s={"cap": 60, "prune": 3600})
+    sweeper._due = {stage: world.clock.monotonic() + in_s for stage, in_s in DUE.items()}
     sweeper.last_success = world.clock.monotonic() - 7
     world.service.sweeper = sweeper
     world.person("boss", "admin")
     text = get(world, "/dashboard/workers")
-    assert "The last one ended 7 s ago." in text
-    assert "in 42 s" in text
+    assert "The last one ended 7 secs ago." in text
+    for stage in ("in 42 secs", "every 60 secs", "in 55 mins", "every 60 mins"):
+        assert stage in text
+    assert "beside this process" not in text
+
+
+class Beside:
+    """Processes that this one started."""
+
+    alive = True
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def join(self, grace_s: float) -> None: ...
+
+
+def test_the_queues_of_the_processes_beside_this_one_have_their_worker(world, monkeypatch):
+    monkeypatch.setattr(world.service, "_crew", Beside())
+    monkeypatch.setattr(world.service, "_work", True)
+    text = get(world, "/dashboard/workers")
+    for title in ("PDF batches", "PDF webhooks"):
+        assert re.search(rf"beside this process</td>\s+<td><a [^>]+>{title}</a>", text)
+    assert "0 in this process" in text
+    monkeypatch.setattr(Beside, "alive", False)
+    gone = get(world, "/dashboard/workers")
+    assert re.search(r"beside this process</td>\s+<td>.*?</td>\s+<td>.*?silent", gone)
 
 
 # The audit log

@@ -1,7 +1,14 @@
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.web.dashboard.families import ORDER, families, family_of, needs_person
+from kesin.web.dashboard.families import (
+    ORDER,
+    ended_badly,
+    families,
+    family_of,
+    needs_person,
+    waits_for_person,
+)
 from kesin.workloads import WORKLOADS
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -53,3 +60,5 @@ def test_a_person_is_needed_where_something_waits_for_one_or_failed():
     assert needs_person(oci_lifecycle()) == ("FAILED",)
     assert set(needs_person(optiplan_lifecycle())) == {"HOLD", "FAILED"}
     assert needs_person(task_lifecycle()) == ("failed",)
+    assert waits_for_person(optiplan_lifecycle()) == ("HOLD",)
+    assert ended_badly(optiplan_lifecycle()) == ("FAILED",)

@@ -9,11 +9,13 @@ import pytest
 from kesin.foundation.access import system
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Change
-from kesin.workloads.oci import export
+from kesin.web.dashboard import actions, bulk
+from kesin.workloads.oci import control, export
 from kesin.workloads.oci.channel import Trouble
 from kesin.workloads.oci.connections import tell
 from kesin.workloads.oci.ingest import ingest
 from tests.web.conftest import MakeWorld, World
+from tests.workloads.optiplan.orders_ready import held_order
 
 PAGE = "/dashboard/site/north/oci-control"
 ROOT = system("tests")
@@ -80,6 +82,7 @@ def test_the_page_shows_counts_rows_and_only_ones_own_sites(desk):
     assert "sale-0" in page.text
     assert "UNPARSEABLE_GCLID" in page.text
     assert "FAILED_SHARE_HIGH" in page.text
+    assert "`" not in page.text
     assert "south" not in page.text
     assert "/dashboard/site/south/oci-control" in desk.get(who="ayse").text
 
@@ -111,6 +114,7 @@ def test_a_viewer_is_offered_no_action_and_can_do_none(desk):
     assert "/settings" not in page
     answer = desk.post("/actions", "ece", data={"action": "RETRY_SELECTED", "ids": ids[0]})
     assert answer.status_code == 403
+    assert "An admin can do it for you" in answer.text
     assert desk.world.state(ids[0]) == "FAILED"
 
 
@@ -148,7 +152,7 @@ def test_a_reset_clears_errors_only_where_it_is_ticked(desk, tick, code):
 
 def test_all_that_match_are_marked_failed_with_the_defaults(desk):
     ids = desk.rows(3)
-    data = {"action": "MARK_FAILED", "everything": "1", "status": "QUEUED", "kind": "PERMANENT"}
+    data = {"action": "MARK_FAILED", "all": "1", "status": "QUEUED", "kind": "PERMANENT"}
     assert "3 rows" in desk.post("/preview", data=data).text
     assert "3 moved, 0 refused" in desk.post("/actions", data=data).text
     row = desk.world.found(ids[0])
@@ -159,10 +163,68 @@ def test_all_that_match_are_marked_failed_with_the_defaults(desk):
     )
 
 
+def test_rows_are_marked_with_the_code_that_was_typed_not_the_one_filtered_by(desk):
+    ids = desk.failed(2)
+    desk.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
+    data = {"action": "MARK_FAILED", "all": "1", "code": "UNPARSEABLE_GCLID", "kind": "TRANSIENT"}
+    assert 'name="mark_code"' in desk.post("/preview", data=data).text
+    told = desk.post("/actions", data={**data, "mark_code": "SHOP_CLOSED", "reason": "closed"})
+    assert "2 moved, 0 refused" in told.text
+    row = desk.world.found(ids[1])
+    assert (row.state, row.error_code, row.error_message) == ("FAILED", "SHOP_CLOSED", "closed")
+    assert row.error_category == "TRANSIENT"
+
+
+def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(desk, monkeypatch):
+    monkeypatch.setattr(control, "SHOWN_OUTCOMES", 1)
+    done = desk.rows(2, "done")
+    export.export(desk.house, desk.site(), limit=1_000, actor="tests")
+    desk.house.queue.apply("ack", [Change(one) for one in done], actor="tests")
+    desk.failed(2)
+    desk.rows(3)
+    told = desk.post("/actions", data={"action": "RETRY_SELECTED", "all": "1"}).text
+    assert "2 moved, 2 refused" in told
+    assert "3 rows were there already" in told
+    assert '<span class="n">2</span> it is COMPLETED already' in told
+    assert told.count("/dashboard/jobs/") == 1
+
+
+def test_many_rows_move_in_the_background_with_all_that_was_said(desk, monkeypatch):
+    monkeypatch.setattr(actions, "AT_ONCE", 3)
+    monkeypatch.setattr(bulk, "MAX_PAGE", 2)
+    ids, [other] = desk.rows(5), desk.rows(1, site="south")
+    data = {"action": "MARK_FAILED", "all": "1", "kind": "TRANSIENT", "mark_code": "SHOP_CLOSED"}
+    assert "in the background" in desk.post("/preview", data=data).text
+    begun = desk.post("/actions", data={**data, "reason": "closed"})
+    assert 'id="runs" hx-swap-oob="true"' in begun.text
+    desk.world.app.state.bulk_runs.join(10)
+    rows = [desk.world.found(one) for one in ids]
+    assert {(one.error_code, one.error_category, one.error_message) for one in rows} == {
+        ("SHOP_CLOSED", "TRANSIENT", "closed")
+    }
+    assert desk.world.state(other) == "QUEUED"
+    assert "Mark failed · north: 5 moved" in desk.get().text
+    lines = [one for one in desk.world.audit() if one.action == "queue.MARK_FAILED"]
+    assert [one.site for one in lines] == ["north"] * 3
+    assert desk.post("/actions", data={**data, "kind": "NOPE"}).status_code == 400
+
+
+def test_the_bar_offers_what_fits_and_says_how_many_match(desk):
+    desk.failed(2)
+    desk.rows(60)
+    page = desk.get().text
+    assert 'data-matching="62" data-states="QUEUED FAILED"' in page
+    assert page.count('data-state="QUEUED"') == 50
+    assert 'data-from="PROCESSING QUEUED RETRY"' in page.partition("Mark failed</button>")[0]
+    assert 'data-matching="2" data-states="FAILED"' in desk.get("?part=rows&status=FAILED").text
+    coded = desk.get("?part=rows&code=UNPARSEABLE_GCLID").text
+    assert 'data-matching="2" data-states="FAILED"' in coded
+
+
 def test_what_a_search_shows_is_not_acted_on_as_a_whole(desk):
     """The filter knows no search: rows nobody saw would move."""
     desk.rows(3)
-    data = {"action": "MARK_FAILED", "everything": "1", "status": "QUEUED", "kind": "PERMANENT"}
+    data = {"action": "MARK_FAILED", "all": "1", "status": "QUEUED", "kind": "PERMANENT"}
     for where in ("/preview", "/actions"):
         assert desk.post(where, data={**data, "q": "sale-1"}).status_code == 422
 
@@ -199,11 +261,17 @@ def test_an_empty_file_is_refused(desk):
     assert desk.post("/fixes", files={"file": ("a.csv", b"", "text/csv")}).status_code == 422
 
 
-def test_a_site_is_paused_and_resumed(desk):
-    assert desk.post("/pause").status_code == 303
-    assert "PAUSED" in desk.get().text
+def test_a_site_is_paused_with_a_reason_and_resumed(desk):
+    assert f'action="{PAGE}/pause"' in desk.get("/pause").text
+    assert desk.post("/pause", data={"reason": "the shop moves"}).status_code == 303
+    page = desk.get().text
+    assert "PAUSED" in page
+    assert "the shop moves" in page
+    assert 'name="resume"' in page
     desk.post("/pause", data={"resume": "1"})
     assert desk.world.store.paused("oci") == []
+    desk.house.queue.pause(actor="tests")
+    assert 'name="resume"' not in desk.get().text  # this page resumes its own site only
 
 
 def test_settings_are_changed_all_of_them_or_none(desk):
@@ -249,6 +317,24 @@ def test_an_open_breaker_is_told_with_what_to_do(desk):
     assert "INVALID_GRANT" in page
     assert "breaker open" in page
     assert desk.post("/check").status_code == 200
+
+
+def test_no_page_shows_a_phone_that_a_message_holds(desk):
+    phone, order = "+905321112233", held_order(desk.world.service)
+    desk.world.person("nur", "operator", all_sites=True)
+    desk.post("/settings", "ayse", data={"channel": "api"})
+    [row] = desk.rows(1)
+    said = f"ask {phone}"
+    desk.house.queue.act("MARK_FAILED", actor="tests", ids=[row], reason=said)
+    tell(desk.house, desk.site(), Trouble("AUTH", "INVALID_GRANT", said))
+    shown = ["", "/queues/oci", "/queues/optiplan", "/optiplan", f"/jobs/{row}", f"/jobs/{order}"]
+    shown += ["/queues/oci/rows.csv", "/queues/optiplan/rows.csv"]
+    shown += [f"/site/north/oci-control{one}" for one in ("", "/settings", "/export")]
+    for path in shown:
+        page = desk.world.client.get(f"/dashboard{path}", headers=desk.world.cookie("nur"))
+        assert page.status_code == 200, path
+        assert phone not in page.text, path
+        assert "+90" not in page.text, path
 
 
 def test_a_hostile_row_is_shown_as_text(desk):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kesin.web.dashboard.job_panels import _deliveries
 from kesin.web.dashboard.optiplan_ready import LOOK_EVERY_S, ReadyOrders
 from kesin.web.dashboard.optiplan_rules import FIXED, changes, form_schema, to_form, to_rules
 from kesin.web.dashboard.order_form import MOST_ROWS, OrderForm
 from kesin.web.dashboard.schema_form import SchemaForm
+from kesin.workloads.optiplan.deliver import Delivery, Parcel
 from kesin.workloads.optiplan.payload import read_payload
 from kesin.workloads.optiplan.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
@@ -69,6 +73,63 @@ def test_a_held_order_stands_on_top_with_what_to_do(shop):
     viewed = get(shop, who="ece").text
     assert f"held-{job}" in viewed
     assert "/approve" not in viewed
+    assert "/customers?order" not in viewed
+
+
+def card(world: World, job: str) -> str:
+    page = get(world).text
+    return page[page.index(f'id="held-{job}"') :].partition("</article>")[0]
+
+
+def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
+    job = held_order(shop.service, customer_phone="0532 777 00 07", customer_snapshot_name="Işıl")
+    before = card(shop, job)
+    way = re.search(
+        r'class="button first" href="/dashboard/optiplan(/customers\?order=[^"]+)"', before
+    )
+    assert way
+    assert 'class="button" hx-get' in before  # approving is still offered, and says what it does
+    assert "held again at once" in get(shop, f"/orders/{job}/approve").text
+    page = get(shop, way[1]).text
+    assert re.search(r'name="name"[^>]+value="Işıl"', page)
+    assert re.search(r'name="phone"[^>]+value="0532 777 00 07"', page)
+    assert "0532 777 00 07" not in get(shop, way[1], who="ece").text
+    sent = {"name": "Işıl", "phone": "0532 777 00 07", "order": job}
+    assert post(shop, "/customers", data={**sent, "name": ""}).status_code == 422
+    answer = post(shop, "/customers", data=sent)
+    assert answer.headers["location"] == f"{PAGE}#held-{job}"
+    assert "customers?order" not in card(shop, job)
+    assert 'class="button first" hx-get' in card(shop, job)
+    assert "held again at once" not in get(shop, f"/orders/{job}/approve").text
+
+
+def test_deliveries_are_told_in_words(shop):
+    job = planned_order(shop.service)
+    desk = desk_of(shop.service)
+    dossier = desk._dossiers.read(job)
+    dossier.deliveries = [
+        {
+            "delivery": Delivery(n, (Parcel(Path("a"), f"cut-{n}.xml", "0" * 64),)).as_json(),
+            "state": state,
+        }
+        for n, state in enumerate(("withdrawn", "refused", "open"), 1)
+    ]
+    desk._dossiers.write(job, dossier)
+    headers = {**shop.cookie("can"), "accept-language": "tr"}
+    page = shop.client.get(f"/dashboard/jobs/{job}", headers=headers).text
+    lines = re.findall(
+        r'<li><span class="n">(\d)</span> (.*?) <span class="mono muted">(.*?)</', page
+    )
+    assert lines == [
+        ("3", "testereyi bekliyor", "cut-3.xml"),
+        ("2", "testere reddetti", "cut-2.xml"),
+        ("1", "geri alındı", "cut-1.xml"),
+    ]
+    order = desk.queue.job(job)
+    assert order is not None
+    english: Any = SimpleNamespace(say=str)
+    [last, *_] = _deliveries(english, order._replace(state="DONE"), dossier.deliveries)
+    assert last["state"] == "taken by the saw"
 
 
 def test_an_order_whose_xml_is_there_says_so_and_links_its_drawing(shop):
@@ -334,6 +395,13 @@ def test_the_form_shows_every_rule_there_is():
     bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
     assert to_rules(to_form(bare), bare).rules == bare
     assert {one.label for one in changes(str, {}, rules)} >= {"Saw blade", "Band 040", "Grain 0"}
+
+
+def test_the_review_says_every_digit():
+    before = rules_json(default_rules())
+    after = {**before, "kerf_mm": 2100.5555}
+    [change] = changes(str, before, after)
+    assert (change.before, change.after) == ("4", "2100.5555")
 
 
 def test_odd_files_of_rules_are_no_trouble_to_the_form():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 
 from kesin.engine.answers import Failed
+from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.web.dashboard.trends import Trends
+from kesin.workloads.oci.channel import Trouble
+from kesin.workloads.oci.connections import tell
 from tests.web.conftest import ROOT, World
 
 PROBE = "<img src=x onerror=alert(1)>"
@@ -36,10 +39,23 @@ def test_all_is_well_when_nothing_wants_anybody(world):
 def test_what_most_of_the_failed_have_in_common_is_named(world):
     world.person("ayse", "admin")
     fail(world, 3, "NO_SUCH_STREET")
+    assert "3 failed in the last hour with <code>NO_SUCH_STREET</code>" in overview(world)
     fail(world, 1, "NOBODY_HOME")
     text = overview(world)
-    assert "4 for a person to look at, 3 of them with NO_SUCH_STREET" in text
+    assert "4 failed in the last hour, 3 of them <code>NO_SUCH_STREET</code>" in text
+    assert 'href="/dashboard/queues/task?state=failed&amp;code=NO_SUCH_STREET"' in text
     assert "healthy" not in text
+    world.clock.advance(3_700)
+    assert "healthy" in overview(world)  # it is a year until they are gone
+
+
+def test_numbers_of_a_sample_are_not_told_as_exact(world, monkeypatch):
+    monkeypatch.setattr("kesin.web.dashboard.overview.LOOKED_AT", 3)
+    world.person("ayse", "admin")
+    Trends(world.accounts.directory, world.service.queues).note()
+    fail(world, 5, "NO_SUCH_STREET")
+    text = overview(world)
+    assert "at least 5 failed in the last hour, most of them <code>NO_SUCH_STREET</code>" in text
 
 
 def test_a_day_in_which_too_many_failed_is_told(world):
@@ -51,7 +67,75 @@ def test_a_day_in_which_too_many_failed_is_told(world):
         world.job()
     Worker(world.task, lambda _job: None).drain()
     world.clock.advance(60)
-    assert "25 % of the last day failed" in overview(world)
+    text = overview(world)
+    assert "25% of the last day failed" in text
+    assert re.search(r'class="chip retrying">\s*25% failed', text)
+    assert re.search(r'<dd>25% <span class="muted">since \d\d:\d\d UTC</span></dd>', text)
+
+
+def test_what_nobody_knows_is_no_number(world):
+    """Before the first note, and for whoever sees some sites only."""
+    world.person("ayse", "admin")
+    world.person("ece", sites=["north"])
+    fail(world, 1, "BAD")
+    assert "<dt>failed in a day</dt><dd>–</dd>" in overview(world)
+    page = world.client.get("/dashboard/queues/task", headers=world.cookie("ayse")).text
+    assert "not noted yet" in page
+    Trends(world.accounts.directory, world.service.queues).note()
+    text = overview(world, "ece")
+    assert "<dt>failed in a day</dt><dd>–</dd>" in text
+    assert "<dt>workers</dt><dd>–</dd>" in text
+    page = world.client.get("/dashboard/queues/task", headers=world.cookie("ayse")).text
+    assert "not noted yet" not in page
+
+
+def test_work_that_nobody_takes_is_told(world):
+    world.person("ayse", "admin")
+    world.job()
+    world.clock.advance(61)
+    text = overview(world)
+    assert "no worker is at it" in text
+    assert "the oldest waits" not in text
+    world.clock.advance(15 * 60)
+    assert "the oldest waits for 16 mins; no worker is at it" in overview(world)
+    world.task.claim("hand", lease_seconds=60)
+    world.job()
+    world.clock.advance(59)
+    text = overview(world)
+    assert "healthy" in text
+    assert "<dt>workers</dt><dd>1</dd>" in text
+
+
+def test_silent_workers_and_a_sweeper_that_is_late_are_told(world, monkeypatch):
+    world.person("ayse", "admin")
+    monkeypatch.setattr(world.service, "_work", True)  # as if it had been started, and got stuck
+    world.service.workers.append(Worker(world.task, lambda _job: None))
+    world.clock.advance(1_000)
+    text = overview(world)
+    assert "Workers of this process are silent." in text
+    assert "The sweeper of this process has missed its last turns." in text
+    assert "healthy" not in text
+    world.service.workers.clear()
+
+
+def test_a_card_says_when_the_next_sweep_is(world, monkeypatch):
+    world.person("ayse", "admin")
+    assert "<dt>next sweep</dt><dd>–</dd>" in overview(world)
+    sweeper = Sweeper([world.task])
+    sweeper._due = {"release": world.clock.monotonic() + 30}
+    monkeypatch.setattr(world.service, "sweeper", sweeper)
+    assert "<dt>next sweep</dt><dd>in 30 secs</dd>" in overview(world)
+
+
+def test_an_open_breaker_is_told_to_whoever_has_the_site(world):
+    world.person("ayse", "admin")
+    world.person("ece", sites=["south"])
+    world.accounts.set_site(ROOT, "north", channel="api")
+    house = world.service.house(world.service.workloads["oci"])
+    tell(house, world.accounts.directory.site("north"), Trouble("AUTH", "BAD_LOGIN", "no"))
+    text = overview(world)
+    assert "the breaker is open for north" in text
+    assert "breaker" not in overview(world, "ece")
 
 
 def test_jobs_whose_worker_is_gone_are_told(world):
@@ -64,8 +148,10 @@ def test_jobs_whose_worker_is_gone_are_told(world):
 
 def test_a_paused_queue_is_told(world):
     world.person("ayse", "admin")
+    world.service.commands.pause(ROOT, "task", site="north")
+    assert "paused for north" in overview(world)
     world.service.commands.pause(ROOT, "task")
-    assert "paused" in overview(world)
+    assert "</a>: paused <a" in overview(world)
 
 
 def test_whoever_may_see_nothing_is_told_whom_to_ask(world):
@@ -80,7 +166,7 @@ def test_only_rows_that_may_be_seen_are_counted(world):
     fail(world, 2, "SECRET_OF_NORTH")
     text = overview(world, "ece")
     assert "SECRET_OF_NORTH" not in text
-    assert "for a person" not in text
+    assert "failed in the last hour" not in text
 
 
 def test_a_part_is_the_cards_alone(world):

@@ -69,6 +69,25 @@ def test_the_sample_of_every_shipped_template_survives_its_form(name):
     assert form.read(sent(form.draw(sample))) == sample
 
 
+@pytest.mark.parametrize("name", ["invoice", "conversion_report", "cutting_plan"])
+def test_every_field_of_a_shipped_template_is_called_by_its_name_in_both_languages(name):
+    schema = json.loads((SHIPPED / name / "schema.json").read_text("utf-8"))
+
+    def check(given: Any, place: str) -> None:
+        for key, one in given.get("properties", {}).items():
+            assert {"title", "title_tr"} <= one.keys(), f"{place}/{key}"
+            assert ("description" in one) == ("description_tr" in one), f"{place}/{key}"
+            check(one, f"{place}/{key}")
+            check(one.get("items", {}), f"{place}/{key}")
+
+    check(schema, "")
+    for key, one in schema["$defs"].items():
+        check(one, key)
+    assert [
+        SchemaForm(schema, language=one).draw({}).children[0].title for one in ("en", "tr")
+    ] == [*("Language", "Dil")]
+
+
 def test_each_kind_of_value_gets_its_kind_of_field():
     kinds = {one.key: one.kind for one in SchemaForm(SCHEMA).draw(VALUE).children}
     assert kinds == {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kesin.web.dashboard.shell import MOST_FIELDS, MOST_FORM_BYTES, safe_path
-from tests.web.conftest import SAME_ORIGIN, by_cookie
+from tests.web.conftest import SAME_ORIGIN, World, by_cookie
 
 ELSEWHERE = [
     "",
@@ -192,4 +194,82 @@ def test_the_navigation_by_itself_is_that_of_the_page_it_belongs_to(world):
     assert part.count('class="badge"') == 1
     assert "1 for a person to look at" in part
     page = world.client.get("/dashboard/queues/task", headers=headers).text
+    part = world.client.get("/dashboard/nav?at=/dashboard/queues/task", headers=headers).text
     assert part.strip() in page
+
+
+def badge(world: World, name: str, queue: str = "task") -> str:
+    nav = world.client.get("/dashboard/nav", headers=world.cookie(name)).text
+    line = nav.partition(f'href="/dashboard/queues/{queue}"')[2].partition("</a>")[0]
+    return re.sub(r"<[^>]*>", "", line.partition('class="badge"')[2].partition(">")[2]).strip()
+
+
+def test_the_badge_counts_what_this_person_has_not_looked_at(world):
+    world.person("ayse", "operator", all_sites=True)
+    world.person("ece", sites=["south"])
+    for site in ("north", "north", "south"):
+        world.failed(site)
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("3", "1")
+    for elsewhere in ("?site=south", "?state=done"):  # the failures of north are not there
+        world.client.get(f"/dashboard/queues/task{elsewhere}", headers=world.cookie("ayse"))
+    assert badge(world, "ayse") == "3"
+    world.client.get("/dashboard/queues/task", headers=world.cookie("ayse"))
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("", "1")
+    world.failed("north")
+    assert (badge(world, "ayse"), badge(world, "ece")) == ("1", "1")
+    by_itself = world.cookie("ayse") | {"hx-request": "true"}
+    world.client.get("/dashboard/queues/task", headers=by_itself)
+    assert badge(world, "ayse") == "1"  # no person opened that
+    world.job()
+    world.task.claim("gone", lease_seconds=5)
+    world.clock.advance(6)
+    assert badge(world, "ayse") == "2"  # and one is stuck
+
+
+def test_a_badge_never_counts_more_than_there_are(world):
+    world.person("ayse", "operator", all_sites=True)
+    for _ in range(2):
+        job_id = world.failed()
+        world.task.act("requeue", actor="tests", ids=[job_id])
+        world.task.act("cancel", actor="tests", ids=[job_id])
+    assert badge(world, "ayse") == "2"
+
+
+def test_a_trade_stands_together_and_a_phone_shows_first_what_calls(world):
+    world.person("ayse", "admin")
+    world.failed()
+    nav = world.client.get(
+        "/dashboard/nav?at=/dashboard/workers", headers=world.cookie("ayse")
+    ).text
+    lines = re.findall(r'<a href="([^"]+)"[^>]*class="([^"]*)"', nav)
+    paths = [path for path, _ in lines]
+    at = paths.index("/dashboard/queues/oci")
+    assert paths[at + 1] == "/dashboard/site/north/oci-control"
+    at = paths.index("/dashboard/queues/optiplan")
+    assert paths[at + 1] == "/dashboard/optiplan"
+    looks = dict(lines)
+    assert looks["/dashboard/optiplan"] == "under rest"
+    assert looks["/dashboard/queues/task"] == "calls in-bar"
+    assert sum("in-bar" in look for look in looks.values()) == 3
+    assert 'aria-expanded="false"' in nav
+
+
+def test_the_header_leads_from_site_to_site(world):
+    world.person("ayse", "operator", all_sites=True)
+    world.person("ece", sites=["south"])
+
+    def ways(path: str, name: str = "ayse") -> list[str]:
+        page = world.client.get(path, headers=world.cookie(name)).text
+        header = page.partition("<header")[2].partition("</header>")[0]
+        return re.findall(r'<a href="(/dashboard/[^"]+)"', header)
+
+    queue, control = "/dashboard/queues/task", "/dashboard/site/{}/oci-control"
+    assert ways(queue) == [queue, f"{queue}?site=north", f"{queue}?site=south"]
+    assert ways("/dashboard") == [control.format("north"), control.format("south")]
+    assert ways(control.format("north") + "/settings")[1] == control.format("south") + "/settings"
+    assert ways("/dashboard/queues/pdf") == []  # its rows are of no site
+    assert ways(queue, "ece") == []
+    page = world.client.get(f"{queue}?site=south", headers=world.cookie("ayse")).text
+    assert "<title>task · south · Kesin</title>" in page
+    alone = world.client.get(queue, headers=world.cookie("ece")).text
+    assert "<title>task · south · Kesin</title>" in alone

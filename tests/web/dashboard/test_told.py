@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from itertools import cycle, islice
+from time import process_time
 
 import pytest
 from pydantic_core._pydantic_core import list_all_errors
 
-from kesin.web.dashboard.told import MOST_LETTERS, sentences, told_in
+from kesin.web.dashboard.told import MOST_LETTERS, patterns, sentences, told_in
 from tests.web.dashboard.python_texts import nodes
 
 PLACE = re.compile(r"%\(\w+\)s")
@@ -133,6 +135,10 @@ def test_the_catalogue_has_no_message_that_nobody_raises():
         ("12 % of the finished rows failed", "biten satırların % 12 kadarı başarısız"),
         ("every request is refused: The caller is unknown.",
          "her istek geri çevriliyor: The caller is unknown."),
+        ("'1.960' may be 1960 or 1.960: write it with no more than two decimals",
+         "'1.960', 1960 ya da 1,960 olabilir: en çok iki ondalıkla yazın"),
+        ("a.xml cannot be given to the machine: it is a link, near line 3",
+         "a.xml makineye verilemez: bir bağlantı, near line 3"),
         ("PDF'ler", "PDF'ler"),
     ],
 )  # fmt: skip
@@ -155,3 +161,27 @@ def test_a_message_is_recognised_with_what_was_filled_in(message, turkish):
 )
 def test_what_others_wrote_is_left_to_them(message):
     assert told_in("tr", message) is None
+
+
+def hostile(sentence: str, letters: int) -> list[str]:
+    """Texts that are nearly the sentence: its words over and over, and never its end."""
+    first, *words = PLACE.split(sentence.replace("%%", "%"))
+    rounds = [[f"1{one}" for one in words], [f"1{words[0]}"], ["1"], ["a "]]
+    return [(first + "".join(islice(cycle(one), letters)))[: letters - 1] + "\0" for one in rounds]
+
+
+def spent(letters: int) -> float:
+    """The processor's time for all of them; the least of three, as others work here too."""
+    given = [(one.shape, text) for one in patterns("tr") for text in hostile(one.sentence, letters)]
+    times = []
+    for _ in range(3):
+        began = process_time()
+        for shape, text in given:
+            shape.fullmatch(text)
+        times.append(process_time() - began)
+    return min(times)
+
+
+def test_time_grows_with_the_length_of_a_text_whatever_is_in_it():
+    """Anybody may have written it. Four times the letters: were it by the square, 16 times."""
+    assert spent(MOST_LETTERS) < 10 * spent(MOST_LETTERS // 4)

@@ -93,6 +93,21 @@ def test_before_the_first_note_nothing_is_told(world):
     work(world, done=3)
     told = trends(world).of(world.task)
     assert (sum(told.done), sum(told.failed)) == (0, 0)
+    assert (told.since, told.failed_share) == (None, None)
+
+
+def test_a_trend_says_how_far_it_reaches_back(world):
+    first = world.task.now()
+    trends(world).note()
+    work(world, done=1, failed=1)
+    world.clock.advance(3_000)
+    trends(world).note()
+    world.clock.advance(600)
+    told = trends(world).of(world.task)
+    assert (told.since, told.whole, told.failed_hour, told.failed_share) == (first, False, 1, 0.5)
+    world.clock.advance(DAY_S - 3_600)
+    told = trends(world).of(world.task)
+    assert (told.whole, told.failed_hour) == (True, 0)
 
 
 def test_counters_that_fell_are_no_negative_numbers(world):

@@ -29,9 +29,9 @@ def desk_of(service: Service) -> OrderDesk:
     return OrderDesk(service.house(service.workloads["optiplan"]))
 
 
-def held_order(service: Service) -> str:
+def held_order(service: Service, **other: Any) -> str:
     """Held, because of its customer."""
-    return _brought(desk_of(service), new_order())
+    return _brought(desk_of(service), new_order(**other))
 
 
 def planned_order(service: Service) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
@@ -30,9 +31,10 @@ log = Logger("kesin.bulk")
 
 State = Literal["waiting", "running", "done", "stopped", "failed"]
 MOST_WAITING: Final = 8
-KEPT: Final = 5  # runs of one person
+KEPT: Final = 5  # runs of one person that ended
 SHOWN_S: Final = 15 * MINUTE_S  # after they ended
 SILENT_S: Final = MINUTE_S  # a run that says nothing for so long has lost its process
+TOLD_EVERY_S: Final = SILENT_S // 4  # a run that waits behind another says that it still does
 
 
 @dataclass(slots=True)
@@ -50,11 +52,16 @@ class Run:
     link: list[str] = field(default_factory=list)
     at: int = 0
     why: str = ""
+    site: str = ""  # the only one it is about
 
     @property
     def active(self) -> bool:
         """Whether it goes on."""
         return self.state in {"waiting", "running"}
+
+    def lost(self, now: int) -> bool:
+        """Whether it would go on, but its process went away."""
+        return self.active and now - self.at > SILENT_S * SECOND_US
 
     @property
     def share(self) -> int:
@@ -71,6 +78,7 @@ class Order:
     where: Filter
     options: frozenset[str]
     reason: str | None
+    terms: Mapping[str, Any]  # what else the action says of each job, as the command layer takes it
 
 
 class Runs:
@@ -93,14 +101,16 @@ class Runs:
         *,
         options: frozenset[str] = frozenset(),
         reason: str | None = None,
+        site: str | None = None,
+        **terms: Any,
     ) -> Run:
         """Take an order; raises Clash when too many wait already."""
-        run = Run(self._ids.make(1)[0], queue, call, total)
+        run = Run(self._ids.make(1)[0], queue, call, total, site=site or "")
         with self._lock:
             if len(self._waiting) >= MOST_WAITING:
                 raise Clash(f"{MOST_WAITING} actions are waiting already: try again when one ended")
             self._keep(actor, run)
-            self._waiting.append(Order(run, actor, where, options, reason))
+            self._waiting.append(Order(run, actor, where, options, reason, terms))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="kesin-bulk", daemon=True)
                 self._thread.start()
@@ -118,7 +128,7 @@ class Runs:
         fact = self._service.accounts.directory.fact(WORKLOAD, "", _name(actor))
         runs = [Run(**one) for one in (json.loads(fact.value) or [])] if fact else []
         for run in runs:
-            if run.active and now - run.at > SILENT_S * SECOND_US:
+            if run.lost(now):
                 run.state = "stopped"
         return [
             run
@@ -165,6 +175,8 @@ class Runs:
                     ids=[job.id for job in page.jobs],
                     options=order.options,
                     reason=order.reason,
+                    site=run.site or None,
+                    **order.terms,
                 )
                 run.done += len(page.jobs)
                 run.moved += bulk.moved
@@ -177,6 +189,16 @@ class Runs:
                 self._end(order, "done", "")
                 return
             self._keep(order.actor, run)
+            self._tell_who_waits()
+
+    def _tell_who_waits(self) -> None:
+        """Those behind the run at work are alive as long as it is."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for order in waiting:
+            now = self._service.queues[order.run.queue].now()
+            if now - order.run.at >= TOLD_EVERY_S * SECOND_US:
+                self._keep(order.actor, order.run)
 
     def _still(self, actor: Actor) -> bool:
         """Whether the person may still do what was theirs to do when the run began."""
@@ -200,9 +222,12 @@ class Runs:
         run.at = now
         with directory.transaction():
             held = directory.hold_fact(WORKLOAD, "", _name(actor), now)
-            kept: list[dict[str, Any]] = json.loads(held.value) or []
-            others = [one for one in kept if one["id"] != run.id]
-            value = canonical_json([*others, asdict(run)][-KEPT:])
+            kept = [Run(**one) for one in json.loads(held.value) or []]
+            runs = [run if one.id == run.id else one for one in kept]
+            if run not in runs:
+                runs.append(run)
+            over = [one.id for one in runs if not one.active or one.lost(now)]
+            value = canonical_json([asdict(one) for one in runs if one.id not in over[:-KEPT]])
             directory.put_fact(Fact(WORKLOAD, "", _name(actor), value, now))
 
 

@@ -64,5 +64,18 @@ def families(lifecycle: Lifecycle) -> dict[str, Family]:
 
 def needs_person(lifecycle: Lifecycle) -> tuple[str, ...]:
     """States in which a job waits for somebody."""
-    found = families(lifecycle)
-    return tuple(name for name, family in found.items() if family in {"person", "failed"})
+    return _of_families(lifecycle, "person", "failed")
+
+
+def waits_for_person(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States that nothing but a person ends."""
+    return _of_families(lifecycle, "person")
+
+
+def ended_badly(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States of those that failed."""
+    return _of_families(lifecycle, "failed")
+
+
+def _of_families(lifecycle: Lifecycle, *wanted: Family) -> tuple[str, ...]:
+    return tuple(name for name, family in families(lifecycle).items() if family in wanted)

@@ -44,6 +44,11 @@ class Figures:
         when = datetime.fromtimestamp(at / SECOND_US, UTC)
         return format_datetime(when, "d MMM y HH:mm:ss", locale=self.locale) + " UTC"
 
+    def clock(self, at: int) -> str:
+        """The time of day, in UTC."""
+        when = datetime.fromtimestamp(at / SECOND_US, UTC)
+        return format_datetime(when, "HH:mm", locale=self.locale) + " UTC"
+
     def iso(self, at: int | None) -> str:
         """For the machine behind the page."""
         return "" if at is None else datetime.fromtimestamp(at / SECOND_US, UTC).isoformat()

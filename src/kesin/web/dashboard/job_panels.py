@@ -7,13 +7,14 @@ imports its trade when it is first asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kesin.engine.command import History
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem
+from kesin.lifecycle.model import Job
 from kesin.web.dashboard.masking import masked, masked_text, pretty
 from kesin.web.dashboard.view import Looker
 
@@ -78,10 +79,29 @@ def _optiplan(looking: Looker, history: History) -> Panel:
             "xml": dossier.xml,
             "imports": dossier.files,
             "runs": dossier.runs,
-            "deliveries": dossier.deliveries[-MOST_EXCHANGES:][::-1],
+            "deliveries": _deliveries(looking, job, dossier.deliveries),
             "invalid": pretty(masked(dossier.invalid)) if dossier.invalid else "",
         },
     )
+
+
+def _deliveries(
+    looking: Looker, job: Job, tries: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each try and what became of it, the newest first; the last one is told by the order."""
+    words = {
+        "open": looking.say("waits for the saw"),
+        "withdrawn": looking.say("taken back"),
+        "refused": looking.say("refused by the saw"),
+    }
+    found = []
+    for one in tries[-MOST_EXCHANGES:]:
+        sent = one["delivery"]
+        files = [file["name"] for file in sent["files"]]
+        found.append({"try": sent["try"], "files": files, "state": words[one["state"]]})
+    if found and tries[-1]["state"] == "open" and job.state in {"DELIVERED", "DONE"}:
+        found[-1]["state"] = looking.say("taken by the saw")
+    return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)

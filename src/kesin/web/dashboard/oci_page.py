@@ -18,8 +18,11 @@ from kesin.foundation.access import Right
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
+from kesin.store.contract import Filter
 from kesin.store.directory import Site
-from kesin.web.dashboard.actions import refusals, until_of
+from kesin.web.dashboard import actions
+from kesin.web.dashboard.bulk import runs_of
+from kesin.web.dashboard.queue_page import runs_shown
 from kesin.web.dashboard.shell import form
 from kesin.web.dashboard.trades import control_path
 from kesin.web.dashboard.uploads import Uploaded
@@ -79,15 +82,22 @@ def site_for(looking: Looker, site_id: str, right: Right, action: str) -> tuple[
 
 def frame(looking: Looker, house: House, site: Site) -> dict[str, Any]:
     """What every page of a site shows."""
-    from kesin.workloads.oci.places import is_paused, visible
+    from kesin.workloads.oci.places import visible
 
+    pauses = [
+        one
+        for one in house.commands.pauses(looking.actor, house.queue.name)
+        if one.tenant in {"", site.id}
+    ]
     return {
         "site": site,
         "path": control_path(site.id),
         "sites": [(one, control_path(one.id)) for one in visible(house, looking.actor)][
             :MOST_SITES
         ],
-        "paused": is_paused(house, site),
+        "paused": bool(pauses),
+        "pauses": pauses,
+        "site_paused": any(one.tenant for one in pauses),
         "may_operate": looking.actor.has("operate"),
         "may_administer": looking.actor.is_admin,
         "now": house.queue.now(),
@@ -106,6 +116,8 @@ def oci_control(  # noqa: PLR0917  # each one is a query parameter
     part: Literal["", "summary", "rows"] = "",
 ) -> HTMLResponse:
     """The page, or what of it is renewed: the summary, the rows, the rows that follow."""
+    from kesin.workloads.oci import control
+
     house, site = site_for(looking, site_id, "read", "oci.control")
     chosen = Chosen(status, code.strip(), category, q.strip())
     told: dict[str, Any] = {"chosen": chosen, "categories": [one.value for one in Category]}
@@ -113,6 +125,14 @@ def oci_control(  # noqa: PLR0917  # each one is a query parameter
         told |= _summary(looking, house, site)
     if part != "summary":
         told |= _rows(looking, house, site, chosen, cursor)
+    if not part:
+        told |= {
+            "offers": [
+                one for one in actions.offers(looking, house.queue) if one.call in control.ACTIONS
+            ],
+            "queue": house.queue,
+            "runs": runs_shown(looking, house.queue),
+        }
     template = f"part_oci_{part}.html" if part else "oci_control.html"
     if part == "rows" and cursor is not None:
         template = "part_oci_older.html"
@@ -153,8 +173,16 @@ def _rows(
         for one in found
         if one.error_code
     }
+    states = house.commands.stats(looking.actor, house.queue.name, site=site.id).states
+    wanted = [chosen.status] if chosen.status else [one for one, n in states.items() if n]
+    counted = not (chosen.code or chosen.category or chosen.q)
+    if not counted and following is None and cursor is None:  # all that match are here
+        wanted = [one for one in wanted if any(job.state == one for job in found)]
     return {
         "rows": rows,
+        "matching": sum(states.get(one, 0) for one in wanted) if counted else len(rows),
+        "more_match": not counted and following is not None,
+        "states": wanted,
         "advices": advices,
         "following": following,
         "family": families(house.queue.lifecycle),
@@ -179,14 +207,14 @@ def oci_preview(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
     if action not in control.ACTIONS:
         raise Problem(f"action is one of {', '.join(control.ACTIONS)}", code="unknown_action")
     ids, chosen = _selection(fields)
-    until = until_of(house.queue, fields.get("until", ""))
-    where = None if ids is not None else control.filter_of(site, chosen.wanted)
+    until = actions.until_of(house.queue, fields.get("until", ""))
+    where = None if ids is not None else _all_until(site, chosen, until)
     would = house.commands.would(
         looking.actor,
         "oci",
         action,
         ids=None if ids is None else control.bare(ids),
-        where=where and replace(where, created_before=until),
+        where=where,
         site=site.id,
     )
     missing = 0 if ids is None else len(control.bare(ids)) - would.matched
@@ -194,8 +222,9 @@ def oci_preview(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
         "part_oci_action.html",
         action=action,
         would=would,
-        refused=refusals(looking, would, missing),
+        refused=actions.refusals(looking, would, missing),
         matched=would.matched + missing,
+        in_background=where is not None and would.matched > actions.AT_ONCE,
         ids=",".join(ids or ()),
         by_filter=ids is None,
         until=until,
@@ -207,40 +236,55 @@ def oci_preview(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
 
 @router.post(f"{PATH}/actions", response_class=HTMLResponse)
 def oci_act(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
-    """Do it, and say exactly what came of it."""
+    """Do it, and say exactly what came of it; many rows move in the background."""
     from kesin.workloads.oci import control
 
     action = fields.get("action", "")
     house, site = site_for(looking, site_id, "operate", f"queue.{action[:40]}")
     ids, chosen = _selection(fields)
-    until = until_of(house.queue, fields.get("until", ""))
-    where = None if ids is not None else control.filter_of(site, chosen.wanted)
+    until = actions.until_of(house.queue, fields.get("until", ""))
+    where = None if ids is not None else _all_until(site, chosen, until)
+    reason = fields.get("reason", "").strip()[: actions.MOST_REASON] or None
+    told: dict[str, Any] = {
+        "code": fields.get("mark_code", "").strip() or None,  # ``code`` is what is filtered by
+        "category": fields.get("kind") or None,
+        "clear_errors": "clear_errors" in fields,
+    }
+    if where is not None:
+        terms = control.terms(house, site, action, **told)
+        would = house.commands.would(looking.actor, "oci", action, where=where, site=site.id)
+        if would.matched > actions.AT_ONCE:
+            runs_of(looking).begin(
+                looking.actor, "oci", action, where, would.matched, reason=reason, **terms
+            )
+            runs = runs_shown(looking, house.queue)
+            answer = looking.page("part_oci_begun.html", queue=house.queue, runs=runs)
+            answer.headers.update(CHANGED)
+            return answer
     done = control.act(
-        house,
-        looking.actor,
-        site,
-        action,
-        ids=ids,
-        where=where and replace(where, created_before=until),
-        reason=fields.get("reason", "").strip() or None,
-        code=fields.get("code", "").strip() or None,
-        category=fields.get("kind") or None,
-        clear_errors="clear_errors" in fields,
+        house, looking.actor, site, action, ids=ids, where=where, reason=reason, **told
     )
-    refused = [(one, _said(looking, why)) for one, why in done.refused]
-    reasons = Counter(why for _, why in refused)
-    asked = 0 if ids is None else len(control.bare(ids))
+    reasons: Counter[str] = Counter()
+    for why, n in done.reasons.items():
+        reasons[_said(looking, why)] += n
     answer = looking.page(
         "part_oci_acted.html",
         done=done,
-        already=max(0, asked - done.affected - len(done.refused)),
+        refused=reasons.total(),
         action=action,
         reasons=reasons.most_common(),
-        shown=refused[:SHOWN],
+        shown=[(one, _said(looking, why)) for one, why in done.refused[:SHOWN]],
         **frame(looking, house, site),
     )
     answer.headers.update(CHANGED)
     return answer
+
+
+def _all_until(site: Site, chosen: Chosen, until: int) -> Filter:
+    """All that match and were there when the sheet was made."""
+    from kesin.workloads.oci import control
+
+    return replace(control.filter_of(site, chosen.wanted), created_before=until)
 
 
 def _said(looking: Looker, why: str) -> str:
@@ -254,7 +298,7 @@ def _said(looking: Looker, why: str) -> str:
 def _selection(fields: dict[str, str]) -> tuple[list[str] | None, Chosen]:
     """The rows that were ticked, or None and what all of them have in common."""
     chosen = Chosen(*(fields.get(name, "")[:64] for name in ("status", "code", "category")))
-    if fields.get("everything"):
+    if fields.get("all"):
         if fields.get("q", "").strip():  # the filter has no search: more would move than is shown
             raise Invalid(
                 "a search cannot be acted on as a whole: tick the rows, or clear the search",
@@ -269,6 +313,14 @@ def _selection(fields: dict[str, str]) -> tuple[list[str] | None, Chosen]:
     return ids, chosen
 
 
+@router.get(f"{PATH}/pause", response_class=HTMLResponse)
+def oci_pause_sheet(looking: Looking, site_id: str) -> HTMLResponse:
+    """A sheet that asks why."""
+    house, site = site_for(looking, site_id, "operate", "queue.pause")
+    told = frame(looking, house, site)
+    return looking.page("part_oci_pause.html", most_reason=actions.MOST_REASON, **told)
+
+
 @router.post(f"{PATH}/pause")
 def oci_pause(looking: Looking, site_id: str, fields: Fields) -> Response:
     """Hand out nothing of this site, or go on."""
@@ -276,7 +328,7 @@ def oci_pause(looking: Looking, site_id: str, fields: Fields) -> Response:
     if fields.get("resume"):
         house.commands.resume(looking.actor, "oci", site=site.id)
     else:
-        reason = fields.get("reason", "").strip()[:500] or None
+        reason = fields.get("reason", "").strip()[: actions.MOST_REASON] or None
         house.commands.pause(looking.actor, "oci", site=site.id, reason=reason)
     return RedirectResponse(control_path(site.id), status_code=303)
 

@@ -46,6 +46,7 @@ class Line:
     has_plan: bool
     calls: tuple[Call, ...]
     ready: bool = False
+    unknown: bool = False  # nobody has its phone: approving it would hold it again
     means: str = ""
     act: str = ""
 
@@ -140,9 +141,20 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
         bool(desk.dossier(job).xml),
         _calls(job),
         ready_orders(looking.request.app).is_ready(desk, job),
+        job.state == "HOLD" and _is_unknown(desk, job, order),
         told.means if told else "",
         told.act if told else "",
     )
+
+
+def _is_unknown(desk: OrderDesk, job: Job, order: dict[str, Any]) -> bool:
+    from kesin.workloads.optiplan.codes import OptiCode
+    from kesin.workloads.optiplan.phones import normalised_phone
+
+    if job.error_code != OptiCode.CRM_NO_MATCH:
+        return False
+    phone = normalised_phone(str(order.get("customer_phone") or ""))
+    return bool(phone) and desk.customers.find(phone) is None
 
 
 def _calls(job: Job) -> tuple[Call, ...]:

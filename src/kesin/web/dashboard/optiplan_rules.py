@@ -313,7 +313,7 @@ def _spelled(value: Any) -> str:
         return ", ".join(map(_spelled, value))
     if value is None or isinstance(value, bool):
         return "–" if value is None else str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).removesuffix(".0")
 
 
 def _number(text: str) -> Any:

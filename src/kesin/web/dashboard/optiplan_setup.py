@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Clash, Invalid, Problem
-from kesin.web.dashboard.optiplan_page import PATH, desk_of, frame, reader_desk
+from kesin.web.dashboard.optiplan_page import CURSOR, PATH, desk_of, frame, reader_desk
 from kesin.web.dashboard.optiplan_rules import Typed, changes, form_schema, to_form, to_rules
 from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.web.dashboard.shell import form
@@ -35,11 +36,15 @@ Phone = Annotated[str, Query(max_length=40)]
 
 @router.get(f"{PATH}/customers", response_class=HTMLResponse)
 def customers_page(
-    looking: Looking, phone: Phone = "", cursor: Phone = "", done: Phone = ""
+    looking: Looking,
+    phone: Phone = "",
+    cursor: Phone = "",
+    done: Phone = "",
+    order: Annotated[str | None, Query(pattern=CURSOR)] = None,
 ) -> HTMLResponse:
-    """Everybody the workshop knows, or whoever has a phone."""
+    """Everybody the workshop knows, or whoever has a phone; with an order, its customer to keep."""
     desk = reader_desk(looking)
-    return _customers(looking, desk, phone=phone.strip(), cursor=cursor, done=done)
+    return _customers(looking, desk, phone=phone.strip(), cursor=cursor, done=done, order=order)
 
 
 def _customers(
@@ -51,6 +56,7 @@ def _customers(
     done: str = "",
     problem: Problem | None = None,
     typed: dict[str, str] | None = None,
+    order: str | None = None,
 ) -> HTMLResponse:
     following = None
     if phone:
@@ -61,6 +67,8 @@ def _customers(
             looking.actor, limit=CUSTOMERS, cursor=cursor or None
         )
     told = frame(looking, "customers")
+    may_keep = told["may_create"] or told["may_operate"]
+    brought = _brought(looking, desk, order) if order and may_keep else {}
     return looking.page(
         "optiplan_customers.html",
         status=problem.status if problem else 200,
@@ -69,10 +77,24 @@ def _customers(
         phone=phone,
         done=done,
         problem=problem,
-        typed=typed or {},
-        may_keep=told["may_create"] or told["may_operate"],
+        typed=typed or brought,
+        order=brought,
+        may_keep=may_keep,
         **told,
     )
+
+
+def _brought(looking: Looker, desk: OrderDesk, job_id: str) -> dict[str, str]:
+    """An order's customer as the order has them; looked up here: no phone stands in an address."""
+    kept = desk.job(looking.actor, job_id).data
+    order = kept.get("order") if isinstance(kept, dict) else None
+    told = order if isinstance(order, dict) else {}
+    return {
+        "id": job_id,
+        "number": str(told.get("order_id") or ""),
+        "name": str(told.get("customer_snapshot_name") or ""),
+        "phone": str(told.get("customer_phone") or ""),
+    }
 
 
 @router.post(f"{PATH}/customers")
@@ -81,11 +103,15 @@ def keep_customer(looking: Looking, fields: Fields) -> Response:
     from kesin.workloads.optiplan.codes import OrderProblem
 
     desk = desk_of(looking)
+    asked = fields.get("order", "")
+    order = asked if re.fullmatch(CURSOR, asked) else None
     try:
         _, new = desk.add_customer(looking.actor, fields.get("name", ""), fields.get("phone", ""))
     except OrderProblem as problem:
         typed = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
-        return _customers(looking, desk, problem=problem, typed=typed)
+        return _customers(looking, desk, problem=problem, typed=typed, order=order)
+    if order:
+        return RedirectResponse(f"{PATH}#held-{order}", status_code=303)
     return _to("customers", "new" if new else "renamed")
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kesin.foundation.problems import Invalid, Unknown
 from kesin.web.dashboard.pdf_desk import PdfDesk, desk_of
-from kesin.web.dashboard.schema_form import SchemaForm, by_pointer
+from kesin.web.dashboard.schema_form import SchemaForm, by_pointer, worded
 from kesin.web.dashboard.uploads import WideForm
 from kesin.web.dashboard.view import Looker, Looking
 from kesin.web.manners import HEADERS
@@ -63,7 +63,8 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
         return looking.page("part_pdf_jobs.html", **told)
     names = _names(desk)
     chosen = template or (names[0] if names else "")
-    told |= {"templates": [desk.tools.book.get(name) for name in names], "chosen": None}
+    templates = [desk.tools.book.get(name) for name in names]
+    told |= {"templates": templates, "chosen": None, "worded": worded}
     if chosen:
         found = _template(desk, chosen)
         value = dict(found.sample) if start == "sample" else {}
@@ -93,7 +94,7 @@ def _form(
 ) -> dict[str, Any]:
     """The form with a value in it, and what is wrong with that."""
     problems = _problems(desk, template, value)
-    form = SchemaForm(template.schema, by_pointer(iter(problems)))
+    form = SchemaForm(template.schema, by_pointer(iter(problems)), looking.language)
     return {
         "root": form.draw(value),
         "as_json": as_json,

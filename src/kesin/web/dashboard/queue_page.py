@@ -18,7 +18,7 @@ from kesin.store.contract import MAX_TENANT, QueueStats
 from kesin.web.dashboard import actions
 from kesin.web.dashboard.bulk import Run, runs_of
 from kesin.web.dashboard.csv_out import exported
-from kesin.web.dashboard.families import Family, families
+from kesin.web.dashboard.families import Family, ended_badly, families
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.filters import (
     AGES,
@@ -30,6 +30,7 @@ from kesin.web.dashboard.filters import (
     rows,
     wanted_of,
 )
+from kesin.web.dashboard.looked import mark
 from kesin.web.dashboard.masking import masked_text
 from kesin.web.dashboard.queue_charts import Charts, charts_of
 from kesin.web.dashboard.shell import form_lists
@@ -57,7 +58,10 @@ def show(looking: Looking, queue: str) -> HTMLResponse:
     found = looking.service.commands.queue(looking.actor, queue)
     template = "part_queue.html" if looking.in_part else "queue.html"
     limit = min(max(_number(looking, "rows"), PAGE), MOST_SHOWN)
-    return looking.page(template, **_seen(looking, found, limit))
+    seen = _seen(looking, found, limit)
+    if not looking.in_part and _shows_failures(found, seen["wanted"]):
+        mark(looking, found)  # what a page asks for by itself is no look of a person
+    return looking.page(template, **seen)
 
 
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
@@ -94,7 +98,7 @@ def export(looking: Looking, queue: str) -> StreamingResponse:
 def runs(looking: Looking, queue: str) -> HTMLResponse:
     """How far the actions in the background are."""
     found = looking.service.commands.queue(looking.actor, queue)
-    return looking.page("part_runs.html", queue=found, runs=_runs(looking, found))
+    return looking.page("part_runs.html", queue=found, runs=runs_shown(looking, found))
 
 
 # Actions
@@ -216,6 +220,7 @@ def _seen(looking: Looker, queue: Queue, limit: int) -> dict[str, Any]:
     return {
         **_table(looking, queue, wanted, stats),
         "title": _title(looking, queue.name),
+        "of_site": _site_title(looking, queue.name, wanted.site),
         "jobs": page.jobs,
         "cursor": page.cursor,
         "shown": len(page.jobs),
@@ -230,7 +235,7 @@ def _seen(looking: Looker, queue: Queue, limit: int) -> dict[str, Any]:
         "operates": actor.has("operate"),
         "whole": commands.visible(actor, queue.name) is None,
         "pauses": commands.pauses(actor, queue.name),
-        "runs": _runs(looking, queue),
+        "runs": runs_shown(looking, queue),
     }
 
 
@@ -250,6 +255,21 @@ def _table(looking: Looker, queue: Queue, wanted: Wanted, stats: QueueStats) -> 
 
 def _title(looking: Looker, queue: str) -> str:
     return looking.say(TITLES.get(queue, queue))
+
+
+def _shows_failures(queue: Queue, wanted: Wanted) -> bool:
+    """Whether whoever opens this sees what failed, of every site."""
+    bad = ended_badly(queue.lifecycle)
+    return not wanted.site and (not wanted.states or any(one in wanted.states for one in bad))
+
+
+def _site_title(looking: Looker, queue: str, site: str) -> str:
+    """The site that is looked at: the one chosen, or the only one there is to see."""
+    seen = looking.service.commands.visible(looking.actor, queue)
+    if not site and seen is not None and len(seen) == 1:
+        [site] = seen
+    known = looking.service.accounts.directory.site(site) if site else None
+    return known.name if known else site
 
 
 def _matching(wanted: Wanted, stats: QueueStats, shown: int, *, more: bool) -> tuple[int, bool]:
@@ -287,9 +307,16 @@ def _sites(stats: QueueStats, wanted: Wanted) -> list[str]:
     return list(dict.fromkeys([*listed, *([wanted.site] if wanted.site else [])]))
 
 
-def _runs(looking: Looker, queue: Queue) -> list[tuple[Run, str, tuple[actions.Refusals, ...]]]:
+def runs_shown(
+    looking: Looker, queue: Queue
+) -> list[tuple[Run, str, tuple[actions.Refusals, ...]]]:
+    """What the looker began here, with its name and why some jobs stayed."""
     return [
-        (run, actions.label_of(looking, run.call), actions.in_words(looking, Counter(run.refused)))
+        (
+            run,
+            " · ".join(filter(None, (actions.label_of(looking, run.call), run.site))),
+            actions.in_words(looking, Counter(run.refused)),
+        )
         for run in runs_of(looking).of(looking.actor, queue.name)
     ]
 
@@ -320,7 +347,7 @@ def _result(
         told=told,
         said=said,
         label=actions.label_of(looking, call) if call else "",
-        runs=_runs(looking, queue),
+        runs=runs_shown(looking, queue),
     )
     answer.headers["HX-Trigger"] = "kesin:forget"
     answer.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})

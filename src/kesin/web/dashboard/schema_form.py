@@ -57,6 +57,7 @@ class SchemaForm:
 
     schema: Schema
     errors: Mapping[str, list[str]] = field(default_factory=dict)  # by pointer
+    language: str = "en"
 
     # Drawing
 
@@ -71,9 +72,9 @@ class SchemaForm:
         told: dict[str, Any] = {
             "name": name,
             "key": key,
-            "title": str(schema.get("title") or _words(key)),
+            "title": worded(schema, "title", self.language) or _words(key),
             "required": required,
-            "hint": str(schema.get("description", "")),
+            "hint": worded(schema, "description", self.language),
             "errors": tuple(self.errors.get(name.removeprefix(ROOT), ())),
         }
         kind = _kind(schema)
@@ -133,7 +134,7 @@ class SchemaForm:
         return Node(
             kind="list",
             children=children,
-            columns=_columns(self._resolved(schema["items"]), children),
+            columns=_columns(self._resolved(schema["items"]), children, self.language),
             may_add=len(rows) < min(most, MOST_ROWS),
             may_remove=len(rows) > schema.get("minItems", 0),
             **told,
@@ -324,18 +325,23 @@ def _types(schema: Schema) -> set[str]:
     return {str(one) for one in told} - {"null"}
 
 
-def _columns(schema: Schema, rows: tuple[Node, ...]) -> tuple[str, ...]:
+def worded(schema: Schema, what: str, language: str) -> str:
+    """A title or a description: ``title_tr`` stands for ``title`` to whoever reads Turkish."""
+    return str(schema.get(f"{what}_{language}") or schema.get(what) or "")
+
+
+def _columns(schema: Schema, rows: tuple[Node, ...], language: str) -> tuple[str, ...]:
     """The headings of a list whose rows are short and plain; none where it is no table."""
     names = schema.get("properties") if "object" in _types(schema) else None
     if not isinstance(names, Mapping) or len(names) > MOST_COLUMNS:
         return ()
     if any(one.kind in {"group", "list", "json"} for row in rows for one in row.children):
         return ()
-    return tuple(_heading(key, one) for key, one in names.items())
+    return tuple(_heading(key, one, language) for key, one in names.items())
 
 
-def _heading(key: str, schema: Schema) -> str:
-    title, unit = str(schema.get("title") or _words(key)), schema.get("unit")
+def _heading(key: str, schema: Schema, language: str) -> str:
+    title, unit = worded(schema, "title", language) or _words(key), schema.get("unit")
     return f"{title} ({unit})" if unit else title
 
 

@@ -21,19 +21,21 @@ MOST_DEEP: Final = 4  # messages in messages
 MOST_PARTS: Final = 12  # problems in one message
 MOST_LETTERS: Final = 2_000  # of one that is looked up; ours are shorter
 MOST_REMEMBERED: Final = 2_000
-_PLACE: Final = re.compile(r"%\((\w+)\)s|(%%)")
+_PLACE: Final = re.compile(r"%\((\w+)\)s")
 # Places that hold a message themselves. With the first two, one of ours, or the sentence is not it.
 _INNER: Final = ("told", "fault", "said")
 _NUMBERS: Final = ("n", "m", "most", "least", "low", "high", "row", "days", "code", "status")
+_DIGITS: Final = ("whole", "decimals", "same", "rest")
 _SHAPES: Final = {
     "told": ".+",
-    "said": ".+",
+    "said": ".+?",
     "fault": r"(?:must|is|are|does|holds)\b.+",
     "field": r"[\w.\[\]/-]{1,200}",
     "file": r"\S{1,1000}",
     "line": r"(?:, near line \d.*)?",
     "where": r"beside\b.+",
     **dict.fromkeys(_NUMBERS, r"\S{1,80}?"),
+    **dict.fromkeys(_DIGITS, r"\d{1,9}"),
 }
 
 
@@ -106,10 +108,16 @@ def _holds_one(sentence: str) -> bool:
 
 
 def _shape(sentence: str) -> re.Pattern[str]:
-    parts, at = [], 0
-    for gap in _PLACE.finditer(sentence):
-        parts.append(re.escape(sentence[at : gap.start()]))
-        name = gap[1]
-        parts.append(f"(?P<{name}>{_SHAPES.get(name, '.+?')})" if name else "%")
-        at = gap.end()
-    return re.compile("".join((*parts, re.escape(sentence[at:]))), re.DOTALL)
+    """What the sentence looks like, filled in.
+
+    Others may have written the text. So a place ends where the words after it first stand, and is
+    not looked at again (``(?>…)``): the time grows with the length of a text, whatever is in it.
+    """
+    first, *others = _PLACE.split(sentence.replace("%%", "%"))
+    *between, last = others[1::2]
+    shape, places = re.escape(first), ""
+    for name, words in zip(others[::2], (*between, ""), strict=True):
+        places += f"(?P<{name}>{_SHAPES.get(name, '.+?')})"
+        if words:
+            shape, places = f"{shape}(?>{places}{re.escape(words)})", ""
+    return re.compile(f"{shape}{places}{re.escape(last)}", re.DOTALL)

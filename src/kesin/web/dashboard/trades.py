@@ -15,6 +15,7 @@ class Link(NamedTuple):
 
     title: str
     path: str
+    queue: str  # whose trade it is
 
 
 def links(looking: Looker) -> list[Link]:
@@ -24,13 +25,13 @@ def links(looking: Looker) -> list[Link]:
     if "oci" in service.workloads and actor.has("read"):
         seen = [one for one in service.accounts.sites(actor) if actor.sees("oci", one.id)]
         found += [
-            Link(looking.say("OCI · %(site)s", site=one.name), control_path(one.id))
+            Link(looking.say("OCI · %(site)s", site=one.name), control_path(one.id), "oci")
             for one in seen[:MOST_SITES]
         ]
     if "pdf" in service.workloads and actor.has("pdf"):
-        found.append(Link(looking.say("Make a PDF"), "/dashboard/pdf"))
+        found.append(Link(looking.say("Make a PDF"), "/dashboard/pdf", "pdf"))
     if "optiplan" in service.workloads and may_see_orders(looking):
-        found.append(Link(looking.say("Cutting orders"), "/dashboard/optiplan"))
+        found.append(Link(looking.say("Cutting orders"), "/dashboard/optiplan", "optiplan"))
     return found
 
 

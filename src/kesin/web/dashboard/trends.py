@@ -14,7 +14,7 @@ from typing import Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.store.contract import StoreUnreachable
 from kesin.store.directory import Directory, Fact
 from kesin.web.dashboard.families import families
@@ -23,14 +23,26 @@ WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
 KEEP: Final = 24 * 60  # notes: a day of minutes
 BUCKETS: Final = 48
+SLACK_S: Final = 600  # a stretch that lacks no more than this at its begin is whole
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """How many jobs ended well and badly in each stretch, oldest first."""
 
-    done: tuple[int, ...]
-    failed: tuple[int, ...]
+    done: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+    failed_hour: int = 0  # within the last hour
+    since: int | None = None  # what the numbers reach back to; None before the first note
+    whole: bool = False  # they reach back as far as they were asked to
+
+    @property
+    def failed_share(self) -> float | None:
+        """Of what ended; None while nobody knows."""
+        ended = sum(self.done) + sum(self.failed)
+        if self.since is None:
+            return None
+        return sum(self.failed) / ended if ended else 0.0
 
 
 class Trends:
@@ -57,7 +69,7 @@ class Trends:
                 value = canonical_json(notes[-KEEP:])
                 self._directory.put_fact(Fact(WORKLOAD, "", name, value, now))
 
-    def of(self, queue: Queue, span_s: int = 24 * 3_600) -> Trend:
+    def of(self, queue: Queue, span_s: int = DAY_S) -> Trend:
         """The last stretch of time in equal parts."""
         fact = self._directory.fact(WORKLOAD, "", queue.name)
         notes = (json.loads(fact.value) or []) if fact else []
@@ -65,13 +77,17 @@ class Trends:
         notes = [*notes, [now, *_sums(queue)]]
         part_us = span_s * SECOND_US / BUCKETS
         begin = now - span_s * SECOND_US
-        done, failed = [0] * BUCKETS, [0] * BUCKETS
+        done, failed, failed_hour = [0] * BUCKETS, [0] * BUCKETS, 0
         for before, after in pairwise(notes):
             at = min(int((after[0] - begin) // part_us), BUCKETS - 1)
             if at >= 0:
                 done[at] += max(after[1] - before[1], 0)
                 failed[at] += max(after[2] - before[2], 0)
-        return Trend(tuple(done), tuple(failed))
+            if after[0] > now - HOUR_S * SECOND_US:
+                failed_hour += max(after[2] - before[2], 0)
+        since = max(notes[0][0], begin) if len(notes) > 1 else None
+        whole = since is not None and since <= begin + SLACK_S * SECOND_US
+        return Trend(tuple(done), tuple(failed), failed_hour, since, whole)
 
 
 def _sums(queue: Queue) -> tuple[int, int]:

@@ -19,9 +19,12 @@ from kesin.foundation.problems import Problem, Unavailable
 from kesin.store.contract import StoreUnreachable
 from kesin.web.auth import NOBODY, service_of
 from kesin.web.dashboard import charts
-from kesin.web.dashboard.families import ORDER, SHOWN, families, needs_person
+from kesin.web.dashboard.families import ORDER, SHOWN, families
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.job_name import name_of
+from kesin.web.dashboard.looked import marks_of, wanting
+from kesin.web.dashboard.masking import masked_text
+from kesin.web.dashboard.site_switch import switch_of
 from kesin.web.dashboard.told import told_in
 from kesin.web.dashboard.trades import links
 from kesin.web.dashboard.words import LANGUAGES, Language, Words, chosen, words_of
@@ -29,6 +32,7 @@ from kesin.web.service import Service
 
 LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"
+MOST_IN_BAR: Final = 3  # places on a phone, beside the one that opens the rest
 THEMES: Final = ("auto", "light", "dark")
 TITLES: Final = {
     "oci": "Conversions",
@@ -52,6 +56,9 @@ class Place:
     badge: int = 0
     here: bool = False
     away: bool = False  # its store does not answer
+    trade: str = ""  # the places of one trade stand together
+    under: bool = False  # below the first of its trade
+    in_bar: bool = False  # on a phone too, where there is room for few
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,8 @@ class Looker:
         if "nav" not in told:
             told["nav"] = navigation(self)
         told.setdefault("nav_below", below(self))
+        if "switch" not in told:
+            told["switch"] = switch_of(self)
         text = _environment(self.language).get_template(template).render(told)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status_code=status, headers=headers)
@@ -142,32 +151,52 @@ def failure(
     looking = unknown_looker(request)
     template = "part_problem.html" if looking.in_part else "problem.html"
     # When the store does not answer, neither do the counts of the navigation.
-    away: dict[str, Any] = {"nav": []} if bare or isinstance(problem, Unavailable) else {}
+    unasked: dict[str, Any] = {"nav": [], "switch": None}
+    away = unasked if bare or isinstance(problem, Unavailable) else {}
     if bare:
         away["nav_below"] = []
     return looking.page(template, status=status or problem.status, problem=problem, **away)
 
 
 def navigation(looking: Looker, at: str = "") -> list[Place]:
-    """The queues that may be seen, each with how many jobs need a person."""
+    """The queues that may be seen, each with how many jobs need a person, and their trades."""
     path = at or looking.request.url.path
     places = [Place(looking.say("Overview"), "/dashboard", here=path == "/dashboard")]
-    actor, commands = looking.actor, looking.service.commands
-    if not actor.has("read"):
-        return places
+    if not looking.actor.has("read"):
+        return _with_bar(places)
+    queues = _queue_places(looking, path)
+    own = [
+        Place(one.title, one.path, here=path.startswith(one.path), trade=one.queue)
+        for one in links(looking)
+    ]
+    for trade in dict.fromkeys(one.trade for one in (*queues, *own)):
+        [first, *others] = [one for one in (*queues, *own) if one.trade == trade]
+        places += [first, *(replace(one, under=True) for one in others)]
+    return _with_bar(places)
+
+
+def _queue_places(looking: Looker, path: str) -> list[Place]:
+    actor, commands, marks = looking.actor, looking.service.commands, marks_of(looking)
+    places = []
     for queue in commands.readable(actor):
         badge, away = 0, False
         try:
-            stats = commands.seen(actor, queue.stats())
-            badge = sum(stats.states.get(one, 0) for one in needs_person(queue.lifecycle))
+            badge = wanting(looking, queue, commands.seen(actor, queue.stats()), marks)
         except StoreUnreachable:  # the others may live elsewhere
             away = True
         where = f"/dashboard/queues/{queue.name}"
         title = looking.say(TITLES.get(queue.name, queue.name))
         here = path == where or path.startswith(f"{where}/")
-        places.append(Place(title, where, badge, here=here, away=away))
-    places += [Place(one.title, one.path, here=path.startswith(one.path)) for one in links(looking)]
+        trade = queue.name.partition("_")[0] if queue.name in TITLES else queue.name
+        places.append(Place(title, where, badge, here=here, away=away, trade=trade))
     return places
+
+
+def _with_bar(places: list[Place]) -> list[Place]:
+    """What a phone shows at once: first what needs a person, then where one is."""
+    by_need = sorted(places, key=lambda one: (not (one.badge or one.away), not one.here))
+    chosen = {one.path for one in by_need[:MOST_IN_BAR]}
+    return [replace(one, in_bar=one.path in chosen) for one in places]
 
 
 def below(looking: Looker, at: str = "") -> list[Place]:
@@ -200,7 +229,9 @@ def _environment(language: Language) -> Environment:
         "percent": figures.percent,
         "lasted": figures.lasted,
         "moment": figures.moment,
+        "clock": figures.clock,
         "iso": figures.iso,
+        "covered": masked_text,
     }
     made.filters |= filters
     made.globals |= {

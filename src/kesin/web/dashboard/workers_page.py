@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
+from kesin.lifecycle.budget import SECOND_US
 from kesin.store.contract import Filter, StoreUnreachable
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 
@@ -37,11 +38,11 @@ class Hand:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stage of the sweep: how often, and in how many seconds again."""
+    """A stage of the sweep: how often, and how soon again; in microseconds."""
 
     stage: str
-    every_s: float
-    in_s: int | None
+    every_us: int
+    in_us: int | None
 
 
 @router.get(PATH, response_class=HTMLResponse)
@@ -58,10 +59,11 @@ def workers(looking: Looking) -> HTMLResponse:
     there = [one for one, told in zip(queues, waiting, strict=True) if not told["away"]]
     values: dict[str, Any] = {
         "hands": _hands(looking, there),
+        "here": len(looking.service.workers),
         "waiting": waiting,
         "checks": looking.service.checks(),
         "stretches": _stretches(looking),
-        "swept_s": _swept_s(looking),
+        "swept_us": _swept_us(looking),
         "now": looking.service.accounts.now(),
     }
     template = "part_workers.html" if looking.in_part else "workers.html"
@@ -84,6 +86,7 @@ def _hands(looking: Looker, queues: list[Queue]) -> list[Hand]:
     pdf = next((one for one in queues if one.name == "pdf"), None)
     if pdf is not None:
         _beating(looking, pdf, hand)
+    _beside(looking, queues, found)
     return sorted(found.values(), key=lambda one: (one.queue, one.name))
 
 
@@ -115,6 +118,19 @@ def _beating(looking: Looker, queue: Queue, hand: Callable[[Queue, str], Hand]) 
         one.told = ", ".join(f"{name}: {value}" for name, value in told.items())[:200]
 
 
+def _beside(looking: Looker, queues: list[Queue], found: dict[tuple[str, str], Hand]) -> None:
+    """The processes that this one started: not all of their queues say who works there."""
+    service, name = looking.service, looking.say("beside this process")
+    if service.beside is None:
+        return
+    known = {hand.queue for hand in found.values() if hand.well}
+    for queue in queues:
+        trade = service.workloads.get(queue.name)
+        if trade is not None and trade.apart and trade.worker and queue.name not in known:
+            title = looking.say(TITLES.get(queue.name, queue.name))
+            found[queue.name, name] = Hand(name, queue.name, title, well=service.beside)
+
+
 def _waiting(looking: Looker, queue: Queue) -> dict[str, Any]:
     told: dict[str, Any] = {
         "queue": queue.name,
@@ -139,13 +155,17 @@ def _stretches(looking: Looker) -> list[Stretch]:
         return []
     due = sweeper.due_in_s()
     return [
-        Stretch(stage, every, math.ceil(max(due[stage], 0)) if stage in due else None)
+        Stretch(stage, _micros(every), _micros(due[stage]) if stage in due else None)
         for stage, every in sweeper.every_s.items()
     ]
 
 
-def _swept_s(looking: Looker) -> int | None:
+def _swept_us(looking: Looker) -> int | None:
     sweeper = looking.service.sweeper
     if sweeper is None or sweeper.last_success is None:
         return None
-    return round(looking.service.clock.monotonic() - sweeper.last_success)
+    return _micros(looking.service.clock.monotonic() - sweeper.last_success)
+
+
+def _micros(seconds: float) -> int:
+    return math.ceil(max(seconds, 0)) * SECOND_US

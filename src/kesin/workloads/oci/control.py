@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.engine.command import MOST_AT_ONCE, SHOWN_OUTCOMES
@@ -196,8 +197,10 @@ class Acted:
     """What an action moved, and what it did not."""
 
     affected: int
-    refused: list[tuple[str, str]]
+    refused: list[tuple[str, str]]  # maybe only the first of them
     more: bool = False
+    already: int = 0  # there before
+    reasons: Mapping[str, int] = field(default_factory=dict)  # of all that were refused
 
 
 def act(
@@ -214,36 +217,49 @@ def act(
     clear_errors: bool = False,
 ) -> Acted:
     """One of the seed's actions on chosen rows of a site, or on all that match."""
-    if action not in ACTIONS:
-        raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
-    kind = None
-    if action == "MARK_FAILED":
-        kind = _category(category) if category else None
+    told = terms(house, site, action, code=code, category=category, clear_errors=clear_errors)
     bulk = house.commands.act(
         actor,
         house.queue.name,
         action,
         ids=None if ids is None else bare(ids),
         where=where,
-        options=frozenset({"clearErrors"})
-        if clear_errors and action == ACTIONS[1]
-        else frozenset(),
         reason=reason,
-        code=code if action == "MARK_FAILED" else None,
-        category=kind,
-        max_attempts=limits_of(house.settings).max_attempts(site.channel),
-        site=site.id,
+        **told,
     )
-    told = SHOWN_OUTCOMES if where is not None else None
-    return acted(bulk, told, more=len(bulk.outcomes) >= MOST_AT_ONCE)
+    listed = SHOWN_OUTCOMES if where is not None else None
+    return acted(bulk, listed, more=len(bulk.outcomes) >= MOST_AT_ONCE)
 
 
-def acted(bulk: Bulk, told: int | None = None, *, more: bool = False) -> Acted:
-    """A bulk as an answer tells it, with so many refusals at most."""
+def terms(
+    house: House,
+    site: Site,
+    action: str,
+    *,
+    code: str | None = None,
+    category: str | None = None,
+    clear_errors: bool = False,
+) -> dict[str, Any]:
+    """What an action says of each row, as the command layer takes it; raises Problem."""
+    if action not in ACTIONS:
+        raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
+    fails, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
+    return {
+        "site": site.id,
+        "options": frozenset({"clearErrors"} if clear_errors and resets else ()),
+        "code": code if fails else None,
+        "category": _category(category) if fails and category else None,
+        "max_attempts": limits_of(house.settings).max_attempts(site.channel),
+    }
+
+
+def acted(bulk: Bulk, listed: int | None = None, *, more: bool = False) -> Acted:
+    """A bulk as an answer tells it: all of it counted, so many refusals listed at most."""
     refused = [(one.id, why(one)) for one in bulk.outcomes if not one.done]
-    return Acted(bulk.moved, refused[:told], more)
+    reasons = Counter(reason for _, reason in refused)
+    return Acted(bulk.moved, refused[:listed], more, bulk.already, reasons)
 
 
 def bare(ids: Sequence[str]) -> list[str]:

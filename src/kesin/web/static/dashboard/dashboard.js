@@ -31,16 +31,30 @@
   // Losing touch: said once, taken back when the next answer comes.
   let lost = false;
   const touch = (there) => {
-    for (const one of document.querySelectorAll("[data-fresh]")) one.classList.toggle("stale", !there);
     if (!there && !lost) say(told().dataset.lost);
     if (there && lost) say("");
     lost = !there;
+    age();
   };
+  // How old what is shown is: counted from the last answer, and not called live while none comes.
+  let answered = Date.now();
+  const age = () => {
+    const words = told().dataset, seconds = Math.max(0, Math.round((Date.now() - answered) / 1000));
+    for (const one of document.querySelectorAll("[data-fresh]")) {
+      one.dataset.word ??= one.textContent;
+      one.textContent = `${lost ? words.cut : one.dataset.word} · ${words.ago.replace("#", seconds)}`;
+      one.classList.toggle("stale", lost);
+    }
+  };
+  document.addEventListener("DOMContentLoaded", () => { age(); setInterval(age, 1000); });
   document.addEventListener("htmx:sendError", () => touch(false));
   document.addEventListener("htmx:timeout", () => touch(false));
   document.addEventListener("htmx:sseError", () => touch(false));
   document.addEventListener("htmx:sseOpen", () => touch(true));
-  document.addEventListener("htmx:afterOnLoad", () => touch(true));
+  document.addEventListener("htmx:afterOnLoad", (event) => {
+    if (event.detail.requestConfig?.verb === "get" && event.detail.target?.closest?.("main")) answered = Date.now();
+    touch(true);
+  });
   document.addEventListener("htmx:responseError", (event) => {
     const answer = event.detail.xhr;
     const page = new DOMParser().parseFromString(answer.responseText || "", "text/html");
@@ -66,6 +80,18 @@
     if (closer) closer.closest("dialog").close();
     const menu = document.querySelector(".menu[open]");
     if (menu && !menu.contains(event.target)) menu.removeAttribute("open");
+    unfold(Boolean(event.target.closest("[data-more]")) && !document.querySelector("#nav[data-open]"));
+  });
+
+  // On a phone the bar has room for a few pages; the rest is folded behind its last button.
+  const unfold = (open) => {
+    document.getElementById("nav")?.toggleAttribute("data-open", open);
+    document.querySelector("[data-more]")?.setAttribute("aria-expanded", String(open));
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !document.querySelector("#nav[data-open]")) return;
+    unfold(false);
+    document.querySelector("[data-more]")?.focus();
   });
 
   // Selected rows stay selected while the table is renewed around them; what is offered fits their states.
@@ -202,7 +228,7 @@
     if (window.Idiomorph) {
       Idiomorph.defaults.ignoreActiveValue = true; // what is being typed stays
       Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => // and what was unfolded stays open
-        !(name === "open" && node.matches("details"));
+        !(name === "open" && node.matches("details")) && !(name === "data-open" || (name === "aria-expanded" && node.matches("[data-more]")));
     }
     for (const place of document.querySelectorAll("[data-watch]")) watch(place);
   });
