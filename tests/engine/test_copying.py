@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import pairwise
 
@@ -65,6 +66,13 @@ def everything(store, queue):
             break
     assert len(ids) == len(set(ids))
     return sorted(copier.histories(queue, ids)), sorted(store.flows(queue))
+
+
+def prune(store):
+    """Whatever is over is forgotten; how many jobs."""
+    late = max(job.created_at for job, _ in store.scan("pdf")) + 400 * DAY
+    moves = [move for move in pdf_lifecycle().clock_moves if move.prunes]
+    return sum(store.sweep("pdf", move, limit=100, now=late) for move in moves)
 
 
 def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monkeypatch):
@@ -137,6 +145,7 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
             assert queue.act("cancel", ids=[jobs[key]], actor="op").moved == 1
             assert queue.enqueue({"late": number}, key=key).result == "inserted"
             queue.store.add_note("pdf", kind="said", actor="op", job_id=jobs[f"k{number + 1}"])
+        assert prune(source.store) == 20
         enough.set()
 
     def progress(_stage, _jobs):
@@ -147,7 +156,7 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
     other.start()
     copied = copy(source, target, "pdf", pdf_lifecycle(), progress=progress)
     other.join(PATIENCE_S)
-    assert (copied.jobs, copied.notes) == (80, 20)
+    assert (copied.jobs, copied.notes) == (60, 20)
     assert copied.passes > 1
     assert everything(target.store, "pdf") == everything(source.store, "pdf")
     late = Queue("pdf", pdf_lifecycle(), target.store).enqueue({}, key="k3")
@@ -176,12 +185,107 @@ def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
     gone = queue.jobs(limit=40).jobs[-1].id
     queue.act("cancel", ids=[gone], actor="op")
     assert queue.enqueue({}, key="k0").result == "inserted"
+    assert prune(source.store) == 1
+    assert target.store.job(gone), "and the earlier run brought it"
     as_a_crash_leaves_it = f"being copied to {kind}; if no copy is under way, resume it"
     source.store.pause("pdf", actor=ACTOR, reason=as_a_crash_leaves_it)
     copied = copy(source, target, "pdf", pdf_lifecycle())
-    assert copied.jobs == 41
+    assert copied.jobs == 40
     assert everything(target.store, "pdf") == everything(source.store, "pdf")
     assert target.store.paused("pdf") == []
+
+
+@pytest.mark.parametrize("stage", ["copied", "proved"])
+@pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
+def test_a_job_that_came_to_the_target_by_itself_survives(place, kind, stage, monkeypatch):
+    """Even one that has a key which a job of the source is to have there."""
+    monkeypatch.setattr(copying, "BATCH", 10)
+    source, target = place("sqlite-memory"), place(kind)
+    queue = Queue("pdf", pdf_lifecycle(), source.store)
+    queue.enqueue_many([New(n, f"k{n}") for n in range(20)])
+    new, came = Queue("pdf", pdf_lifecycle(), target.store), []
+
+    def early(now, _jobs):
+        if now == stage and not came:
+            came.extend([new.enqueue({}, key="k19"), new.enqueue({}, key="other")])
+
+    with pytest.raises(NotCopied) as told:
+        copy(source, target, "pdf", pdf_lifecycle(), progress=early)
+    accepted = [one.id for one in came if one.result == "inserted"]
+    assert len(accepted) == (2 if stage == "copied" else 1)
+    said = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, like "
+    assert str(told.value).startswith(said)
+    assert any(one in str(told.value) for one in accepted)
+    assert source.store.paused("pdf") == [], "it works on"
+    before = everything(target.store, "pdf")
+    assert [one.job.id for one in before[0] if one.job.id in accepted] == sorted(accepted)
+    born = sum(flow.n for flow in before[1] if not flow.from_state)
+    assert born == (2 if stage == "copied" else 21), "their births are counted"
+    with pytest.raises(NotCopied, match="does not have"):
+        copy(source, target, "pdf", pdf_lifecycle())
+    assert everything(target.store, "pdf") == before
+    assert source.store.paused("pdf") == []
+
+
+@pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
+def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
+    monkeypatch.setattr(copying, "BATCH", 10)
+    rules = pdf_lifecycle()
+    source, target, stranger = place("sqlite-memory"), place(kind), place("sqlite-memory")
+    Queue("pdf", rules, source.store).enqueue_many([New(n) for n in range(20)])
+    elsewhere = Side(stranger.store, "elsewhere")
+    Queue("pdf", rules, stranger.store).enqueue(1)
+    new, came = Queue("pdf", rules, target.store), []
+
+    begun, overtaken = threading.Event(), threading.Event()
+
+    def be_overtaken(_stage, _jobs):
+        begun.set()
+        assert overtaken.wait(PATIENCE_S)
+
+    def overtake(_stage, _jobs):
+        overtaken.set()
+        assert "another copy into pdf" in str(earlier.exception(PATIENCE_S))
+        assert source.store.paused("pdf"), "for the later one"
+        raise KeyboardInterrupt
+
+    def meet(_stage, _jobs):
+        if came:
+            return
+        with pytest.raises(NotCopied, match="does not have"):
+            copy(elsewhere, target, "pdf", rules)
+        came.append(None)
+
+    def come_late(_stage, _jobs):
+        if len(came) == 1:
+            copy(source, target, "pdf", rules)
+            came.append(new.enqueue({}).id)
+
+    empty = Side(place("sqlite-memory").store, "empty")
+
+    def break_off(_stage, _jobs):
+        raise KeyboardInterrupt
+
+    def break_in():
+        with pytest.raises(KeyboardInterrupt):
+            copy(source, target, "pdf", rules, progress=break_off)
+
+    with pytest.raises(NotCopied, match="another copy into pdf"):
+        Copying(empty, target, {"pdf": rules}).run(beside=break_in)
+    assert empty.store.paused("pdf") == [], "the later one is not of this source"
+    with ThreadPoolExecutor() as pool:
+        earlier = pool.submit(copy, source, target, "pdf", rules, progress=be_overtaken)
+        assert begun.wait(PATIENCE_S)
+        with pytest.raises(KeyboardInterrupt):
+            copy(source, target, "pdf", rules, progress=overtake)
+    assert source.store.paused("pdf") == []
+    assert copy(source, target, "pdf", rules, keep_source_running=True, progress=meet).jobs == 20
+    assert stranger.store.paused("pdf") == source.store.paused("pdf") == []
+    with pytest.raises(NotCopied, match="another copy into pdf"):
+        copy(source, target, "pdf", rules, progress=come_late)
+    assert new.job(came[1]), "accepted where the queue lives now"
+    assert target.store.paused("pdf") == []
+    assert [one.reason for one in source.store.paused("pdf")] == [f"moved to {kind}"]
 
 
 def test_what_cannot_be_moved_is_left_as_it_was(place):

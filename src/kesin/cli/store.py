@@ -143,8 +143,7 @@ def _size(store: Store, queue: str, lifecycle: Lifecycle) -> int:
 
 def _copy_rest(source: Store, target: Store, queues: list[str], *, whole: bool) -> None:
     """What workloads know beside their jobs, without signs of life; and who may come in."""
-    from kesin.engine.copying import copy_facts
-    from kesin.store.copier_directory import copy_directory
+    from kesin.store.copier_directory import copy_directory, copy_facts
     from kesin.store.open import PDF_QUEUES
     from kesin.store.sqlstore import SqlStore
 

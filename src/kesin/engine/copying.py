@@ -3,7 +3,8 @@
 The source hands out no jobs meanwhile. What still moves there is caught by passes: everything is
 compared, and what is new or has come further is written again, until a pass finds nothing. Then
 both sides are read whole, replayed, and compared job by job. A run that was broken off is simply
-run again: it goes on from what is there.
+run again: it goes on from what is there. What came to the target by itself is never written over
+nor removed (``engine/copy_mark.py`` tells): the copy is given up.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from kesin.engine.copy_mark import Disturbed, Ground, TakenOver
 from kesin.engine.replay import differences, miscounts
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Flow, Pause, Store, StoreError
 from kesin.store.copier import Copier, Head, History, copier_of
-from kesin.store.facts import facts_of
 
 ACTOR: Final = "store copy"
 BATCH: Final = 500  # jobs read and written at a time
@@ -76,26 +77,6 @@ def copy(
     return copying.run(keep_source_running=keep_source_running)[0]
 
 
-def copy_facts(source: Store, target: Store, workload: str, *, without: str) -> int:
-    """What a workload knows beside its jobs, in place of what the target knew; how many.
-
-    Names that begin with ``without`` are left alone on both sides.
-    """
-    there = facts_of(target)
-    wanted = {
-        (one.site, one.name): one
-        for one in facts_of(source).facts(workload)
-        if not one.name.startswith(without)
-    }
-    with there.transaction():
-        for one in there.facts(workload):
-            if (one.site, one.name) not in wanted and not one.name.startswith(without):
-                there.drop_fact(workload, one.site, one.name)
-        for one in wanted.values():
-            there.put_fact(one)
-    return len(wanted)
-
-
 def left_behind(store: Store, queue: str, target: str) -> bool:
     """Whether this queue was moved, and not to that target: then it is not what to go by."""
     held = _pause(store, queue)
@@ -141,6 +122,8 @@ class Copying:
                 self._until_nothing_moves(ways)
                 beside()
             for way in ways:
+                way.refuse_company()
+            for way in ways:
                 way.hand_over(keep_source_running=keep_source_running)
         except BaseException:
             for way in ways:
@@ -173,6 +156,7 @@ class _Way:
     copied: Copied = field(init=False)
     _from: Copier = field(init=False)
     _to: Copier = field(init=False)
+    _ground: Ground = field(init=False)
     _before: Pause | None = field(init=False, default=None)  # somebody else's, on the source
     _flows: list[Flow] | None = field(init=False, default=None)  # the source's, as copied
     _resumable: bool = field(init=False, default=False)
@@ -181,6 +165,7 @@ class _Way:
         self.copied = Copied(self.queue)
         self._from = copier_of(self.source.store, self.queue)
         self._to = copier_of(self.target.store, self.queue)
+        self._ground = Ground(self.target.store, self.queue)
 
     # Pauses say what is under way, and survive whoever made them
 
@@ -197,6 +182,7 @@ class _Way:
         source, target = self.source.store, self.target.store
         source.open(self.queue, self.lifecycle)
         target.open(self.queue, self.lifecycle)
+        self._ground.look()
         held = _pause(source, self.queue)
         reason = (held and held.reason) or ""
         if left_behind(source, self.queue, self.target.name):
@@ -206,7 +192,7 @@ class _Way:
             )
         if held is not None and held.actor != ACTOR:
             self._before = held
-        self._resumable = held is None or reason == self._leaving
+        self._resumable = held is None  # else a copy may be under way, until this one takes over
         source.pause(self.queue, actor=ACTOR, reason=self._leaving)
         if _pause(source, self.queue) == _pause(target, self.queue):
             raise NotCopied("both addresses lead to the same store: nothing was copied")
@@ -226,39 +212,39 @@ class _Way:
 
     def welcome(self) -> None:
         """Make sure that the target is empty, or holds an earlier copy of the same jobs."""
-        target = self.target.store
+        target, leaving = self.target.store, _pause(self.source.store, self.queue)
         held = _pause(target, self.queue)
-        ours = held is not None and held.actor == ACTOR
-        moved_away = ours and held is not None and held.reason == _moved_to(self.source.name)
-        if not (ours and held is not None and held.reason == self._filling):
-            self._refuse_strangers(held if moved_away else None)
-        if ours:
-            target.resume(self.queue)
-        target.pause(self.queue, actor=ACTOR, reason=self._filling)
-        held = _pause(target, self.queue)
-        if held is None or held.reason != self._filling:
-            raise NotCopied(
-                f"the queue {self.queue} is paused on {self.target.name}"
-                f" ({held.reason if held else ''}): resume it there first"
-            )
+        reason = held.reason if held is not None and held.actor == ACTOR else None
+        if reason != self._filling or not self._ground.is_as_left():
+            self._refuse_strangers(held if reason == _moved_to(self.source.name) else None)
+        with self._told(), target.home(self.queue).transaction():
+            self._ground.take(leaving.at if leaving is not None else 0)
+            if reason is not None:
+                target.resume(self.queue)
+            target.pause(self.queue, actor=ACTOR, reason=self._filling)
+            held = _pause(target, self.queue)
+            if held is None or held.reason != self._filling:
+                raise NotCopied(
+                    f"the queue {self.queue} is paused on {self.target.name}"
+                    f" ({held.reason if held else ''}): resume it there first"
+                )
+        self._resumable = True
         definition = target.definition(self.queue)
         if definition is not None:
             self._to.declare(self.queue, self._from.declared(self.queue), definition)
             target.open(self.queue, self.lifecycle)
 
-    def _refuse_strangers(self, moved: Pause | None) -> None:
+    def _refuse_strangers(self, moved: Pause | None = None) -> None:
         """Jobs that were here before must be the source's; a home left behind has older ones."""
+        strangers, example = 0, ""
         for heads in _pages(self._to, self.queue):
             known = self._from.heads_of(self.queue, [head.id for head in heads])
             strange = [head.id for head in heads if head.id not in known]
             if moved is not None and strange:
                 rows = self.target.store.find(self.queue, strange)
                 strange = [one for one, job in rows.items() if job.created_at >= moved.at]
-            if strange:
-                raise NotCopied(
-                    f"{self.target.name} has jobs of {self.queue} that {self.source.name} does not"
-                    f" have, like {strange[0]}: copy into an empty store"
-                )
+            strangers += len(strange)
+            example = example or next(iter(strange), "")
             ahead = [
                 head.id for head in heads if head.id in known and head.seq > known[head.id].seq
             ]
@@ -267,6 +253,34 @@ class _Way:
                     f"{self.target.name} is further than {self.source.name} with the job {ahead[0]}"
                     f" of {self.queue}: it was worked on there, and is not overwritten"
                 )
+        if strangers:
+            raise NotCopied(
+                f"{self.target.name} has jobs of {self.queue} that {self.source.name} does not"
+                f" have: {strangers}, like {example}. They are left there: stop what enqueues"
+                " there, and copy into an empty store"
+            )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say who else writes to the target."""
+        try:
+            yield
+        except TakenOver:
+            raise NotCopied(
+                f"another copy into {self.queue} on {self.target.name} began meanwhile: this one"
+                " is given up"
+            ) from None
+        except Disturbed:
+            self._refuse_strangers()
+            raise NotCopied(
+                f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop what works"
+                " there, and run this again"
+            ) from None
+
+    def refuse_company(self) -> None:
+        """Nothing but this copy writes to the target until it opens."""
+        with self._told(), self._ground.alone():
+            pass
 
     # Passes
 
@@ -277,7 +291,8 @@ class _Way:
             self.copied.passes += 1
             found = self._pass()
             if not found and _flows(self.source.store, self.queue) == flows:
-                self._to.put_flows(self.queue, flows)
+                with self._told():
+                    self._ground.put_flows(self._to, flows)
                 self._flows = flows
                 self.refuse_claims()
                 return
@@ -306,7 +321,8 @@ class _Way:
             known = self._from.heads_of(self.queue, ids)
             gone = [one for one in ids if one not in known]
             if gone:
-                self._to.drop(self.queue, gone)
+                with self._told(), self._ground.alone():
+                    self._to.drop(self.queue, gone)
             found += len(gone)
         return found
 
@@ -320,7 +336,8 @@ class _Way:
                     f"the job {one.job.id} of {self.queue} went different ways on"
                     f" {self.source.name} and {self.target.name}: it is not overwritten"
                 )
-        self._to.put(self.queue, fresh)
+        with self._told(), self._ground.alone():
+            self._to.put(self.queue, fresh)
 
     def _whole(self, histories: list[History]) -> list[History]:
         """Those with all their events: a job that is pruned while it is read has lost some."""
@@ -359,6 +376,7 @@ class _Way:
             self.progress("proved", len(heads))
         if self.moved_since():
             return False
+        self.refuse_company()
         self._compare_counts(copied.jobs, counts)
         copied.digest = f"{total:064x}"
         self.copied = copied
@@ -394,28 +412,38 @@ class _Way:
     def hand_over(self, *, keep_source_running: bool) -> None:
         """The source is closed for good before the target opens: never do both hand out jobs."""
         source, target = self.source.store, self.target.store
-        for one in target.paused(self.queue):
-            if one.tenant:
-                target.resume(self.queue, tenant=one.tenant)
-        for one in source.paused(self.queue):
-            if one.tenant:
-                _same_pause(target, one)
-        if keep_source_running:
-            self.give_up()
-            _say_pause(target, self.queue, f"a copy of {self.source.name}")
-            return
-        _say_pause(source, self.queue, _moved_to(self.target.name))
-        self._resumable = False
-        with target.home(self.queue).transaction():
-            target.resume(self.queue)
-            if self._before is not None:
-                _same_pause(target, self._before)
+        with self._told(), self._ground.held():
+            for one in target.paused(self.queue):
+                if one.tenant:
+                    target.resume(self.queue, tenant=one.tenant)
+            for one in source.paused(self.queue):
+                if one.tenant:
+                    _same_pause(target, one)
+            if keep_source_running:
+                _say_pause(target, self.queue, f"a copy of {self.source.name}")
+            else:
+                _say_pause(source, self.queue, _moved_to(self.target.name))
+                self._resumable = False
+                target.resume(self.queue)
+                if self._before is not None:
+                    _same_pause(target, self._before)
+            self._ground.leave()
+        self.give_up()
 
     def give_up(self) -> None:
         """The source works on as before; what the target has is gone on with by the next run."""
         held = _pause(self.source.store, self.queue) if self._resumable else None
-        if held is not None and (held.actor, held.reason) == (ACTOR, self._leaving):
-            self.source.store.resume(self.queue)  # nobody else finished this move meanwhile
+        if held is None or (held.actor, held.reason) != (ACTOR, self._leaving):
+            return  # somebody else finished this move meanwhile
+        if not self._is_taken(held.at):
+            self.source.store.resume(self.queue)
+
+    def _is_taken(self, since: int) -> bool:
+        """Whether another copy goes on: then the source stays paused for it."""
+        try:
+            return self._ground.is_taken(since)
+        except StoreError:  # nobody copies to a store that is away
+            return False
 
 
 def _same_pause(store: Store, one: Pause) -> None:

@@ -59,8 +59,8 @@ class Copier(Protocol):
     def drop(self, queue: str, ids: Sequence[str]) -> None:
         """Remove these copies, as if they had never come."""
 
-    def put_flows(self, queue: str, flows: Sequence[Flow]) -> None:
-        """Write the counters, in place of all that are there."""
+    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
+        """Write the counters in place of these; False where others are there, which stay."""
 
     def declared(self, queue: str) -> Declared:
         """Every move that the queue was ever declared with."""

@@ -1,4 +1,4 @@
-"""The small tables beside the jobs, taken from one SQL store to another."""
+"""What is known beside the jobs, taken from one store to another."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kesin.store.contract import Store, StoreError
 from kesin.store.copier import copier_of
 from kesin.store.copier_sql import SqlCopier
 from kesin.store.directory import ApiKey, AuditLine, Person, Secret, Site
+from kesin.store.facts import facts_of
 
 AT_ONCE: Final = 500  # lines of the audit log
 _TABLES: Final = {
@@ -38,6 +39,26 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
                 there.insert("audit", AuditLine._fields[1:], rows)
                 counts["audit"] += len(rows)
     return counts
+
+
+def copy_facts(source: Store, target: Store, workload: str, *, without: str) -> int:
+    """What a workload knows beside its jobs, in place of what the target knew; how many.
+
+    Names that begin with ``without`` are left alone on both sides.
+    """
+    there = facts_of(target)
+    wanted = {
+        (one.site, one.name): one
+        for one in facts_of(source).facts(workload)
+        if not one.name.startswith(without)
+    }
+    with there.transaction():
+        for one in there.facts(workload):
+            if (one.site, one.name) not in wanted and not one.name.startswith(without):
+                there.drop_fact(workload, one.site, one.name)
+        for one in wanted.values():
+            there.put_fact(one)
+    return len(wanted)
 
 
 def _audit(here: SqlCopier) -> Iterator[list[tuple[Any, ...]]]:

@@ -50,6 +50,11 @@ class PostgresCopier(SqlCopier):
         self.insert("event", Event._fields, [row for one in histories for row in one.events])
         self.insert("note", NOTE_COLUMNS, note_rows(histories))
 
+    def _hold_flows(self) -> None:
+        """Others would add rows, or sum them up, between the look and the writing."""
+        sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
+        self._store._rows(sql, {})  # noqa: SLF001
+
     def _of(self, row: str, column: str) -> str:
         """What the last move of the job says of the state it is in."""
         return (

@@ -74,8 +74,8 @@ class RedisCopier:
         bounded(ids)
         self._ask("drop_jobs", queue, list(ids))
 
-    def put_flows(self, queue: str, flows: Sequence[Flow]) -> None:
-        """Write the counters, in place of all that are there."""
+    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
+        """Write the counters in place of these; False where others are there, which stay."""
         items = [
             (
                 SEPARATOR.join((one.move, one.from_state, one.to_state, one.tenant)),
@@ -84,7 +84,11 @@ class RedisCopier:
             )
             for one in flows
         ]
-        self._ask("put_flows", queue, items)
+        with self._store.transaction():
+            if sorted(self._store.flows(queue)) != instead_of:
+                return False
+            self._ask("put_flows", queue, items)
+        return True
 
     def declared(self, queue: str) -> Declared:
         """Every move that the queue was ever declared with."""

@@ -40,6 +40,10 @@ class SqlCopier(ABC):
         """Let copies of this queue into the transaction, as long as the block lasts."""
 
     @abstractmethod
+    def _hold_flows(self) -> None:
+        """Keep everybody else from counting until the transaction ends."""
+
+    @abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in their order; one whose key is taken is left out."""
 
@@ -153,14 +157,18 @@ class SqlCopier(ABC):
             rivals += [row[0] for row in self._read(sql, queue=queue, slots=given)]
         return rivals
 
-    def put_flows(self, queue: str, flows: Sequence[Flow]) -> None:
-        """Write the counters, in place of all that are there."""
+    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
+        """Write the counters in place of these; False where others are there, which stay."""
         where = f"queue = {self._store.dialect.param('queue')}"
         with self._store.transaction():
+            self._hold_flows()
+            if sorted(self._store.flows(queue)) != instead_of:
+                return False
             self._store._rows(  # noqa: SLF001
                 f"DELETE FROM {self._table('flow')} WHERE {where}", {"queue": queue}
             )
             self.insert("flow", FLOW_COLUMNS, [(queue, *flow) for flow in flows])
+        return True
 
     def declared(self, queue: str) -> Declared:
         """Every move that the queue was ever declared with."""
