@@ -1,7 +1,12 @@
 """Commands while PDFs live in Redis: they read it there, and go on without it."""
 
+from contextlib import closing
+
 import pytest
 
+from kesin.engine.queue import Queue
+from kesin.store.open import open_redis
+from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
 from tests.redis_server import RedisServer
 
 
@@ -28,6 +33,9 @@ def test_queues_in_redis_are_read_like_all_others_and_missed_while_it_is_away(ke
     assert "no append-only file" in told
 
     server.kill()
+    idle = kesin("worker", "pdf", "--rq", "--until-idle")
+    assert idle.code == 1
+    assert idle.err.splitlines()[-1].startswith("kesin: Redis is not reachable")
     away = {one["queue"]: one["reachable"] for one in kesin("stats", "--json").json}
     assert (away["pdf"], away["task"]) == (False, True)
     assert "not reachable" in kesin("stats").out
@@ -38,6 +46,59 @@ def test_queues_in_redis_are_read_like_all_others_and_missed_while_it_is_away(ke
     lost = kesin("jobs", "list", "pdf")
     assert (lost.code, "Redis is not reachable" in lost.err) == (1, True)
     assert kesin("jobs", "list", "task").code == 0
+
+
+def test_redis_is_asked_for_before_there_is_a_database(kesin, server, tmp_path):
+    assert "no append-only file" in kesin("doctor").out
+    server.kill()
+    ill = kesin("doctor")
+    assert (ill.code, "PDFs wait until then" in ill.out) == (1, True)
+    assert not (tmp_path / "data").exists()
+
+
+def test_jobs_that_were_there_before_redis_are_told_of_until_they_are_copied(
+    kesin, fill, server, monkeypatch, tmp_path
+):
+    monkeypatch.delenv("KESIN_REDIS_URL")
+    ids = fill("pdf", 3)
+    fill("pdf_webhooks", 1)
+    assert kesin("jobs", "act", "pdf", "cancel", ids[0]).code == 0
+    monkeypatch.setenv("KESIN_REDIS_URL", server.url())
+
+    def told() -> dict[str, str]:
+        checks = kesin("doctor", "--json").json["checks"]
+        return {one["name"]: one["found"] for one in checks if "store copy" in one["remedy"]}
+
+    assert {name: int(found.split()[0]) for name, found in told().items()} == {
+        "pdf before redis": 2,
+        "pdf_webhooks before redis": 1,
+    }
+    started = kesin("serve", "--no-workers", "--host", "0.0.0.0", "--port", 0)
+    assert started.code == 1  # nobody can sign in
+    assert started.err.count("jobs_left_in_database") == 2
+    kesin("store", "copy", tmp_path / "data" / "kesin.db", server.url(), "--yes")
+    assert told() == {}
+
+
+def test_batches_and_webhooks_that_nobody_serves_are_told_of(kesin, server, monkeypatch):
+    monkeypatch.setenv("KESIN_PDF_PROCESSES", "0")
+
+    def told() -> tuple[str, str]:
+        [found] = [
+            one
+            for one in kesin("doctor", "--json").json["checks"]
+            if one["name"] == "redis workers"
+        ]
+        return found["status"], found["found"]
+
+    assert told()[0] == "ok"
+    with closing(open_redis(server.url())) as store:
+        queue = Queue("pdf_webhooks", hook_lifecycle(), store)
+        queue.enqueue({}, run_at=queue.stats().now - 61_000_000)
+    assert told() == (
+        "warning",
+        "nobody works on pdf_webhooks: jobs wait for more than 60 s",
+    )
 
 
 def test_rq_is_for_queues_that_are_sent_for_and_live_in_redis(kesin):

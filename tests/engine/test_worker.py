@@ -524,11 +524,37 @@ def test_a_lane_outlives_errors_of_the_store_and_waits_longer_each_time(
 
 def test_answers_are_written_again_when_the_store_was_away(queue: Queue, store: SqliteStore):
     fill(queue, 1)
-    Spy(store, "apply", [StoreUnreachable("gone"), StoreUnreachable("gone")])
+    Spy(store, "apply", [StoreUnreachable("gone")] * 50)
     worker = Worker(queue, lambda _job: Done(1))
-    worker.pause = lambda _seconds: None  # type: ignore[method-assign]
+    pauses: list[float] = []
+    worker.pause = pauses.append  # type: ignore[method-assign,assignment]
     worker.drain()
     assert states(queue) == {"done": 1}
+    assert len(pauses) == 50
+    assert pauses[0] < 0.2
+    assert 0.9 < pauses[-1] <= 3  # longer each time, but never long
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 600.0])
+def test_an_answer_is_given_up_when_the_grace_period_is_over(
+    queue: Queue, store: SqliteStore, clock: ManualClock, running: Start, grace_s: float
+):
+    fill(queue, 1)
+    spy = Spy(store, "apply", [StoreUnreachable("gone")] * 10_000)
+    worker = running(Worker(queue, lambda _job: Done(1), grace_s=grace_s))
+    while not spy.told:
+        assert not threading.Event().wait(0.001)
+    worker.stop()
+    if grace_s:
+        tried = len(spy.told)
+        while len(spy.told) < tried + 2:  # it goes on
+            assert not threading.Event().wait(0.001)
+        clock.advance(grace_s)
+    worker.join()  # and says nothing of a claim that cannot be given back
+    for lane in worker._lanes:
+        lane.join(PATIENCE_S)
+        assert not lane.is_alive()
+    assert states(queue) == {"running": 1}
 
 
 def test_an_answer_that_got_through_before_the_line_broke_counts_once(

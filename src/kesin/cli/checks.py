@@ -67,6 +67,7 @@ def all_checks() -> Iterator[Check]:
     if settings is not None:
         yield service_checks.ring(settings)
         yield from _folder(settings)
+        yield from service_checks.redis(settings)
         yield from _database(settings)
     yield _server_programs()
 
@@ -194,7 +195,7 @@ def _store(store: Store) -> Iterator[Check]:
     there = bridge.database_time_us(store)
     if there is not None:
         yield _skew((there - (before + wall_clock_us()) / 2) / 1_000_000)
-    yield from service_checks.redis(store)
+    yield from service_checks.moved(store)
     for queue in store.queues():
         for pause in service_checks.pauses(store, queue):
             what = f"{pause.tenant} of {queue}" if pause.tenant else queue

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kesin.cli.crew import Crew
     from kesin.engine.accounts import Accounts
     from kesin.foundation.settings import Settings
+    from kesin.store.contract import Store
     from kesin.workloads import Workload
 
 PASSWORD_FILE = "first-password.txt"  # noqa: S105  # a file's name
@@ -60,10 +61,21 @@ def serve(
         address = host or settings.host
         known = workloads()
         crew = _crew(settings, known) if workers else None
+        _warn_of_stranded(desk.store)
         service = Service(settings, desk.store, known, work=workers, crew=crew)
         with bound(address, settings.port if port is None else port) as sockets:
             _let_somebody_in(service.accounts, settings, address, insecure=insecure)
             run(create_app(service), service, sockets)
+
+
+def _warn_of_stranded(store: Store) -> None:
+    """Redis was set while jobs waited in the database: only whoever starts it can move them."""
+    from kesin.cli.service_checks import stranded
+    from kesin.foundation.logs import Logger
+
+    log, remedy = Logger("kesin.cli"), "kesin store copy"
+    for queue, jobs in stranded(store).items():
+        log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
 
 
 def _crew(settings: Settings, known: Mapping[str, Workload]) -> Crew | None:

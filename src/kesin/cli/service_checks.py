@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.settings import BadSettings, Settings, masked
+from kesin.lifecycle.budget import SECOND_US
 
 if TYPE_CHECKING:
     from kesin.cli.checks import Check
     from kesin.store.contract import Pause, Store
 
 PACKAGES: Final = ("argon2", "cryptography", "fastapi", "jinja2", "prometheus_client", "uvicorn")
+BESIDE: Final = ("pdf_batches", "pdf_webhooks")  # RQ sends for nobody there
+UNSERVED_S: Final = 60
 
 
 def packages() -> Check:
@@ -40,28 +44,88 @@ def ring(settings: Settings) -> Check:
     return Check("secret keys", "ok", f"new secrets are sealed with {keys.first}")
 
 
-def redis(store: Store) -> Iterator[Check]:
-    """Whether the Redis of the PDFs answers, and keeps what it is given."""
+def redis(settings: Settings) -> Iterator[Check]:
+    """Whether the Redis of the PDFs answers, keeps what it is given, and is worked on."""
     from kesin.cli.checks import Check
-    from kesin.store.contract import StoreUnreachable
+    from kesin.store.contract import StoreError
+    from kesin.store.open import open_redis
+
+    if not settings.redis_url:
+        return
+    try:
+        with closing(open_redis(settings.redis_url)) as store:
+            yield from _kept(store.health())
+            if not settings.pdf_processes:
+                yield _beside(store)
+    except StoreError as problem:
+        remedy = "start it, or correct KESIN_REDIS_URL: PDFs wait until then"
+        yield Check("redis", "failure", masked(str(problem)), remedy)
+
+
+def _kept(health: Mapping[str, str | int]) -> Iterator[Check]:
+    from kesin.cli.checks import Check
+
+    yield Check("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
+    if health["append_only"] != "yes":
+        remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
+        yield Check("redis persistence", "warning", "no append-only file", remedy)
+    if health["eviction"] != "noeviction":
+        remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
+        yield Check("redis eviction", "failure", str(health["eviction"]), remedy)
+
+
+def _beside(store: Store) -> Check:
+    """RQ sends for those who render; whoever is started for that alone does nothing else."""
+    from kesin.cli import bridge
+    from kesin.cli.checks import Check
+
+    known = [name for name in BESIDE if name in store.queues()]
+    for name in known:
+        bridge.look(store, name)
+    told = {name: store.stats(name) for name in known}
+    late = [
+        name
+        for name, one in told.items()
+        if one.oldest_due_at is not None and one.now - one.oldest_due_at > UNSERVED_S * SECOND_US
+    ]
+    both = " and ".join(BESIDE)
+    if late:
+        found = f"nobody works on {' and '.join(late)}: jobs wait for more than {UNSERVED_S} s"
+        return Check(
+            "redis workers", "warning", found, f"`kesin worker pdf {' '.join(BESIDE)} --rq`"
+        )
+    found = f"KESIN_PDF_PROCESSES is 0: {both} need a `kesin worker` elsewhere that names them"
+    return Check("redis workers", "ok", found)
+
+
+def stranded(store: Store) -> dict[str, int]:
+    """Queues that live in Redis now, with the jobs that still wait where they lived before."""
+    from kesin.cli.names import registry
+    from kesin.engine.copying import left_behind
     from kesin.store.stores import Stores
 
     if not isinstance(store, Stores):
-        return
-    for one in store.others:
-        try:
-            health = one.health()
-        except StoreUnreachable as problem:
-            remedy = "start it, or correct KESIN_REDIS_URL: PDFs wait until then"
-            yield Check("redis", "failure", masked(str(problem)), remedy)
+        return {}
+    main, found = store.main, {}
+    for name in sorted(store.homes.keys() & set(main.queues())):
+        if left_behind(main, name, ""):  # it was copied: what is there is history
             continue
-        yield Check("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
-        if health["append_only"] != "yes":
-            remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
-            yield Check("redis persistence", "warning", "no append-only file", remedy)
-        if health["eviction"] != "noeviction":
-            remedy = "set maxmemory-policy noeviction: else Redis drops jobs when it is full"
-            yield Check("redis eviction", "failure", str(health["eviction"]), remedy)
+        working = {one.name for one in registry()[name]().states if one.working}
+        found[name] = sum(
+            flow.n * ((flow.to_state in working) - (flow.from_state in working))
+            for flow in main.flows(name)
+        )
+    return {name: jobs for name, jobs in found.items() if jobs}
+
+
+def moved(store: Store) -> Iterator[Check]:
+    """Whether jobs were left where nobody looks any more."""
+    from kesin.cli.checks import Check
+
+    for name, jobs in stranded(store).items():
+        found = f"{jobs} jobs wait in the database, and nobody works on them there"
+        remedy = "`kesin store copy DATABASE REDIS` takes them to Redis"
+        yield Check(f"{name} before redis", "warning", found, remedy)
 
 
 def pauses(store: Store, queue: str) -> list[Pause]:

@@ -17,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ FULL_BATCH_S = 0.25  # a batch that lasts longer than this makes the next one sm
 FLUSH_S = 0.5  # results wait no longer than this to be written
 LONGEST_PAUSE_S = 30.0
 GRACE_S = 30.0
-WRITE_TRIES = 8  # within about 25 s
+LONGEST_WRITE_PAUSE_S = 2.0  # short, to be ahead of the sweeper when the store is back
 
 _Key = tuple[str, frozenset[str]]  # a call and its options
 
@@ -107,7 +107,7 @@ class Worker:
         self._fitting: set[_Key] = set()  # calls found to be a worker's to make
         self.takes_run = handler is not None and _takes_two(handler)
         self._stop = threading.Event()
-        self.ended = False  # the grace period is over: whoever claims now gives it back
+        self.over = threading.Event()  # the grace period: whoever claims now gives it back
         self._lanes: list[threading.Thread] = []
 
     @property
@@ -156,11 +156,12 @@ class Worker:
         for lane in self._lanes:
             while lane.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
                 lane.join(0.1)  # in short turns: a second signal ends the grace period
-        self.ended = True
+        self.over.set()
         left = self.leases.held()
         if left:
             log.warning("released_at_stop", queue=self.queue.name, jobs=len(left))
-            self.give_back(left)
+            with suppress(StoreUnreachable):  # then their leases end
+                self.give_back(left)
         self.leases.stop()
 
     def drain(self) -> int:
@@ -343,7 +344,7 @@ class _Lane:
             self._size = 1
             return 0
         worker.leases.take(jobs)
-        if worker.ended:
+        if worker.over.is_set():
             worker.give_back(jobs)
             return 0
         if worker.on_claim:
@@ -431,16 +432,20 @@ class _Lane:
         self.worker.leases.drop([job for job, _ in results])
 
     def _apply(self, call: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
-        """Write answers, again where the store was away: what got through answers "already"."""
-        pause_s = 0.1
-        for _ in range(WRITE_TRIES - 1):
+        """Write answers, again while the store is away: what got through answers "already"."""
+        worker, pause_s, until = self.worker, 0.1, float("inf")
+        while True:
             try:
                 return self._apply_once(call, changes, options)
             except StoreUnreachable as problem:
+                if worker.stopping:
+                    until = min(until, self._monotonic() + worker.grace_s)
+                if worker.over.is_set() or self._monotonic() >= until:
+                    raise
                 log.warning("answer_not_written", queue=self.queue.name, why=str(problem))
-                self.worker.pause(pause_s * (0.5 + self._random.random()))
-                pause_s *= 2
-        return self._apply_once(call, changes, options)
+                wait = worker.over.wait if worker.stopping else worker.pause
+                wait(pause_s * (0.5 + self._random.random()))
+                pause_s = min(pause_s * 2, LONGEST_WRITE_PAUSE_S)
 
     def _apply_once(
         self, call: str, changes: list[Change], options: frozenset[str]

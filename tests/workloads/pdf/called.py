@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from kesin.workloads.pdf.lifecycle import Limits, pdf_lifecycle
 from kesin.workloads.pdf.local_storage import LocalStorage
 from kesin.workloads.pdf.rq_worker import PdfRqWorker
 from kesin.workloads.pdf.worker import PdfRenderWorker
+from tests.cli.programs import PATIENCE_S
 from tests.workloads.pdf.press import BOOK, QuickEngine, payload
 
 LEASE_S = 1
@@ -64,6 +67,14 @@ class Workshop:
             enqueue_pdf_job(asked.job.job_id, store=self.store)
         return asked.job
 
+    def ask_together(self, numbers: Sequence[str], together: Barrier) -> list[str]:
+        """Ask for each at the same moment as somebody else does; the ids of the jobs."""
+        told = []
+        for number in numbers:
+            together.wait(PATIENCE_S)
+            told.append(self.ask(number).job_id)
+        return told
+
     def status(self, job: PdfJob) -> str:
         found = self.jobs.get_job(job.job_id)
         return "" if found is None else found.status.value
@@ -90,6 +101,15 @@ def workshop(url: str, folder: Path) -> Iterator[Workshop]:
         assert [str(one) for one in verify(shop.store, "pdf").differences] == []
     finally:
         shop.store.close()
+
+
+def ask_apart(
+    url: str, folder: Path, numbers: Sequence[str], together: Barrier, pipe: Connection
+) -> None:
+    """In a process of its own: ask for each, and tell the ids of the jobs."""
+    shop = Workshop(url, folder)
+    pipe.send(shop.ask_together(numbers, together))
+    shop.store.close()
 
 
 @contextmanager

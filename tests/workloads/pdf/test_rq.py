@@ -1,6 +1,7 @@
 """PDFs over Redis and RQ: messages are lost, doubled and forged, and every job is made once."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -26,9 +27,10 @@ from kesin.workloads.pdf.heartbeat import Heartbeat, check_worker_health, worker
 from kesin.workloads.pdf.rq_line import DISPATCHED, LINE, TASK
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
-from tests.workloads.pdf.called import HOLDING, Workshop, hands, workshop
-from tests.workloads.pdf.front import at_once
+from tests.workloads.pdf.called import HOLDING, Workshop, ask_apart, hands, workshop
 from tests.workloads.pdf.press import payload
+
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -72,14 +74,21 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
 
 
 def test_of_equal_requests_to_two_processes_one_makes_the_job_and_one_pdf(shop, tmp_path):
-    other = Workshop(shop.store.url, tmp_path)
-    jobs = at_once([one.ask for one in (shop, other) * 3])
-    other.store.close()
-    [job_id] = {one.job_id for one in jobs}
-    assert messages(shop) == [job_id]
-    enqueue_pdf_job(job_id, store=shop.store)  # and once more than needed
-    assert shop.worker().drain() == 2
-    assert (len(shop.engine.printed), len(shop.files())) == (1, 1)
+    numbers = [f"E-{n}" for n in range(10)]
+    together = SPAWN.Barrier(2)
+    ours, theirs = SPAWN.Pipe()
+    told = (shop.store.url, tmp_path, numbers, together, theirs)
+    other = SPAWN.Process(target=ask_apart, args=told, daemon=True)
+    other.start()
+    ids = shop.ask_together(numbers, together)
+    assert ours.poll(PATIENCE_S)
+    assert ours.recv() == ids
+    other.join(PATIENCE_S)
+    assert (other.exitcode, len(set(ids))) == (0, 10)
+    assert sorted(messages(shop)) == sorted(ids)
+    enqueue_pdf_job(ids[0], store=shop.store)  # and once more than needed
+    assert shop.worker().drain() == 11
+    assert (len(shop.engine.printed), len(shop.files())) == (10, 10)
 
 
 done: list[object] = []
@@ -221,6 +230,29 @@ def test_redis_dies_under_load_and_nothing_is_lost_or_made_twice(tmp_path, monke
         worker.join()
         assert len(shop.files()) == len(shop.engine.printed) == len(jobs)
         assert all(shop.moves(one) == ["enqueue", "claim", "succeed"] for one in jobs)
+
+
+def test_idle_lanes_listen_again_as_soon_as_redis_is_back(tmp_path):
+    with RedisServer(durable=True) as server, workshop(server.url(), tmp_path) as shop:
+        worker = shop.worker()
+        failed: set[str] = set()
+        pause = worker.pause
+
+        def noted(seconds: float) -> None:
+            failed.add(threading.current_thread().name)
+            pause(seconds)
+
+        worker.pause = noted
+        worker.start()
+        wait_until(lambda: shop.client.scard("rq:workers:pdf") == worker.threads)
+        server.kill()
+        wait_until(lambda: len(failed) == worker.threads)
+        server.start()
+        assert shop.client.scard("rq:workers:pdf") == worker.threads  # RQ thinks they live
+        job = shop.ask()
+        wait_until(lambda: shop.status(job) == "succeeded")
+        worker.stop()
+        worker.join()
 
 
 def test_a_transaction_that_redis_dies_under_is_undone_and_holds_nobody_up(tmp_path):

@@ -26,6 +26,7 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.store.redis import RedisStore
+from kesin.store.redis_read import reached
 from kesin.workloads.pdf.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs import PdfJobStatus
 from kesin.workloads.pdf.rq_line import LINE, TASK, connected
@@ -85,12 +86,13 @@ class PdfRqWorker(PdfWorker):
                 self.pause(pause_s)
 
     def drain(self) -> int:
-        """Render until no message is left; how many came."""
+        """Render until no message is left; how many came. Raises StoreUnreachable."""
         self._draining = True
         self.heartbeat.start()
         self.leases.start()
         try:
-            return Listener(self, 0).listen(burst=True)
+            with reached():
+                return Listener(self, 0).listen(burst=True)
         finally:
             self._draining = False
             self.leases.stop()
@@ -148,6 +150,7 @@ class Listener(SimpleWorker):
         """Render what is sent until asked to stop, or in a burst until the line is empty."""
         taken = 0
         books: Any = self  # RQ leaves the types of these calls out
+        self.connection.delete(self.key)  # our own: Redis died before it heard of our death
         books.register_birth()
         self.set_state(WorkerStatus.IDLE)
         try:
