@@ -116,10 +116,10 @@ VISITS: dict[str, Visit] = {
 WHY = """
 ## What grows
 
-Pages read what they show by an index, and numbers come from counters. A filter by code, kind of
-error, age or words in an error has no index of its own: rows are read from the newest on until
-enough match. Where many match that is quick; where hardly any do, every row of the chosen states is
-read. A state beside the filter narrows it. A sheet for all that match looks at each of them.
+Pages read what they show by an index, and numbers come from counters. A filter by kind of error or
+by words in an error has no index of its own: rows are read from the newest on until enough match.
+Where many match that is quick; where hardly any do, every row of the chosen states is read. A state
+beside the filter narrows it. A sheet for all that match looks at each of them, to be exact.
 """
 
 
