@@ -420,6 +420,13 @@ def test_a_stopped_worker_claims_no_more(queue: Queue, store: SqliteStore, runni
     assert states(queue) == {"ready": 3}
 
 
+def test_a_worker_that_waits_for_work_stops_at_once(queue: Queue, running: Start):
+    worker = running(Worker(queue, lambda _job: None, threads=2, poll_s=1_000, grace_s=PATIENCE_S))
+    worker.stop()
+    worker.join()
+    assert not any(lane.is_alive() for lane in worker._lanes)
+
+
 def test_what_is_claimed_after_the_grace_period_is_given_back(
     queue: Queue, store: SqliteStore, running: Start
 ):

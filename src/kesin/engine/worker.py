@@ -145,6 +145,7 @@ class Worker:
     def stop(self) -> None:
         """Claim no more. ``join`` waits for what is running."""
         self._stop.set()
+        self.queue.store.wake(self.queue.name)
 
     def pause(self, seconds: float) -> None:
         """Sit still for a while, or until asked to stop."""
@@ -278,8 +279,7 @@ class _Lane:
         self._monotonic = worker.queue.clock.monotonic
 
     def run(self) -> None:
-        pause_s = 0.0
-        worker, store = self.worker, self.queue.store
+        worker, store, pause_s = self.worker, self.queue.store, 0.0
         while not worker.stopping:
             pulse = store.pulse(self.queue.name)
             try:

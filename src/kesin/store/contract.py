@@ -467,5 +467,9 @@ class Store(ABC):
         """Return when ``pulse`` is no longer ``since``, or after the timeout."""
 
     @abstractmethod
+    def wake(self, queue: str) -> None:
+        """End the waits of this process, whatever became ready; from a signal handler too."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of every connection."""

@@ -454,6 +454,9 @@ class RedisStore(RedisReader):
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         self._pulses.wait(queue, since, timeout_s)
 
+    def wake(self, queue: str) -> None:
+        self._pulses.beat(queue)
+
     def close(self) -> None:
         if self._listener is not None:
             self._listener.stop()

@@ -138,6 +138,9 @@ class SqlStore(SqlReader):
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         self._pulses.wait(queue, since, timeout_s)
 
+    def wake(self, queue: str) -> None:
+        self._pulses.beat(queue)
+
     # Births
 
     def enqueue(

@@ -182,6 +182,9 @@ class Stores(Store):
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         self.home(queue).wait(queue, since, timeout_s)
 
+    def wake(self, queue: str) -> None:
+        self.home(queue).wake(queue)
+
     def close(self) -> None:
         for store in (self.main, *self.others):
             store.close()
