@@ -368,6 +368,15 @@ def test_a_job_is_found_by_its_key_while_it_holds_it(press):
     assert press.jobs.find_by_key("no key") is None
 
 
+def test_a_job_that_let_go_of_its_key_a_moment_ago_is_not_found_by_it(press, monkeypatch):
+    """Whose key it is and how the job is are two questions, and another producer is in between."""
+    job = press.done()
+    press.clock.advance(TTL_S)
+    press.jobs.cleanup_expired()
+    monkeypatch.setattr(press.queue, "holders", lambda _owner, keys: {keys[0]: job.job_id})
+    assert press.jobs.find_by_key(job.job_key) is None
+
+
 def test_a_place_in_line_counts_those_before(press):
     first, second, third = (press.ask(str(n)) for n in range(3))
     press.jobs.update_status(first.job_id, RUNNING)

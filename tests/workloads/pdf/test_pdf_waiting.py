@@ -142,7 +142,11 @@ def test_one_thread_looks_for_all_and_ends_with_the_last(queue):
     looking.join()
     assert (everybody.count, everybody.looking) == (0, False)
     assert queue.looks >= 1
-    asyncio.run(wait())  # and it starts anew: what has ended is told at the first look
+
+    async def again() -> None:
+        await asyncio.gather(*(everybody.ended(one, 30) for one in ids))
+
+    asyncio.run(again())  # and it starts anew: what has ended is told at the first look
 
 
 @pytest.mark.timeout(60)

@@ -159,7 +159,8 @@ class PdfJobStore:
     def find_by_key(self, job_key: str, *, owner: str = ANYBODY) -> PdfJob | None:
         """The job that holds this key: failed and expired ones have let it go."""
         holder = self.queue.holders(owner, [job_key]).get(job_key)
-        return None if holder is None else self.get_job(holder)
+        job = None if holder is None else self.get_job(holder)
+        return job if job is not None and job.status in GOOD else None  # it may just have ended
 
     def serving(
         self, template_name: str, payload: Mapping[str, Any], *, owner: str = ANYBODY
