@@ -156,9 +156,11 @@ def _rendered(store: Store, jobs: PdfJobStore, count: int) -> float:
         variables = {**sample, "number": f"F-{next(_numbers)}"}
         made = jobs.create_job(TEMPLATE, {"variables": variables})
         enqueue_pdf_job(made.job_id, store=store)
+    moved = store.pulse("pdf")
     while store.stats("pdf").states["succeeded"] < before + count:
         assert time.perf_counter() - began < PATIENCE_S, store.stats("pdf")
-        time.sleep(0.02)
+        store.wait("pdf", moved, 1)  # until somebody has moved a job
+        moved = store.pulse("pdf")
     return time.perf_counter() - began
 
 
