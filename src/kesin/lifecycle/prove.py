@@ -7,8 +7,9 @@ rule is refused by the queue; one without has a bound on how many automatic move
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Final
 
 from kesin.lifecycle.cycles import Part, circular, longest_path, parts, shortest_circle
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -70,26 +71,49 @@ RULES: dict[str, str] = {
 }
 
 
+SMALL_CAPS: Final = (1, 2)
+
+
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. Pure and quick: a few tenths of a second for the largest real lifecycle."""
+    """Check all rules. Pure and quick: a second for the largest real lifecycle.
+
+    A job may carry a cap of its own, so what its claims can lead to is walked again with caps of
+    one and two: under the first the budget is spent by the first claim, under the second it is not.
+    """
     walk = Walk(lifecycle)
     automatic = automatic_graph(walk)
     found = list(parts(automatic))
-    circles = circular(automatic, found)
-    waits = partial(waits_of, walk, automatic)
     broken = [
         *_reachable(walk),
-        *_ends_are_ends(walk),
-        *_lost_claims_return(walk),
-        *_work_goes_on(walk),
-        *_no_circles(walk, shortest_circle(automatic, circles, waits)),
-        *_slots_are_left(walk, circles),
+        *_on_the_way(walk, automatic, found),
         *_alternatives_are_disjoint(lifecycle),
         *_verdicts_are_unique(lifecycle),
     ]
     endless = any(one.rule == "R5" for one in broken)
+    waits = partial(waits_of, walk, automatic)
     bound = None if endless else 1 + longest_path(automatic, found, walk.start, waits)
+    for cap in () if broken else SMALL_CAPS:
+        if cap != lifecycle.max_attempts:
+            broken += _under_cap(lifecycle, cap)
     return Proof(lifecycle.name, tuple(broken), len(walk.places), bound)
+
+
+def _on_the_way(walk: Walk, automatic: Graph, found: list[Part]) -> Iterator[Broken]:
+    """The rules about where a job can get to and how it gets on from there."""
+    circles = circular(automatic, found)
+    waits = partial(waits_of, walk, automatic)
+    yield from _ends_are_ends(walk)
+    yield from _lost_claims_return(walk)
+    yield from _work_goes_on(walk)
+    yield from _no_circles(walk, shortest_circle(automatic, circles, waits))
+    yield from _slots_are_left(walk, circles)
+
+
+def _under_cap(lifecycle: Lifecycle, cap: int) -> Iterator[Broken]:
+    walk = Walk(lifecycle.with_limits(max_attempts=cap))
+    automatic = automatic_graph(walk)
+    for one in _on_the_way(walk, automatic, list(parts(automatic))):
+        yield replace(one, why=f"a job with a cap of {cap}: {one.why}")
 
 
 def automatic_graph(walk: Walk) -> Graph:
@@ -121,36 +145,45 @@ def _lost_claims_return(walk: Walk) -> Iterator[Broken]:
     allowed = {"lease_over", "budget_left", "budget_spent"}
 
     @cache
-    def takes_back(edge: Edge) -> bool:
+    def takes_back(edge: Edge, state: str) -> bool:
         move = edge.first
         return (
             move.claim == "drop"
+            and not _needs_key(walk.lifecycle, move, state)
             and "clock" in move.by
             and move.guard("lease_over") is not None
             and {guard.kind for guard in move.when} <= allowed
         )
 
     def kept(here: Configuration, steps: list[Step]) -> bool:
-        return here.owned and not any(takes_back(edge) for edge, _ in steps)
+        return here.owned and not any(takes_back(edge, here.state) for edge, _ in steps)
 
     for state, path in _first_of_each(walk, kept):
         why = f"a worker that dies in {state} keeps the job: no clock move on lease_over alone"
         yield Broken("R3", why, path)
 
 
+def _needs_key(lifecycle: Lifecycle, move: Move, state: str) -> bool:
+    """Whether it needs the job's key back, which another job may hold for good."""
+    to = lifecycle.state[move.target(state)]
+    return to.holds_key and not lifecycle.state[state].holds_key
+
+
 def _work_goes_on(walk: Walk) -> Iterator[Broken]:
     working = {state.name for state in walk.lifecycle.states if state.working}
 
     @cache
-    def opens(edge: Edge, timer: bool) -> bool:  # noqa: FBT001  # a key of the cache
+    def opens(edge: Edge, state: str, timer: bool) -> bool:  # noqa: FBT001  # a key of the cache
         """Whether its guards hold for sure once enough time has passed (an armed timer is over)."""
+        if _needs_key(walk.lifecycle, edge.first, state):
+            return False
         kinds = {guard.kind for guard in edge.first.when}
         shut = {"option", "age_over"} | ({"timer_not_over"} if timer else set())
         return (edge.first.claims or "clock" in edge.first.by) and not kinds & shut
 
     def stuck(here: Configuration, steps: list[Step]) -> bool:
         waits = not here.owned and here.state in working
-        return waits and not any(opens(edge, here.timer) for edge, _ in steps)
+        return waits and not any(opens(edge, here.state, here.timer) for edge, _ in steps)
 
     for state, path in _first_of_each(walk, stuck):
         why = f"a job waits in {state} for ever: no claim and no clock move opens"

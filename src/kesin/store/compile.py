@@ -266,7 +266,8 @@ class Compiler:
         elif move.attempt == "renew":
             sets["attempt_base"] = "j.attempt_count"
             sets["return_count"] = "0"
-            sets["max_attempts"] = "coalesce(i.max_attempts, j.max_attempts)"
+            if not (move.stage or move.chained):  # these have no caller to name a cap
+                sets["max_attempts"] = "coalesce(i.max_attempts, j.max_attempts)"
         if move.retry == "count":
             sets["retry_count"] = "j.retry_count + 1"
         return sets

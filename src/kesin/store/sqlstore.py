@@ -148,12 +148,14 @@ class SqlStore(SqlReader):
     ) -> list[Outcome]:
         statements = self.statements(queue)
         bounded(jobs)
-        initial = statements.lifecycle.initial.name
+        initial = statements.lifecycle.initial
         twins: dict[tuple[str, str], int] = {}
         first: list[int] = []  # for each job, the first one of the batch with its key
         for index, job in enumerate(jobs):
-            key = (job.tenant, job.dedup_key)
-            first.append(index if key[1] is None else twins.setdefault((key[0], key[1]), index))
+            if job.dedup_key is None or not initial.holds_key:
+                first.append(index)
+            else:
+                first.append(twins.setdefault((job.tenant, job.dedup_key), index))
         left = [index for index, twin in enumerate(first) if twin == index]
         answers: dict[int, Outcome] = {}
         params = {"queue": queue, "actor": actor, "now": now}
@@ -163,7 +165,7 @@ class SqlStore(SqlReader):
             asked = [jobs[index] for index in left]
             born = self._insert(statements, asked, params)
             answers |= {
-                index: Outcome("inserted", jobs[index].id, initial, 1)
+                index: Outcome("inserted", jobs[index].id, initial.name, 1)
                 for index in left
                 if jobs[index].id in born
             }

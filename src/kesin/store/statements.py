@@ -355,27 +355,26 @@ class Statements:
         if capped:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
-        assignments = "" if move.prunes else self.compiler.assignments((move,), "0", note="NULL")
         way = self._way_in(move)
         if capped and way and way[0] == "job_spent":
             way = None  # that index knows only the cap stamped on each job
+        job = self.dialect.table("job")
+        alias = "AS j" if self.dialect.name == "sqlite" else "j"
+        if move.prunes:
+            action = f"DELETE FROM {job} {alias}"
+        else:
+            assignments = self.compiler.assignments((move,), "0", note="NULL")
+            action = f"UPDATE {job} {alias}\n   SET {assignments}"
         if way:
             index, access, order = way
             return self._fill(
                 "sweep",
                 condition=condition,
-                assignments=assignments,
+                action=action,
                 index=f" INDEXED BY {index}",
                 access=access,
                 order=order,
             )
-        job = self.dialect.table("job")
-        alias = "AS j" if self.dialect.name == "sqlite" else "j"
-        action = (
-            f"DELETE FROM {job} {alias}"
-            if move.prunes
-            else f"UPDATE {job} {alias}\n   SET {assignments}"
-        )
         states = self.compiler.one_of(move.sources)
         return self._fill("sweep_states", condition=condition, action=action, states=states)
 

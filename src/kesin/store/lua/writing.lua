@@ -39,17 +39,16 @@ function OPS.enqueue()
     end
     seen[item.id] = true
   end
-  local answers, any, twins = {}, false, {}
+  local answers, any = {}, false
   for place, item in ipairs(ITEMS) do
     local key = item.dedup_key and key_of(item.tenant, item.dedup_key)
-    local holder = key and (call('GET', key) or twins[key])
+    local holder = key and call('GET', key)
     if holder then
       local found = call('HMGET', job_key(holder), 'state', 'seq')
       answers[place] = {'duplicate', holder, found[1], tonumber(found[2])}
       note(holder, 'duplicate', ASK.actor)
     else
       born(item)
-      if key then twins[key] = item.id end
       answers[place] = {'inserted', item.id, LIFE.initial, 1}
       any = true
     end

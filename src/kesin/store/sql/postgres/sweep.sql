@@ -9,7 +9,6 @@ pick AS MATERIALIZED (
   LIMIT %(limit)s
   FOR UPDATE SKIP LOCKED
 )
-UPDATE {schema}.job j
-   SET {assignments}
+{action}
  WHERE j.id = ANY(ARRAY(SELECT id FROM pick))
 RETURNING j.id::text

@@ -1,5 +1,4 @@
-UPDATE job AS j
-   SET {assignments}
+{action}
  WHERE j.id IN (
   SELECT j.id
   FROM job j{index}

@@ -1,0 +1,97 @@
+"""What no workload declares and anyone may: found by lifecycles that were drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import (
+    After,
+    age_over,
+    retries_left,
+    timer_over,
+)
+from tests.store.scene import DAY, HOUR, SECOND, error
+
+
+def changed(*moves: Move, **marks: bool) -> Lifecycle:
+    """The plain lifecycle with moves added or put in place of their namesakes; ready marked."""
+    task = task_lifecycle()
+    names = {move.name for move in moves}
+    kept = tuple(move for move in task.moves if move.name not in names)
+    states = tuple(
+        replace(state, **marks) if state.name == "ready" else state for state in task.states
+    )
+    return replace(task, states=states, moves=(*kept, *moves))
+
+
+def test_jobs_of_one_batch_share_a_key_where_birth_takes_none(open_queue):
+    queue = open_queue(changed(holds_key=False))
+    outcomes = queue.enqueue(queue.new(key="k"), queue.new(key="k"))
+    assert [one.result for one in outcomes] == ["inserted", "inserted"]
+    assert len({one.id for one in outcomes}) == 2
+
+
+def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
+    """Ready holds no key and running does; both are due and picked together."""
+    queue = open_queue(changed(holds_key=False))
+    queue.born(2, key="k")
+    [first] = queue.claim(limit=2)
+    assert queue.claim(limit=2) == []
+    queue.move("complete", first)
+    assert len(queue.claim(limit=2)) == 1
+
+
+def test_the_clock_renews_a_budget_without_a_cap_to_stamp(open_queue):
+    revive = Move(
+        "revive",
+        ("failed",),
+        "ready",
+        by=("clock",),
+        when=(timer_over, retries_left(2)),
+        attempt="renew",
+        retry="count",
+        timer="clear",
+        run_at="now",
+        unstamp=("finished_at",),
+        stage="revive",
+    )
+    fail = Move(
+        "fail",
+        ("running",),
+        "failed",
+        by=("worker",),
+        when=(next(m for m in task_lifecycle().moves if m.name == "fail").when[0],),
+        claim="drop",
+        error="record",
+        timer=After(60),
+        stamp=("finished_at",),
+    )
+    queue = open_queue(changed(revive, fail))
+    job = queue.one(max_attempts=2)
+    queue.move("fail", queue.claim()[0], **error("BUSY", "TRANSIENT"))
+    queue.clock.time_us += 61 * SECOND
+    assert queue.sweep("revive") == 1
+    revived = queue.job(job)
+    assert (revived.state, revived.max_attempts, revived.attempts_left) == ("ready", 2, 2)
+    assert revived.retry_count == 1
+
+
+def test_a_prune_may_wait_for_a_timer(open_queue):
+    task = task_lifecycle()
+    prune = next(move for move in task.moves if move.name == "prune")
+    cancel = next(move for move in task.moves if move.name == "cancel")
+    queue = open_queue(
+        changed(
+            replace(prune, when=(age_over("finished_at", 3_600), timer_over)),
+            replace(cancel, timer=After(86_400)),
+        )
+    )
+    job = queue.one()
+    queue.move("cancel", job, role="operator", actor="op")
+    queue.clock.time_us += 2 * HOUR
+    assert queue.sweep("prune") == 0
+    queue.clock.time_us += DAY
+    assert queue.sweep("prune") == 1
+    assert queue.store.job(job) is None
