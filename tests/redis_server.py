@@ -11,17 +11,23 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 GUARD = 'read -r _; kill -9 "$(cat "$1/pid" 2>/dev/null)" 2>/dev/null; cd / && rm -rf "$1"'
 DATABASES = 64
 
 
 class RedisServer:
-    """``durable``: every command is flushed to the append-only file before it is answered."""
+    """``durable``: every command is flushed to the append-only file before it is answered.
 
-    def __init__(self, *, durable: bool = False) -> None:
+    With ``fsync="everysec"`` it is written before, and flushed within a second.
+    """
+
+    def __init__(
+        self, *, durable: bool = False, fsync: Literal["always", "everysec"] = "always"
+    ) -> None:
         self._durable = durable
+        self._fsync = fsync
         self._folder: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,7 +76,7 @@ class RedisServer:
             "databases": str(DATABASES),
             "save": "",
             "appendonly": "yes" if self._durable else "no",
-            "appendfsync": "always",
+            "appendfsync": self._fsync,
             "pidfile": str(self.folder / "pid"),
             "daemonize": "no",
             "logfile": str(self.folder / "log"),

@@ -6,7 +6,7 @@ import pytest
 
 from kesin import Done, Job, Queue, Sweeper, Worker
 from kesin.engine.answers import Answer, Make
-from kesin.engine.worker import Share
+from kesin.engine.lane import Share
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor, Scope
 from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.store.contract import StoreTrouble
 from kesin.store.directory import ApiKey, Person, Session
 
 SESSION_S: Final = 8 * 3_600  # from sign-in
@@ -199,7 +201,8 @@ class Accounts(Sites):
         if person is None or person.disabled_at is not None:
             return None
         if used and now - session.used_at > USED_EVERY_S * SECOND_US:
-            self.directory.use_session(mark, now)
+            with suppress(StoreTrouble):  # a full disk keeps nobody from looking
+                self.directory.use_session(mark, now)
         return _person_actor(person, address)
 
     def sign_out(self, actor: Actor, token: str, *, everywhere: bool = False) -> int:
@@ -299,7 +302,8 @@ class Accounts(Sites):
         if kept.revoked_at is not None or (kept.expires_at is not None and kept.expires_at <= now):
             return None
         if kept.used_at is None or now - kept.used_at > USED_EVERY_S * SECOND_US:
-            self.directory.use_key(kept.id, now)
+            with suppress(StoreTrouble):
+                self.directory.use_key(kept.id, now)
         return Actor(
             f"{_OF_KEY}{kept.id}",
             frozenset(kept.scopes),

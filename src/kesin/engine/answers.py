@@ -5,10 +5,12 @@ Returning nothing means it is done. ``Failed`` may also be raised, from however 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
 
 
@@ -53,3 +55,36 @@ class Make:
 
 
 Answer = Done | Failed | Wait | Make | None
+
+
+def its_own(problem: BaseException) -> bool:
+    """Whether a handler threw it; Ctrl-C and the like come from outside, to the main thread."""
+    if isinstance(problem, Exception | SystemExit):
+        return True
+    return threading.current_thread() is not threading.main_thread()
+
+
+def thrown(problem: BaseException) -> Failed:
+    """The answer that an exception stands for, whatever it is and whatever its own words do."""
+    if isinstance(problem, Failed):
+        return problem
+    return Failed(type(problem).__name__, words_of(problem))
+
+
+def words_of(problem: BaseException) -> str:
+    """What an exception says, if it can say anything."""
+    try:
+        return str(problem)
+    except Exception:  # noqa: BLE001  # its own words are a handler's code as well
+        return "its message cannot be told"
+
+
+def short(text: str, longest: int) -> str:
+    """The beginning of a text, as it is stored; the rest, however long, is not looked at."""
+    return storable(text[: 4 * longest])[:longest]
+
+
+def all_answered(jobs: Sequence[object], answers: Sequence[Answer]) -> None:
+    """Raise RuntimeError unless there are as many answers as jobs."""
+    if len(answers) != len(jobs):
+        raise RuntimeError(f"{len(jobs)} jobs went in, {len(answers)} answers came out")

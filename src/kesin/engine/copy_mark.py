@@ -119,8 +119,14 @@ class Ground:
 
 
 def _mark_of(fact: Fact | None) -> Mark | None:
-    said = json.loads(fact.value) if fact is not None else None
-    return None if said is None else Mark(*said)
+    """The mark; what is none of ours counts as none, so nothing is gone on from."""
+    try:
+        said = json.loads(fact.value) if fact is not None else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, list) or [type(one) for one in said] != [str, str, int]:
+        return None
+    return Mark(*said)
 
 
 def _digest(flows: Sequence[Flow]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kesin.lifecycle.model import Job
@@ -34,3 +36,14 @@ class Run:
     def move(self, call: str, **details: Any) -> Outcome:
         """Make a move in the middle of the work, under the claim."""
         return self._queue.move(self.job, call, actor=self._worker.name, **details)
+
+
+def takes_two(handler: Callable[..., object]) -> bool:
+    """Whether a handler wants a ``Run`` beside the job."""
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters if one.kind in plain and one.default is one.empty]
+    return len(needed) == 2  # noqa: PLR2004  # (job, run)

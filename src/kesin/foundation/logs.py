@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, Literal
 
 import structlog
@@ -16,7 +19,21 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 Style = Literal["console", "json"]
 Level = Literal["info", "warning", "error"]
+LONGEST_TRACEBACK: Final = 20_000  # characters
 PRIVATE: Final = frozenset({"payload", "new_payload", "old_payload", "result", "data", "outcome"})
+
+
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Say nothing meanwhile: a simulation kills workers by the thousand, on purpose."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 class Logger:
@@ -51,6 +68,8 @@ class Logger:
         *,
         exc_info: bool | BaseException = False,
     ) -> None:
+        if _silent.get():
+            return
         if structlog.is_configured():
             extra = {"exc_info": exc_info} if exc_info else {}
             getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
@@ -63,6 +82,14 @@ def without_payloads(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     """Drop what belongs to the job: a log is read by more people than a queue."""
     for name in PRIVATE & event.keys():
         del event[name]
+    return event
+
+
+def short_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Cut what an exception says: a handler may throw one as long as a book."""
+    told = event.get("exception")
+    if isinstance(told, str) and len(told) > LONGEST_TRACEBACK:
+        event["exception"] = f"{told[:LONGEST_TRACEBACK]}… ({len(told)} characters)"
     return event
 
 
@@ -109,10 +136,8 @@ class _Libraries(logging.Handler):
 
 
 def _ending(style: Style, *, colors: bool) -> list[Processor]:
+    traceback: list[Processor] = [structlog.processors.format_exc_info, short_traceback]
     if style == "json":
-        return [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(ensure_ascii=False),
-        ]
+        return [*traceback, structlog.processors.JSONRenderer(ensure_ascii=False)]
     plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    return [*traceback, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

@@ -31,6 +31,7 @@ __all__ = [
     "QueueStats",
     "Store",
     "StoreError",
+    "StoreTrouble",
     "StoreUnreachable",
     "UnknownQueue",
     "Waiting",
@@ -53,6 +54,19 @@ class StoreError(Exception):
 
 class StoreUnreachable(StoreError):
     """The database is away for the moment; whether the last call was carried out is unknown."""
+
+
+class StoreTrouble(StoreUnreachable):
+    """The disk under the database does not serve; nothing was written.
+
+    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart mends none.
+    """
+
+    def __init__(self, what: str, remedy: str, code: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what = what
+        self.remedy = remedy
+        self.code = code
 
 
 class UnknownQueue(StoreError):

@@ -13,11 +13,13 @@ from collections.abc import Generator
 from kesin.store.pulse import Pulses
 
 POLL_S = 1.0
+CHECK_S = 30.0  # a line gone dead sounds like one on which nothing is said: ask it
+ANSWER_S = 10.0
 LONGEST_PAUSE_S = 60.0
 
 
 class Hearing(ABC):
-    """Started on first use; stops within a second of being asked."""
+    """Started on first use; stops within a second of being asked, on a line that answers."""
 
     troubles: tuple[type[Exception], ...] = (OSError,)
 

@@ -6,8 +6,12 @@ from collections.abc import Generator
 
 import psycopg
 
-from kesin.store.hearing import POLL_S, Hearing
+from kesin.foundation.clock import SystemClock
+from kesin.store.hearing import ANSWER_S, CHECK_S, POLL_S, Hearing
 from kesin.store.pulse import Pulses
+from kesin.store.timed import CONNECTION, TimedConnection
+
+_CLOCK = SystemClock()
 
 
 class Listener(Hearing):
@@ -21,9 +25,14 @@ class Listener(Hearing):
         self._channel = channel
 
     def _heard(self) -> Generator[str | None, None, None]:
-        with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
+        with TimedConnection.connect(self._url, **CONNECTION) as connection:
+            connection.answer_s = ANSWER_S
             connection.execute(f"LISTEN {self._channel}")
+            checked = _CLOCK.monotonic()
             while True:
                 yield None
                 for notice in connection.notifies(timeout=POLL_S, stop_after=1):
                     yield notice.payload
+                if _CLOCK.monotonic() - checked >= CHECK_S:
+                    connection.execute("SELECT 1")
+                    checked = _CLOCK.monotonic()

@@ -49,10 +49,12 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
             raise StoreError(
                 "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
             ) from None
+        _check_postgres(text)
         return PostgresStore(text, migrate=migrate)
     if text.startswith(("redis://", "rediss://", "unix://")):
         return open_redis(text)
     from kesin.store.sqlite import SqliteStore
+    from kesin.store.sqlite_trouble import told
 
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///") or ":memory:"
@@ -60,5 +62,19 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
         scheme = text.split("://", 1)[0]
         raise StoreError(f"unknown database {scheme}://: use a file path or postgresql://…")
     if text != ":memory:":
-        Path(text).parent.mkdir(parents=True, exist_ok=True)
+        with told(text):
+            Path(text).parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(text)
+
+
+def _check_postgres(url: str) -> None:
+    """An address that cannot be read is told at once, and not repeated: it may hold a password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(url)
+    except ProgrammingError:
+        raise StoreError(
+            "no address of a PostgreSQL server: expected postgresql://user:password@host/database"
+        ) from None

@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from kesin.foundation.clock import SystemClock
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
 from kesin.store.compile import Dialect
@@ -33,21 +34,22 @@ from kesin.store.statements import (
     job_columns,
     template,
 )
+from kesin.store.timed import CONNECTION, TimedConnection
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
+_CLOCK = SystemClock()
 _TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
-_UNREACHABLE = ("08", "57P")  # connection trouble; the server is stopping or starting
-# A network that went silent is noticed by the kernel, not waited for.
-_CONNECTION = {
-    "autocommit": True,
-    "prepare_threshold": None,
-    "connect_timeout": 10,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
+# What may be over in a moment: connection trouble; no room; a lock not had in time; a server that
+# stops, starts, cancels what takes long, does not let us write, or did not hear from us for long.
+_AWAY = (
+    psycopg.OperationalError,
+    errors.IdleInTransactionSessionTimeout,
+    errors.ReadOnlySqlTransaction,
+)
+_AWAY_STATES = ("08", "25", "53", "55P03", "57")
+RECONNECT_S = 10.0  # after it the pool begins anew: its pauses double, and would become minutes
+ASK_S = 1.0  # a thread that waits for a connection asks for it anew after it
 _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
@@ -76,6 +78,7 @@ class PostgresStore(SqlStore):
         schema: str = "kesin",
         pool_size: int = 10,
         timeout_s: float = 30.0,
+        answer_s: float = 60.0,
         listen: bool = True,
         migrate: bool = False,
     ) -> None:
@@ -86,12 +89,17 @@ class PostgresStore(SqlStore):
         self.dialect = _dialect(schema)
         self._timeout_s = timeout_s
         self._local = threading.local()
+        self._fits = False  # whether the schema was seen to be the one this code knows
+        self._answer_s = answer_s
         self._pool = ConnectionPool(
             url,
+            connection_class=TimedConnection,
+            kwargs={"prepare_threshold": None, **CONNECTION},
+            configure=self._hurry,
             min_size=1,
             max_size=pool_size,
             timeout=timeout_s,
-            kwargs=dict(_CONNECTION),
+            reconnect_timeout=RECONNECT_S,
             open=True,
         )
         self._listener = Listener(url, schema, self._pulses) if listen else None
@@ -105,26 +113,37 @@ class PostgresStore(SqlStore):
 
     # Connections and transactions
 
+    def _hurry(self, connection: TimedConnection) -> None:
+        connection.answer_s = self._answer_s
+
     @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        bound: psycopg.Connection[Any] | None = getattr(self._local, "connection", None)
-        if bound is not None:
-            yield bound
-            return
+    def _connection(self) -> Iterator[TimedConnection]:
+        bound: TimedConnection | None = getattr(self._local, "connection", None)
         try:
-            with self._pool.connection() as connection:
-                yield connection
+            with ExitStack() as ending:
+                yield bound or self._pooled(ending)
         except PoolTimeout as problem:
             raise StoreUnreachable(
                 f"no connection to PostgreSQL within {self._timeout_s:g} s"
             ) from problem
-        except psycopg.OperationalError as problem:
-            if problem.sqlstate and not problem.sqlstate.startswith(_UNREACHABLE):
+        except _AWAY as problem:
+            if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
                 raise
             raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
 
+    def _pooled(self, ending: ExitStack) -> TimedConnection:
+        """One of the pool's. Once it gave a server up, it tries again only for who asks anew."""
+        until = _CLOCK.monotonic() + self._timeout_s
+        while True:
+            left_s = until - _CLOCK.monotonic()
+            try:
+                return ending.enter_context(self._pool.connection(min(ASK_S, left_s)))
+            except PoolTimeout:
+                if left_s <= ASK_S:
+                    raise
+
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+    def transaction(self) -> Iterator[TimedConnection]:
         with self._connection() as connection, connection.transaction():
             before = getattr(self._local, "connection", None)
             self._local.connection = connection
@@ -173,11 +192,17 @@ class PostgresStore(SqlStore):
 
     # Schema
 
-    def migrate(self) -> list[str]:
-        with self._connection() as connection, connection.transaction():
-            connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"kesin:{self.schema}",)
-            )
+    def hold_schema(self) -> None:
+        """Nobody else migrates or restores until this transaction ends."""
+        self._rows(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))",
+            {"name": f"kesin:{self.schema}"},
+        )
+
+    def migrate(self, *, up_to: int | None = None) -> list[str]:
+        """Apply what is outstanding; a restore goes to the schema of its backup first."""
+        with self.transaction() as connection, connection.patient():
+            self.hold_schema()
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.schema}.schema_migration ("
@@ -187,6 +212,7 @@ class PostgresStore(SqlStore):
             table = f"{self.schema}.schema_migration"
             rows = connection.execute(f"SELECT version, checksum FROM {table}").fetchall()
             todo = outstanding(migrations("postgres"), dict(rows))
+            todo = [one for one in todo if up_to is None or one.version <= up_to]
             for one in todo:
                 text = fill(one.text, {"schema": self.schema})
                 connection.execute(text)
@@ -196,8 +222,20 @@ class PostgresStore(SqlStore):
                 )
         return [f"{one.version:04d}_{one.name}" for one in todo]
 
+    def _require_schema(self) -> None:
+        """Refuse a schema that is newer than this code, or older."""
+        if self._fits:
+            return
+        rows = self._read(f"SELECT version, checksum FROM {self.schema}.schema_migration", {})
+        todo = outstanding(migrations("postgres"), dict(rows))
+        if todo:
+            names = ", ".join(f"{one.version:04d}_{one.name}" for one in todo)
+            raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
+        self._fits = True
+
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
         try:
+            self._require_schema()
             rows = self._read(
                 f"SELECT * FROM {self.dialect.table('declared')} WHERE queue = %(queue)s",
                 {"queue": queue},

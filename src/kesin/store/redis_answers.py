@@ -54,9 +54,9 @@ def _plain(said: str, word: str) -> str:
 
 
 def check_version(found: str | None) -> None:
-    if found is not None and int(found) > int(SCHEMA):
+    if found is not None and not (found.isdecimal() and int(found[:9]) <= int(SCHEMA)):
         raise StoreError(
-            f"the keys in Redis are of version {found}, this program knows {SCHEMA}:"
+            f"the keys in Redis are of version {found[:40]}, this program knows {SCHEMA}:"
             " install a newer Kesin"
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from kesin.store.hearing import POLL_S, Hearing
+from kesin.store.hearing import ANSWER_S, CHECK_S, POLL_S, Hearing
 from kesin.store.pulse import Pulses
 
 CHANNEL = "kesin:pulse"
@@ -24,10 +24,15 @@ class RedisListener(Hearing):
 
     def _heard(self) -> Generator[str | None, None, None]:
         client: Any = self._client  # its types leave this call out
-        with client.pubsub(ignore_subscribe_messages=True) as heard:
+        with client.pubsub() as heard:
             heard.subscribe(CHANNEL)
+            if heard.get_message(timeout=ANSWER_S) is None:  # it says so once it listens
+                raise redis.TimeoutError(f"no answer within {ANSWER_S:g} s")
+            heard.connection.health_check_interval = CHECK_S  # then it asks at every poll
             while True:
                 yield None
-                message = heard.get_message(timeout=POLL_S)
+                message = heard.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
+                if heard.health_check_response_counter * POLL_S > ANSWER_S:
+                    raise redis.TimeoutError(f"no answer within {ANSWER_S:g} s")
                 if message is not None:
                     yield message["data"]

@@ -20,8 +20,17 @@ from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
+from kesin.store.contract import (
+    Event,
+    Job,
+    NewJob,
+    Outcome,
+    StoreError,
+    StoreTrouble,
+    StoreUnreachable,
+)
 from kesin.store.migrate import migrations, outstanding
+from kesin.store.sqlite_trouble import told, trouble
 from kesin.store.sqlstore import Asked, Conflict, Remark, SqlStore, refusal
 from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
 from kesin.store.turns import Turns
@@ -58,8 +67,13 @@ class SqliteStore(SqlStore):
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._writer = self._connect()
-        self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
-        self.migrate()
+        try:
+            with told(self.path):
+                self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
+            self.migrate()
+        except StoreTrouble:
+            self._writer.close()
+            raise
 
     def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
         try:
@@ -72,7 +86,8 @@ class SqliteStore(SqlStore):
             )
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as problem:
-            raise StoreUnreachable(f"cannot open the database {self.path}: {problem}") from problem
+            away = StoreUnreachable(f"cannot open the database {self.path}: {problem}")
+            raise trouble(problem, self.path) or away from problem
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")  # it ends what 0005_copying.sql opens
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -97,9 +112,13 @@ class SqliteStore(SqlStore):
                 try:
                     yield self._writer
                     self._writer.execute("COMMIT")
-                except BaseException:
+                except BaseException as problem:
                     if self._writer.in_transaction:
                         self._writer.execute("ROLLBACK")
+                    if isinstance(problem, sqlite3.Error) and (
+                        found := trouble(problem, self.path)
+                    ):
+                        raise found from problem
                     raise
                 finally:
                     self._depth = self._owner = 0
@@ -122,10 +141,9 @@ class SqliteStore(SqlStore):
     def _begin(self) -> None:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as problem:
-            raise StoreUnreachable(
-                f"the database {self.path} cannot be written: {problem}"
-            ) from problem
+        except sqlite3.DatabaseError as problem:
+            away = StoreUnreachable(f"the database {self.path} cannot be written: {problem}")
+            raise trouble(problem, self.path) or away from problem
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -133,7 +151,9 @@ class SqliteStore(SqlStore):
             with self.transaction():
                 yield
         except sqlite3.IntegrityError as problem:
-            if "UNIQUE" in str(problem):
+            # NOT NULL: of two jobs picked with one key the first took it, and no move is left for
+            # the second.
+            if "UNIQUE" in str(problem) or "NOT NULL" in str(problem):
                 raise Conflict from problem
             raise
 
@@ -165,7 +185,8 @@ class SqliteStore(SqlStore):
         if self._in_memory:
             with self._lock:
                 return self._writer.execute(sql, params).fetchall()
-        return self._reader.execute(sql, params).fetchall()
+        with told(self.path):
+            return self._reader.execute(sql, params).fetchall()
 
     def _timed(self, params: dict[str, Any]) -> dict[str, Any]:
         return {**params, "now": wall_clock_us()} if params.get("now", 0) is None else params
@@ -387,7 +408,7 @@ class SqliteStore(SqlStore):
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         connection = self._writer if self._in_memory else self._connect(reader=True)
-        with self._lock if self._in_memory else _closing(connection):
+        with told(self.path), self._lock if self._in_memory else _closing(connection):
             connection.execute("BEGIN")
             try:
                 jobs = connection.execute(

@@ -14,7 +14,7 @@ from kesin.workloads.pdf import batches as module
 from kesin.workloads.pdf.setup import worker_of as pdf_worker_of
 from tests.cli.programs import wait_until
 from tests.web.conftest import error_of
-from tests.workloads.pdf.batching import names
+from tests.workloads.pdf.batching import names, one_page
 from tests.workloads.pdf.paper import pages
 
 
@@ -205,20 +205,50 @@ def test_a_pdf_that_is_lost_each_time_is_given_up(bindery):
     assert bindery.engine.printed.count("vanishes") == 1 + module.MOST_TIMES
 
 
-def test_a_pdf_nobody_can_read_is_a_failed_row_of_a_merged_one(bindery):
+def test_a_pdf_nobody_can_read_is_a_failed_row_of_a_merged_one(bindery, monkeypatch):
+    prints = {"fine": one_page("fine"), "broken": b"no PDF at all"}
+    monkeypatch.setattr("tests.workloads.pdf.batching.one_page", prints.__getitem__)
     batch_id = bindery.order("fine", "broken", output="merged")
-
-    def wait(_seconds: float) -> None:
-        bindery.print_all()
-        for job in bindery.pdf.jobs().jobs:
-            if "broken" in job.payload:
-                key = job.outcome["artifact_key"]
-                (bindery.folder / key).write_bytes(b"no PDF at all")
-
-    bindery.work(wait)
+    bindery.work(lambda _seconds: bindery.print_all())
     told = bindery.get(batch_id)
     assert (told["status"], told["results"][1]["error_code"]) == ("partial", "UNREADABLE")
     assert pages(bindery.download(batch_id).content) == ["fine"]
+
+
+def test_a_pdf_that_was_damaged_is_made_again(bindery):
+    batch_id = bindery.order("fine", "spoilt", output="merged")
+    spoilt: list[str] = []
+
+    def wait(_seconds: float) -> None:
+        bindery.print_all()
+        if not spoilt:
+            [job] = [one for one in bindery.pdf.jobs().jobs if "spoilt" in one.payload]
+            spoilt.append(job.id)
+            (bindery.folder / job.outcome["artifact_key"]).write_bytes(one_page("wrong"))
+
+    bindery.work(wait)
+    told = bindery.get(batch_id)
+    assert (told["status"], told["results"][1]["job_id"] in spoilt) == ("succeeded", False)
+    assert pages(bindery.download(batch_id).content) == ["fine", "spoilt"]
+    assert bindery.engine.printed == ["fine", "spoilt", "spoilt"]
+
+
+def test_what_was_sent_or_told_and_is_damaged_is_not_believed(bindery):
+    def spoil(batch_id, which):
+        batch = bindery.batches.get(batch_id)
+        path = bindery.folder / (batch.result.get(which) or batch.input_key)
+        data = path.read_bytes()
+        path.write_bytes(data[:20] + b"\0" + data[21:])
+
+    sent = bindery.order("a", "b")
+    spoil(sent, "input_key")
+    bindery.work()
+    assert bindery.get(sent)["error_code"] == "ROWS_MISSING"
+    told = bindery.order("c", "d")
+    bindery.work()
+    assert len(bindery.get(told)["results"]) == 2
+    spoil(told, "results_key")
+    assert bindery.get(told)["results"] == []
 
 
 def test_a_row_somebody_cancelled_stays_cancelled(bindery):

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kesin.engine.answers import Answer, Make
-from kesin.engine.worker import Share, Worker
+from kesin.engine.lane import Share
+from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job

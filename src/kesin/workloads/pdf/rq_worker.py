@@ -111,11 +111,12 @@ class PdfRqWorker(PdfWorker):
                 if job.state == PdfJobStatus.QUEUED and (job.run_at or 0) <= self.queue.now():
                     self._send_for(job_id)
 
-    def give_back(self, jobs: Sequence[Job]) -> None:
+    def give_back(self, jobs: Sequence[Job]) -> set[str]:
         """Let somebody else be sent for."""
-        super().give_back(jobs)
+        given = super().give_back(jobs)
         for job in jobs:
             self._send_for(job.id)
+        return given
 
     def _send_for(self, job_id: str) -> None:
         enqueue_pdf_job(job_id, store=self.queue.store)

@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from kesin.engine.answers import Answer, Failed
+from kesin.engine.lane import Share
 from kesin.engine.queue import Queue
-from kesin.engine.worker import Share, Worker
+from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Clash
 from kesin.foundation.text import canonical_json

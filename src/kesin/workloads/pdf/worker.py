@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kesin.engine.answers import Answer, Done, Failed
+from kesin.engine.lane import Share
 from kesin.engine.queue import Queue
-from kesin.engine.worker import Share, Worker
+from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf.artifacts import PdfArtifactStore

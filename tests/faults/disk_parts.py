@@ -1,0 +1,195 @@
+"""What is tried on a disk that is full, in a process of its own. See ``small_disk``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+from argon2 import PasswordHasher
+
+from kesin.engine.queue import Queue
+from kesin.engine.replay import verify
+from kesin.engine.sweeper import Sweeper
+from kesin.engine.worker import Worker
+from kesin.foundation import passwords
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.model import Change, Job
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import StoreTrouble
+from kesin.store.open import open_store
+from kesin.store.sqlite import SqliteStore
+from tests.faults.conftest import fill
+from tests.faults.promise import check_promise
+from tests.faults.small_disk import SmallDisk
+from tests.web.conftest import ROOT, World, error_of
+from tests.workloads.optiplan.floor import PHONE, Floor
+from tests.workloads.pdf.front import front_over
+
+LEASE_S = 60
+QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+
+def refused(call: Callable[[], object]) -> StoreTrouble:
+    try:
+        answer = call()
+    except StoreTrouble as trouble:
+        return trouble
+    raise AssertionError(f"not refused: {answer}")
+
+
+def the_store(disk: SmallDisk, folder: Path) -> None:
+    """Every write is refused whole, and the same objects go on when there is room."""
+    with closing(open_store(folder / "kesin.db")) as store:
+        clock = ManualClock()
+        queue = Queue("work", task_lifecycle(lease_seconds=LEASE_S), store, clock=clock)
+        told = fill(queue, 60)
+        mine = queue.claim("me", limit=20)
+        before = queue.stats().states
+        disk.fill()
+        code = "disk_full" if disk.real else "disk_failing"
+        clock.advance(LEASE_S + 1)
+        for call in (
+            lambda: queue.enqueue({"large": "x" * 200_000}),
+            lambda: queue.enqueue({}),
+            lambda: queue.claim("other", limit=5),
+            lambda: queue.apply("complete", [Change(mine[0].id, mine[0].claim_seq)], actor="me"),
+            lambda: Sweeper([queue]).sweep(("recover",)),
+            lambda: queue.pause(actor="me"),
+            lambda: open_store(folder / "another.db"),
+        ):
+            trouble = refused(call)
+            assert (trouble.code, "room" in trouble.remedy) == (code, True), str(trouble)
+        assert queue.stats().states == before
+        check_promise(store, "work", queue.lifecycle, told, at_rest=False)
+        disk.free()
+        told += fill(queue, 5)
+        assert Sweeper([queue]).sweep(("recover",)).total == len(mine)
+        _work_while_it_fills(disk, queue)
+        kept = check_promise(store, "work", queue.lifecycle, told)
+        assert kept.states == {"done": len(told)}
+
+
+def _work_while_it_fills(disk: SmallDisk, queue: Queue) -> None:
+    """A worker whose disk is full when it wants to write its answers keeps them until it can."""
+    said: list[str] = []
+
+    def listen(_logger: object, _method: str, event: Any) -> Any:
+        said.append(event["event"])
+        if said.count("answer_not_written") == 2:
+            disk.free()
+        raise structlog.DropEvent
+
+    def handler(_job: Job) -> None:
+        if not said:
+            disk.fill()
+
+    structlog.configure(processors=[listen])
+    worker = Worker(queue, handler)
+    assert worker.drain() == 65
+    structlog.reset_defaults()
+    assert said.count("answer_not_written") == 2, said
+    assert worker.completed == 65
+
+
+def the_service(disk: SmallDisk, folder: Path) -> None:
+    """Programs get 503 and a code, people a page, watchers a reason; then it goes on."""
+    with closing(SqliteStore(folder / "kesin.db")) as store:
+        world = World(store, folder, min_free_mb=2)
+        world.site("north")
+        boss = world.key("admin")
+        person = world.cookie(world.person("ayse", "admin"))
+        with world.kept():
+            assert world.client.get("/health/ready").status_code == 200
+            disk.fill()
+            for path in ("/api/queues", "/api/queues/task/jobs", "/health/live"):
+                answer = world.client.get(path, headers=boss)
+                assert answer.status_code == 200, (path, answer.text)
+            body = {"jobs": [{"payload": {}, "site": "north"}]}
+            answer = world.client.post("/api/queues/task/jobs", json=body, headers=boss)
+            code = "disk_full" if disk.real else "disk_failing"
+            assert (answer.status_code, error_of(answer)["code"]) == (503, code), answer.text
+            assert str(folder) not in answer.text
+            page = world.client.get("/dashboard", headers=person)
+            assert page.status_code == 200, page.text
+            if disk.real:
+                ready = world.client.get("/health/ready")
+                assert ready.status_code == 503
+                assert ready.json()["checks"]["disk"] == {"ok": False, "detail": "is nearly full"}
+            disk.free()
+            assert world.client.get("/health/ready").status_code == 200
+            answer = world.client.post("/api/queues/task/jobs", json=body, headers=boss)
+            assert answer.status_code == 201, answer.text
+        assert verify(store, "task").differences == []
+
+
+def the_pdfs(disk: SmallDisk, folder: Path) -> None:
+    """The queue is elsewhere, the PDFs are here: none is torn, and the job is tried again."""
+    with (
+        closing(SqliteStore(":memory:")) as store,
+        front_over(store, folder) as front,
+    ):
+        me = front.owner()
+        job_id = front.asked(me)
+        disk.fill()
+        front.worker.process_job(job_id)
+        seen = front.seen(job_id)
+        assert (seen.status, seen.artifact_key) == ("queued", None), seen
+        assert front.fetch(me, job_id).status_code == 202
+        disk.free()
+        left = [path.name for path in (folder / "artifacts").rglob("*") if path.is_file()]
+        assert left == [".kesin-artifacts"]
+        front.clock.advance(3_600)
+        front.beat()
+        front.worker.process_job(job_id)
+        assert front.fetch(me, job_id).status_code == 200
+        assert front.moves(job_id).count("claim") == 2
+        assert verify(store, "pdf").differences == []
+
+
+def the_workshop(disk: SmallDisk, folder: Path) -> None:
+    """Its folders are full: an order fails and says why, and a retry brings it to the saw."""
+    with closing(SqliteStore(":memory:")) as store:
+        floor = Floor(store, folder)
+        with floor.kept():
+            floor.desk.add_customer(ROOT, "Ayşe", PHONE)
+            job_id = floor.new()
+            disk.fill()
+            floor.work()
+            seen = floor.seen(job_id)
+            assert (seen["state"], seen["error_code"]) == ("FAILED", "E_EXPORT_DIR_UNWRITABLE")
+            disk.free()
+            assert list(floor.paths.import_folder.rglob("*.*")) == []  # not even a hidden part
+            assert floor.act(job_id, "retry").status_code == 200
+            floor.later()
+            assert floor.state(job_id) == "HOLD"
+            floor.act(job_id, "approve")
+            floor.work()
+            floor.plan(job_id)
+            disk.fill()
+            floor.later()
+            floor.later()
+            disk.free()
+            assert [one.suffix for one in floor.paths.inbox.rglob("*") if one.is_file()] == []
+            for _ in range(10):
+                floor.later()
+                floor.saw.pass_once()
+            assert floor.state(job_id) == "DONE"
+        assert verify(store, "optiplan").differences == []
+
+
+def main(kind: str, place: str) -> None:
+    disk = SmallDisk(Path(place), kind)
+    for part in (the_store, the_service, the_pdfs, the_workshop):
+        folder = disk.folder / part.__name__
+        folder.mkdir()
+        with patch.object(passwords, "_hasher", lambda: QUICK):
+            part(disk, folder)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

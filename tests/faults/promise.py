@@ -1,0 +1,134 @@
+"""What Kesin promises whoever dies: one checker, asked after every fault.
+
+It reads the history and not the code that made it. The store keeps a job from being finished by
+somebody who lost it; here that is looked for once more, in what was written down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from kesin.engine.replay import verify
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Event, Store
+from kesin.store.sqlite import SqliteStore
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was found where the promise held, to be printed."""
+
+    jobs: int = 0
+    untold: int = 0  # jobs whose producer died between the commit and the answer
+    pruned: int = 0
+    claims: int = 0
+    lost_claims: int = 0  # ended by the clock, because their lease was over
+    most_attempts: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    last_at: int = 0  # when the last job came to rest
+
+    def recovery_s(self, since_us: int) -> float:
+        """Seconds from the fault to the last job at rest."""
+        return max(0, self.last_at - since_us) / 1_000_000
+
+
+def check_promise(
+    store: Store,
+    queue: str,
+    lifecycle: Lifecycle,
+    told: Collection[str],
+    *,
+    at_rest: bool = True,
+) -> Kept:
+    """Nothing is lost, nothing done twice, no budget overdrawn, and the history gives the rows.
+
+    ``told`` are the ids that producers have been answered with. There may be more jobs: of a
+    producer that died before it was answered. With ``at_rest=False`` jobs may still be under way.
+    """
+    home = store.home(queue)
+    kept = Kept(pruned=sum(flow.n for flow in home.flows(queue) if not flow.to_state))
+    seen: set[str] = set()
+    holders: dict[tuple[str, str], str] = {}
+    for job, events in home.scan(queue):
+        assert job.id not in seen, f"{job.id} is there twice"
+        seen.add(job.id)
+        state = lifecycle.state[job.state]
+        assert not at_rest or state.terminal or state.resting, f"{job.id} is left {job.state}"
+        if job.dedup_key is not None and state.holds_key:
+            rival = holders.setdefault((job.tenant, job.dedup_key), job.id)
+            assert rival == job.id, f"{rival} and {job.id} hold the key {job.dedup_key}"
+        _check_history(lifecycle, job, events)
+        _count(kept, lifecycle, job, events)
+    assert len(set(told)) == len(told), "one id was told for two jobs"
+    lost = set(told) - seen
+    assert len(lost) <= kept.pruned, f"lost: {sorted(lost)}"
+    kept.untold = len(seen - set(told))
+    audit = verify(home, queue)
+    assert not audit.differences, "; ".join(map(str, audit.differences))
+    assert audit.counters == "agree", audit.counters
+    counted = Counter({name: n for name, n in home.stats(queue).states.items() if n})
+    assert counted == kept.states, f"counted {counted}, found {kept.states}"
+    if isinstance(home, SqliteStore):
+        trouble = home._read("PRAGMA integrity_check", {})
+        trouble += home._read("PRAGMA foreign_key_check", {})
+        assert trouble == [("ok",)], trouble
+    return kept
+
+
+def _count(kept: Kept, lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:
+    kept.jobs += 1
+    kept.states[job.state] += 1
+    kept.claims += sum(event.claim == 1 for event in events)
+    kept.lost_claims += sum(_by_the_clock(lifecycle, event) for event in events)
+    kept.most_attempts = max(kept.most_attempts, *(event.attempt for event in events))
+    kept.last_at = max(kept.last_at, job.moved_at)
+
+
+def _check_history(lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:
+    story = f"{job.id}: {[(one.seq, one.move, one.to_state, one.actor) for one in events]}"
+    whole = [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert whole, f"not without a gap: {story}"
+    assert events[-1].seq == job.seq, story
+    assert events[-1].to_state == job.state, story
+    successes, holder, before = 0, None, 0
+    for event in events:
+        assert event.at >= before, f"time runs back in {story}"
+        before = event.at
+        used = event.attempt - event.attempt_base
+        assert 0 <= used <= event.max_attempts, f"{used} attempts at {event.seq} in {story}"
+        assert event.return_count <= lifecycle.max_returns, f"too many returns in {story}"
+        if lifecycle.state[event.to_state].success and event.from_state != event.to_state:
+            successes += 1
+        if _needs_the_claim(lifecycle, event):
+            assert event.actor == holder, f"{event.seq} is not made by {holder}, in {story}"
+        if event.claim == 1:
+            assert holder is None, f"{event.seq} takes what {holder} holds, in {story}"
+            holder = event.worker
+        elif event.claim == 0:
+            holder = None
+    assert successes <= 1, f"completed {successes} times: {story}"
+
+
+def _moves(lifecycle: Lifecycle, event: Event) -> list[Move]:
+    """The declared moves that this event can be."""
+    found = [
+        move
+        for move in lifecycle.moves
+        if move.name == event.move
+        and (event.from_state in move.sources or move.births)
+        and move.target(event.from_state) == event.to_state
+    ]
+    assert found, f"{event.move} from {event.from_state} to {event.to_state} is not declared"
+    return found
+
+
+def _needs_the_claim(lifecycle: Lifecycle, event: Event) -> bool:
+    return all(move.guard("holds_claim") for move in _moves(lifecycle, event))
+
+
+def _by_the_clock(lifecycle: Lifecycle, event: Event) -> bool:
+    moves = _moves(lifecycle, event)
+    return event.claim == 0 and all(move.guard("lease_over") for move in moves)

@@ -1,0 +1,297 @@
+"""Settings, names, headers, forms and stored text: whatever comes is read or refused by us."""
+
+import json
+import re
+from contextlib import suppress
+from ipaddress import ip_network
+
+import pytest
+import redis
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from kesin.cli.failures import Usage
+from kesin.cli.filters import Wanted as Typed
+from kesin.cli.output import decoded
+from kesin.cli.queues import _parsed
+from kesin.engine.copy_mark import Mark, _mark_of
+from kesin.engine.queue import BadInput, Queue
+from kesin.foundation.passwords import fingerprint, key_id_of, matches, same
+from kesin.foundation.problems import Problem
+from kesin.foundation.secrets import KeyRing, NotOpened, new_key
+from kesin.foundation.settings import (
+    BadSettings,
+    Settings,
+    load_settings,
+    masked,
+    strangers,
+    variable,
+)
+from kesin.foundation.text import NotJson, canonical_json, storable
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import Filter, Outcome, StoreError
+from kesin.store.directory import Fact
+from kesin.store.open import _check_postgres, open_store
+from kesin.store.redis_answers import Busy, Undeclared, check_version, trouble
+from kesin.store.sqlite import SqliteStore
+from kesin.web.dashboard.filters import wanted_of
+from kesin.web.dashboard.shell import safe_path
+from kesin.web.dashboard.uploads import read_upload
+from kesin.web.dashboard.words import LANGUAGES, chosen
+from kesin.web.limits import network_of
+from kesin.web.schemas import Time
+from tests.faults.fuzz import STRANGE, answered, broken, broken_json, broken_text
+
+SETTINGS = {
+    "KESIN_PORT": "8000",
+    "KESIN_GRACE_S": "30",
+    "KESIN_BODY_LIMIT": "10_000_000",
+    "KESIN_OCI_REVIVE": "true",
+    "KESIN_LOG": "json",
+    "KESIN_DATABASE_URL": "postgresql://kesin:s3cret@db/kesin",
+    "KESIN_REDIS_URL": "redis://:s3cret@cache/0",
+    "KESIN_TRUSTED_PROXIES": "10.0.0.0/8, ::1",
+    "KESIN_OCI_GOOGLE_URL": "https://googleads.googleapis.com/",
+    "KESIN_OCI_GOOGLE_VERSION": "v26",
+    "KESIN_CRON_SECRET": "s3cret-of-16-letters",
+    "KESIN_SECRET_KEYS": new_key("first"),
+}
+
+
+@given(st.data())
+def test_the_environment_is_settings_or_told_to_be_bad(data):
+    name = data.draw(st.sampled_from(sorted(SETTINGS)))
+    value = data.draw(broken_text(SETTINGS[name])).replace("\0", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value.encode("utf-8", "replace").decode())
+        settings = answered(BadSettings, load_settings)
+    if isinstance(settings, BadSettings):
+        assert name in str(settings)
+        in_its_place = re.search("//[^/?#@:]*:.*s3cret.*@", value, re.DOTALL)
+        assert "s3cret" not in str(settings) or not (in_its_place or "SECRET" in name)
+        return
+    assert 1 <= settings.port <= 65_535
+    assert 0 < settings.grace_s <= 600
+    assert all(
+        ip_network(one.strip(), strict=False)
+        for one in filter(str.strip, settings.trusted_proxies.split(","))
+    )
+    assert settings.database
+
+
+@given(broken_text("postgresql://kesin:", "redis://"), broken_text("@db/kesin?a=b", "@cache"))
+@example('"postgresql://u:', "@h/d")
+@example("postgres://u:a\nb", "@h/d")
+@example("postgres://u:a/b@", "@h/d")
+def test_no_address_is_shown_with_its_password(before, after):
+    if re.search("//[^/?#@:]*:", before) and "@" in after:
+        assert "s3cret" not in masked(f"{before}s3cret{after}")
+    masked(before + after)
+
+
+@given(
+    st.dictionaries(broken_text("KESIN_PORT", "kesin_data_dir", "PATH"), st.just("x"), max_size=3)
+)
+def test_a_variable_that_is_none_of_ours_is_told_with_the_one_it_is_near(environment):
+    known = {variable(one) for one in Settings.model_fields} | {None}
+    assert set(strangers(environment).values()) <= known
+
+
+@given(broken_text(new_key("first"), f"{new_key('a')},{new_key('b')}"))
+def test_keys_are_a_ring_or_refused_without_being_repeated(text):
+    ring = answered(BadSettings, KeyRing.from_setting, text)
+    if isinstance(ring, BadSettings):
+        assert all(one not in str(ring) for one in re.findall("[A-Za-z0-9_-]{20,}", text))
+        return
+    assert ring.open("name", ring.seal("name", "text")) == "text"
+
+
+RING = KeyRing.from_setting(f"first:{'A' * 43}")
+SEALED = RING.seal("name", "a secret")
+
+
+@given(broken_text(SEALED))
+def test_a_sealed_text_opens_as_it_was_or_not_at_all(sealed):
+    with suppress(NotOpened):
+        assert RING.open("name", sealed) == "a secret"
+        assert sealed == SEALED
+
+
+KEY = "kesin_abcdefgh_" + "A" * 43
+
+
+@given(broken_text(KEY, "kesin_session_x"))
+def test_a_key_has_an_id_or_is_none(key):
+    found = key_id_of(key)
+    assert found is None or (len(found) == 8 and len(key) == len(KEY))
+    assert len(fingerprint(key)) == 64
+    assert not matches("$argon2id$v=19$broken", key)
+    assert same(storable(key), KEY) == (key == KEY)
+
+
+# Stored text
+
+
+@given(broken_json({"a": [1, {"b": "c"}]}))
+def test_a_payload_has_one_spelling_or_is_no_json(value):
+    try:
+        text = canonical_json(value)
+    except NotJson:
+        return
+    assert storable(text) == text
+    assert canonical_json(json.loads(text)) == text
+
+
+@given(broken(b'{"a": [1]}', b'"text"'))
+def test_the_command_line_reads_json_or_says_how_to_write_it(data):
+    text = data.decode("utf-8", "surrogateescape")
+    with suppress(Usage):
+        _parsed(text)
+    decoded(text)
+
+
+@given(broken_json(["token", "digest", 0], None).map(json.dumps) | broken_text("[]", "null"))
+@example("[1]")
+@example("no json")
+def test_the_mark_of_a_copy_is_one_or_none(value):
+    mark = _mark_of(Fact("store copy", "", "task", value, 0))
+    assert mark is None or (isinstance(mark, Mark) and isinstance(mark.token, str))
+
+
+@given(broken_text("1", "2"))
+@example("x")
+@example("9" * 5_000)
+def test_a_version_of_the_keys_is_known_or_refused(found):
+    with suppress(StoreError):
+        check_version(found)
+
+
+@given(broken_text("KESINBUSY another script: f_1", "KESINGUARD why", "LOADING Redis", "ERR x"))
+def test_what_redis_refuses_is_told_in_words_of_the_contract(said):
+    told = trouble(redis.ResponseError(said))
+    assert isinstance(told, Busy | Undeclared | StoreError)
+
+
+@pytest.fixture(scope="module")
+def queue(ready_file, tmp_path_factory):
+    path = tmp_path_factory.mktemp("fuzz") / "kesin.db"
+    path.write_bytes(ready_file.read_bytes())
+    store = SqliteStore(path)
+    queue = Queue("task", task_lifecycle(), store)
+    queue.enqueue({}, key="one", tenant="north")
+    yield queue
+    store.close()
+
+
+TEXTS = ("00000000-0000-7000-8000-000000000000", "north", "%_x", "one")
+
+
+@given(data=st.data())
+def test_a_page_is_found_or_its_question_refused(queue, data):
+    text = st.none() | broken_text(*TEXTS)
+    where = Filter(
+        states=tuple(data.draw(st.lists(broken_text("QUEUED"), max_size=2))),
+        tenants=data.draw(st.none() | st.lists(broken_text("north"), max_size=2).map(tuple)),
+        dedup_key=data.draw(text),
+        text=data.draw(text),
+        contains=data.draw(text),
+    )
+    with suppress(StoreError):
+        page = queue.jobs(where, limit=data.draw(st.integers(-1, 600)), cursor=data.draw(text))
+        assert len(page.jobs) <= 1
+
+
+@given(data=st.data())
+def test_a_job_is_taken_as_it_is_or_refused(queue, data):
+    texts = st.none() | broken_text(*TEXTS)
+    value = data.draw(broken_json({"n": [1, "a"]}) | st.sampled_from(STRANGE))
+    with suppress(BadInput, StoreError):
+        made = queue.enqueue(value, key=data.draw(texts), tenant=data.draw(broken_text("north")))
+        assert isinstance(made, Outcome | Job)
+        found = queue.store.job(made.id)
+        if found is not None and found.payload is not None:
+            assert storable(found.payload) == found.payload
+
+
+@given(st.lists(broken_text("QUEUED"), max_size=2), st.lists(broken_text("transient"), max_size=2))
+def test_options_of_a_command_are_a_filter_or_refused(states, categories):
+    with suppress(Usage):
+        found = Typed(states=states, categories=categories).checked(None)
+        assert set(found.categories) <= {one.upper() for one in categories}
+
+
+# Requests
+
+
+@given(broken_text("2026-12-31T23:59:59Z", "9999-12-31T23:59:59.123457+14:00"))
+def test_a_time_is_kept_to_the_microsecond_or_refused(text):
+    with suppress(ValidationError):
+        at = TypeAdapter(Time).validate_python(text)
+        assert at.tzinfo is not None
+        assert 1970 <= at.year <= 9999
+
+
+@given(broken_text("tr-TR,tr;q=0.9,en;q=0.8", "en", "*;q=0"), st.none() | broken_text("tr"))
+def test_there_is_always_a_language(accepted, cookie):
+    assert chosen(cookie, accepted) in LANGUAGES
+
+
+@given(broken_text("/dashboard/queues/task?x=1", "//evil.example", "/dashboard/../x", "https://e"))
+def test_a_way_back_leads_to_a_page_of_ours(text):
+    path = safe_path(text)
+    assert path.startswith("/dashboard")
+    assert path == "/dashboard" or path[10:11] in {"/", "?", "#"}
+    assert path.isprintable()
+
+
+@given(broken_text("192.0.2.7", "2001:db8::1", "fe80::1%eth0"))
+def test_an_address_stands_for_a_network_or_for_itself(address):
+    network = network_of(address)
+    assert network == address or ip_network(network).prefixlen == 64
+
+
+HEADING = 'multipart/form-data; boundary="xyz"'
+FILE = b'--xyz\r\nContent-Disposition: form-data; name="file"; filename="l.csv"\r\n\r\nx\r\n--xyz--'
+MULTIPART = (
+    b'--xyz\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' + FILE,
+    FILE.replace(b'filename="l.csv"', b"filename*=utf-8''%41.csv"),
+)
+
+
+@given(
+    broken(*MULTIPART),
+    st.just(HEADING) | broken_text(HEADING, "multipart/form-data; boundary*=idna''xyz"),
+)
+@example(MULTIPART[1].replace(b"utf-8''", b"idna''"), HEADING)
+@example(MULTIPART[1].replace(b"utf-8''", b"a\0b''"), HEADING)
+@example(MULTIPART[0], "multipart/form-data; boundary*=idna''xyz")
+def test_a_form_with_a_file_is_taken_apart_or_refused(body, kind):
+    with suppress(Problem):
+        form = read_upload(body, storable(kind).encode("latin-1", "ignore").decode("latin-1"))
+        assert isinstance(form.file_name, str)
+        assert len(form.data) <= len(body)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["ids", "state", "code", "category", "site", "age", "text"]),
+        st.lists(broken_text(*TEXTS, "QUEUED", "1h"), max_size=2),
+    )
+)
+def test_fields_of_an_address_are_a_filter(fields):
+    wanted = wanted_of(fields, task_lifecycle())
+    assert wanted.filter(1_800_000_000_000_000)
+
+
+@given(broken_text("postgresql://kesin@db:5432/kesin?sslmode=require", "mysql://x"))
+@example("postgresql://[")
+@example("postgresql://u:s3cret%zz@h/d")
+def test_an_address_of_a_database_that_cannot_be_one_is_refused_at_once(address):
+    if address.startswith(("postgresql://", "postgres://")):
+        told = answered(StoreError, _check_postgres, storable(address))
+        assert "s3cret" not in str(told)
+    elif "://" in address and not address.startswith(("sqlite:///", "redis", "unix")):
+        with pytest.raises(StoreError):
+            open_store(address)

@@ -1,0 +1,213 @@
+"""Conversions from producers, answers from Google: whatever comes is a value or our refusal."""
+
+import csv
+import io
+import json
+from datetime import UTC
+
+import httpx
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import storable
+from kesin.workloads.oci import data_manager
+from kesin.workloads.oci.channel import Accepted, Refused
+from kesin.workloads.oci.conversions import Conversion, Defaults, Unsendable
+from kesin.workloads.oci.credentials import Credentials
+from kesin.workloads.oci.dead_letters import safe
+from kesin.workloads.oci.files import Source
+from kesin.workloads.oci.google_ads import click_conversion
+from kesin.workloads.oci.line import failure_of
+from kesin.workloads.oci.partial_failure import read_upload
+from kesin.workloads.oci.reading import MAX_ROWS, read_body
+from kesin.workloads.oci.tokens import _refusal, _seconds
+from kesin.workloads.oci.wire import LONGEST_WAIT_S, Answer, read_json, retry_after_s
+from tests.faults.fuzz import answered, broken, broken_json, broken_text
+from tests.workloads.oci.google import upload_error, upload_response
+from tests.workloads.oci.rows import rows
+
+TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson", "json": "application/json"}
+SITE = Defaults("north", UTC, "TRY", "Sale")
+ROW = {
+    "externalId": "sale-1",
+    "gclid": "Cj0KCQ-click_1",
+    "conversionName": "Sale",
+    "conversionTime": "2026-03-01T14:05:00+03:00",
+    "conversionValue": "1500,75",
+    "conversionCurrency": "TRY",
+    "revision": "2",
+}
+CSV = ",".join(ROW) + "\r\n" + '"sale, 1",Cj0KCQ-click_1,Sale,2026-03-01T14:05:00,12.5,TRY,1\r\n'
+VALID = {
+    "csv": [
+        CSV,
+        CSV.replace(",", ";"),
+        "\ufeff" + CSV.replace(",", "\t"),
+        '"a\t\t"\texternalId\nx',
+    ],
+    "ndjson": [json.dumps(ROW) + "\n" + json.dumps({**ROW, "conversionValue": 3}) + "\n"],
+    "json": [json.dumps({"siteId": "north", "conversions": [ROW, ROW]}), json.dumps([ROW, ROW])],
+}
+bodies = st.sampled_from(sorted(VALID)).flatmap(
+    lambda kind: st.tuples(st.just(kind), broken(*map(str.encode, VALID[kind])))
+)
+
+
+def read(body, kind):
+    found = answered(Problem, read_body, body, kind)
+    return found.code if isinstance(found, Problem) else found
+
+
+@given(bodies)
+def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given_body):
+    kind, body = given_body
+    told = read(body, TYPES[kind])
+    if isinstance(told, str):
+        return
+    _, found = told
+    assert len(found) <= MAX_ROWS
+    for row in found:
+        if isinstance(row, Unsendable):
+            continue
+        conversion = answered(Unsendable, Conversion.read, row, SITE)
+        if isinstance(conversion, Unsendable):
+            assert conversion.code
+            continue
+        payload = conversion.payload()
+        assert Conversion.of(json.loads(json.dumps(payload)), "north") == conversion
+        assert storable(json.dumps(payload, ensure_ascii=False)).encode()
+
+
+@given(bodies, st.integers(1, 3))
+def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, size):
+    kind, body = given_body
+    whole = read(body, TYPES[kind])
+    source = Source("file", kind, io.BytesIO(body), len(body))
+    parts = answered(Problem, lambda: [row for one in source.batches(size) for row in one.rows])
+    if isinstance(parts, Problem):
+        assert isinstance(whole, str)
+        return
+    if isinstance(whole, str):  # nothing in it, or the first half of a mark
+        assert parts == []
+        return
+    assert [told(one) for one in parts] == [told(one) for one in whole[1]]
+
+
+def told(row):
+    return row.code if isinstance(row, Unsendable) else repr(row)
+
+
+@given(st.lists(broken_text("=1+2", "-a;'b", "sale, 1", "'"), min_size=1, max_size=4))
+def test_a_dead_letter_that_comes_back_says_what_it_said(values):
+    values = [storable(one) for one in values]
+    page = io.StringIO(newline="")
+    csv.writer(page).writerows([["externalId", "gclid"], *(["x", safe(one)] for one in values)])
+    _, found = read_body(page.getvalue().encode(), TYPES["csv"])
+    assert [one["gclid"] for one in found] == values
+
+
+SENT = rows(3)
+ANSWER = upload_response(
+    [click_conversion(one.conversion, "customers/1/conversionActions/2") for one in SENT],
+    {1: [upload_error("UNPARSEABLE_GCLID")], 2: [upload_error("CLICK_NOT_FOUND")]},
+)
+FAILURE = {
+    "error": {
+        "code": 400,
+        "status": "INVALID_ARGUMENT",
+        "message": "Request contains an invalid argument.",
+        "details": [
+            {"retryDelay": "30s", "reason": "RATE_LIMIT_EXCEEDED"},
+            {"fieldViolations": [{"field": "events[1].a", "reason": "X", "description": "y"}]},
+            {"errors": [{"errorCode": {"quotaError": "RESOURCE_EXHAUSTED"}, "message": "m",
+                         "details": {"quotaErrorDetails": {"retryDelay": "5s"}}}]},
+        ],
+    }
+}  # fmt: skip
+STATUS = {
+    "requestStatusPerDestination": [
+        {
+            "requestStatus": "PARTIAL_SUCCESS",
+            "errorInfo": {"errorCounts": [{"recordCount": "3", "reason": "BAD"}]},
+        }
+    ]
+}
+
+
+@given(broken_json(ANSWER))
+def test_an_answer_credits_or_refuses_every_row_it_was_asked_for(body):
+    told = read_upload(body, SENT, "r-1")
+    assert len(told) == len(SENT)
+    assert all(isinstance(one, Accepted | Refused) for one in told)
+    json.dumps([one.note for one in told])
+
+
+@given(broken(json.dumps(ANSWER).encode(), json.dumps(FAILURE).encode()))
+def test_bytes_from_google_are_json_or_nothing(content):
+    body = read_json(content)
+    assert len(read_upload(body, SENT)) == len(SENT)
+
+
+@given(
+    broken_json(FAILURE, {}, []),
+    st.sampled_from([200, 400, 401, 403, 408, 413, 429, 500, 503]),
+    broken_text("120", "Wed, 21 Oct 2026 07:28:00 GMT", ""),
+    broken_text("Wed, 21 Oct 2026 07:27:00 GMT", ""),
+)
+def test_a_failure_is_judged_whatever_its_body_says(body, status, pause, date):
+    headers = {"retry-after": visible(pause), "date": visible(date), "request-id": "r"}
+    answer = Answer(status, httpx.Headers(headers), body)
+    wait_s = retry_after_s(answer)
+    assert wait_s is None or 0 <= wait_s <= LONGEST_WAIT_S
+    failure = failure_of(answer)
+    assert failure.refused.code
+    assert storable(failure.refused.message) == failure.refused.message
+    assert data_manager._refused(answer, 3)
+
+
+def visible(text):
+    return text.encode("ascii", "ignore").decode().replace("\r", "").replace("\n", "")
+
+
+@given(broken_json({"requestId": "r-1", "fieldWarnings": [{"a": 1}]}, STATUS))
+def test_data_manager_is_read_whatever_it_says(body):
+    assert data_manager._status(body).status
+    assert len(data_manager._accepted(Answer(200, httpx.Headers(), body), 3).rows) == 3
+
+
+CREDENTIALS = {
+    "customer_id": "123-456-7890",
+    "client_id": "client",
+    "client_secret": "s3cret",
+    "refresh_token": "t0ken",
+    "conversion_action_resource_name": "customers/1234567890/conversionActions/1",
+}
+
+
+@example({**CREDENTIALS, "customer_id": " - "})
+@example({**CREDENTIALS, "client_secret": " "})
+@given(broken_json(CREDENTIALS).filter(lambda one: isinstance(one, dict)))
+def test_credentials_are_taken_or_refused_by_name_and_never_by_value(document):
+    kept = answered(Invalid, Credentials.read, document)
+    if isinstance(kept, Invalid):
+        assert "s3cret" not in kept.message
+        assert "t0ken" not in kept.message
+        return
+    assert Credentials.opened(kept.sealed_text()) == kept
+
+
+@given(
+    broken_json({"error": "invalid_grant", "error_description": "s3cret is bad"}, {"error": "x"})
+)
+def test_a_token_endpoint_is_never_repeated_with_a_secret_in_it(body):
+    known = Credentials.read(CREDENTIALS)
+    told = _refusal(400, body if isinstance(body, dict) else {}, known)
+    assert "s3cret" not in str(told)
+    assert storable(str(told)) == str(told)
+
+
+@given(broken_json({"expires_in": 3599}))
+def test_the_life_of_a_token_is_a_number_of_seconds(body):
+    given_s = body.get("expires_in") if isinstance(body, dict) else body
+    assert 0 <= _seconds(given_s) < 10**6
