@@ -42,7 +42,7 @@ def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
     with open_desk() as desk:
         names = desk.all_or(queues)
         total = sum(desk.store.stats(name).total for name in names)
-        with _progress(total, shown=not as_json) as advance:
+        with replaying(total, shown=not as_json) as advance:
             reports = [verified(desk.store, name, advance) for name in names]
     if as_json:
         say_json(reports)
@@ -87,7 +87,8 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+def replaying(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over so many jobs, on a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _: None
         return

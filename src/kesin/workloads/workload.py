@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kesin.engine.accounts import Accounts
+from kesin.engine.backup import Kept
 from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.vault import Vault
@@ -78,3 +79,5 @@ class Workload:
     own_calls: frozenset[str] = frozenset()  # an operator's calls that only its own door makes
     secrets: Sequence[str] = ()  # names under which it keeps sealed values, for the doctor
     describe: Callable[[str], Mapping[str, Any]] | None = None  # an error code, for people
+    # Files beside its jobs, for backups; and a sentence for each thing that no backup holds.
+    keeps: Callable[[Settings], Iterable[Kept | str]] | None = None

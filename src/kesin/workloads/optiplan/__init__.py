@@ -6,9 +6,11 @@ What needs the web, spreadsheets or XML is imported when it is first asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.engine.backup import Kept
+from kesin.foundation.settings import Settings
 from kesin.workloads.optiplan.lifecycle import configured_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
 
@@ -50,6 +52,12 @@ def _describe(code: str) -> Mapping[str, Any]:
     return describe(code)
 
 
+def _keeps(settings: Settings) -> Iterable[Kept | str]:
+    from kesin.workloads.optiplan.keeping import kept
+
+    return kept(settings)
+
+
 OPTIPLAN: Final = Workload(
     "optiplan",
     configured_lifecycle,
@@ -61,6 +69,7 @@ OPTIPLAN: Final = Workload(
     cli=_cli,
     panels=(Panel("OptiPlan", "/dashboard/optiplan"),),
     describe=_describe,
+    keeps=_keeps,
     # A cancel takes the file back from the saw's inbox, a reissue makes a new revision.
     own_calls=frozenset({"cancel", "request_cancel", "reissue"}),
 )

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.engine.backup import Kept
+from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
 from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
@@ -109,6 +111,12 @@ def _describe(code: str) -> Mapping[str, Any]:
     return describe(code)
 
 
+def _keeps(settings: Settings) -> Iterable[Kept | str]:
+    from kesin.workloads.pdf.keeping import kept
+
+    return kept(settings)
+
+
 def _batch_worker(house: House) -> Worker:
     from kesin.workloads.pdf.batches import worker_of
 
@@ -136,6 +144,7 @@ PDF: Final = Workload(
     cli=_cli,
     panels=(Panel("PDF", "/dashboard/pdf"),),
     describe=_describe,
+    keeps=_keeps,
 )
 PDF_BATCHES: Final = Workload(
     "pdf_batches",

@@ -17,8 +17,9 @@ from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.engine import Engine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.finding import chromium_possible, find_chromium
+from kesin.workloads.pdf.keeping import artifacts_place
 from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import artifacts_place, book_of, chromium_settings, engine_of
+from kesin.workloads.pdf.setup import book_of, chromium_settings, engine_of
 from kesin.workloads.pdf.storage import StorageError, open_storage
 
 LETTERS: Final = "ğ Ğ ı I i İ ş Ş ç Ç ö Ö ü Ü ₺"

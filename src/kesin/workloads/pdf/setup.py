@@ -15,6 +15,7 @@ from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engine import Engine
 from kesin.workloads.pdf.finding import pick_engine
 from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.keeping import artifacts_place
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import StorageMisconfigured, open_storage
 from kesin.workloads.workload import House
@@ -71,11 +72,6 @@ def _shipped() -> frozenset[str]:
 def shipped_names() -> set[str]:
     """The templates that come with Kesin."""
     return set(_shipped())
-
-
-def artifacts_place(settings: Settings) -> str:
-    """The address of the storage: the one that is set, else a folder beside the database."""
-    return settings.pdf_artifacts or str(settings.data_dir / "artifacts")
 
 
 def artifacts_of(house: House) -> PdfArtifactStore:

@@ -1,0 +1,112 @@
+"""Files of a backup: what was there at the moment of the database is in it."""
+
+import os
+import subprocess
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from kesin.engine import backup
+from kesin.engine.backup import Kept, back_up
+from kesin.engine.restore import checked
+from kesin.store.contract import StoreError
+from kesin.store.dump import NotBackedUp
+from kesin.store.dump_sqlite import SqliteDump
+from kesin.store.open import open_store
+
+STRANGE = ("a b.pdf", "back\\slash.pdf", "line\nbreak.pdf", "ş.pdf", os.fsdecode(b"\xff.pdf"))
+
+
+@pytest.fixture
+def dump(tmp_path):
+    open_store(tmp_path / "k.db").close()
+    return SqliteDump(tmp_path / "k.db")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "artifacts"
+    (place / "deep").mkdir(parents=True)
+    return place
+
+
+def unseen(_total):
+    return nullcontext(lambda _more: None)
+
+
+def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_path):
+    for name in ("swept.pdf", "rules.json", "deep/kept.pdf"):
+        (folder / name).write_text("before")
+    (folder / ".put-half").write_text("half done")
+    (folder / "link").symlink_to("rules.json")
+
+    class Busy(SqliteDump):
+        def take(self, *how):
+            """The database is taken; meanwhile somebody works."""
+            (folder / "swept.pdf").unlink()
+            (folder / "deep" / "new.pdf").write_text("new")
+            fresh = folder / ".rules"
+            fresh.write_text("after!")
+            fresh.replace(folder / "rules.json")
+            return super().take(*how)
+
+    manifest = back_up(Busy(dump.path), tmp_path / "b", [Kept("a", folder)], ["x"], unseen)
+    files = tmp_path / "b" / "files" / "a"
+    found = {
+        path.relative_to(files).as_posix(): path.read_text()
+        for path in files.rglob("*")
+        if path.is_file()
+    }
+    assert found == {
+        "swept.pdf": "before",
+        "rules.json": "after!",
+        "deep/kept.pdf": "before",
+        "deep/new.pdf": "new",
+    }
+    assert (manifest.files, manifest.vanished, manifest.left_out) == (4, [], ["x"])
+    assert checked(tmp_path / "b").manifest == manifest
+
+
+def test_a_file_that_is_swept_before_it_is_copied_is_told(dump, folder, tmp_path, monkeypatch):
+    for name in ("a.pdf", "b.pdf"):
+        (folder / name).write_text(name)
+
+    @contextmanager
+    def sweeping(_total):
+        yield lambda _more: (folder / "b.pdf").unlink(missing_ok=True)
+
+    found = [(f"a/{one.name}", one, one.stat()) for one in sorted(folder.glob("*.pdf"))]
+    monkeypatch.setattr(backup, "files_of", lambda _: found)  # listed, and then swept
+    manifest = back_up(dump, tmp_path / "b", [Kept("a", folder)], [], sweeping)
+    assert (manifest.files, manifest.vanished) == (1, ["a/b.pdf"])
+    assert checked(tmp_path / "b").manifest == manifest
+
+
+def test_names_of_any_letters_are_written_as_sha256sum_reads_them(dump, folder, tmp_path):
+    for name in STRANGE:
+        (folder / name).write_text("x")
+    back_up(dump, tmp_path / "b", [Kept("a", folder)], [], unseen)
+    command = ["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"]
+    assert subprocess.run(command, cwd=tmp_path / "b", check=False).returncode == 0
+    assert checked(tmp_path / "b").manifest.files == len(STRANGE)
+
+
+def test_a_disk_that_fails_in_the_middle_leaves_nothing(dump, folder, tmp_path):
+    (folder / "a.pdf").write_text("x")
+
+    @contextmanager
+    def full(_total):
+        def advance(_more):
+            raise OSError(28, "No space left on device")
+
+        yield advance
+
+    with pytest.raises(NotBackedUp, match="nothing was backed up: No space left on device"):
+        back_up(dump, tmp_path / "b", [Kept("a", folder)], [], full)
+    assert not list(Path(tmp_path).glob("b*"))
+
+
+def test_a_folder_that_is_no_backup_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="is no backup of kesin"):
+        checked(tmp_path)
