@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test soak lint bench load screenshots demo clean
+.PHONY: help install test soak lint bench chaos load recovery screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -22,9 +22,8 @@ install: $(STAMP) ## Set up .venv and the programs the tests start
 test: install ## Run the tests (ARGS="-k name")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
 
-soak: install ## Run the long forms of the tests too: hours of them (ARGS="-k name")
-	@HYPOTHESIS_PROFILE=long KESIN_HISTORIES=20 PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) \
-	  $(VENV)/bin/python -m pytest --long -n $(WORKERS) --dist worksteal -q --timeout 3600 $(ARGS)
+soak: install ## Run the long forms: a million simulated steps, kills, faults, fuzzing (ARGS="--help")
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python scripts/soak.py $(ARGS)
 
 lint: $(STAMP) ## Check style, types and imports
 	@$(VENV)/bin/ruff check --quiet
@@ -36,8 +35,15 @@ bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
 	@scripts/setup-system.sh programs
 	@$(VENV_BENCH)/bin/python -m bench $(ARGS)
 
+chaos: $(STAMP_BENCH) ## Break Kesin and its peers: lost, doubled, stuck (ARGS="--help")
+	@scripts/setup-system.sh programs
+	@$(VENV_BENCH)/bin/python -m bench.chaos $(ARGS)
+
 load: install ## Ask `kesin serve` with 200 clients at once (ARGS="--help")
 	@$(VENV)/bin/python -m bench.load $(ARGS)
+
+recovery: install ## Measure how long a recovery takes after each kind of crash (ARGS="--json")
+	@$(VENV)/bin/python -m bench.recovery $(ARGS)
 
 screenshots: install ## Take the dashboard's pictures for the documentation
 	@$(VENV)/bin/python scripts/screenshots.py $(ARGS)

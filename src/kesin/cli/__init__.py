@@ -5,6 +5,7 @@ Modules here import nothing heavy at the top: `kesin --help` must answer at once
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,11 +14,14 @@ import typer
 from typer.core import TyperGroup
 
 from kesin.cli import audit, doctor, jobs, key, lifecycle, secrets, site, store, user
+from kesin.cli.backup import backup
 from kesin.cli.demo import demo
 from kesin.cli.failures import FAILED, explain
 from kesin.cli.queues import enqueue, pause, resume
+from kesin.cli.restore import restore
 from kesin.cli.schema import migrate
 from kesin.cli.serve import serve
+from kesin.cli.simulate import simulate
 from kesin.cli.stats import stats
 from kesin.cli.sweep import sweep
 from kesin.cli.worker import worker
@@ -134,12 +138,32 @@ app.add_typer(key.app, name="key")
 app.add_typer(site.app, name="site")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(store.app, name="store")
+app.command()(backup)
+app.command()(restore)
+app.command()(simulate)
 app.command()(doctor.doctor)
 app.command()(demo)
 
 
+def _start_quickly() -> None:
+    """Spare every command a fifth of its start.
+
+    What imports make stays, and need not be looked through for garbage each time. structlog looks
+    for rich as it is imported, to draw tracebacks that we have drawn plainly.
+    """
+    gc.set_threshold(20_000)
+    if "rich" not in sys.modules and "--help" not in sys.argv:
+        modules: dict[str, Any] = sys.modules
+        modules["rich"] = None  # not to be found
+        try:
+            import structlog  # noqa: F401
+        finally:
+            del modules["rich"]
+
+
 def main() -> None:
     """The `kesin` command."""
+    _start_quickly()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,437 @@
+"""Who acts in a simulation: workers, sweepers, producers and people on one store, in one thread.
+
+Everybody is the real thing (``Queue``, ``Worker``, ``Sweeper``) on a way to the store of their
+own, on which they can be held up, cut off or killed at any call. While somebody is held up, others
+act: that is how they overlap without threads, and why a run is a pure function of its seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, cast
+
+from kesin.engine.adversary import Act
+from kesin.engine.answers import Answer, Done, Failed, Make
+from kesin.engine.leases import Leases
+from kesin.engine.queue import New, Queue, StaleClaim
+from kesin.engine.sweeper import Sweeper
+from kesin.engine.way import Died, Way
+from kesin.engine.witness import Witness
+from kesin.engine.worker import Worker
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.model import Asked, Change, Job, failing_guard
+from kesin.lifecycle.words import STAGES, Role
+from kesin.store.contract import Store, StoreUnreachable
+
+TENANTS: Final = ("default", "ankara", "van")
+WORKERS: Final = 3
+MOST_JOBS: Final = 24  # at once: what goes wrong goes wrong among few
+MOST_MOVES: Final = 12  # of one handler under one claim
+REMEMBERED: Final = 30  # claims that somebody may still answer for
+FARTHEST_BACK_US: Final = DAY_S * SECOND_US // 2  # sweeps by age allow for a day of skew
+KEYS: Final = 6
+MOST_DESKS: Final = 1_000_000  # of one world: each makes ids of its own
+
+
+class _Still(Leases):
+    """Leases without their thread: the adversary says when they are renewed."""
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class _Worker(Worker):
+    """A worker that never waits: the clock is the simulation's."""
+
+    def __init__(self, way: Way, queue: Queue, **how: Any) -> None:
+        super().__init__(queue, **how)
+        self.way = way
+        self.leases = _Still(queue, self.leases.lease_s)
+
+    def pause(self, seconds: float) -> None:
+        """The store was away; ask again at once."""
+
+
+class World:
+    """One queue, one clock, and everybody who has to do with it."""
+
+    def __init__(
+        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, tells: bool
+    ) -> None:
+        self.lifecycle = lifecycle
+        self.store = store
+        self.clock = ManualClock()
+        self.trace: list[str] = []
+        self.fates: Counter[str] = Counter()
+        self._tells = tells
+        self._seed = seed
+        self._desks = 0
+        self._free: dict[str, list[tuple[Way, Queue]]] = {}
+        self.witness = Witness(lifecycle.name, lifecycle, store, bound)
+        self._latest_us = self.clock.time_us
+        self._hired = 0
+        self._workers = [self._hire() for _ in range(WORKERS)]
+        self._busy: set[str] = set()
+        self._claims: deque[Job] = deque(maxlen=REMEMBERED)
+        self._dice = random.Random(seed)
+        options = {call: sorted(lifecycle.options_of(call)) for call in lifecycle.calls}
+        self._options: dict[str, list[str]] = options
+
+    # Telling
+
+    def say(self, line: str) -> None:
+        """A line of the trace."""
+        self.witness.tell(line)
+        if self._tells:
+            self.trace.append(f"{self._since()} {line}")
+
+    def _since(self) -> str:
+        seconds = (self.clock.time_us - ManualClock().time_us) / SECOND_US
+        return f"{seconds:>14.6f} s"
+
+    def saw(
+        self, who: str, call: str, args: tuple[Any, ...], told: dict[str, Any], answer: Any
+    ) -> None:
+        """A call was answered: it is told, and the witness looks."""
+        if call == "claim":
+            self._claims.extend(answer)
+        try:
+            self.witness.look(call, args, told, answer)
+        finally:
+            if self._tells:
+                shown = _told(call, args, answer, self.witness.names)
+                self.trace.append(f"{self._since()} {who}: {shown}")
+
+    # Acting
+
+    def happen(self, act: Act) -> None:
+        """Let somebody do something."""
+        outer, self._dice = self._dice, random.Random(act.dice)
+        try:
+            getattr(self, f"_{act.kind}")(act)
+        except (Died, StoreUnreachable):
+            pass
+        finally:
+            self._dice = outer
+
+    def meanwhile(self, act: Act) -> None:
+        """Somebody is held up: the others go on."""
+        for one in act.meanwhile:
+            self.happen(one)
+
+    @contextmanager
+    def _at(self, name: str, act: Act) -> Iterator[Queue]:
+        """A process of that name does this; whoever is held up there keeps a desk of their own."""
+        free = self._free.setdefault(name, [])
+        way, queue = free.pop() if free else self._desk(name)
+        with way.doing(act):
+            try:
+                yield queue
+            finally:
+                way.dead = False
+                free.append((way, queue))
+
+    def _desk(self, name: str) -> tuple[Way, Queue]:
+        """A way to the store, and the queue as it is seen from there."""
+        self._desks += 1
+        way, lifecycle = Way(self, name), self.lifecycle
+        store = cast("Store", way)
+        seed = self._seed * MOST_DESKS + self._desks
+        return way, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
+
+    def _maybe(self, share: float) -> bool:
+        return self._dice.random() < share
+
+    def _enqueue(self, act: Act) -> None:
+        if len(self.witness.rows) >= MOST_JOBS:
+            return
+        dice = self._dice
+        news = []
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            key = f"key-{dice.randrange(KEYS)}" if self._maybe(0.5) else None
+            late = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
+            news.append(
+                New(
+                    {"n": dice.randrange(1_000)},
+                    key,
+                    dice.choice(TENANTS),
+                    self.clock.time_us + late if late else None,
+                    dice.choice((None, 1, 2, 3)),
+                )
+            )
+        with self._at("producer", act) as queue:
+            queue.enqueue_many(news)
+
+    # Workers
+
+    def _hire(self) -> _Worker:
+        self._hired += 1
+        name = f"worker-{self._hired}"
+        way, queue = self._desk(name)
+        how: dict[str, Any] = {"name": name, "batch": 4}
+        if self._hired % 3 == 0:
+            how["batch_handler"] = partial(self._together, way)
+        else:
+            how["handler"] = partial(self._handle, way)
+        return _Worker(way, queue, **how)
+
+    def _idle(self) -> int | None:
+        idle = [n for n, one in enumerate(self._workers) if one.name not in self._busy]
+        return self._dice.choice(idle) if idle else None
+
+    def _work(self, act: Act) -> None:
+        place = self._idle()
+        if place is None:
+            return
+        worker = self._workers[place]
+        self._busy.add(worker.name)
+        try:
+            with worker.way.doing(act):
+                if self.witness.rows and self._maybe(0.5):
+                    worker.work_on(self._some(4))
+                else:
+                    worker.turn()
+        finally:
+            self._busy.discard(worker.name)
+            if worker.way.dead or worker.stopping:
+                self._workers[place] = self._hire()
+
+    def _together(self, way: Way, jobs: Sequence[Job]) -> list[Answer]:
+        return [self._handle(way, job) for job in jobs]
+
+    def _handle(self, way: Way, job: Job) -> Answer:
+        """Work on a job: move it on under its claim for a while, then answer somehow."""
+        act = way.moment()
+        if act and act.fate and act.fate.startswith("dies"):
+            way.die("while it works")
+        dice = self._dice
+        if self._maybe(0.04):
+            next(one for one in self._workers if one.way is way).stop()
+        state, diligence = job.state, dice.choice((0.1, 0.9))
+        queue = next(one.queue for one in self._workers if one.way is way)
+        for _ in range(MOST_MOVES):
+            calls = self._calls("worker", state, fenced=True)
+            onward = [call for call in calls if not self._lets_go(call)]
+            if not calls or self._maybe(0.1):
+                break
+            call = dice.choice(onward if onward and dice.random() < diligence else calls)
+            if self._lets_go(call):
+                return self._make(call)
+            try:
+                state = queue.move(job, call).state or state
+            except StaleClaim:
+                break
+        return self._verdict()
+
+    def _lets_go(self, call: str) -> bool:
+        return any(move.claim == "drop" for move in self.lifecycle.calls[call])
+
+    def _verdict(self) -> Answer:
+        dice = self._dice
+        if self._maybe(0.45):
+            return Done({"n": dice.randrange(9)})
+        codes = [code.name for code in self.lifecycle.errors.codes]
+        if self._maybe(0.5) and codes:
+            return Failed(dice.choice(codes))
+        if self._maybe(0.2):
+            raise ValueError("a handler's own mistake")
+        return Failed("Surprise", category=dice.choice(list(Category)))
+
+    def _make(self, call: str) -> Make:
+        dice = self._dice
+        return Make(
+            call,
+            result={"n": dice.randrange(9)},
+            code=self._code(),
+            category=dice.choice(list(Category)),
+            run_in_s=dice.choice((None, 0.0, 30.0)),
+            options=frozenset(one for one in self._options[call] if self._maybe(0.5)),
+            fenced=self._maybe(0.9),
+        )
+
+    def _code(self) -> str:
+        codes = [code.name for code in self.lifecycle.errors.codes]
+        return self._dice.choice([*codes, "Surprise"])
+
+    def _renew(self, act: Act) -> None:
+        """A worker's heartbeat; or one that comes late, for claims of any age."""
+        if self._claims and self._maybe(0.5):
+            late = self._dice.sample(self._claims, min(len(self._claims), 3))
+            with self._at("a late heartbeat", act) as queue:
+                queue.renew(late)
+            return
+        worker = self._dice.choice(self._workers)
+        with worker.way.doing(act):
+            worker.leases.renew()
+
+    def _answer(self, act: Act) -> None:
+        """An answer to a claim of any age: late, twice, by the wrong worker, with a wrong token."""
+        if not self._claims:
+            return
+        dice = self._dice
+        claim = dice.choice(self._claims)
+        job = self.witness.rows.get(claim.id, claim)
+        calls = self._calls("worker", job.state) or self._calls("worker")
+        call = dice.choice(calls if self._maybe(0.8) else self._calls("worker"))
+        token = dice.choice((claim.claim_seq, claim.claim_seq, claim.claim_seq + 1, None))
+        change = Change(
+            claim.id,
+            token,
+            error_code=self._code(),
+            error_category=dice.choice(list(Category)).value,
+            error_message="late",
+            result="1",
+            run_at=self.clock.time_us + dice.choice((0, SECOND_US)),
+        )
+        options = frozenset(one for one in self._options[call] if self._maybe(0.5))
+        who = dice.choice((claim.worker or "worker", "somebody else"))
+        with self._at("a late answer", act) as queue:
+            for _ in range(dice.choice((1, 1, 2))):
+                queue.apply(call, [change], actor=who, options=options)
+
+    # The clock and people
+
+    def _sweep(self, act: Act) -> None:
+        stages = STAGES if self._maybe(0.6) else tuple(self._dice.sample(STAGES, 2))
+        batch = self._dice.choice((1, 3, 1_000))
+        with self._at("sweeper", act) as queue:
+            Sweeper([queue], batch=batch).sweep(stages)
+
+    def _press(self, act: Act) -> None:
+        """Any button on any jobs, most often one that fits."""
+        dice = self._dice
+        role: Role = dice.choice(("operator", "operator", "producer"))
+        if not self.witness.rows or not self._calls(role):
+            return
+        ids = self._some(3)
+        fitting = self._calls(role, self.witness.rows[ids[0]].state)
+        call = dice.choice(fitting if fitting and self._maybe(0.85) else self._calls(role))
+        options = frozenset(one for one in self._options[call] if self._maybe(0.5))
+        attempts = dice.choice((None, 2))
+        with self._at("operator", act) as queue:
+            if any(move.payload == "replace" for move in self.lifecycle.calls[call]):
+                payload = f'{{"n":{dice.randrange(1_000)}}}'
+                changes = [Change(one, payload=payload, error_code="PRESSED") for one in ids]
+                queue.apply(call, changes, role=role, actor=role, options=options)
+            else:
+                told: dict[str, Any] = {"actor": role, "role": role, "options": options}
+                queue.act(call, ids=ids, max_attempts=attempts, **told)
+
+    def _some(self, most: int) -> list[str]:
+        ids = sorted(self.witness.rows)
+        return self._dice.sample(ids, min(len(ids), self._dice.randint(1, most)))
+
+    def _calls(self, role: Role, state: str | None = None, *, fenced: bool = False) -> list[str]:
+        """The calls a role can make, or those that leave this state."""
+        passed_over = {"enqueue", *(move.call for move in self.lifecycle.claims)}
+        return [
+            call
+            for call in self.lifecycle.calls_of(role)
+            if call not in passed_over
+            and (state is None or any(state in one.sources for one in self.lifecycle.calls[call]))
+            and not (
+                fenced and not all(one.guard("holds_claim") for one in self.lifecycle.calls[call])
+            )
+        ]
+
+    def _pause(self, act: Act) -> None:
+        tenant, pauses = self._dice.choice(("", *TENANTS)), self._maybe(0.4)
+        with self._at("operator", act) as queue:
+            if pauses:
+                queue.pause(actor="operator", tenant=tenant)
+            else:
+                queue.resume(tenant=tenant)
+
+    # Time
+
+    def _wait(self, _act: Act) -> None:
+        dice = self._dice
+        if self._maybe(0.4) and self.lifecycle.clock_moves:
+            near = list(self._moments(dice.choice(self.lifecycle.clock_moves)))
+            if near:
+                self._set_clock(dice.choice(near) - dice.randint(0, 1))
+                return
+        seconds = dice.choices(
+            (
+                dice.random(),
+                dice.uniform(1, 90),
+                dice.uniform(60, 3_600),
+                -dice.uniform(0, 7_200),
+                dice.uniform(0.2, 1.5) * DAY_S,
+                dice.choice((8, 91, 366)) * DAY_S,
+            ),
+            (30, 40, 15, 8, 3, 1),
+        )[0]
+        self._set_clock(self.clock.time_us + round(seconds * SECOND_US))
+
+    def _set_clock(self, time_us: int) -> None:
+        self._latest_us = max(self._latest_us, time_us)
+        self.clock.time_us = max(time_us, self._latest_us - FARTHEST_BACK_US)
+        self.say("time passes")
+
+    def _moments(self, move: Move) -> Iterator[int]:
+        """When, to the microsecond, a job's time for the move comes."""
+        now, lifecycle = self.clock.time_us, self.lifecycle
+        aged = move.guard("age_over")
+        for job in self.witness.rows.values():
+            moments = [job.lease_until, job.timer_at, job.run_at]
+            if aged:
+                stamp = getattr(job, lifecycle.stamp_column(aged.names[0]))
+                moments.append(stamp and stamp + aged.number * SECOND_US)
+            for at in moments:
+                if at and job.state in move.sources and abs(at - now) < 2 * DAY_S * SECOND_US:
+                    then = failing_guard(move, job, lifecycle, Asked(at, ""), None)
+                    just_before = failing_guard(move, job, lifecycle, Asked(at - 1, ""), None)
+                    if then is None and just_before:
+                        yield at
+
+    # The end
+
+    def bring_to_rest(self, rounds: int) -> bool:
+        """Let time pass, the sweeper run and workers claim; whether everything came to rest."""
+        quiet = Act("work", 0)
+        with self._at("operator", quiet) as queue:
+            for tenant in ("", *TENANTS):
+                queue.resume(tenant=tenant)
+        for number in range(rounds):
+            if not self.witness.at_work():
+                return True
+            self._set_clock(self._latest_us + DAY_S * SECOND_US)
+            with self._at("sweeper", quiet) as queue:
+                Sweeper([queue]).sweep()
+            for _ in range(WORKERS):
+                self.happen(Act("work", number, "dies after" if number % 4 == 0 else None))
+        return not self.witness.at_work()
+
+
+def _told(call: str, args: tuple[Any, ...], answer: Any, names: dict[str, str]) -> str:
+    """A call and its answer in a line."""
+    match call:
+        case "enqueue":
+            shown = ", ".join(f"{names.get(one.id, one.id)} {one.result}" for one in answer)
+            return f"enqueue → {shown}"
+        case "claim":
+            shown = ", ".join(f"{names.get(job.id, job.id)} ({job.state})" for job in answer)
+            return f"claim → {shown or 'nothing'}"
+        case "apply":
+            shown = ", ".join(
+                f"{names.get(one.id, one.id)} {one.result} {one.reason or one.state or ''}".rstrip()
+                for one in answer
+            )
+            return f"{args[1]} → {shown}"
+        case "sweep":
+            return f"sweep {args[1].name} → {answer}"
+        case "renew":
+            return f"renew → {', '.join(sorted(names.get(one, one) for one in answer)) or 'none'}"
+        case _:
+            return call

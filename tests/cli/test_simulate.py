@@ -1,0 +1,43 @@
+"""`kesin simulate`: what it prints, and that a broken promise is told with its history."""
+
+from kesin.workloads import LIFECYCLES
+from tests.engine.mutants import MUTANTS, MutantStore
+
+
+def test_a_run_is_told_lifecycle_by_lifecycle_with_its_trace_hash(kesin):
+    answer = kesin("simulate", "--seed", "3", "--steps", "700")
+    assert answer.code == 0
+    head, *rows, last = answer.lines
+    assert head.split()[0] == "LIFECYCLE"
+    assert [row.split()[0] for row in rows] == [*LIFECYCLES, "1"]
+    assert all(row.split()[-1] == "yes" for row in rows)
+    assert "1 invented" in rows[-1]
+    again = kesin("simulate", "--seed", "3", "--steps", "700", "--json").json
+    assert last == f"seed 3, trace hash {again['hash']}"
+    assert again["holds"] is True
+    assert len(again["runs"]) == len(rows)
+    assert all(run["failure"] is None and run["steps"] >= 100 for run in again["runs"])
+
+
+def test_named_ones_alone_are_run_and_made_up_ones_have_numbers(kesin):
+    answer = kesin("simulate", "task", "invented_4", "--steps", "200", "--json").json
+    assert [run["lifecycle"] for run in answer["runs"]] == ["task", "invented_4"]
+
+
+def test_a_name_nobody_knows_is_refused(kesin):
+    answer = kesin("simulate", "tusk")
+    assert answer.code == 2
+    assert "task" in answer.err
+
+
+def test_a_broken_promise_is_told_with_its_seed_and_a_short_history(kesin, monkeypatch):
+    mutant = next(one for one in MUTANTS if one.bug == "a finish without its fence")
+    monkeypatch.setattr(
+        "kesin.engine.simulate.SqliteStore", lambda _: MutantStore(mutant.edits, set())
+    )
+    answer = kesin("simulate", "task", "--seed", "1", "--steps", "1500")
+    assert answer.code == 1
+    assert "task broke a promise at step" in answer.err
+    assert "kesin simulate task --seed 1 --steps" in answer.err
+    assert "guard: #2 made complete though holds_claim did not hold" in answer.err
+    assert "claim → #1" in answer.err

@@ -1,0 +1,212 @@
+"""Deliberate bugs: a store whose own SQL is changed in one place, for the simulator to catch.
+
+The database's guard would refuse most of them at once. It is told to look only at the names of
+moves, so that the witness has to see what is wrong by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+
+Edit = tuple[str, str]  # a pattern in a statement, and what stands there instead
+
+DISARMED: tuple[Edit, ...] = (
+    (r"AND NEW\.seq = OLD\.seq \+ 1 .*?OR d\.mask & 1024\)", ""),
+    (r"RAISE\(ABORT, 'kesin: UNIQUE (?:slot|key)[^']*'\)", "1"),
+    (
+        r"(?s)(CREATE TRIGGER guard_prunes BEFORE DELETE ON job\s+BEGIN\s+SELECT) RAISE\([^)]*\)",
+        r"\1 1",
+    ),
+)
+
+
+class Mutant(NamedTuple):
+    """One bug: what is changed, where it shows, and what the witness says of it."""
+
+    bug: str
+    edits: tuple[Edit, ...]
+    seen_as: set[str]
+    lifecycle: Callable[[], Lifecycle] = task_lifecycle
+    within: int = 2_000  # steps
+
+
+class _Edited:
+    """A connection on which some statements say something else."""
+
+    def __init__(self, real: sqlite3.Connection, edits: tuple[Edit, ...], made: set[Edit]) -> None:
+        self._real = real
+        self._edits = [(re.compile(edit[0], re.DOTALL), edit) for edit in edits]
+        self._made = made
+        self._known: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def execute(self, sql: str, *params: Any) -> sqlite3.Cursor:
+        return self._real.execute(self._known.get(sql) or self._edited(sql), *params)
+
+    def _edited(self, sql: str) -> str:
+        text = sql
+        for pattern, edit in self._edits:
+            text, count = pattern.subn(edit[1], text)
+            if count:
+                self._made.add(edit)
+        self._known[sql] = text
+        return text
+
+
+class MutantStore(SqliteStore):
+    """A store in memory with a bug in it; ``made`` holds the edits that found their place."""
+
+    def __init__(self, edits: tuple[Edit, ...], made: set[Edit]) -> None:
+        self._edits = (*DISARMED, *edits)
+        self._made = made
+        super().__init__(":memory:")
+
+    def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
+        return _Edited(super()._connect(reader=reader), self._edits, self._made)  # type: ignore[return-value]
+
+
+class KeepsWhatWasRolledBack(SqliteStore):
+    """A store whose transactions commit whatever happens in them."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        problem: BaseException | None = None
+        with super().transaction() as connection:
+            try:
+                yield connection
+            except BaseException as raised:  # noqa: BLE001  # to be thrown after the commit
+                problem = raised
+        if problem is not None:
+            raise problem
+
+
+MUTANTS = (
+    Mutant(
+        "a finish without its fence",
+        ((r"j\.claim_seq = coalesce\(i\.token, -1\)", "TRUE"),),
+        {"fence", "guard"},
+    ),
+    Mutant(
+        "a finish that does not ask whether the job is claimed",
+        ((r"\(j\.phase = 1 AND j\.claim_seq = coalesce\(i\.token, -1\)\)", "TRUE"),),
+        {"fence", "guard", "refusal"},
+    ),
+    Mutant("a sweep without its lease", ((r"j\.lease_until <= :now", "TRUE"),), {"guard"}),
+    Mutant(
+        "a sweep without its age",
+        ((r"coalesce\(j\.finished_at <= :now - \d+, FALSE\)", "TRUE"),),
+        {"guard"},
+    ),
+    Mutant(
+        "a sweep that leaves the last one",
+        ((r"LIMIT :limit\)\s+RETURNING", "LIMIT :limit - 1)\nRETURNING"),),
+        {"sweep"},
+    ),
+    Mutant(
+        "a claim that forgets to count",
+        ((r"attempt_count = j\.attempt_count \+ 1", "attempt_count = j.attempt_count"),),
+        {"effect", "answer"},
+    ),
+    Mutant(
+        "a claim beyond the budget",
+        (
+            (
+                r"j\.phase <> 1 AND j\.attempt_count - j\.attempt_base < j\.max_attempts",
+                "j.phase <> 1",
+            ),
+        ),
+        {"error", "guard", "budget"},
+        optiplan_lifecycle,
+    ),
+    Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
+    Mutant(
+        "a claim that ignores a pause",
+        ((r"p\.tenant IN \('', t\.tenant\)", "FALSE"),),
+        {"pause"},
+    ),
+    Mutant(
+        "a claim whose token is an old one",
+        ((r"claim_seq = j\.seq \+ 1", "claim_seq = j.claim_seq + 1"),),
+        {"effect", "answer", "replay", "error"},
+    ),
+    Mutant(
+        "an event not written",
+        (
+            (
+                r"AFTER UPDATE ON job WHEN NEW\.seq IS NOT OLD\.seq",
+                "AFTER UPDATE ON job WHEN NEW.seq IS NOT OLD.seq AND NEW.move <> 'release'",
+            ),
+        ),
+        {"event", "replay"},
+    ),
+    Mutant(
+        "an event that forgets the error",
+        ((r"NEW\.error_message, NEW\.note, NEW\.run_at", "NULL, NEW.note, NEW.run_at"),),
+        {"replay"},
+    ),
+    Mutant(
+        "a count not written",
+        ((r"DO UPDATE SET n = n \+ 1", "DO UPDATE SET n = n + (n <> 3)"),),
+        {"counters", "effect", "sweep"},
+    ),
+    Mutant(
+        "a retry that comes too soon",
+        ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),),
+        {"effect"},
+    ),
+    Mutant(
+        "a release without an end",
+        ((r"j\.return_count < 2", "TRUE"),),
+        {"guard", "budget"},
+    ),
+    Mutant(
+        "a requeue that keeps the old budget",
+        ((r"attempt_base = j\.attempt_count,", "attempt_base = j.attempt_base,"),),
+        {"effect"},
+    ),
+    Mutant(
+        "a renewal of a lost claim",
+        ((r"j\.phase = 1 AND j\.claim_seq = i\.token", "j.phase = 1"),),
+        {"lease"},
+        within=6_000,
+    ),
+    Mutant(
+        "two jobs with one key",
+        (
+            (r"h\.held_key = i\.dedup_key\)", "FALSE)"),
+            (r"CREATE UNIQUE INDEX job_body_key", "CREATE INDEX job_body_key"),
+        ),
+        {"key"},
+    ),
+    Mutant(
+        "two jobs in one slot",
+        (
+            (r"NOT EXISTS \(SELECT 1 FROM job s WHERE[^)]*\)", "TRUE"),
+            (r"CREATE UNIQUE INDEX job_slot", "CREATE INDEX job_slot"),
+        ),
+        {"slot", "guard"},
+        optiplan_lifecycle,
+        6_000,
+    ),
+    Mutant(
+        "time that runs backwards",
+        ((r"max\(:now, j\.moved_at\)", ":now"),),
+        {"effect", "answer"},
+        oci_lifecycle,
+    ),
+)
