@@ -173,7 +173,7 @@ def _check_clock(lifecycle: Lifecycle, move: Move) -> None:
         _refuse(here, "the clock records no error or result of its own: use Fixed")
     kinds = {guard.kind for guard in move.when}
     at_work = any(lifecycle.state[source].working for source in move.sources)
-    if at_work and not move.prunes and not kinds & {"unclaimed", "lease_over"}:
+    if at_work and not move.prunes and not kinds & {"unclaimed", "lease_over", "timer_over"}:
         _refuse(here, "the clock takes no job from its worker: say unclaimed or lease_over")
     aged = move.guard("age_over")
     if aged and aged.names[0] in lifecycle.stamps[1:]:
