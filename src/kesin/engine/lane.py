@@ -48,7 +48,11 @@ class Lane:
         self.worker = worker
         self.queue = worker.queue
         self.ended: Counter[str] = Counter()
-        self._suspects: list[str] = []
+        self._recoveries = {
+            move.name for move in worker.queue.lifecycle.clock_moves if move.guard("lease_over")
+        }
+        self._suspects: list[str] = []  # given back, to be claimed one by one
+        self._alone: set[str] = set()  # could not be given back
         self._size = 1
         self._random = random.Random()
         self._monotonic = worker.queue.clock.monotonic
@@ -145,14 +149,28 @@ class Lane:
 
     def _but_suspects(self, jobs: list[Job]) -> list[Job]:
         """Give back what may be poison, for a claim of its own; the others, such as cannot last."""
-        suspects = [job for job in jobs if _is_suspect(job)] if len(jobs) > 1 else []
+        suspects = [job for job in jobs if self._is_suspect(job)] if len(jobs) > 1 else []
         if not suspects:
             return jobs
         given = self.worker.give_back(suspects)
         self._suspects += [job.id for job in suspects if job.id in given]
-        left = [job for job in jobs if job.id not in given]
+        left = [job for job in suspects if job.id not in given]
         self.worker.leases.take(left)
-        return sorted(left, key=_is_suspect)
+        self._alone = {job.id for job in left}
+        apart = {job.id for job in suspects}
+        return [job for job in jobs if job.id not in apart] + left
+
+    def _is_suspect(self, job: Job) -> bool:
+        """Whether the claim before this one was taken back from a worker that never answered.
+
+        Few jobs are looked at that closely: those that were claimed before and have no failure to
+        tell of it. One may stay from before that claim, so the last attempt is always looked at.
+        """
+        used = job.attempt_count - job.attempt_base
+        if used <= 1 or (job.error_code is not None and used < job.max_attempts):
+            return False
+        before = [event for event in self.queue.events(job.id) if event.seq == job.claim_seq - 1]
+        return any(event.move in self._recoveries for event in before)
 
     def _handle_singly(self, jobs: list[Job]) -> None:
         worker = self.worker
@@ -163,7 +181,7 @@ class Lane:
                 self._write(results)
                 worker.give_back(jobs[number:])
                 return
-            if results and _is_suspect(job):
+            if results and job.id in self._alone:
                 self._write(results)
                 results = []
             results.append((job, self._answer(job)))
@@ -255,12 +273,3 @@ class Lane:
             outcomes = self.queue.apply(call, changes, actor=name, options=options)
             beside(call, changes, outcomes)
             return outcomes
-
-
-def _is_suspect(job: Job) -> bool:
-    """Whether an earlier claim of it ended without a word, as far as its row tells.
-
-    A failure's words stay when a later claim is lost, so the last attempt is one for every job.
-    """
-    used = job.attempt_count - job.attempt_base
-    return used > 1 and (job.error_code is None or used >= job.max_attempts)
