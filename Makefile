@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test soak lint bench chaos load recovery screenshots demo clean
+.PHONY: help install test soak lint docs bench chaos load recovery screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -31,6 +31,10 @@ lint: $(STAMP) ## Check style, types and imports
 	@$(VENV)/bin/mypy --no-error-summary
 	@$(VENV)/bin/lint-imports --no-logo
 
+docs: $(STAMP) ## Build the documentation as a site, in site/
+	@$(VENV)/bin/python scripts/make-reference.py
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build
+
 bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
 	@scripts/setup-system.sh programs
 	@$(VENV_BENCH)/bin/python -m bench $(ARGS)
@@ -52,7 +56,7 @@ demo: install ## Run the demonstration
 	@$(VENV)/bin/kesin demo $(ARGS)
 
 clean: ## Remove what make made: both virtual environments, caches, builds
-	@rm -rf $(VENV) $(VENV_BENCH) build dist .hypothesis .*_cache
+	@rm -rf $(VENV) $(VENV_BENCH) build dist site .hypothesis .*_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

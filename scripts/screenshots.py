@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from past_sales import SITE, sell
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from kesin.cli.demo_oci import SITE, sell
 from kesin.engine.worker import Worker
 from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
@@ -68,8 +68,7 @@ PARTS: Final = [
 def furnish(service: Service, clock: ManualClock) -> None:
     """A day's work of all three trades."""
     clock.time_us = NOON_US - 100 * MINUTE_US
-    with contextlib.redirect_stdout(io.StringIO()):
-        sell(service.store, clock)
+    sell(service.store, clock)
     service.accounts.set_site(ROOT, SITE, name="Bosphorus Plumbing")
     clock.time_us = NOON_US - 5 * MINUTE_US
     _print(service)

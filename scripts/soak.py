@@ -1,7 +1,8 @@
 """The long forms of everything that is proved by trying, with a summary at the end.
 
 Each part is a process of its own: one that fails or hangs takes no other with it. Run by
-``make soak``; parts can be named (``make soak ARGS="simulation faults"``).
+``make soak``; parts can be named (``make soak ARGS="simulation faults"``). It ends with 0 if every
+promise held, 1 if one broke or was not tried to the end, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,15 +11,22 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 1_000_000
 LONGEST_S = 4 * 3_600  # of one part
+LONGEST_TEST_S = 3_600
+GRACE_S = 20  # for whoever is asked to end
+SHOWN = 400  # lines of what went wrong
+INTERRUPTED = 128 + signal.SIGINT
 PARTS = {
     "simulation": "the adversary, a million steps",
     "model": "random histories on every store beside the model; state machines",
@@ -29,9 +37,22 @@ PARTS = {
 TESTS = {
     "model": ["tests/store/model", "tests/engine", "tests/lifecycle"],
     "faults": ["tests/faults", "--ignore-glob=*/test_parsers_*"],
-    "fuzzing": ["tests/web/test_schema.py"],  # and the parsers, which are found by name
+    "fuzzing": [
+        "tests/web/test_schema.py",
+        "tests/web/test_fuzz.py",
+        *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
+    ],
     "trades": ["tests/workloads"],
 }
+SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: with a status, or never (None) and was ended by us."""
+
+    status: int | None
+    said: str
 
 
 @dataclass(frozen=True)
@@ -41,18 +62,17 @@ class Result:
     part: str
     held: bool
     told: str
-    seconds: float
+    seconds: float = 0.0
 
 
 def simulated(seed: int, steps: int) -> Result:
     """A million steps, whatever the lifecycles do with them."""
     command = [sys.executable, "-m", "kesin.cli", "simulate", "--json"]
-    started = time.monotonic()
-    done = _run([*command, "--seed", str(seed), "--steps", str(steps)], {})
+    ended = run([*command, "--seed", str(seed), "--steps", str(steps)])
     try:
-        told = json.loads(done.stdout)
+        told = json.loads(ended.said)
     except ValueError:
-        told = {"runs": [], "holds": False, "hash": "none: it gave no answer"}
+        return Result("simulation", held=False, told=_unfinished(ended))
     runs = told["runs"]
     sizes = {what: sum(run[what] for run in runs) for what in ("steps", "jobs")}
     moves = sum(sum(run["moves"].values()) for run in runs)
@@ -61,42 +81,106 @@ def simulated(seed: int, steps: int) -> Result:
         f"{sizes['steps']} steps of {len(runs)} lifecycles, {sizes['jobs']} jobs, {moves} moves,"
         f" {faults} faults; seed {seed}, trace hash {told['hash'][:16]}"
     )
-    return Result("simulation", told["holds"], line, time.monotonic() - started)
+    return Result("simulation", held=told["holds"] and ended.status == 0, told=line)
 
 
 def tested(part: str, workers: int) -> Result:
     """The long form of some tests."""
-    chosen = [*TESTS[part]]
-    if part == "fuzzing":
-        parsers = sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py"))
-        chosen += parsers
-    how = ["--long", "-q", "-n", str(workers), "--dist", "worksteal", "--timeout", "3600"]
-    started = time.monotonic()
-    done = _run(
-        [sys.executable, "-m", "pytest", *how, *chosen],
-        {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"},
-    )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode:
-        print("\n".join(lines[-60:]), flush=True)
-    counted = re.sub(r" in [\d.]+s.*", "", lines[-1].strip("= ")) if lines else "it said nothing"
-    return Result(part, done.returncode == 0, counted, time.monotonic() - started)
+    how = ["--long", "-q", "-n", str(workers), "--dist", "worksteal"]
+    how += ["--timeout", str(LONGEST_TEST_S)]
+    return judged(part, run([sys.executable, "-m", "pytest", *how, *TESTS[part]], SIZES))
 
 
-def _run(command: list[str], settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  # our own programs
+def judged(part: str, ended: Ended) -> Result:
+    """What pytest came to; what went wrong is shown at once."""
+    lines = ended.said.strip().splitlines()
+    counted = re.sub(r" in [\d.]+s.*", "", lines[-1].strip("= ")) if lines else ""
+    if ended.status == 0:
+        return Result(part, held=True, told=counted)
+    _show(lines)
+    if ended.status == 1:  # some tests failed, and all were tried
+        return Result(part, held=False, told=counted)
+    return Result(part, held=False, told="; ".join(filter(None, (_unfinished(ended), counted))))
+
+
+def _unfinished(ended: Ended) -> str:
+    if ended.status is None:
+        return f"ended after {LONGEST_S // 60} minutes, unfinished"
+    if ended.status < 0:
+        return f"killed by {signal.Signals(-ended.status).name}"
+    return f"crashed: exit status {ended.status}"
+
+
+def _show(lines: Sequence[str]) -> None:
+    """From the first failure on, which pytest tells before its summary; else what was said last."""
+    heads = (n for n, line in enumerate(lines) if re.match(r"=+ (FAILURES|ERRORS) =+$", line))
+    told = lines[next(heads, 0) :]
+    if len(told) > SHOWN:
+        left_out = f"… {len(told) - SHOWN} lines …"
+        told = [*told[: SHOWN // 2], left_out, *told[-SHOWN // 2 :]]
+    print("\n".join(told), flush=True)
+
+
+def run(command: Sequence[str], settings: dict[str, str] | None = None) -> Ended:
+    """Run one of our programs; nothing that it started outlives it, whatever ends us."""
+    process = subprocess.Popen(  # noqa: S603  # our own programs
         command,
         cwd=ROOT,
-        env={**os.environ, **settings},
+        env={**os.environ, **(settings or {})},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=LONGEST_S,
-        check=False,
+        errors="replace",
+        start_new_session=True,
     )
+    try:
+        said, _ = process.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return Ended(None, _ended(process))
+    except BaseException:
+        _ended(process)
+        raise
+    return Ended(process.returncode, said)
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """Have it end as by Ctrl-C, then at any rate; what it had said by then."""
+    for how in (signal.SIGINT, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            said, _ = process.communicate(timeout=GRACE_S)
+            return said
+    return ""
 
 
 def main() -> int:
-    """Run the parts and print what came of them; 1 if a promise broke."""
+    """Run the parts and print what came of them."""
+    asked = _asked()
+    results: list[Result] = []
+    interrupted = False
+    for part in dict.fromkeys(asked.parts or PARTS):
+        started = time.monotonic()
+        try:
+            print(f"{part}: {PARTS[part]} …", flush=True)
+            if part == "simulation":
+                result = simulated(asked.seed, asked.steps)
+            else:
+                result = tested(part, asked.workers)
+        except KeyboardInterrupt:
+            result, interrupted = Result(part, held=False, told="interrupted"), True
+        results.append(replace(result, seconds=time.monotonic() - started))
+        if interrupted:
+            break
+    print(f"\n{'PART':<12}{'HELD':<6}{'MINUTES':>8}  WHAT")
+    for one in results:
+        held = "yes" if one.held else "NO"
+        print(f"{one.part:<12}{held:<6}{one.seconds / 60:>8.1f}  {one.told}")
+    if interrupted:
+        return INTERRUPTED
+    return 0 if all(one.held for one in results) else 1
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--seed", type=int, default=1, help="of the simulation")
@@ -106,19 +190,10 @@ def main() -> int:
     unknown = [part for part in asked.parts if part not in PARTS]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
-    results = []
-    for part in asked.parts or PARTS:
-        print(f"{part}: {PARTS[part]} …", flush=True)
-        if part == "simulation":
-            results.append(simulated(asked.seed, asked.steps))
-        else:
-            results.append(tested(part, asked.workers))
-    print(f"\n{'PART':<12}{'HELD':<6}{'MINUTES':>8}  WHAT")
-    for one in results:
-        held = "yes" if one.held else "NO"
-        print(f"{one.part:<12}{held:<6}{one.seconds / 60:>8.1f}  {one.told}")
-    return 0 if all(one.held for one in results) else 1
+    return asked
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background ignores Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())

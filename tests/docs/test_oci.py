@@ -1,13 +1,12 @@
 """The pages about conversions, followed by hand: curl and bash against a running service."""
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.mother import path_with_kesin
 from tests.cli.programs import PATIENCE_S, Programs
 from tests.docs.pages import DOCS, Block, blocks, matches
 from tests.web.serving import own_settings, serve
@@ -35,8 +34,7 @@ def test_who_types_what_the_page_says_sees_what_it_shows(name, tmp_path, monkeyp
     assert shutil.which("curl"), "these pages need curl"
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("KESIN_CRON_SECRET", CRON_SECRET)
-    programs = str(Path(sys.executable).parent)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
     page = steps(DOCS / name)
     assert page
     with Programs(tmp_path) as started, serve(started, tmp_path) as served:

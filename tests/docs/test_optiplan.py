@@ -1,11 +1,9 @@
 """The pages about cutting orders, followed by hand against a service that optimises for real."""
 
 import io
-import os
 import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from kesin.workloads.optiplan.codes import OptiCode
 from kesin.workloads.optiplan.rules import default_rules, rules_json
 from kesin.workloads.optiplan.tidying import KEEP_FILES_DAYS
+from tests.cli.mother import path_with_kesin
 from tests.cli.programs import PATIENCE_S, Programs
 from tests.docs.pages import DOCS, blocks, matches
 from tests.docs.test_api import paths, service  # noqa: F401  # fixtures
@@ -34,8 +33,7 @@ OURS = ("/jobs", "/orders", "/customers", "/config")
 def test_who_types_what_the_page_says_sees_what_it_shows(name, tmp_path, monkeypatch):
     assert shutil.which("curl"), "these pages need curl"
     own_settings(monkeypatch, tmp_path)
-    programs = str(Path(sys.executable).parent)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
     found = blocks(DOCS / name)
     typed = [
         (one, after if after is not None and after.language != "sh" else None)

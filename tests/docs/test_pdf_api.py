@@ -1,11 +1,8 @@
 """The pages about PDFs over HTTP, followed by hand: curl against a service that renders."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -19,6 +16,7 @@ from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.heartbeat import check_worker_health
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.signing import secret_of, signed
+from tests.cli.mother import path_with_kesin
 from tests.cli.programs import PATIENCE_S, Programs, wait_until
 from tests.docs.pages import DOCS, blocks, matches
 from tests.docs.test_oci import END, URL, steps
@@ -35,8 +33,7 @@ def test_who_types_what_the_pages_say_sees_what_they_show(tmp_path, monkeypatch)
     assert shutil.which("curl"), "these pages need curl"
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("KESIN_PDF_PROCESSES", "1")
-    programs = str(Path(sys.executable).parent)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
     page = [(*step, name) for name in WALKED for step in steps(name)]
     with Programs(tmp_path) as started, serve(started, tmp_path) as served:
         with opened(tmp_path) as store:

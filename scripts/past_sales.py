@@ -1,0 +1,128 @@
+"""A site's sales of some weeks and two hours of a script that dies in every way it can.
+
+The rows live under a clock of their own, so hours pass in a second. The script speaks with the same
+doors as over HTTP, only without the wire.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from kesin.engine.accounts import Accounts
+from kesin.engine.command import Commands
+from kesin.engine.queue import Queue
+from kesin.engine.sweeper import Sweeper
+from kesin.foundation.access import system
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.settings import Settings
+from kesin.store.contract import MAX_PAGE, Filter, Store
+from kesin.store.directory import Directory, Site
+from kesin.workloads.oci.acks import Report, ack, ack_failed
+from kesin.workloads.oci.export import export
+from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from kesin.workloads.oci.places import HEARTBEAT, WORKLOAD, put_fact
+from kesin.workloads.oci.simulate import Heard, ScriptSimulator, Send
+from kesin.workloads.workload import House
+
+SITE: Final = "bosphorus-plumbing"
+ROWS: Final = 500
+SEED: Final = 7
+PAGE: Final = 200
+LEASE_S: Final = 16 * 60  # a script's claim is over by then
+PAUSE_S: Final = 25 * 60  # and so is the pause after a passing failure
+_ROOT: Final = system("demo")
+
+
+def sell(store: Store, clock: ManualClock) -> None:
+    """Bring the sales in and let the script take them, until every one is done or failed."""
+    queue = Queue(WORKLOAD, oci_lifecycle(), store, clock=clock, seed=SEED)
+    commands = Commands({WORKLOAD: queue}, Accounts(Directory(store), clock))
+    house = House(Settings.model_construct(), commands, queue)
+    site = commands.accounts.add_site(_ROOT, SITE, name="Bosphorus Plumbing")
+    chance = random.Random(SEED)
+    ingest(house, site, _sales(clock, chance), actor=_ROOT.name)
+    send = _doors(house, site)
+    script = ScriptSimulator("", site.id, "", chance=chance, fail_share=0.06, limit=PAGE, send=send)
+    thrower = ScriptSimulator(
+        "", site.id, "", chance=chance, upload_error_share=1, limit=PAGE, send=send
+    )
+    script.run("after-export")
+    _wait(house, clock, LEASE_S)
+    script.run("before-ack")
+    _wait(house, clock, LEASE_S)
+    thrower.run()
+    _wait(house, clock, PAUSE_S)
+    script.run()
+    _mend(house, site)
+    script.run()
+
+
+def _sales(clock: ManualClock, chance: random.Random) -> list[dict[str, Any]]:
+    now = datetime.fromtimestamp(clock.monotonic(), UTC)
+    rows = []
+    for number in range(ROWS):
+        at = now - timedelta(minutes=chance.randrange(60, 40 * 24 * 60))
+        rows.append(
+            {
+                "externalId": f"call-{number}",
+                "gclid": f"Cj0KCQiA{chance.getrandbits(64):016x}",
+                "conversionName": "Phone sale",
+                "conversionTime": at.isoformat(timespec="seconds"),
+                "conversionValue": chance.randrange(400, 9_000),
+            }
+        )
+    return rows
+
+
+def _doors(house: House, site: Site) -> Send:
+    """What the service would answer."""
+
+    def send(_method: str, path: str, body: Mapping[str, Any] | None) -> Heard:
+        asked = urlsplit(path)
+        told = dict(body or {})
+        match asked.path.rpartition("/")[2]:
+            case "google-ads-export":
+                limit = int(parse_qs(asked.query)["limit"][0])
+                return Heard(200, {}, export(house, site, limit=limit, actor="key:script"))
+            case "ack":
+                return _heard(ack(house, site, told["queueIds"], actor="key:script"))
+            case "ack-failed":
+                report = ack_failed(
+                    house,
+                    site,
+                    told["queueIds"],
+                    code=told["errorCode"],
+                    message=told["errorMessage"],
+                    category=told["errorCategory"],
+                    actor="key:script",
+                )
+                return _heard(report)
+            case _:
+                put_fact(house, site, HEARTBEAT, {**told, "at": house.queue.now()})
+                return Heard(200, {}, {"ok": True})
+
+    return send
+
+
+def _heard(report: Report) -> Heard:
+    refused = [{"id": one, "reason": why} for one, why in report.refused]
+    return Heard(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
+
+
+def _wait(house: House, clock: ManualClock, seconds: int) -> None:
+    """Time passes, and the clock makes its moves."""
+    clock.advance(seconds)
+    Sweeper([house.queue]).sweep(("cap", "recover", "revive"))
+
+
+def _mend(house: House, site: Site) -> None:
+    """Whoever sends the sales corrects every second one that failed because of its data."""
+    where = Filter(states=("FAILED",), tenants=(site.id,))
+    dead = house.queue.jobs(where, limit=MAX_PAGE).jobs[::2]
+    rows = [{**job.data, "conversionValue": 1_000} for job in dead]
+    ingest(house, site, rows, actor=_ROOT.name)

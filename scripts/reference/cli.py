@@ -1,0 +1,100 @@
+"""Every command with its arguments and options, as `--help` tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from kesin.cli import app
+
+from .text import page, plain, table
+
+_SHARED = ("--help", "--install-completion", "--show-completion")
+_KINDS = {int: "N", float: "N", str: "TEXT"}
+
+
+_OPENING = """# Commands
+
+Every command of `kesin`, as the program itself tells it by `--help`. All of them read the
+[settings](settings.md), and those that scripts read take `--json`. Exit codes: 0 is done, 1 is "it
+failed" or "no", 2 is asked or set up wrongly.
+"""
+
+
+def cli_page() -> str:
+    """The page."""
+    lines = [_OPENING]
+    root = typer.main.get_command(app)
+    for names, command in _commands(root, ("kesin",)):
+        lines += _section(names, command)
+    return page(lines)
+
+
+def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    context = command.context_class(command, info_name=names[-1])
+    if not hasattr(command, "list_commands"):
+        yield names, command
+        return
+    for name in command.list_commands(context):
+        yield from _commands(command.get_command(context, name), (*names, name))
+
+
+def _section(names: tuple[str, ...], command: Any) -> list[str]:
+    context = command.context_class(command, info_name=" ".join(names))
+    given = [one for one in command.get_params(context) if not set(one.opts) & set(_SHARED)]
+    arguments = [one for one in given if one.param_type_name == "argument"]
+    options = [one for one in given if one.param_type_name == "option" and not one.hidden]
+    spelled = [_spelled(one) for one in arguments]
+    usage = " ".join([*names, *(["[OPTIONS]"] if options else []), *spelled])
+    return [
+        f"## {' '.join(names)}",
+        "",
+        f"`{usage}`",
+        "",
+        *_paragraphs(command.help or ""),
+        *table(("argument", "meaning"), [(f"`{_spelled(one)}`", _help(one)) for one in arguments]),
+        *table(
+            ("option", "default", "meaning"),
+            [(_option(one), _default(one), _help(one)) for one in options],
+        ),
+    ]
+
+
+def _paragraphs(told: str) -> list[str]:
+    lines: list[str] = []
+    for part in plain(told).replace("\b", "").split("\n\n"):
+        lines += [" ".join(part.split()), ""]
+    return lines
+
+
+def _spelled(argument: Any) -> str:
+    word = (argument.metavar or argument.name.upper()).strip("{}[]").removesuffix("...")
+    word += "..." if argument.nargs == -1 else ""
+    return word if argument.required else f"[{word}]"
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    if option.is_flag:
+        return names
+    word = option.metavar or _KINDS[option.type_descriptor.annotation]
+    return f"{names} {word.replace('|', ', ')}"
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "required"
+    value = option.default
+    if option.is_flag or value in (None, (), []) or callable(value):
+        return ""
+    return f"`{value}`" if isinstance(value, str | int | float) else ""
+
+
+def _help(parameter: Any) -> str:
+    told = plain(parameter.help or "")
+    least, most = parameter.min, parameter.max
+    if most is not None:
+        return f"{told} ({least}…{most})"
+    return f"{told} (at least {least})" if least else told

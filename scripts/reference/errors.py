@@ -1,0 +1,169 @@
+"""A runbook of error codes in two languages: what each means, whose turn it is, what to do.
+
+The texts are those that the dashboard, the command line and the API show.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from kesin.foundation import problems
+from kesin.foundation.problems import Problem
+from kesin.foundation.secrets import NoKeys, NotOpened
+from kesin.lifecycle.errors import Taxonomy
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import MAX_CODE, StoreTrouble
+from kesin.workloads import workloads
+from kesin.workloads.oci import advice as oci
+from kesin.workloads.optiplan import advice as optiplan
+from kesin.workloads.optiplan.codes import OptiCode
+from kesin.workloads.pdf import advice as pdf
+
+from .text import ROOT, page, table
+
+Language = Literal["en", "tr"]
+Describe = Callable[[str], Mapping[str, Any]]
+Words = Mapping[str, Any]
+
+_HOME: Final = Path(__file__).parent
+_BY_HAND: Final = {(405, "method_not_allowed"), (500, "internal")}  # no kind has this status
+
+
+def errors_page(language: Language) -> str:
+    """The page in one language."""
+    told = tomllib.loads((_HOME / "errors.toml").read_text("utf-8"))
+    words = {"language": language, **told["words"][language]}
+    rules = {name: one.lifecycle().errors for name, one in workloads().items()}
+    of_pdf = [rules[name] for name in ("pdf", "pdf_batches", "pdf_webhooks")]
+    task = told["task"]
+    lines = [
+        f"# {words['title']}",
+        "",
+        words["opening"],
+        *_trade(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
+        words["plain"],
+        *_trade(words, "oci", oci.codes(), oci.describe, [rules["oci"]]),
+        *_trade(words, "pdf", pdf.codes(), pdf.describe, of_pdf),
+        *_trade(words, "optiplan", OptiCode, optiplan.describe, [rules["optiplan"]]),
+        *_refusals(words, told["problem"]),
+    ]
+    return page(lines, words["made"])
+
+
+def _trade(
+    words: Words, name: str, codes: Iterable[str], describe: Describe, rules: Sequence[Taxonomy]
+) -> list[str]:
+    """A section for each text; codes that share one share the section."""
+    declared = {one.name for taxonomy in rules for one in taxonomy.codes}
+    shown = {code[:MAX_CODE] for code in codes}
+    sections: dict[str, tuple[list[str], Mapping[str, Any], list[str]]] = {}
+    for code in (*codes, *sorted(declared - shown)):
+        told, kinds = describe(code), _kinds(words, code, rules)
+        sections.setdefault(repr((told, kinds)), ([], told, kinds))[0].append(code)
+    lines = [f"## {words['trades'][name]}", ""]
+    for section in sections.values():
+        lines += _section(words, *section)
+    return lines
+
+
+def _section(
+    words: Words, named: Sequence[str], told: Mapping[str, Any], kinds: Sequence[str]
+) -> list[str]:
+    first, *others = named
+    text = told[words["language"]]
+    lines = [f"### {first}", ""]
+    if others:
+        lines += [f"{words['also']}: {', '.join(f'`{code}`' for code in others)}.", ""]
+    points = {
+        "means": text["means"],
+        "kind": f"{'; '.join(kinds)}." if kinds else "",
+        "turn": f"{words['who'][told['who']]}." if "who" in told else "",
+        "act": text["act"],
+        "next": text.get("next", ""),
+    }
+    lines += [f"- **{words[name]}:** {said}" for name, said in points.items() if said]
+    return [*lines, ""]
+
+
+def _kinds(words: Words, code: str, rules: Sequence[Taxonomy]) -> list[str]:
+    """The category and what becomes of the job, by channel where they differ."""
+    stored = code[:MAX_CODE]
+    found = []
+    for taxonomy in rules:
+        if taxonomy.code(stored) is None:
+            continue
+        channels: dict[str, list[str]] = {}
+        for channel in taxonomy.channels:
+            verdict = words["verdicts"][taxonomy.resolve(stored, channel=channel).verdict]
+            channels.setdefault(verdict, []).append(channel)
+        category = taxonomy.resolve(stored).category
+        ends = [
+            verdict + (f" ({', '.join(where)})" if len(channels) > 1 else "")
+            for verdict, where in channels.items()
+        ]
+        found.append(f"{category}, {', '.join(ends)}")
+    return list(dict.fromkeys(found))
+
+
+def _refusals(words: Words, told: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for status, code in _statuses():
+        text = told[code][words["language"]]
+        rows.append((str(status), f"`{code}`", text["means"], text["act"]))
+    lines = [f"## {words['refusals']}", "", words["refused"], *table(words["columns"], rows)]
+    if "exact" in words:
+        exact = [(str(status), f"`{code}`", said) for status, code, said in _exact()]
+        lines += [words["exact"], "", *table(("status", "code", "message"), exact)]
+    return lines
+
+
+def _statuses() -> list[tuple[int, str]]:
+    """Every kind of refusal, by status; one without a text fails here."""
+    kinds = [one for one in vars(problems).values() if isinstance(one, type)]
+    ours = [one for one in kinds if issubclass(one, Problem)]
+    sealed = [NoKeys, NotOpened, *NotOpened.__subclasses__()]
+    found = {(one.status, one.code) for one in (*ours, *sealed)}
+    of_disks = re.findall(r"``(\w+)``", (StoreTrouble.__doc__ or "").partition(" is ")[2])
+    return sorted(found | {(503, code) for code in of_disks} | _BY_HAND)
+
+
+def _exact() -> list[tuple[int, str, str]]:
+    """Refusals with a code of their own, as they are raised."""
+    statuses = {
+        name: one.status
+        for name, one in vars(problems).items()
+        if isinstance(one, type) and issubclass(one, Problem)
+    }
+    found: dict[tuple[int, str], dict[str, None]] = {}
+    for file in sorted((ROOT / "src" / "kesin").rglob("*.py")):
+        for kind, code, said in _raised(ast.parse(file.read_text("utf-8"))):
+            if kind in statuses and code not in {other for _, other in _BY_HAND}:
+                found.setdefault((statuses[kind], code), {})[said] = None
+    return [(status, code, "; ".join(said)) for (status, code), said in sorted(found.items())]
+
+
+def _raised(module: ast.AST) -> Iterator[tuple[str, str, str]]:
+    for call in ast.walk(module):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
+            continue
+        code = next((one.value for one in call.keywords if one.arg == "code"), None)
+        said = _said(call.args[0])
+        if isinstance(code, ast.Constant) and isinstance(code.value, str) and said:
+            yield call.func.id, code.value, said
+
+
+def _said(argument: ast.expr) -> str:
+    """A message as it stands in the code, with … for what is filled in."""
+    if isinstance(argument, ast.Constant):
+        return str(argument.value)
+    if isinstance(argument, ast.JoinedStr):
+        parts = (one.value if isinstance(one, ast.Constant) else "…" for one in argument.values)
+        return "".join(map(str, parts))
+    if isinstance(argument, ast.Call) and argument.args:  # said in the looker's language
+        return _said(argument.args[0])
+    return "…"
