@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from kesin.store.open import open_store
@@ -22,6 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms too, as `make soak` does")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked ``long`` to the long form."""
+    if config.getoption("--long"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 gc.disable()  # thirteen thousand tests are collected, and nothing of them is ever garbage
 
 
@@ -29,6 +40,12 @@ def pytest_collection_finish() -> None:
     """What is there now stays: looking through it again and again would take minutes."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Who looked at the logs leaves them set up: each traceback after it would take seconds."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -129,12 +129,14 @@ def seen_in_every_look(page: Page, within: str = "") -> list[Any]:
 
 
 def shaped_well(page: Page, within: str = "") -> list[Any]:
-    """The same but for colours, which know no language: for a second language."""
-    found: list[Any] = []
-    for size in (PHONE, WIDE):
-        sized(page, size)
-        found += [*complaints(page, but=COLOURS, within=within), *too_wide(page)]
-    return found
+    """The same for a second language, but for what knows no language.
+
+    Colours do not, nor does what a wide page is built of: there, only longer words can do harm.
+    """
+    sized(page, PHONE)
+    found = [*complaints(page, but=COLOURS, within=within), *too_wide(page)]
+    sized(page, WIDE)
+    return found + too_wide(page)
 
 
 def sized(page: Page, size: ViewportSize) -> None:

@@ -19,8 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.cli.mother import Born, can_be_born
+
 PATIENCE_S = 60.0
-LOOK_S = 0.02
+LOOK_S, SELDOM_S = 0.02, 0.1
 
 
 @dataclass(frozen=True)
@@ -114,10 +116,11 @@ class Programs:
 
     def start(self, *words: object, **env: str) -> Program:
         """Start a command that goes on; its log is JSON."""
-        process = subprocess.Popen(
+        whole = {**os.environ, "KESIN_LOG": "json", **env}
+        process = (Born if can_be_born(whole) else subprocess.Popen)(
             _command(words),
             cwd=self._folder,
-            env={**os.environ, "KESIN_LOG": "json", **env},
+            env=whole,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -129,17 +132,22 @@ class Programs:
 
     def run(self, *words: object, text: str = "", **env: str) -> Answer:
         """Run a command to its end."""
-        done = subprocess.run(
+        whole = {**os.environ, **env}
+        with (Born if can_be_born(whole) else subprocess.Popen)(
             _command(words),
             cwd=self._folder,
-            env={**os.environ, **env},
-            input=text,
-            capture_output=True,
+            env=whole,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return Answer(done.returncode, done.stdout, done.stderr)
+        ) as process:
+            try:
+                out, err = process.communicate(text, PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return Answer(process.returncode, out, err)
 
     def on_terminal(self, *words: object, after: str = "", type_in: str = "") -> Answer:
         """Run a command on a terminal of its own; what the screen would show, and the code.
@@ -198,9 +206,11 @@ def _command(words: tuple[object, ...]) -> list[str]:
 def wait_until(fact: Callable[[], object]) -> None:
     """Look until it is so; fails when patience ends."""
     pause, until = threading.Event(), time.monotonic() + PATIENCE_S
+    seconds = LOOK_S
     while not fact():
         assert time.monotonic() < until, "it did not come about in time"
-        pause.wait(LOOK_S)
+        pause.wait(seconds)
+        seconds = min(1.2 * seconds, SELDOM_S)  # looking takes from what it waits for
 
 
 def is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""What the processes of ``test_processes`` do: each a fresh interpreter with a pipe to the test."""
+"""What the processes of ``test_processes`` do: each a process with a pipe to the test."""
 
 import random
 import signal

@@ -21,7 +21,7 @@ HOME = "10.0.0.7"
 DAY_S = 86_400
 
 
-@pytest.fixture(scope="module", params=["sqlite-memory", "sqlite-file", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite-file", "postgres"])
 def kept(request: pytest.FixtureRequest) -> Iterator[Any]:
     with opened(request.param, request) as store:
         yield store

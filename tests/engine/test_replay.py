@@ -59,6 +59,16 @@ def busy_week(store: Store, seed: int = 7) -> list[Queue]:
     return queues
 
 
+Week = tuple[SqliteStore, list[Queue]]
+
+
+@pytest.fixture(scope="module")
+def week() -> Iterator[Week]:
+    """One for all who only look at it: it takes seconds to live."""
+    with closing(SqliteStore(":memory:")) as store:
+        yield store, busy_week(store)
+
+
 def dump(store: Store, queue: Queue) -> str:
     """Everything that was ever written about the queue's jobs, as text."""
     return json.dumps(
@@ -80,40 +90,47 @@ def postgres(postgres_url: str) -> Iterator[PostgresStore]:
 # The same history
 
 
-def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(postgres: PostgresStore):
-    with closing(SqliteStore(":memory:")) as one, closing(SqliteStore(":memory:")) as other:
-        first = [dump(one, queue) for queue in busy_week(one)]
-        second = [dump(other, queue) for queue in busy_week(other)]
-        third = [dump(postgres, queue) for queue in busy_week(postgres)]
+def test_the_same_seed_and_clock_give_the_same_history_byte_for_byte(
+    week: Week, store: SqliteStore, postgres: PostgresStore
+):
+    first = [dump(week[0], queue) for queue in week[1]]
+    second = [dump(store, queue) for queue in busy_week(store)]
+    third = [dump(postgres, queue) for queue in busy_week(postgres)]
     assert first == second
     assert first == third
     assert min(map(len, first)) > 10_000
+    for queue in week[1]:
+        assert_replayed(postgres, queue.name)
 
 
-def test_another_seed_gives_other_ids(store: SqliteStore):
-    with closing(SqliteStore(":memory:")) as other:
-        mine, theirs = busy_week(store, seed=1), busy_week(other, seed=2)
-        ids = {job.id for job in mine[0].jobs().jobs}
-        assert ids
-        assert ids.isdisjoint(job.id for job in theirs[0].jobs().jobs)
+def test_another_seed_gives_other_ids(week: Week, store: SqliteStore):
+    mine, theirs = week[1], busy_week(store, seed=100)
+    ids = {job.id for job in mine[0].jobs().jobs}
+    assert ids
+    assert ids.isdisjoint(job.id for job in theirs[0].jobs().jobs)
 
 
 # No difference
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_every_history_replays_to_its_rows(kind: str, store: SqliteStore, request: Any):
-    chosen: Store = store if kind == "sqlite" else request.getfixturevalue("postgres")
-    for queue in busy_week(chosen):
-        verified = verify(chosen, queue.name)
-        assert [str(one) for one in verified.differences] == []
-        assert verified
-        assert verified.jobs > 0
-        assert verified.events > 2 * verified.jobs
+def assert_replayed(store: Store, queue: str) -> None:
+    verified = verify(store, queue)
+    assert [str(one) for one in verified.differences] == []
+    assert verified
+    assert verified.jobs > 0
+    assert verified.events > 2 * verified.jobs
 
 
-def test_a_fold_knows_every_column_but_the_lease(store: SqliteStore):
-    for queue in busy_week(store):
+def test_every_history_replays_to_its_rows(week: Week):
+    """On PostgreSQL too: where the same history is made there."""
+    store, queues = week
+    for queue in queues:
+        assert_replayed(store, queue.name)
+
+
+def test_a_fold_knows_every_column_but_the_lease(week: Week):
+    store, queues = week
+    for queue in queues:
         for job, events in store.scan(queue.name):
             replayed = fold(job, events)
             assert set(replayed) == set(JOB_COLUMNS)

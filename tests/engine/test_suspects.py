@@ -1,4 +1,4 @@
-"""A job whose worker never answered may have killed it: it is worked on alone."""
+"""A job whose worker never answered may have killed it: it is worked on alone, or among few."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from kesin import Done, Failed, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
+from kesin.store.contract import StoreUnreachable
 from kesin.store.sqlite import SqliteStore
 
 LEASE_S = 60
@@ -96,3 +97,62 @@ def test_a_worker_told_to_stop_leaves_suspects_for_the_next(clock):
     worker.work_on(suspects)
     assert queue.stats().states == {"ready": 2, "running": 0, "done": 1, "failed": 0}
     assert Worker(queue, lambda _: Done()).drain() == 2
+
+
+def test_one_that_somebody_gave_back_unworked_is_still_a_suspect(clock):
+    """Between the release and the claim alone, another lane may have it in its batch."""
+    queue = made(clock)
+    suspects = lose(queue, clock, 2)
+    other = Worker(queue, lambda _: Done())
+    assert other.give_back(queue.claim("other", limit=2)) == set(suspects)
+    held: list[int] = []
+    worker = Worker(queue, lambda _: held.append(len(worker.leases.held())))
+    worker.work_on(suspects)
+    assert held == [1, 1]
+
+
+def test_many_suspects_are_claimed_in_groups_and_those_of_a_group_that_died_alone(clock):
+    queue = made(clock)
+    suspects = lose(queue, clock, 100)
+    largest: list[int] = []
+
+    def killed(_job: Job) -> None:
+        raise KeyboardInterrupt
+
+    worker = Worker(queue, killed)
+    worker.on_claim = lambda jobs: largest.append(len(jobs))
+    with pytest.raises(KeyboardInterrupt):
+        worker.work_on(suspects)
+    assert largest == [100, 10]
+    clock.advance(LEASE_S + 1)
+    assert Sweeper([queue]).sweep(("recover",)).total == 10
+    claims: list[int] = []
+    heir = Worker(queue, lambda _: Done())
+    heir.on_claim = lambda jobs: claims.append(len(jobs))
+    assert heir.work_on(suspects) == {"done": 100}
+    assert claims == [100, *[9] * 10, *[1] * 10]
+
+
+def test_a_store_that_is_away_keeps_the_suspects_and_not_the_others(clock, monkeypatch):
+    queue = made(clock)
+    suspects = lose(queue, clock, 2)
+    [fresh] = [one.id for one in queue.enqueue_many([New({"n": 9})])]
+    apply = queue.apply
+
+    def away(call: str, *args, **how):
+        if call == "release":
+            raise StoreUnreachable("away")
+        return apply(call, *args, **how)
+
+    monkeypatch.setattr(queue, "apply", away)
+    worker = Worker(queue, lambda _: Done())
+    assert worker.work_on([*suspects, fresh]) == {"done": 1}
+    assert worker.leases.held() == []
+    assert {queue.job(one).state for one in suspects} == {"running"}
+    assert queue.job(fresh).state == "done"
+
+
+def test_what_was_given_back_is_counted_once(clock):
+    queue = made(clock)
+    lose(queue, clock, 40)
+    assert Worker(queue, lambda _: Done()).drain() == 40

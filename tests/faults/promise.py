@@ -24,9 +24,9 @@ class Kept:
     jobs: int = 0
     untold: int = 0  # jobs whose producer died between the commit and the answer
     pruned: int = 0
-    claims: int = 0
+    claims: int = 0  # but those that were given back: what may be poison is claimed again, alone
     lost_claims: int = 0  # ended by the clock, because their lease was over
-    most_attempts: int = 0
+    most_attempts: int = 0  # that one job used of its budget
     states: Counter[str] = field(default_factory=Counter)
     last_at: int = 0  # when the last job came to rest
 
@@ -81,9 +81,10 @@ def check_promise(
 def _count(kept: Kept, lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:
     kept.jobs += 1
     kept.states[job.state] += 1
-    kept.claims += sum(event.claim == 1 for event in events)
+    kept.claims += sum((event.claim == 1) - (event.move == "release") for event in events)
     kept.lost_claims += sum(_by_the_clock(lifecycle, event) for event in events)
-    kept.most_attempts = max(kept.most_attempts, *(event.attempt for event in events))
+    used = (event.attempt - event.attempt_base for event in events)
+    kept.most_attempts = max(kept.most_attempts, *used)
     kept.last_at = max(kept.last_at, job.moved_at)
 
 

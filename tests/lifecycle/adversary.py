@@ -170,13 +170,19 @@ class History:
         return level
 
 
-def walk(lifecycle: Lifecycle, errors: Sequence[Error], *, people: bool = False) -> History:
-    """All histories from birth; with ``people``, operators and producers press every button too."""
+def walk(
+    lifecycle: Lifecycle, errors: Sequence[Error], *, people: bool = False, until: str = ""
+) -> History:
+    """All histories from birth; with ``people``, operators and producers press every button too.
+
+    It goes no further once it met the fault it was sent for, if one is seen in a single step.
+    """
     start = Node(_settled(lifecycle, born(lifecycle), NOW))
     history = History(lifecycle, start)
     ahead = deque([start])
     seen = {start}
-    while ahead:
+    met: set[str] = vars(history).get(until.replace(" ", "_"), set())
+    while ahead and not met:
         node = ahead.popleft()
         history.edges[node] = [*_automatic(history, node, errors), *_time(lifecycle, node)]
         _judge(history, node)

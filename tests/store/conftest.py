@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,7 @@ from tests.store.scene import NOW, Scene, rows
 SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
 STORES = (*SQL_STORES, "redis")
 TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle")
+HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
 _databases = itertools.cycle(range(1, DATABASES))
@@ -72,7 +74,9 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
             store.migrate()
         elif kind == "sqlite-file":
             folder = TemporaryDirectory(dir=RAM if RAM.is_dir() else None, prefix="kesin-test-")
-            store = SqliteStore(Path(stack.enter_context(folder)) / "k.db")
+            path = Path(stack.enter_context(folder)) / "k.db"
+            shutil.copyfile(request.getfixturevalue("ready_file"), path)
+            store = SqliteStore(path)
         else:
             store = SqliteStore(":memory:")
         stack.callback(store.close)
@@ -179,18 +183,38 @@ def optiplan(store: Store) -> Scene:
     return Scene(store, "optiplan", optiplan_lifecycle())
 
 
+# A file in memory runs the same statements on the same SQLite; it differs in who may read while
+# somebody writes. All tests of the engine and the random histories run on one too.
+IN_MEMORY = {
+    "test_apply",
+    "test_claim",
+    "test_directory",
+    "test_enqueue",
+    "test_fence",
+    "test_stores",
+    "test_transaction",
+}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked ``sql`` look at tables: Redis has none."""
-    tableless = [
-        item
-        for item in items
-        if isinstance(item, pytest.Function)
-        and item.get_closest_marker("sql")
-        and "redis" in getattr(item, "callspec", _NO_PARAMS).params.values()
-    ]
-    if tableless:
-        config.hook.pytest_deselected(items=tableless)
-        items[:] = [item for item in items if item not in set(tableless)]
+    """Leave out what would say nothing new.
+
+    Tests marked ``sql`` look at tables: Redis has none. A file in memory is left to the long form
+    where it differs from one on disk in nothing that is asked.
+    """
+    long = config.getoption("--long")
+
+    def says_nothing_new(item: pytest.Item) -> bool:
+        kinds = getattr(item, "callspec", _NO_PARAMS).params.values()
+        if "redis" in kinds and item.get_closest_marker("sql"):
+            return True
+        in_memory = not long and item.path.is_relative_to(HERE) and "sqlite-memory" in kinds
+        return in_memory and item.path.stem not in IN_MEMORY
+
+    left_out = {item for item in items if says_nothing_new(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 class _NO_PARAMS:  # noqa: N801  # stands for the parameters of a test that has none

@@ -371,7 +371,7 @@ def analyze(url: str, schema: str) -> None:
             connection.execute(f"ANALYZE {schema}.{table}")
 
 
-@pytest.mark.parametrize("jobs", [SMALL, LARGE])
+@pytest.mark.parametrize("jobs", [SMALL, pytest.param(LARGE, marks=pytest.mark.long)])
 def test_postgres_reaches_rows_by_index_whatever_the_statistics_say(postgres_url: str, jobs: int):
     schema = f"plans_{jobs}"
     crowd_postgres(postgres_url, schema, jobs)

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ import pytest
 import structlog
 from argon2 import PasswordHasher
 from fastapi import FastAPI
-from fastapi._compat import v2 as fastapi_fields
-from pydantic import TypeAdapter
+from httpx._transports import default as transports
 
 from kesin.engine.accounts import Accounts
 from kesin.engine.queue import Queue
@@ -35,10 +34,11 @@ from kesin.store.postgres import PostgresStore
 from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
 from kesin.store.stores import Stores
-from kesin.web import app as web_app
+from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS, Workload
 from tests.redis_server import DATABASES, RedisServer
+from tests.web.analysed import analyse_once
 from tests.web.client import ADDRESS, Client
 
 PASSWORD = "correct-horse-battery"
@@ -50,15 +50,9 @@ DEFAULTS = {"rate_per_s": 1e6, "sign_in_per_min": 10_000, "cron_secret": CRON_SE
 _numbers = itertools.count(1)
 
 
-_adapters: dict[tuple[str, str], TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: Any, *, config: Any = None) -> TypeAdapter[Any]:
-    """One for all apps: each would make the same few hundred anew."""
-    key = (repr(kind), repr(config))
-    if key not in _adapters:
-        _adapters[key] = TypeAdapter(kind, config=config)
-    return _adapters[key]
+analyse_once()
+# Every client would read the same hundred and fifty certificates, and take 40 ms for it.
+transports.create_ssl_context = cache(transports.create_ssl_context)
 
 
 class World:
@@ -75,10 +69,7 @@ class World:
     @cached_property
     def app(self) -> FastAPI:
         """Made by the first who asks: many tests never knock at a door."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(web_app, "_REFUSALS", {})  # only the schema tells them, at 40 ms an app
-            patch.setattr(fastapi_fields, "TypeAdapter", _adapter)
-            return web_app.create_app(self.service)
+        return create_app(self.service)
 
     @cached_property
     def client(self) -> Client:

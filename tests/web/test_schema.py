@@ -1,38 +1,55 @@
-"""What `/openapi.json` says is what the running service does, tried with a thousand requests."""
+"""What `/openapi.json` says is what the running service does, tried as everybody who may knock.
+
+An admin tries it with hundreds of requests that are made up; what succeeded is then sent by all the
+others. The long form has each of them make up their own.
+"""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
-import schemathesis
-from schemathesis import engine
-from schemathesis.engine import events
 
 from kesin.engine.accounts import Accounts
-from kesin.foundation.access import system
+from kesin.foundation.access import SCOPES, SITE_SCOPES, system
 from kesin.foundation.clock import wall_clock_us
 from kesin.store.directory import Directory
 from kesin.workloads.pdf.heartbeat import Heartbeat
-from tests.cli.programs import Programs
+from tests.cli.programs import PATIENCE_S, Programs
+from tests.web import asked
+from tests.web.asked import (
+    BY_ANYONE,
+    BY_OTHERS,
+    CRON_SECRET,
+    HOOK_SECRET,
+    LONG,
+    PASSWORD,
+    QUEUES,
+    SECRET_KEY,
+    SHORT,
+    SITE,
+    STREAM,
+    Sent,
+    Tried,
+    misshapen,
+    trespass,
+)
 from tests.web.serving import Served, opened, own_settings, serve
 
-SEED = 20_270_101
-EXAMPLES = 8  # by chance, for each operation; the corners of its schema come on top
-QUEUES = ("oci", "pdf", "optiplan")
-BY_ANYONE = ("pdf", "optiplan")  # queues whose jobs need nothing but a payload
-STREAM = "/api/queues/{queue}/events"  # goes on for ever: tried by hand below
-PASSWORD = "a long enough password"
-CRON_SECRET = "a secret of the cron caller"
 # What is valid in them a schema cannot tell: the matrix or their own tests have each succeed.
 BY_HAND = {
     *(f"POST /jobs/{{job_id}}/{call}" for call in ("approve", "retry", "reissue", "cancel")),
     *(f"GET /jobs/{{job_id}}/{file}" for file in ("xml", "import-files", "plan.svg", "plan.pdf")),
     "PUT /config/rules",
+    "POST /customers",
+    "GET /customers/lookup",
+    "GET /jobs/{job_id}",
+    "POST /api/oci/queue-actions",
+    "POST /api/queues/{queue}/actions",
     "PUT /api/oci/credentials",
     "DELETE /api/oci/credentials",
     "POST /pdf/webhooks/{webhook_id}/resend",
@@ -43,21 +60,12 @@ BY_HAND = {
     ),
 }
 
-DAY_US = 86_400_000_000
 # A template that takes whatever is sent.
 GREETING = {
     "template.html": "<!doctype html><html><head><title>x</title></head><body>Hi</body></html>",
     "schema.json": '{"type": "object"}',
     "sample.json": "{}",
 }
-
-SEQUENCES = {"mode": "positive", "max-examples": 5}
-
-# What is not checked, each for a reason.
-NOT_CHECKED = (
-    # Needs two identities that own things; the authorization matrix is a test of its own.
-    "object_level_authorization",
-)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +79,7 @@ def served(folder) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as monkeypatch, Programs(folder) as programs:
         own_settings(monkeypatch, folder)
         env = {"KESIN_RATE_PER_S": "1000000", "KESIN_SIGN_IN_PER_MIN": "10000"}
-        env |= {"KESIN_CRON_SECRET": CRON_SECRET, "KESIN_SECRET_KEYS": f"first:{'A' * 43}"}
+        env |= {"KESIN_CRON_SECRET": CRON_SECRET, "KESIN_SECRET_KEYS": f"first:{SECRET_KEY}"}
         greeting = folder / "templates" / "greeting"
         greeting.mkdir(parents=True)
         for name, text in GREETING.items():
@@ -79,19 +87,26 @@ def served(folder) -> Iterator[Served]:
         env |= {"KESIN_PDF_TEMPLATES": str(greeting.parent)}
         env |= {"KESIN_PDF_ALLOWED_TEMPLATES": greeting.name}
         env |= {"KESIN_PDF_WEBHOOKS": "https://hooks[.]example[.]com/.*"}
-        env |= {"KESIN_PDF_WEBHOOK_SECRET": "a secret of the webhooks"}
+        env |= {"KESIN_PDF_WEBHOOK_SECRET": HOOK_SECRET}
         with serve(programs, folder, **env) as served:
             yield served
 
 
 @pytest.fixture(scope="module")
-def jobs(served, folder) -> list[str]:
-    """Something to find: jobs of each queue, a person, a site."""
+def jobs(served, folder) -> Iterator[list[str]]:
+    """Something to find: jobs of each queue, a person, sites; and somebody who seems to render."""
     with opened(folder) as store:
         accounts = Accounts(Directory(store))
         accounts.add_person(system("test"), "ada", PASSWORD, role="admin")
-        accounts.add_site(system("test"), "north")
-        Heartbeat(store, "one", now=lambda: wall_clock_us() + DAY_US).beat()  # lives to the end
+        for site in (SITE, "south"):
+            accounts.add_site(system("test"), site)
+        heartbeat = Heartbeat(store, "one")
+        heartbeat.start()
+        yield _enqueued(served)
+        heartbeat.stop()
+
+
+def _enqueued(served: Served) -> list[str]:
     at = datetime.fromtimestamp(wall_clock_us() / 1_000_000 - 86_400, UTC).isoformat()
     row = {"externalId": "1", "gclid": "Cj0KCQiA_x", "conversionName": "Sale", "conversionTime": at}
     answer = served.client.post(
@@ -102,163 +117,90 @@ def jobs(served, folder) -> list[str]:
     return [*sold, *made]
 
 
-def often(dictionary: str) -> dict[str, Any]:
-    return {"dictionary": dictionary, "probability": 0.7}
-
-
-# A site must be there, an id sealed, a word known: that is more than a schema tells.
-TRUSTING = {"positive_data_acceptance": {"enabled": False}}
-OF_OCI = [
-    # A bad row is answered beside the good ones, not refused.
-    {
-        "include-path": "/api/oci/conversions",
-        "checks": {**TRUSTING, "negative_data_rejection": {"enabled": False}},
-    },
-    {
-        "include-path": "/api/oci/queue-actions",
-        "parameters": {"body.action": often("acts")},
-        "generation": {"max-examples": 5 * EXAMPLES},
-        "checks": TRUSTING,
-    },
-    {
-        "include-path-regex": "^/api/oci/(?!conversions$|queue-actions$)",
-        "checks": TRUSTING,
-    },
-]
-# What fits a template, and whose job it is, no schema tells either.
-OF_PDF = [
-    {"include-path-regex": "^/pdf/(?!batches$)", "checks": TRUSTING},
-    # It takes the options of a job: their corners are tried once.
-    {
-        "include-path": "/pdf/batches",
-        "checks": TRUSTING,
-        "phases": {"coverage": {"enabled": False}},
-    },
+# Who knocks: how the matrix calls them, and what they show.
+KEYS = {"read": "v", "operate": "o", "oci:ingest": "i", "oci:script": "s"}
+COLUMNS = {"pdf": "pdf", "optiplan": "trade", "metrics": "metr", "admin": "admin"}
+PEOPLE = {
+    "viewer": ("v.all", {"all_sites": True}),
+    "viewer of nothing": ("v.no", {}),
+    "operator": ("o.own", {"sites": [SITE]}),
+    "operator of a queue": ("o.que", {"queues": ["pdf"]}),
+}
+ACTORS = [
+    "nobody",
+    "a key made up",
+    "cron",
+    *(f"{scope} {SITE}" for scope in SCOPES if scope in KEYS),
+    *(f"{scope} south" for scope in SCOPES if scope in KEYS),
+    *(scope for scope in SCOPES if scope not in SITE_SCOPES and scope != "admin"),
+    *PEOPLE,
 ]
 
-# Nor does it tell which lists can be read, which phone is one, or where a job stands.
-OF_OPTIPLAN = [{"include-path-regex": "^/(jobs|orders|customers|config)", "checks": TRUSTING}]
+
+SOME = ["nobody", "a key made up", "cron", f"oci:ingest {SITE}", "oci:script south", "pdf"]
+SOME += ["optiplan", "read south", "operate", "metrics", "viewer of nothing", "operator"]
 
 
 @pytest.fixture(scope="module")
-def schema(served, jobs) -> Any:
+def actors(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
+    """Everybody's column in the matrix, and headers."""
+    found = {
+        "nobody": ("nobody", {}),
+        "a key made up": ("dead", {"x-api-key": f"kesin_abcdefgh_{'x' * 43}"}),
+        "cron": ("cron", {"authorization": f"Bearer {CRON_SECRET}"}),
+    }
+    with opened(folder) as store:
+        accounts, by = Accounts(Directory(store)), system("test")
+        for scope in SCOPES:
+            for site in (SITE, "south", None):
+                if site is None and scope in SITE_SCOPES:
+                    continue
+                key, _ = accounts.create_key(by, "test", [scope], site=site)
+                where = {SITE: "own", "south": "oth", None: "all"}[site]
+                column = COLUMNS.get(scope) or f"{KEYS[scope]}.{where}"
+                found[" ".join(filter(None, (scope, site)))] = (column, {"x-api-key": key})
+        for name, (column, may) in PEOPLE.items():
+            person = name.replace(" ", "-")
+            accounts.add_person(by, person, PASSWORD, role=name.split()[0], **may)
+            token, _ = accounts.sign_in(person, PASSWORD, "127.0.0.1")
+            cookie = {"cookie": f"kesin_session={token}", "sec-fetch-site": "same-origin"}
+            found[name] = (column, cookie)
+    return found
+
+
+@pytest.fixture(scope="module")
+def words(served, jobs) -> dict[str, list[Any]]:
+    """What schemas cannot know."""
     queues = served.client.get("/api/queues").json()
-    calls = [
-        call for queue in queues if queue["name"] in {"oci", "pdf"} for call in queue["actions"]
-    ]
-    config = schemathesis.Config.from_dict(
-        {
-            "seed": SEED,
-            "headers": {"x-api-key": served.key},
-            "generation": {
-                "max-examples": EXAMPLES,
-                "deterministic": True,
-                "database": "none",
-                "allow-x00": False,  # no text holds it: tried by hand below
-            },
-            # Sequences are of valid requests: what is refused leads nowhere.
-            "phases": {"stateful": {"max-steps": 4, "generation": SEQUENCES}},
-            "dictionaries": {
-                "queues": {"values": list(QUEUES)},
-                "one queue": {"values": ["oci"]},
-                "by anyone": {"values": list(BY_ANYONE)},
-                "jobs": {"values": jobs},
-                "calls": {"values": calls},
-                "names": {"values": ["ada"]},
-                "passwords": {"values": [PASSWORD]},
-                "sites": {"values": ["north"]},
-                "acts": {"values": ["RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"]},
-                "templates": {"values": ["greeting"]},
-                "batches": {"values": served.enqueue("pdf_batches", {})},
-                "hooks": {"values": ["https://hooks.example.com/pdf"]},
-                "moments": {"values": [0.01]},
-            },
-            "parameters": {
-                "path.queue": often("queues"),
-                "path.job_id": often("jobs"),
-                "body.action": often("calls"),
-                "body.name": often("names"),
-                "body.password": often("passwords"),
-                "query.siteId": often("sites"),
-                "body.siteId": often("sites"),
-                "path.name": often("templates"),
-                "path.batch_id": often("batches"),
-                "body.template_name": often("templates"),
-                "body.webhook_url": often("hooks"),
-                "query.wait": {"dictionary": "moments", "probability": 1.0},
-            },
-            "operations": [
-                {"include-path-regex": "^/api/cron/", "headers": {"x-api-key": CRON_SECRET}},
-                {
-                    "include-path": "/api/queues/{queue}/jobs",
-                    "include-method": "POST",
-                    "parameters": {"path.queue": often("by anyone")},
-                },
-                # Which actions there are, each queue says itself: valid ones may be refused.
-                {
-                    "include-path": "/api/queues/{queue}/actions",
-                    "parameters": {"path.queue": often("one queue")},
-                    "generation": {"max-examples": 5 * EXAMPLES},  # few of them fit together
-                    "checks": {"positive_data_acceptance": {"enabled": False}},
-                },
-                *OF_OCI,
-                *OF_PDF,
-                *OF_OPTIPLAN,
-            ],
-            "checks": {name: {"enabled": False} for name in NOT_CHECKED},
-        }
-    )
-    return schemathesis.openapi.from_url(f"{served.address}/openapi.json", config=config)
+    return {
+        "queues": list(QUEUES),
+        "one queue": ["oci"],
+        "by anyone": list(BY_ANYONE),
+        "jobs": jobs,
+        "calls": [
+            call for one in queues if one["name"] in {"oci", "pdf"} for call in one["actions"]
+        ],
+        "names": ["ada"],
+        "passwords": [PASSWORD],
+        "sites": [SITE],
+        "acts": ["RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"],
+        "templates": ["greeting"],
+        "batches": served.enqueue("pdf_batches", {}),
+        "hooks": ["https://hooks.example.com/pdf"],
+        "moments": [0.01],
+    }
 
 
-@dataclass
-class Tried:
-    """What all phases of a run came to."""
-
-    statuses: dict[str, set[int]] = field(default_factory=dict)  # by operation
-    wrong: list[str] = field(default_factory=list)
+@pytest.fixture(scope="module")
+def schema(served, words, request) -> Any:
+    effort = LONG if request.config.getoption("--long") else SHORT
+    headers, cron = {"x-api-key": served.key}, {"x-api-key": CRON_SECRET}
+    return asked.made_up(served.address, headers, words, effort=effort, cron=cron)
 
 
 @pytest.fixture(scope="module")
 def tried(schema) -> Tried:
-    """Corners, chance and sequences of requests, by the engine behind `schemathesis run`.
-
-    Its pytest plugin (4.32) does not go with pytest 9.2: a test has no ``_nodeid`` to write to.
-    """
-    tried = Tried()
-    for event in engine.from_schema(schema.exclude(path=STREAM)).execute():
-        match event:
-            case events.ScenarioFinished():
-                _note(tried, event)
-            case events.NonFatalError():
-                tried.wrong.append(f"{event.label}: {event.info.format()}")
-            case events.FatalError():
-                raise event.exception
-    return tried
-
-
-def _note(tried: Tried, event: events.ScenarioFinished) -> None:
-    recorder = event.recorder
-    for case_id, interaction in recorder.interactions.items():
-        label = recorder.cases[case_id].value.operation.label
-        if interaction.response is not None:
-            tried.statuses.setdefault(label, set()).add(interaction.response.status_code)
-    for case_id, nodes in recorder.checks.items():
-        for node in nodes:
-            info = node.failure_info
-            if info is None or (
-                node.name == "negative_data_rejection" and _repeats(event, case_id)
-            ):
-                continue
-            told = f"{info.failure.title}: {info.failure.message}"
-            where = f"{event.phase.name} {event.label} {node.name}"
-            tried.wrong.append(f"{where}: {told}\n{info.code_sample}")
-
-
-def _repeats(event: events.ScenarioFinished, case_id: str) -> bool:
-    """Whether a query names something twice: of a single value the last one counts, as ever."""
-    query = urlsplit(event.recorder.interactions[case_id].request.uri).query
-    return any(len(values) > 1 for values in parse_qs(query, keep_blank_values=True).values())
+    return asked.tried(schema, misshapen)
 
 
 def test_every_answer_is_as_the_schema_says(tried):
@@ -267,8 +209,58 @@ def test_every_answer_is_as_the_schema_says(tried):
 
 def test_every_operation_succeeded_at_least_once(tried, schema):
     labels = {one.ok().label for one in schema.exclude(path=STREAM).get_all_operations()}
-    well = {label for label, codes in tried.statuses.items() if codes & {200, 201, 202}}
+    well = {label for label in labels if tried.succeeded(label)}
     assert labels - well == BY_HAND - well
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "actor" in metafunc.fixturenames:
+        metafunc.parametrize("actor", ACTORS if metafunc.config.getoption("--long") else SOME)
+
+
+def test_what_an_admin_may_is_answered_to_others_as_the_matrix_says(served, tried, actors, actor):
+    column, headers = actors[actor]
+    wrong = []
+    with httpx.Client(timeout=PATIENCE_S, trust_env=False) as client:
+        for label in sorted(tried.sent):
+            sent = tried.succeeded(label)
+            if sent is None or label.endswith("/api/session"):
+                continue
+            kind = {"content-type": sent.kind} if sent.kind else {}
+            answer = client.request(
+                sent.method, sent.uri, content=sent.body, headers={**headers, **kind}
+            )
+            again = replace(sent, status=answer.status_code)
+            wrong += filter(
+                None,
+                [
+                    misshapen(label, again, answer.text),
+                    trespass(column, label, again),
+                    let_down(column, label, again),
+                ],
+            )
+    assert not wrong, "\n".join(wrong)
+
+
+def let_down(column: str, label: str, sent: Sent) -> str | None:
+    """Whether somebody whom the matrix refuses at once is told anything else."""
+    allowed = asked.expected(column, label)
+    if allowed <= {401, 403} and sent.status >= 300 and sent.status not in allowed:
+        return f"{label} answers {sent.status}, the matrix says {sorted(allowed)}"
+    return None
+
+
+def test_everybody_meets_the_schema(served, words, actors, actor, request):
+    if not request.config.getoption("--long"):
+        pytest.skip("minutes for each: `make soak`")
+    column, headers = actors[actor]
+
+    def judge(label: str, sent: Sent, text: str) -> str | None:
+        return misshapen(label, sent, text) or trespass(column, label, sent)
+
+    schema = asked.made_up(served.address, headers, words, effort=BY_OTHERS, by_admin=False)
+    found = asked.tried(schema.exclude(path="/api/session", method="DELETE"), judge)
+    assert not found.wrong, "\n\n".join(found.wrong)
 
 
 def test_text_that_cannot_be_stored_is_refused_by_name(served):

@@ -7,16 +7,22 @@ contract. Nothing else in this folder reaches below it.
 from __future__ import annotations
 
 import sqlite3
+import time
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store, StoreError
+from kesin.store.open import NO_PSYCOPG
 from kesin.store.reach import CONNECT_TIMEOUT_S, check_reachable
+from kesin.store.sqlite_trouble import trouble
 
-__all__ = ["check_reachable", "database_time_us", "look", "outstanding"]
+__all__ = ["check_reachable", "damage", "database_time_us", "look", "outstanding"]
+
+_STEPS: Final = 100_000  # of SQLite's machine between two looks at the clock
 
 
 def look(store: Store, queue: str) -> None:
@@ -51,26 +57,47 @@ def outstanding(settings: Settings) -> list[str]:
     else:
         dialect, applied = "sqlite", {}
         if file.exists():
-            applied = _applied_in_file(f"file:{quote(str(file.resolve()))}?mode=ro")
+            applied = _applied_in_file(file.resolve())
     todo = still_to_apply(migrations(dialect), applied)
     return [f"{one.version:04d}_{one.name}" for one in todo]
 
 
-def _applied_in_file(uri: str) -> dict[int, str]:
+def _applied_in_file(file: Path) -> dict[int, str]:
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(_read_only(file)) as connection:
             rows = connection.execute("SELECT version, checksum FROM schema_migration").fetchall()
     except sqlite3.Error as problem:
         if "no such table" in str(problem):
             return {}
-        raise StoreError(f"cannot read the database: {problem}") from problem
+        unread = StoreError(f"cannot read the database: {problem}")
+        raise trouble(problem, str(file)) or unread from problem
     return dict(rows)
 
 
-def _applied_on_server(url: str) -> dict[int, str]:
-    import psycopg
-    from psycopg import errors
+def damage(file: Path, longest_s: float) -> str | None:
+    """The first damage SQLite finds in its file; None if there is none, or none in that time."""
+    until = time.monotonic() + longest_s
+    try:
+        with closing(_read_only(file)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as problem:
+        if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            return None
+        found = str(problem)
+    return None if found == "ok" else found.splitlines()[-1]
 
+
+def _read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
+
+
+def _applied_on_server(url: str) -> dict[int, str]:
+    try:
+        import psycopg
+        from psycopg import errors
+    except ImportError:
+        raise StoreError(NO_PSYCOPG) from None
     try:
         with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
             rows = connection.execute(

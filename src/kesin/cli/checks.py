@@ -26,7 +26,7 @@ from kesin.foundation.settings import (
     strangers,
 )
 from kesin.lifecycle.prove import prove
-from kesin.store.contract import Store
+from kesin.store.contract import Store, StoreTrouble
 from kesin.store.migrate import MigrationRefused
 from kesin.store.open import open_stores
 
@@ -39,6 +39,7 @@ NO_SPACE: Final = 64 * MEBIBYTE
 LARGE_WAL: Final = 1024 * MEBIBYTE
 SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
+LOOK_THROUGH_S: Final = 10.0  # for damage in the file of SQLite; a large one is looked at in part
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def all_checks() -> Iterator[Check]:
         yield Check("settings", "failure", str(problem), "correct the variable, or unset it")
     yield from _strangers()
     yield from _lifecycles()
-    yield service_checks.packages()
+    yield from service_checks.packages()
     if settings is not None:
         yield service_checks.ring(settings)
         yield from _folder(settings)
@@ -154,9 +155,16 @@ def _database(settings: Settings) -> Iterator[Check]:
         yield _schema(todo, embedded=file is not None)
         if todo:
             return
+        if file is not None:
+            yield (about := _file(file))
+            if about.status == "failure":
+                return
         store = open_stores(settings)
     except MigrationRefused as problem:
         yield Check("schema", "failure", "does not fit this version of kesin", str(problem))
+        return
+    except StoreTrouble as problem:
+        yield Check("database", "failure", problem.what, problem.remedy)
         return
     except Exception as problem:
         told = explain(problem)
@@ -170,6 +178,17 @@ def _database(settings: Settings) -> Iterator[Check]:
         yield from service_checks.people(settings, store)
     finally:
         store.close()
+
+
+def _file(file: Path) -> Check:
+    if not os.access(file, os.W_OK):
+        remedy = f"let this user write to {file}"
+        return Check("database file", "failure", f"{file} cannot be written", remedy)
+    found = bridge.damage(file.resolve(), LOOK_THROUGH_S)
+    if found is None:
+        return Check("database file", "ok", "can be written, and no damage was found")
+    remedy = "stop kesin, keep a copy of the file and what lies beside it, and restore a backup"
+    return Check("database file", "failure", f"{file} is damaged ({found})", remedy)
 
 
 def _schema(todo: list[str], *, embedded: bool) -> Check:

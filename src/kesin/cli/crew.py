@@ -23,7 +23,13 @@ class Crew:
     """
 
     def __init__(
-        self, queues: Sequence[str], count: int, grace_s: float, *, rq: bool = False
+        self,
+        queues: Sequence[str],
+        count: int,
+        grace_s: float,
+        *,
+        rq: bool = False,
+        stderr: int | None = None,  # where they log; else where this process does
     ) -> None:
         command = [sys.executable, "-m", "kesin.cli", "worker", "--child", f"--grace={grace_s}"]
         flags = ["--rq"] if rq else []
@@ -31,6 +37,7 @@ class Crew:
             [*command, *flags, "--", *queues],
             count,
             grace_s,
+            stderr=stderr,
             look_every_s=LOOK_EVERY_S,
             for_ever=True,
         )

@@ -39,6 +39,14 @@ def explain(problem: BaseException) -> Told | None:
         return Told(str(problem), FAILED)
     if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
         return _explain_parsing(problem)
+    if isinstance(problem, ModuleNotFoundError):
+        from kesin.foundation.extras import needed, remedy
+
+        wanted = needed(problem)
+        if wanted is None:
+            return None
+        library, extra = wanted
+        return Told(f"this needs {library}: install it with `{remedy(extra)}`", FAILED)
     return _explain_kesin(problem) or _explain_system(problem)
 
 

@@ -60,7 +60,7 @@ def serve(
         settings = desk.settings
         address = host or settings.host
         known = workloads()
-        crew = _crew(settings, known) if workers else None
+        crew = crew_of(settings, known) if workers else None
         _warn_of_stranded(desk.store)
         service = Service(settings, desk.store, known, work=workers, crew=crew)
         with bound(address, settings.port if port is None else port) as sockets:
@@ -78,14 +78,17 @@ def _warn_of_stranded(store: Store) -> None:
         log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
 
 
-def _crew(settings: Settings, known: Mapping[str, Workload]) -> Crew | None:
+def crew_of(
+    settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
+) -> Crew | None:
     """Processes for the workloads that want none of this one."""
     from kesin.cli.crew import Crew
 
-    apart = [one.name for one in known.values() if one.apart and one.worker is not None]
+    apart = [one.name for one in known.values() if one.apart and one.worker and not one.lacking]
     if not apart or not settings.pdf_processes:
         return None
-    return Crew(apart, settings.pdf_processes, settings.grace_s, rq=bool(settings.redis_url))
+    rq = bool(settings.redis_url)
+    return Crew(apart, settings.pdf_processes, settings.grace_s, rq=rq, stderr=stderr)
 
 
 def _let_somebody_in(

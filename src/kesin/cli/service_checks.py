@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.settings import BadSettings, Settings, masked
@@ -14,20 +13,31 @@ if TYPE_CHECKING:
     from kesin.cli.checks import Check
     from kesin.store.contract import Pause, Store
 
-PACKAGES: Final = ("argon2", "cryptography", "fastapi", "jinja2", "prometheus_client", "uvicorn")
+PARTS: Final = {  # extra → what it is for
+    "web": "`kesin serve` is to run",
+    "postgres": "the database is a PostgreSQL",
+    "redis": "PDFs are to live in Redis",
+    "oci": "conversions are to be uploaded to Google",
+    "pdf": "PDFs are to be made",
+    "s3": "PDFs are to be kept in a bucket",
+    "optiplan": "cutting orders are to be worked on",
+    "solver": "large cutting plans are to use fewer different boards",
+}
 BESIDE: Final = ("pdf_batches", "pdf_webhooks")  # RQ sends for nobody there
 UNSERVED_S: Final = 60
 
 
-def packages() -> Check:
-    """Whether `kesin serve` can start at all."""
+def packages() -> Iterator[Check]:
+    """Which extras are installed; nobody needs all of them, so what is missing is no fault."""
     from kesin.cli.checks import Check
+    from kesin.foundation.extras import BRINGS, missing, remedy
 
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        remedy = "pip install 'kesin[web]', if `kesin serve` is to run here"
-        return Check("web packages", "warning", f"without {', '.join(missing)}", remedy)
-    return Check("web packages", "ok", "installed")
+    for extra, purpose in PARTS.items():
+        if lacking := missing(BRINGS[extra]):
+            found, todo = f"without {', '.join(lacking)}", f"{remedy(extra)}, if {purpose} here"
+            yield Check(f"extra {extra}", "ok", found, todo)
+        else:
+            yield Check(f"extra {extra}", "ok", "installed")
 
 
 def ring(settings: Settings) -> Check:

@@ -58,6 +58,7 @@ def sweep(
         opened = _open(desk, queues, lifecycle)
         sweeper = Sweeper(opened, chores=_duties(desk, opened, "chore"))
         sweeper.errands = _duties(desk, opened, "errand")
+        _tell_untidied(opened)
         if every is None:
             _tell(sweeper.sweep(stages), as_json=as_json, line=False)
             return
@@ -109,9 +110,22 @@ def _duties(
     for queue in queues:
         workload = known.get(queue.name)
         duty = None if workload is None else getattr(workload, kind)
-        if workload is not None and duty is not None:
+        if workload is not None and duty is not None and not workload.lacking:
             found[queue.name] = partial(duty, desk.house(workload))
     return found
+
+
+def _tell_untidied(queues: Sequence[Queue]) -> None:
+    """Jobs move without their workload's libraries; the files behind them stay."""
+    from kesin.cli.output import warn
+    from kesin.workloads import workloads
+
+    known = workloads()
+    for name in [one.name for one in queues if one.name in known]:
+        if known[name].chore is not None and (lacking := known[name].lacking):
+            warn(
+                f"{name} is not tidied here, without {', '.join(lacking)}: `kesin doctor` says more"
+            )
 
 
 def _tell(swept: Swept, *, as_json: bool, line: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kesin.cli.failures import FAILED, Usage
+from kesin.cli.failures import FAILED, Failure, Usage
 from kesin.cli.options import LifecycleName
 
 if TYPE_CHECKING:
@@ -134,12 +134,22 @@ def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any], *, called: bo
     workload = workloads().get(queue.name)
     if workload is None or workload.worker is None:
         raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
+    if lacking := workload.lacking:
+        raise Failure(_not_installed(queue.name, lacking[0]))
     make = (called and workload.called_worker) or workload.worker
     worker = make(desk.house(workload))
     for name, value in chosen.items():
         if value is not None:
             setattr(worker, name, value)
     return worker
+
+
+def _not_installed(queue: str, library: str) -> str:
+    from kesin.foundation.extras import extra_with, remedy
+
+    extra = extra_with(library)
+    how = f"`{remedy(extra)}`" if extra else "pip"
+    return f"the work of {queue} needs {library}: install it with {how}"
 
 
 def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:

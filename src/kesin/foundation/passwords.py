@@ -110,4 +110,5 @@ def fingerprint(secret: str) -> str:
 
 def same(one: str, other: str) -> bool:
     """Compare without telling by the time it takes how much was right."""
-    return hmac.compare_digest(one.encode(), other.encode())
+    ours, theirs = (text.encode("utf-8", "surrogatepass") for text in (one, other))
+    return hmac.compare_digest(ours, theirs)

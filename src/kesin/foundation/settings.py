@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Literal
@@ -23,6 +24,7 @@ PREFIX: Final = "KESIN_"
 DATABASE_FILE: Final = "kesin.db"
 SQLITE: Final = "sqlite:///"
 POSTGRES: Final = ("postgresql://", "postgres://")
+_PASSWORD = re.compile(r"(//[^/?#@:]*:).*@", re.DOTALL)  # it may hold an @ itself
 _SECRET_PART = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|token)\w*=)[^&\s]*", re.IGNORECASE)
 
 
@@ -191,6 +193,16 @@ class Setting:
 
 def load_settings() -> Settings:
     """The settings of this process; raises BadSettings with one sentence for all that is wrong."""
+    return _loaded(frozenset(one for one in os.environ.items() if _is_ours(one[0])))
+
+
+def _is_ours(name: str) -> bool:
+    return name.upper().startswith(PREFIX)
+
+
+@lru_cache(maxsize=1)
+def _loaded(_given: frozenset[tuple[str, str]]) -> Settings:
+    """Read anew only when a variable changed: every workload's rules ask."""
     try:
         return Settings()
     except ValidationError as problem:
@@ -233,18 +245,17 @@ def strangers(environment: Mapping[str, str] | None = None) -> dict[str, str | N
     found: dict[str, str | None] = {}
     for name in sorted(environment):
         word = name.upper().removeprefix(PREFIX)
-        if name.upper().startswith(PREFIX) and word not in known:
+        if _is_ours(name) and word not in known:
             close = get_close_matches(word, known, n=1)
             found[name] = PREFIX + close[0] if close else None
     return found
 
 
 def masked(text: str) -> str:
-    """The text without the passwords an address can hold."""
+    """The text without the passwords an address can hold, however badly it is spelled."""
     try:
-        password = urlsplit(text).password if "://" in text else None
+        urlsplit(text if "://" in text else "")
     except ValueError:
         return "…"
-    if password:
-        text = text.replace(f":{password}@", ":…@", 1)
+    text = _PASSWORD.sub(r"\1…@", text)
     return _SECRET_PART.sub(r"\1…", text)

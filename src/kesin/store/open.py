@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kesin.foundation.settings import Settings
 
 
+NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
 PDF_QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")  # they promise things in one transaction
 
 
@@ -46,9 +47,7 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
         try:
             from kesin.store.postgres import PostgresStore
         except ImportError:
-            raise StoreError(
-                "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
-            ) from None
+            raise StoreError(NO_PSYCOPG) from None
         _check_postgres(text)
         return PostgresStore(text, migrate=migrate)
     if text.startswith(("redis://", "rediss://", "unix://")):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -22,12 +22,13 @@ from starlette.staticfiles import StaticFiles
 
 import kesin
 from kesin.engine.queue import BadInput
+from kesin.foundation.extras import needed
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
-from kesin.store.contract import StoreError, StoreUnreachable
+from kesin.store.contract import StoreError, StoreTrouble, StoreUnreachable
 from kesin.web import operator, probes, session, sites
 from kesin.web.auth import identify
-from kesin.web.dashboard import dashboard_router
+from kesin.web.dashboard import dashboard_routes
 from kesin.web.dashboard.trends import Trends
 from kesin.web.dashboard.view import SentToSignIn, failure, to_sign_in
 from kesin.web.manners import Manners
@@ -77,17 +78,21 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
         lifespan=running,
         dependencies=[Depends(identify)],
-        responses=_REFUSALS,
     )
     app.state.service = service
     service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
-    for router in (operator.router, session.router, sites.router, probes.router):
+    ours = (operator.router, session.router, sites.router, probes.router)
+    for router in ours:
+        app.router.routes.extend(router.routes)
+    app.router.routes.extend(dashboard_routes())
+    theirs = [
+        workload.router(service.house(workload))
+        for workload in service.workloads.values()
+        if workload.router is not None
+    ]
+    for router in theirs:
         app.include_router(router)
-    app.include_router(dashboard_router())
-    for workload in service.workloads.values():
-        if workload.router is not None:
-            app.include_router(workload.router(service.house(workload)))
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> FileResponse:
@@ -97,7 +102,7 @@ def create_app(service: Service) -> FastAPI:
     app.mount("/static", StaticFiles(directory=static), name="static")
     app.add_middleware(Manners, service=service, told=_refused)
     _handle_problems(app)
-    _complete_openapi(app)
+    _describe(app, (*ours, *theirs))
     return app
 
 
@@ -141,14 +146,40 @@ def _handle_problems(app: FastAPI) -> None:
         return await _told(request, Invalid(str(problem), code=problem.code, details=details))
 
     @app.exception_handler(StoreUnreachable)
-    async def away(request: Request, _problem: Exception) -> Response:
-        log.warning("store_unreachable")
-        told = Unavailable("the store does not answer: try again", code="store_away")
-        return await _told(request, told)
+    async def away(request: Request, problem: Exception) -> Response:
+        log.warning("store_unreachable", why=str(problem))
+        return await _told(request, _away(problem))
+
+    @app.exception_handler(ModuleNotFoundError)
+    async def not_installed(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, ModuleNotFoundError)  # noqa: S101
+        return await _told(request, _not_installed(problem))
 
     @app.exception_handler(StoreError)
     async def store_refused(request: Request, problem: Exception) -> Response:
         return await _told(request, Invalid(str(problem)))
+
+
+def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
+    """What to install, where an extra brings it; any other import that fails is our fault."""
+    wanted = needed(problem)
+    if wanted is None:
+        raise problem
+    what, extra = wanted
+    return Unavailable(
+        f"this needs {what}: install it with `pip install 'kesin[{extra}]'`", code="not_installed"
+    )
+
+
+def _away(problem: Exception) -> Unavailable:
+    """What callers are told of a store that does not serve; the log knows where it is."""
+    if not isinstance(problem, StoreTrouble):
+        return Unavailable("the store does not answer: try again", code="store_away")
+    if problem.code == "disk_full":
+        return Unavailable("the disk is full, nothing was written: make room", code=problem.code)
+    return Unavailable(
+        "the disk under the store does not serve: `kesin doctor` says more", code=problem.code
+    )
 
 
 def _refused(request: Request, problem: Problem, status: int) -> Response:
@@ -184,15 +215,18 @@ def _answer(problem: Problem) -> JSONResponse:
     return JSONResponse(problem.body(), status_code=problem.status, headers=headers)
 
 
-def _complete_openapi(app: FastAPI) -> None:
-    """Say how to sign in; the framework cannot know."""
+def _describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Say what every route may refuse, and how to sign in; for the schema alone, when asked."""
     made: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
         if not made:
+            told = APIRouter(responses=_REFUSALS)
+            for router in routers:
+                told.include_router(router)
             made.update(
                 get_openapi(
-                    title=app.title, version=app.version, summary=app.summary, routes=app.routes
+                    title=app.title, version=app.version, summary=app.summary, routes=told.routes
                 )
             )
             made.setdefault("components", {})["securitySchemes"] = {

@@ -6,6 +6,7 @@ the browser says that the page asking is ours (Fetch Metadata), or at least name
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from ipaddress import (
     IPv4Address,
@@ -18,7 +19,7 @@ from ipaddress import (
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.accounts import at_request, cron_actor
@@ -89,6 +90,18 @@ def _asks_by_itself(request: Request) -> bool:
         return False
     accepted = request.headers.get("accept", "")
     return accepted == "text/event-stream" or request.headers.get("hx-trigger") in RENEWED
+
+
+def guarded_router(
+    *, prefix: str = "", tags: Sequence[str] = (), include_in_schema: bool = True
+) -> APIRouter:
+    """A router that finds out who asks; its routes are made once and stand in every app as is."""
+    return APIRouter(
+        prefix=prefix,
+        tags=list(tags),
+        include_in_schema=include_in_schema,
+        dependencies=[Depends(identify)],
+    )
 
 
 async def still(request: Request, actor: Actor) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -20,10 +20,10 @@ from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category
 from kesin.store.contract import MAX_PAGE, StoreUnreachable
 from kesin.web import bodies, schemas
-from kesin.web.auth import Asker, service_of
+from kesin.web.auth import Asker, guarded_router, service_of
 from kesin.web.stream import events
 
-router = APIRouter(prefix="/api", tags=["operator"])
+router = guarded_router(prefix="/api", tags=["operator"])
 
 QueueName = Annotated[str, Path(max_length=63, pattern=r"^[a-z][a-z0-9_-]*$")]
 JobId = Annotated[str, Path(min_length=36, max_length=36, pattern=r"^[0-9a-f-]+$")]

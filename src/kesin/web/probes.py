@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.problems import Refused, Unknown
 from kesin.lifecycle.words import STAGES, Stage
-from kesin.web.auth import OPEN, Asker, service_of
+from kesin.web.auth import OPEN, Asker, guarded_router, service_of
 from kesin.web.metrics import CONTENT_TYPE
 
-router = APIRouter(tags=["operations"])
+router = guarded_router(tags=["operations"])
 
 
 class Part(BaseModel):

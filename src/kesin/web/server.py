@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
@@ -31,9 +31,10 @@ MOST_CONNECTIONS: Final = 2_000
 class Server(uvicorn.Server):
     """Tells the service at once that it is to stop: live answers would hold the server up."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, leave: Callable[[], None]) -> None:
         super().__init__(config)
         self._service = service
+        self._leave = leave
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -50,7 +51,7 @@ class Server(uvicorn.Server):
         if self.server_state.tasks:
             # They sit in threads that nothing can end, and the loop would wait for them.
             log.warning("requests_abandoned", requests=len(self.server_state.tasks))
-            _leave()
+            self._leave()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  # uvicorn's
         if self.should_exit:
@@ -83,6 +84,7 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 try:
                     one.bind(where)
+                    one.listen(BACKLOG)  # before that, another could take the same address
                 except OSError as problem:
                     if problem.errno != errno.EADDRNOTAVAIL:
                         raise
@@ -102,6 +104,11 @@ def _lower(problem: OSError) -> str:
 
 def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
     """Serve until a signal; the first one drains, the second one ends."""
+    server_of(app, service).run(sockets)
+
+
+def server_of(app: FastAPI, service: Service, leave: Callable[[], None] = _leave) -> Server:
+    """The server, not yet running; in another thread than the main one it hears no signal."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -114,4 +121,4 @@ def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
         timeout_graceful_shutdown=math.ceil(service.settings.grace_s),
         h11_max_incomplete_event_size=65_536,
     )
-    Server(config, service).run(sockets)
+    return Server(config, service, leave)

@@ -6,6 +6,7 @@ themselves: each loop says when it last succeeded.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -143,11 +144,16 @@ class Service:
         return House(self.settings, self.commands, queue, lambda: self.stopping)
 
     @property
+    def _able(self) -> list[Workload]:
+        """Those whose libraries are installed: the others are shown, and their jobs wait."""
+        return [one for one in self.workloads.values() if not one.lacking]
+
+    @property
     def chores(self) -> dict[str, Callable[[], object]]:
         """What the workloads tidy up behind their jobs once these have expired."""
         return {
             one.name: partial(one.chore, self.house(one))
-            for one in self.workloads.values()
+            for one in self._able
             if one.chore is not None
         }
 
@@ -156,7 +162,7 @@ class Service:
         """What the workloads want done every few seconds."""
         return {
             one.name: partial(one.errand, self.house(one))
-            for one in self.workloads.values()
+            for one in self._able
             if one.errand is not None
         }
 
@@ -193,6 +199,9 @@ class Service:
         if not self._work:
             return
         for one in self.workloads.values():
+            if lacking := one.lacking:
+                log.warning("no_work_here", workload=one.name, lacking=lacking)
+        for one in self._able:
             if one.worker is not None and not one.apart:
                 self.workers.append(one.worker(self.house(one)))
         for worker in self.workers:
@@ -322,12 +331,17 @@ class Service:
         return Check(ok=False, detail="does not answer: PDFs wait for it", needed=False)
 
     def _disk_check(self) -> Check:
-        folder = self.settings.data_dir
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        free_mb = shutil.disk_usage(folder).free // 1_000_000
-        enough = free_mb >= self.settings.min_free_mb
-        return Check(ok=enough, detail="has room" if enough else "is nearly full")
+        """The disks of the data directory and of the database, which may lie elsewhere."""
+        file = self.settings.database_file
+        for wanted in (self.settings.data_dir, *([] if file is None else [file.parent])):
+            folder = next(one for one in (wanted, *wanted.absolute().parents) if one.exists())
+            if shutil.disk_usage(folder).free // 1_000_000 < self.settings.min_free_mb:
+                return Check(ok=False, detail="is nearly full")
+            if not os.access(folder, os.W_OK | os.X_OK):
+                return Check(ok=False, detail="cannot be written")
+        if file is not None and file.exists() and not os.access(file, os.W_OK):
+            return Check(ok=False, detail="cannot be written")
+        return Check(ok=True, detail="has room")
 
     def _workers_check(self) -> Check:
         now = self.clock.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -19,6 +19,7 @@ from kesin.web.auth import (
     address_of,
     check_origin,
     drop_session,
+    guarded_router,
     service_of,
     session_token,
     set_session,
@@ -26,7 +27,7 @@ from kesin.web.auth import (
 from kesin.web.dashboard.shell import safe_path
 from kesin.web.dashboard.view import unknown_looker
 
-router = APIRouter(tags=["session"])
+router = guarded_router(tags=["session"])
 MOST_FORM_BYTES = 4_096
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from kesin.engine.sites import site_uuid
 from kesin.web import schemas
-from kesin.web.auth import Asker, service_of
+from kesin.web.auth import Asker, guarded_router, service_of
 
-router = APIRouter(prefix="/api", tags=["sites"])
+router = guarded_router(prefix="/api", tags=["sites"])
 
 
 @router.get("/sites")

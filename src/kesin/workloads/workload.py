@@ -18,6 +18,7 @@ from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.vault import Vault
 from kesin.engine.worker import Worker
+from kesin.foundation.extras import missing
 from kesin.foundation.secrets import key_ring
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
@@ -81,3 +82,9 @@ class Workload:
     describe: Callable[[str], Mapping[str, Any]] | None = None  # an error code, for people
     # Files beside its jobs, for backups; and a sentence for each thing that no backup holds.
     keeps: Callable[[Settings], Iterable[Kept | str]] | None = None
+    needs: Sequence[str] = ()  # libraries without which nothing of its work can be done
+
+    @property
+    def lacking(self) -> list[str]:
+        """Those of them that are not installed: it can be looked at here, and no more."""
+        return missing(self.needs)

@@ -3,11 +3,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from kesin.store import postgres
 from kesin.store.contract import Store
 from kesin.store.postgres import PostgresStore
 from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
+from kesin.store.timed import CONNECTION
 from tests.redis_server import RedisServer
 from tests.store.conftest import empty
 
@@ -16,8 +16,8 @@ from tests.store.conftest import empty
 def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
     """Its statements are planned once: these tests ask the same few ten thousand times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(postgres._CONNECTION, "prepare_threshold", 2)
-        patch.setitem(postgres._CONNECTION, "options", "-c plan_cache_mode=force_generic_plan")
+        patch.setitem(CONNECTION, "prepare_threshold", 2)
+        patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan")
         store = PostgresStore(postgres_url, schema="model", pool_size=2, listen=False, migrate=True)
     with closing(store):
         yield store

@@ -34,7 +34,7 @@ WORKERS = ("worker-1", "worker-2")
 KEYS = st.sampled_from([None, "a", "b"])
 SECONDS = st.sampled_from([61.0, 0.001, 3_600.0, 86_401.0, 8_640_000.0, -0.001, -61.0, -7_200.0])
 FARTHEST_BACK_US = 43_200_000_000
-SHARE = 0.3  # of the histories that the profile asks for: longer ones are in test_histories.py
+SHARE = 0.2  # of the histories that the profile asks for: longer ones are in test_histories.py
 
 
 class Machine(RuleBasedStateMachine):

@@ -26,7 +26,7 @@ from tests.workloads.oci.histories import SCRIPTS, SITES, History, TwoSites
 NOBODY = "00000000-0000-7000-8000-000000000000"
 CATEGORIES = ("VALIDATION", "TRANSIENT", "AUTH", "RATE_LIMIT")
 STEPS = 15
-SHARE = {"sqlite": 0.6, "postgres": 0.2}  # of the histories that the profile asks for
+SHARE = {"sqlite": 0.4, "postgres": 0.1}  # of the histories that the profile asks for
 site = st.sampled_from([SITE, SITE, *SITES])
 script = st.sampled_from(SCRIPTS)
 number = st.integers(1, 6)

@@ -1,7 +1,6 @@
 """Killed with -9: a script's export, our worker in an upload, the server in an ingest."""
 
 import json
-import multiprocessing
 import os
 import socket
 import sqlite3
@@ -35,10 +34,10 @@ from kesin.workloads.oci.export import export
 from kesin.workloads.oci.ingest import ingest
 from kesin.workloads.oci.uploader import worker_of
 from kesin.workloads.workload import House
+from tests.apart import APART
 from tests.cli.programs import PATIENCE_S, Program, Programs, wait_until
 from tests.web.serving import own_settings
 
-SPAWN = multiprocessing.get_context("spawn")
 ROOT = system("cli:tests")
 SITE = "north"
 SECRET_KEYS = "first:" + "A" * 43
@@ -182,8 +181,8 @@ def export_and_hang(address: str, pipe: Connection, inside: bool) -> None:
 @pytest.mark.parametrize("inside", [True, False], ids=["before the commit", "after the commit"])
 def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Place, inside: bool):
     ids = place.fill()
-    pipe, theirs = SPAWN.Pipe()
-    doomed = SPAWN.Process(
+    pipe, theirs = APART.Pipe()
+    doomed = APART.Process(
         target=export_and_hang, args=(place.address, theirs, inside), daemon=True
     )
     doomed.start()

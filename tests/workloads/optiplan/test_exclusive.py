@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +19,12 @@ from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.optiplan import program
 from kesin.workloads.optiplan.saw import Saw
+from tests.apart import APART
 from tests.engine.processes import Address
 from tests.workloads.optiplan.processes import die_after, work_until_all_is_done
 from tests.workloads.optiplan.workbench import InstantProgram, Workbench, opened_bench
 
 PATIENCE_S = 120
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.workloads.optiplan.processes"])
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -104,8 +102,8 @@ class Member:
     """One process and the pipe to it."""
 
     def __init__(self, part: Callable[..., None], *told: Any) -> None:
-        self._pipe, theirs = PROCESSES.Pipe()
-        self._process = PROCESSES.Process(target=part, args=(*told, theirs), daemon=True)
+        self._pipe, theirs = APART.Pipe()
+        self._process = APART.Process(target=part, args=(*told, theirs), daemon=True)
         self._process.start()
         theirs.close()
 

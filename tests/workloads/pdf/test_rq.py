@@ -1,7 +1,6 @@
 """PDFs over Redis and RQ: messages are lost, doubled and forged, and every job is made once."""
 
 import json
-import multiprocessing
 import os
 import pickle
 import signal
@@ -25,12 +24,11 @@ from kesin.workloads.pdf import rq_line
 from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.heartbeat import Heartbeat, check_worker_health, workers_alive
 from kesin.workloads.pdf.rq_line import DISPATCHED, LINE, TASK
+from tests.apart import APART
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
 from tests.workloads.pdf.called import HOLDING, Workshop, ask_apart, hands, workshop
 from tests.workloads.pdf.press import payload
-
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -75,10 +73,10 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
 
 def test_of_equal_requests_to_two_processes_one_makes_the_job_and_one_pdf(shop, tmp_path):
     numbers = [f"E-{n}" for n in range(10)]
-    together = SPAWN.Barrier(2)
-    ours, theirs = SPAWN.Pipe()
+    together = APART.Barrier(2)
+    ours, theirs = APART.Pipe()
     told = (shop.store.url, tmp_path, numbers, together, theirs)
-    other = SPAWN.Process(target=ask_apart, args=told, daemon=True)
+    other = APART.Process(target=ask_apart, args=told, daemon=True)
     other.start()
     ids = shop.ask_together(numbers, together)
     assert ours.poll(PATIENCE_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from starlette.routing import BaseRoute
 
 from kesin.web.dashboard import (
     admin_keys,
@@ -24,10 +24,9 @@ from kesin.web.dashboard import (
 )
 
 
-def dashboard_router() -> APIRouter:
+def dashboard_routes() -> list[BaseRoute]:
     """Every page."""
-    router = APIRouter(include_in_schema=False)
-    for part in (
+    parts = (
         shell,
         overview,
         queue_page,
@@ -44,7 +43,6 @@ def dashboard_router() -> APIRouter:
         admin_people,
         admin_keys,
         admin_sites,
-    ):
-        router.include_router(part.router)
-    router.include_router(shell.last)
-    return router
+    )
+    routers = (*(part.router for part in parts), shell.last)
+    return [route for router in routers for route in router.routes]

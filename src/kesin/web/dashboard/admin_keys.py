@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.access import SCOPES
 from kesin.foundation.problems import Invalid, Problem, Refused, Unknown
 from kesin.store.directory import ApiKey
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.admin_people import Fields, is_sure, one
 from kesin.web.dashboard.view import Looker, Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/keys"
 MOST_DIGITS: Final = 5
 SCOPE_WORDS: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -12,10 +12,11 @@ from kesin.foundation.access import ROLES
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.problems import Clash, Invalid, Problem, Refused
 from kesin.store.directory import Person
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.shell import form_lists
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"
 Fields = Annotated[dict[str, list[str]], Depends(form_lists)]
 ROLE_WORDS: Final = {

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Problem, Refused, Unknown
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.admin_people import Fields, one
 from kesin.web.dashboard.view import Looker, Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/sites"
 CHANNEL_WORDS: Final = {
     "script": "a Google Ads script fetches them",

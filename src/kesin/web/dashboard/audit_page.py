@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from kesin.store.directory import LAST, AuditLine
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.masking import masked, masked_text
 from kesin.web.dashboard.view import Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/audit"
 PAGE: Final = 50
 FIELDS: Final = ("actor", "action", "queue", "site", "target")

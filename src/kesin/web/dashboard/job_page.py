@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -17,6 +16,7 @@ from kesin.foundation.problems import Unknown
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.svg import svg
 from kesin.lifecycle.words import BUILT_IN_STAMPS, READY
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.actions import label_of
 from kesin.web.dashboard.families import family_of
 from kesin.web.dashboard.job_panels import Panel, panel_of
@@ -26,7 +26,7 @@ from kesin.web.dashboard.next_thing import Kind, Next, Outlook, outlook
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 from kesin.web.payloads import shown
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 MOST_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
 SHORT: Final = 40  # characters of a key that make a title

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from kesin.foundation.problems import Unknown
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.view import Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 # A browser's own viewer is a plug-in with styles of its own; nothing else of the page is let in.
 CSP: Final = (
     "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'self'"

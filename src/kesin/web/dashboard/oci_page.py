@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -20,6 +20,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Filter
 from kesin.store.directory import Site
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard import actions
 from kesin.web.dashboard.bulk import runs_of
 from kesin.web.dashboard.queue_page import runs_shown
@@ -29,7 +30,7 @@ from kesin.web.dashboard.uploads import Uploaded
 from kesin.web.dashboard.view import Looker, Looking
 from kesin.workloads.workload import House
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import fields as fields_of
 from typing import Any, Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.sites import site_uuid
 from kesin.foundation.problems import Invalid, Problem
 from kesin.store.directory import Site
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.oci_page import PATH, Fields, frame, site_for
 from kesin.web.dashboard.trades import control_path
 from kesin.web.dashboard.view import Looker, Looking
 from kesin.workloads.workload import House
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 CHANNELS: Final = ("script", "api", "data_manager")
 OPTIONAL: Final = ("developer_token", "login_customer_id")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.optiplan_page import PATH, desk_of, frame
 from kesin.web.dashboard.order_form import MOST_ROWS, OrderForm
-from kesin.web.dashboard.schema_form import number_in
+from kesin.web.dashboard.schema_form import number_in, row_number
 from kesin.web.dashboard.uploads import Uploaded, WideForm
 from kesin.web.dashboard.view import Looker, Looking
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kesin.workloads.optiplan.codes import OrderProblem
     from kesin.workloads.optiplan.order_desk import Created, OrderDesk
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 OFFERED: Final = 200  # customers in the list of phones
 
@@ -76,8 +76,8 @@ def change_order_rows(looking: Looking, fields: WideForm) -> HTMLResponse:
     do, _, number = fields.get("do", "").partition(":")
     if do == "add":
         typed = typed.added()
-    elif do == "remove" and number.isdigit() and len(number) < 5:  # noqa: PLR2004
-        typed = typed.removed(int(number))
+    elif do == "remove" and (row := row_number(number)) is not None:
+        typed = typed.removed(row)
     else:
         raise Invalid("say what to change: add or remove:N")
     return looking.page(

@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from kesin.foundation.problems import Refused
 from kesin.lifecycle.model import Job
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.families import families
 from kesin.web.dashboard.optiplan_ready import ready_orders
 from kesin.web.dashboard.trades import may_see_orders
@@ -19,7 +20,7 @@ from kesin.web.dashboard.view import Looker, Looking
 if TYPE_CHECKING:
     from kesin.workloads.optiplan.order_desk import OrderDesk
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/optiplan"
 ROWS: Final = 25

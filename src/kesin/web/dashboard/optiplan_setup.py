@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Clash, Invalid, Problem
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.optiplan_page import CURSOR, PATH, desk_of, frame, reader_desk
 from kesin.web.dashboard.optiplan_rules import Typed, changes, form_schema, to_form, to_rules
 from kesin.web.dashboard.schema_form import SchemaForm
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kesin.workloads.optiplan.order_desk import OrderDesk
     from kesin.workloads.optiplan.rules import Rules
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 CUSTOMERS: Final = 50
 MARK: Final = 64  # letters of the mark that rules are known by

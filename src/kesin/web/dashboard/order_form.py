@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kesin.web.dashboard.schema_form import number_in
+from kesin.web.dashboard.schema_form import number_in, row_number
 
 MOST_ROWS: Final = 200  # typed by hand; a longer order comes as a file
 TEXTS: Final = ("material_code", "color")
@@ -39,8 +39,8 @@ class OrderForm:
         for name, text in fields.items():
             steps = name.split("/")
             if len(steps) == 3 and steps[0] == "parts" and steps[2] in COLUMNS:  # noqa: PLR2004
-                number = int(steps[1]) if steps[1].isdigit() and len(steps[1]) < 5 else -1  # noqa: PLR2004
-                if number >= 0:
+                number = row_number(steps[1])
+                if number is not None:
                     found.setdefault(number, {})[steps[2]] = text
         rows = tuple(_filled(found[number]) for number in sorted(found))[:MOST_ROWS]
         heads = {name: fields.get(name, "") for name in (*HEADS, *PLATE)}

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup, escape
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
 from kesin.store.contract import Filter, QueueStats, StoreUnreachable
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.families import Family, ended_badly, families, waits_for_person
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.trends import Trend, Trends
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 from kesin.web.dashboard.vitals import next_sweep_s, open_breakers, workers_alive
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 BAD_SHARE: Final = 0.2  # of what ended within the last day
 LOOKED_AT: Final = 200  # failed jobs, to name the code that most of them have
 NAMED: Final = 3  # sites in a sentence

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from kesin.foundation.problems import Invalid, Unknown
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.pdf_desk import PdfDesk, desk_of
 from kesin.web.dashboard.schema_form import SchemaForm, by_pointer, worded
 from kesin.web.dashboard.uploads import WideForm
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kesin.workloads.pdf.book import Template
     from kesin.workloads.pdf.jobs import PdfJob
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20

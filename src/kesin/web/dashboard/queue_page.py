@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.responses import RedirectResponse, Response
 
@@ -15,6 +15,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.errors import Category
 from kesin.store.contract import MAX_TENANT, QueueStats
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard import actions
 from kesin.web.dashboard.bulk import Run, runs_of
 from kesin.web.dashboard.csv_out import exported
@@ -36,7 +37,7 @@ from kesin.web.dashboard.queue_charts import Charts, charts_of
 from kesin.web.dashboard.shell import form_lists
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 MOST_LISTED: Final = 200  # sites in the filter's list
 Sent = Annotated[dict[str, list[str]], Depends(form_lists)]
 

@@ -21,6 +21,7 @@ MOST_ROWS: Final = 60  # of one list; longer ones are edited as JSON
 LONG_TEXT: Final = 200  # letters, and it gets room for several lines
 MOST_COLUMNS: Final = 8  # of a list that is drawn as a table
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+_ROW: Final = re.compile(r"[0-9]{1,4}")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,11})[.,][0-9]{1,6}")
 
 Kind = Literal["text", "area", "number", "date", "enum", "boolean", "group", "list", "json"]
@@ -154,10 +155,12 @@ class SchemaForm:
             if "object" in kinds and isinstance(schema.get("properties"), Mapping):
                 return self._read_group(schema, told, depth)
             if "array" in kinds and isinstance(schema.get("items"), Mapping):
-                order = sorted((int(n), one) for n, one in told.below.items() if n.isdigit())
+                order = {
+                    n: told.below[key] for key in told.below if (n := row_number(key)) is not None
+                }
                 rows = [
-                    self._read(schema["items"], one, required=True, depth=depth + 1)
-                    for _, one in order
+                    self._read(schema["items"], order[n], required=True, depth=depth + 1)
+                    for n in sorted(order)
                 ]
                 return [{} if one is _NOTHING else one for one in rows]
         text = (told.text or "").strip()
@@ -194,9 +197,7 @@ class SchemaForm:
             schema = inner
             fresh: Any = [] if "array" in _types(schema) else {}
             if isinstance(place, list):
-                if not step.isdigit() or int(step) >= len(place):
-                    return made
-                place = place[int(step)]
+                place = _inside(place, step)
             else:
                 place = place.setdefault(step, fresh)
             if not isinstance(place, list | dict):
@@ -286,6 +287,11 @@ def _parsed(schema: Schema, kinds: set[str], text: str, *, required: bool) -> An
     return value
 
 
+def row_number(text: str) -> int | None:
+    """The number of a row in the name of a field, or nothing: a name can be anything."""
+    return int(text) if _ROW.fullmatch(text) else None
+
+
 def number_in(text: str) -> Any:
     """A number as people type it, with a point or a comma; anything else stays text."""
     if _WHOLE.fullmatch(text):
@@ -347,7 +353,8 @@ def _heading(key: str, schema: Schema, language: str) -> str:
 
 def _inside(place: Any, step: str) -> Any:
     if isinstance(place, list):
-        return place[int(step)] if step.isdigit() and int(step) < len(place) else None
+        number = row_number(step)
+        return place[number] if number is not None and number < len(place) else None
     return place.get(step) if isinstance(place, dict) else None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Final
 from urllib.parse import parse_qs, urlsplit
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.problems import Invalid, TooLarge, Unknown
-from kesin.web.auth import check_origin, is_secure
+from kesin.web.auth import check_origin, guarded_router, is_secure
 from kesin.web.dashboard.view import (
     LANGUAGE_COOKIE,
     THEME_COOKIE,
@@ -21,8 +21,8 @@ from kesin.web.dashboard.view import (
 )
 from kesin.web.dashboard.words import LANGUAGES
 
-router = APIRouter(include_in_schema=False)
-last = APIRouter(include_in_schema=False)  # after every other page: it takes what is left
+router = guarded_router(include_in_schema=False)
+last = guarded_router(include_in_schema=False)  # after every other page: it takes what is left
 YEAR_S: Final = 365 * 86_400
 MOST_FORM_BYTES: Final = 65_536
 MOST_FIELDS: Final = 200

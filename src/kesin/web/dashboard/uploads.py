@@ -20,6 +20,7 @@ MOST_WIDE_BYTES: Final = 1_048_576
 MOST_WIDE_FIELDS: Final = 12_000
 MOST_PARTS: Final = 64
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
+_CUT_SHORT: Final = "the form was cut short on its way: send it again"
 _MULTIPART: Final = "multipart/form-data"
 
 
@@ -53,6 +54,13 @@ async def upload(request: Request) -> Upload:
 
 def read_upload(body: bytes, content_type: str) -> Upload:
     """Take a form apart; the last file counts, and a field without a name does not."""
+    try:
+        return _taken_apart(body, content_type)
+    except ValueError:  # a name in a spelling that no browser uses (RFC 2231) and nobody can read
+        raise Invalid(_CUT_SHORT, code="cut_short") from None
+
+
+def _taken_apart(body: bytes, content_type: str) -> Upload:
     heading = Message()
     heading["content-type"] = content_type
     boundary = heading.get_boundary("")
@@ -63,7 +71,7 @@ def read_upload(body: bytes, content_type: str) -> Upload:
     if len(parts) > MOST_PARTS:
         raise TooLarge(f"a form with a file holds at most {MOST_PARTS} fields")
     if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # before, and the end
-        raise Invalid("the form was cut short on its way: send it again", code="cut_short")
+        raise Invalid(_CUT_SHORT, code="cut_short")
     fields: dict[str, str] = {}
     file_name, data = "", b""
     for part in parts[1:-1]:

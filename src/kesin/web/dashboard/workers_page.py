@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.contract import Filter, StoreUnreachable
+from kesin.web.auth import guarded_router
 from kesin.web.dashboard.view import TITLES, Looker, Looking
 
-router = APIRouter(include_in_schema=False)
+router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/workers"
 MOST_HELD: Final = 500  # claimed jobs of a queue that are looked at
 

@@ -17,7 +17,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.problems import Problem, Refused
 from kesin.workloads.oci import schemas
 from kesin.workloads.oci.acks import Report, ack, ack_failed
-from kesin.workloads.oci.api_control import control_router
+from kesin.workloads.oci.api_control import control_routes
 from kesin.workloads.oci.doors import Asker, Body, SiteId
 from kesin.workloads.oci.export import MOST, counts_of, export, preview
 from kesin.workloads.oci.ingest import RowResult, ingest
@@ -73,7 +73,7 @@ def oci_router(house: House) -> APIRouter:
     router = APIRouter(tags=["oci"])
     _producers(router, house)
     _scripts(router, house)
-    router.include_router(control_router(house))
+    control_routes(router, house)
     return router
 
 

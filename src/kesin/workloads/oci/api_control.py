@@ -36,13 +36,11 @@ CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 Words = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def control_router(house: House) -> APIRouter:
+def control_routes(router: APIRouter, house: House) -> None:
     """The routes."""
-    router = APIRouter()
     _reading(router, house)
     _acting(router, house)
     _cron(router, house)
-    return router
 
 
 def _reading(router: APIRouter, house: House) -> None:

@@ -46,16 +46,18 @@ class Credentials:
         for name in names:
             value = given.get(name)
             value = str(value) if isinstance(value, int) else value
+            value = value.strip() if isinstance(value, str) else value
             if value is None or value == "":
                 if name not in {"developer_token", "login_customer_id"}:
                     raise _wrong(name, "is missing")
                 value = ""
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise _wrong(name, "must be one line of text")
-            told[name] = value.strip()
+            told[name] = value
         for name in ("customer_id", "login_customer_id"):
+            given_none = not told[name]  # which the check above allows for one of the two
             told[name] = told[name].replace("-", "").replace(" ", "")
-            if told[name] and not _DIGITS.fullmatch(told[name]):
+            if not given_none and not _DIGITS.fullmatch(told[name]):
                 raise _wrong(name, "must be the digits of a Google Ads account, 123-456-7890")
         if not _ACTION.fullmatch(told["conversion_action_resource_name"]):
             raise _wrong(

@@ -82,6 +82,7 @@ class ScriptSimulator:
         fail_share: float = 0.0,  # of the rows: they cannot be sent
         upload_error_share: float = 0.0,  # of the pages: the upload throws
         limit: int = MOST,
+        pages: int = MOST_PAGES,  # a run takes at most
         send: Send | None = None,  # another way to the doors than HTTP
     ) -> None:
         self._site = site
@@ -90,6 +91,7 @@ class ScriptSimulator:
         self._fail_share = fail_share
         self._upload_error_share = upload_error_share
         self._limit = limit
+        self._pages = pages
         self._send = send or over_http(url, key)
         self.uploaded: Counter[str] = Counter()  # order id → how often Google would have got it
 
@@ -103,7 +105,7 @@ class ScriptSimulator:
         exported = acked = failed = refused = 0
         crashed: Crash | None = None
         paused = False
-        for _ in range(MOST_PAGES):
+        for _ in range(self._pages):
             rows, paused = self._export()
             if not rows:
                 break

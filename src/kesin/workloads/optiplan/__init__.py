@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.backup import Kept
+from kesin.foundation.extras import BRINGS
 from kesin.foundation.settings import Settings
 from kesin.workloads.optiplan.lifecycle import configured_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
@@ -72,4 +73,5 @@ OPTIPLAN: Final = Workload(
     keeps=_keeps,
     # A cancel takes the file back from the saw's inbox, a reissue makes a new revision.
     own_calls=frozenset({"cancel", "request_cancel", "reissue"}),
+    needs=BRINGS["optiplan"],
 )

@@ -90,8 +90,8 @@ def optiplan_router(house: House) -> APIRouter:
     _reading(router, desk)
     _operating(router, desk)
     _customers(router, desk)
-    router.include_router(files_router(desk))
-    router.include_router(config_router(desk))
+    for part in (files_router(desk), config_router(desk)):
+        router.routes.extend(part.routes)  # to include it would make each route anew
     return router
 
 

@@ -14,7 +14,7 @@ from kesin.workloads.optiplan.schemas import RULES_BODY, PathsTold, RulesChanged
 
 def config_router(desk: OrderDesk) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/config", route_class=OrderRoute)
+    router = APIRouter(prefix="/config", tags=["optiplan"], route_class=OrderRoute)
 
     @router.get("/rules", response_model=RulesTold)
     def get_rules(actor: Asker) -> Response:

@@ -33,7 +33,7 @@ def _told(description: str, **content: dict[str, Any]) -> dict[int | str, dict[s
 
 def files_router(desk: OrderDesk) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/jobs/{job_id}", route_class=OrderRoute)
+    router = APIRouter(prefix="/jobs/{job_id}", tags=["optiplan"], route_class=OrderRoute)
 
     @router.get(
         "/xml",

@@ -7,12 +7,11 @@ itself wrote names no layouts that could be drawn.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
-
-from lxml import etree  # type: ignore[import-untyped]
 
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.artefacts import xml_files
@@ -40,6 +39,7 @@ from kesin.workloads.optiplan.paths import Paths
 
 GENERATOR: Final = "Kesin"
 MOST_BOARDS: Final = 500  # drawn at once
+_SIZE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
 _HARDENED: Final = {"resolve_entities": False, "no_network": True, "huge_tree": False}
 
 
@@ -97,6 +97,8 @@ def check_countable(plans: Sequence[Plan]) -> None:
 
 
 def _root(name: str, data: bytes) -> Any:
+    from lxml import etree  # type: ignore[import-untyped]
+
     try:
         return etree.fromstring(data, etree.XMLParser(**_HARDENED))
     except etree.LxmlError:
@@ -142,7 +144,7 @@ def _layout(element: Any) -> Layout:
             Cut(
                 _rect(one),
                 cast("Runs", one.attrib["runs"]),
-                hundredths(one.attrib["at"]),
+                _mm(one.attrib["at"]),
                 int(one.attrib["stage"]),
             )
             for one in element.findall("Cut")
@@ -151,4 +153,11 @@ def _layout(element: Any) -> Layout:
 
 
 def _rect(element: Any) -> Rect:
-    return Rect(*(hundredths(element.attrib[name]) for name in ("x", "y", "length", "width")))
+    return Rect(*(_mm(element.attrib[name]) for name in ("x", "y", "length", "width")))
+
+
+def _mm(text: str) -> int:
+    """A size as we write it; ``1e999999`` is a number too, but one that takes for ever."""
+    if not _SIZE.fullmatch(text):
+        raise ValueError("no size in millimetres")
+    return hundredths(text)

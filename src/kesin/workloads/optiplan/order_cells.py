@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -34,7 +35,7 @@ def looks_numeric(cell: Any) -> bool:
 
 def text_in(cell: Any) -> str:
     """The cell as text; a number as people write it, ``35`` and not ``35.0``."""
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
+    if looks_numeric(cell) and not isinstance(cell, str) and math.isfinite(cell):
         return key_of(exact(cell))
     return "" if cell is None else str(cell).strip()
 

@@ -68,6 +68,10 @@ def _parts(data: bytes, bounds: Bounds) -> dict[str, bytes]:
         raise UnsafeXlsx(f"the file is no XLSX: {problem}") from None
     except (RuntimeError, NotImplementedError):  # a password, a way of packing nobody uses
         raise UnsafeXlsx("the file is locked, or packed in an unusual way") from None
+    except UnsafeXlsx:
+        raise
+    except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
+        raise UnsafeXlsx(f"the file is no XLSX: {type(problem).__name__}") from None
 
 
 def _checked_parts(archive: zipfile.ZipFile, bounds: Bounds) -> dict[str, bytes]:

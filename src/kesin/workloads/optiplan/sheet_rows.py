@@ -12,11 +12,12 @@ import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from python_calamine import CalamineWorkbook, SheetVisibleEnum
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
+
+if TYPE_CHECKING:
+    from python_calamine import CalamineWorkbook
 
 BOUNDS: Final = Bounds()
 CELLS_MAX: Final = 2_000_000  # of all sheets together
@@ -54,6 +55,8 @@ def read_sheets(data: bytes) -> list[Sheet]:
 
 
 def _xlsx_sheets(data: bytes) -> list[Sheet]:
+    from python_calamine import CalamineWorkbook, SheetVisibleEnum
+
     try:
         data = checked_xlsx(data, BOUNDS)
         _check_values(data)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lxml import etree  # type: ignore[import-untyped]
-
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.folders import NotWhole, minding, read_whole
 
@@ -59,6 +57,8 @@ def check_xml(path: Path, xsd: Path | None = None) -> Checked:
 
     A file that is gone is E_OPTI_RUNNER_FAILED: the program can be asked for it again.
     """
+    from lxml import etree  # type: ignore[import-untyped]
+
     data = _content(path)
     reader = _Reader()
     parser = etree.XMLParser(target=reader, **_HARDENED)
@@ -148,6 +148,8 @@ def _figures(attributes: Mapping[str, str]) -> dict[str, str | int | float]:
 
 
 def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
+    from lxml import etree
+
     try:
         file = xsd.resolve()  # a link may lead to it, and it may include what lies beside it
         parser = etree.XMLParser(no_network=True)
@@ -163,6 +165,8 @@ def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
 
 def _kind(code: int) -> str:
     """The parser's own word for an error: its messages would repeat what stands in the file."""
+    from lxml import etree
+
     name = str(etree.ErrorTypes._getName(code, "unreadable"))  # noqa: SLF001 - no public way
     return name.removeprefix("ERR_").replace("_", " ").lower()
 

@@ -12,8 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-import openpyxl
-
 from kesin.workloads.optiplan.atomic import write_whole
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.numbers import shown
@@ -92,6 +90,8 @@ def ship_template(path: Path) -> None:
 
 def _first_row(data: bytes) -> list[object] | None:
     """Row 1 without the empty cells at its end; None where the sheet is missing."""
+    import openpyxl
+
     workbook = openpyxl.load_workbook(io.BytesIO(data))
     if SHEET not in workbook.sheetnames:
         return None

@@ -14,11 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
-
-import openpyxl
-from openpyxl.worksheet.worksheet import Worksheet
-from openpyxl.writer.excel import ExcelWriter
+from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.atomic import drop_unfinished, write_whole
@@ -28,6 +24,9 @@ from kesin.workloads.optiplan.numbers import as_json
 from kesin.workloads.optiplan.payload import PlateSize
 from kesin.workloads.optiplan.template import FIRST_DATA_ROW, SHEET, Template
 from kesin.workloads.optiplan.transform import Batch
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet.worksheet import Worksheet
 
 _NO_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the format knows no zones
 _ZIP_DAY: Final = (1980, 1, 1, 0, 0, 0)
@@ -70,7 +69,10 @@ def write_batches(
 
 def batch_xlsx(batch: Batch, template: Template) -> bytes:
     """The workbook of one batch: the template with these rows from row 3 on, and none below."""
-    workbook = openpyxl.load_workbook(io.BytesIO(template.data))
+    from openpyxl import load_workbook
+    from openpyxl.writer.excel import ExcelWriter
+
+    workbook = load_workbook(io.BytesIO(template.data))
     sheet = workbook[SHEET]
     _clear(sheet)
     for number, row in enumerate(batch.rows, FIRST_DATA_ROW):

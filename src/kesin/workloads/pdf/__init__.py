@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.backup import Kept
+from kesin.foundation.extras import BRINGS
 from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
 from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from kesin.engine.worker import Worker
 
+_ENGINES: Final = ("playwright", "weasyprint")  # one of them is enough, and may be elsewhere
+_NEEDS: Final = (*(name for name in BRINGS["pdf"] if name not in _ENGINES), "jinja2")
 _NAMES: Final[Mapping[str, str]] = {
     "FailSafePolicy": "config",
     "IllegalTransition": "jobs",
@@ -145,6 +148,7 @@ PDF: Final = Workload(
     panels=(Panel("PDF", "/dashboard/pdf"),),
     describe=_describe,
     keeps=_keeps,
+    needs=_NEEDS,
 )
 PDF_BATCHES: Final = Workload(
     "pdf_batches",
@@ -154,6 +158,7 @@ PDF_BATCHES: Final = Workload(
     worker=_batch_worker,
     apart=True,
     describe=_describe,
+    needs=_NEEDS,
 )
 PDF_WEBHOOKS: Final = Workload(
     "pdf_webhooks",
@@ -163,4 +168,5 @@ PDF_WEBHOOKS: Final = Workload(
     worker=_hook_worker,
     apart=True,
     describe=_describe,
+    needs=_NEEDS,
 )

@@ -106,7 +106,7 @@ class _Desk:
 
 def batch_router(house: House) -> APIRouter:
     """The routes."""
-    router = APIRouter()
+    router = APIRouter(tags=["pdf"])
     desk = _Desk(house)
     _asking(router, desk)
     _looking(router, desk)

@@ -51,7 +51,7 @@ class DeliveryPage(BaseModel):
 
 def hook_router(house: House) -> APIRouter:
     """The routes."""
-    router = APIRouter()
+    router = APIRouter(tags=["pdf"])
     hooks = Hooks(house)
     accounts = house.commands.accounts
 

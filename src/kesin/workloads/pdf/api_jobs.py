@@ -56,7 +56,7 @@ _FETCHED: Final[dict[int | str, dict[str, Any]]] = {
 
 def jobs_router(shop: Shop) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/pdf", route_class=SmallBody)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
     _asking(router, shop)
     _fetching(router, shop)
     return router

@@ -17,7 +17,7 @@ Name = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
 
 def templates_router(shop: Shop) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/pdf", route_class=SmallBody)
+    router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
 
     @router.get("/templates")
     def list_templates(actor: Asker) -> list[TemplateLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -9,14 +10,54 @@ from itertools import islice
 from typing import Final
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
-from kesin.workloads.pdf.storage import BadKey, KeyTaken, StorageBackend
+from kesin.foundation.logs import Logger
+from kesin.workloads.pdf.storage import BadKey, KeyTaken, NotStored, StorageBackend
+
+log = Logger("kesin.pdf")
 
 PDF_TYPE: Final = "application/pdf"
 FOLDER: Final = "pdfs"
 BATCH: Final = 500  # keys a question of the sweep
+PIECE_BYTES: Final = 1024 * 1024  # read at a time
+_LOOKS: Final = 2  # a reading may go wrong once where the file is well
 _TRIES: Final = 5
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _OURS: Final = re.compile(rf"{FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf", re.ASCII)
+
+
+class Damaged(NotStored):
+    """What lies there is not what was put there. It is gone now: asked for again, it is made."""
+
+
+def require_sound(storage: StorageBackend, key: str, sha256: str) -> None:
+    """Read it all and compare; what is damaged is deleted. Raises Damaged, NotStored, StorageDown.
+
+    Deleted, because whoever asks for it again is given a new one where there is none, and would
+    be given the damaged one for as long as it lies there.
+    """
+    for _ in range(_LOOKS):
+        if _digest(storage, key) == sha256:
+            return
+    log.warning("artifact_damaged", key=key)
+    storage.delete(key)
+    raise Damaged(key)
+
+
+def sound_bytes(storage: StorageBackend, key: str, sha256: str | None) -> bytes:
+    """All of it, if that is what was put there; raises as ``require_sound`` does."""
+    data = storage.get_bytes(key)
+    if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+        require_sound(storage, key, sha256)
+        data = storage.get_bytes(key)
+    return data
+
+
+def _digest(storage: StorageBackend, key: str) -> str:
+    size, at, made = storage.head(key).size, 0, hashlib.sha256()
+    while at < size and (piece := storage.get_range(key, at, min(at + PIECE_BYTES, size))):
+        made.update(piece)
+        at += len(piece)
+    return made.hexdigest()
 
 
 class PdfArtifactStore:

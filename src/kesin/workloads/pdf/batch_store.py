@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import uuid
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
 from kesin.store.contract import Filter
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.artifacts import PdfArtifactStore, sound_bytes
 from kesin.workloads.pdf.batch_lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.feeding import CANCELLED, Feeder, Numbers, failed_of, means, standing
 from kesin.workloads.pdf.jobs import PdfJobStore, job_of
@@ -209,7 +210,7 @@ class PdfBatchStore:
         data = self.storage.get_bytes(batch.input_key)
         try:
             kept = json.loads(gzip.decompress(data))
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, zlib.error):
             raise NotStored(batch.input_key) from None
         return Order(
             template=batch.template_name,
@@ -288,12 +289,13 @@ class PdfBatchStore:
         if not key or batch.status is BatchStatus.EXPIRED:
             return []
         try:
-            rows: list[dict[str, Any]] = json.loads(self.storage.get_bytes(key))
+            told = sound_bytes(self.storage, key, batch.result.get("results_sha256"))
         except NotStored:
             return []
         except StorageError as problem:
             log.warning("storage_down", why=str(problem))
             return None
+        rows: list[dict[str, Any]] = json.loads(told)
         return rows[offset : offset + limit]
 
     def _so_far(self, batch: Batch, offset: int, limit: int) -> list[dict[str, Any]]:

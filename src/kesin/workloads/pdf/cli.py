@@ -17,7 +17,6 @@ from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import print_table, say, say_json
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.setup import book_of, engine_of
 
 app = typer.Typer(
     name="pdf",
@@ -54,6 +53,8 @@ def render(
 
     The same template, variables and machine give the same bytes.
     """
+    from kesin.workloads.pdf.setup import book_of, engine_of
+
     settings = _settings()
     with _told():
         html = book_of(settings).html(template, _variables(data))
@@ -96,6 +97,8 @@ def templates(
     as_json: AsJson = False,
 ) -> None:
     """List the templates, or show one with its schema and a sample of its variables."""
+    from kesin.workloads.pdf.setup import book_of
+
     with _told():
         book = book_of(_settings())
         found = [book.get(one) for one in ([name] if name else book.names)]

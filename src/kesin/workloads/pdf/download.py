@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,15 +12,22 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from kesin.foundation.problems import Clash, Problem, Unavailable
-from kesin.workloads.pdf.artifacts import PDF_TYPE, PdfArtifactStore
+from kesin.workloads.pdf.artifacts import (
+    PDF_TYPE,
+    PIECE_BYTES,
+    Damaged,
+    PdfArtifactStore,
+    require_sound,
+    sound_bytes,
+)
 from kesin.workloads.pdf.doors import told
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStatus
 from kesin.workloads.pdf.storage import BadKey, NotStored, StorageError, attachment
 
+ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 STORAGE_DOWN: Final = "STORAGE_DOWN"
-PIECE_BYTES: Final = 1024 * 1024
 RETRY_AFTER_S: Final = 15
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
@@ -80,6 +88,11 @@ def delivered(
         return told(Gone("its time is over: ask for it again", code="expired"), **headers)
     try:
         return _answer(artifacts, job, asked or Conditions(), headers)
+    except Damaged:
+        damaged = Gone(
+            "the PDF was damaged where it is kept: ask for it again", code=ARTIFACT_DAMAGED
+        )
+        return told(damaged, **headers)
     except (NotStored, BadKey):
         gone = Gone("the PDF is not there any more: ask for it again", code=ARTIFACT_GONE)
         return told(gone, **headers)
@@ -101,6 +114,8 @@ def _answer(
         if _is_known(etag, asked.if_none_match):
             return Response(status_code=304, headers=headers)
     size = artifacts.storage.head(key).size
+    if sha256 and size != (job.made or {}).get("bytes", size):
+        require_sound(artifacts.storage, key, sha256)
     start, end, status = 0, size, 200
     if asked.range is not None and (asked.if_range is None or asked.if_range.strip() == etag):
         part = _part(asked.range, size)
@@ -115,25 +130,39 @@ def _answer(
     headers["content-length"] = str(end - start)
     if asked.only_head:
         return Response(None, status, headers, media_type=PDF_TYPE)
+    if size <= PIECE_BYTES:
+        data = sound_bytes(artifacts.storage, key, sha256)
+        return Response(data[start:end], status, headers, media_type=PDF_TYPE)
+    whole = sha256 if end - start == size else None
+    if sha256 and not whole:  # a part does not tell whether it is sound
+        require_sound(artifacts.storage, key, sha256)
     first = artifacts.storage.get_range(key, start, min(start + PIECE_BYTES, end))
-    if start + len(first) >= end:
-        return Response(first, status, headers, media_type=PDF_TYPE)
-    pieces = _pieces(artifacts, key, first, start, end)
+    pieces = _pieces(artifacts, key, first, (start, end), whole)
     return StreamingResponse(pieces, status, headers, media_type=PDF_TYPE)
 
 
 def _pieces(
-    artifacts: PdfArtifactStore, key: str, first: bytes, start: int, end: int
+    artifacts: PdfArtifactStore, key: str, piece: bytes, part: tuple[int, int], sha256: str | None
 ) -> Iterator[bytes]:
-    """A large one in pieces, so that many at once take little memory."""
-    yield first
-    at = start + len(first)
-    while at < end:
-        piece = artifacts.storage.get_range(key, at, min(at + PIECE_BYTES, end))
+    """A large one in pieces, so that many at once take little memory.
+
+    Where all of it is sent, the last piece is held back until all of it is found to be sound; if it
+    is not, the answer breaks off, and whoever downloads sees that some is missing.
+    """
+    made, (at, end) = hashlib.sha256(), part
+    while True:
         if not piece:
             raise NotStored(key)
-        yield piece
+        made.update(piece)
         at += len(piece)
+        if at >= end:
+            break
+        yield piece
+        piece = artifacts.storage.get_range(key, at, min(at + PIECE_BYTES, end))
+    if sha256 and made.hexdigest() != sha256:
+        require_sound(artifacts.storage, key, sha256)
+        raise Damaged(key)
+    yield piece
 
 
 def _is_known(etag: str, if_none_match: str | None) -> bool:

@@ -113,6 +113,8 @@ def datetime(value: object, zone: str | None = None, *, lang: str = LANGUAGE) ->
             moment = moment.astimezone(ZoneInfo(zone))
         except (KeyError, OSError, ValueError) as problem:
             raise Unprintable("expected a time zone, such as Europe/Istanbul") from problem
+        except OverflowError as problem:  # the first or the last day there is
+            raise Unprintable("expected a date such as 2026-11-15") from problem
     return moment.strftime(_manners(lang).date + " %H:%M")
 
 
@@ -186,7 +188,10 @@ def qr(value: object) -> Markup:
     text = str(value)
     if not 0 < len(text) <= _QR_LONGEST:
         raise Unprintable(f"expected 1…{_QR_LONGEST} characters for a QR code")
-    code = segno.make(text, error="m", micro=False, encoding="utf-8")
+    try:
+        code = segno.make(text, error="m", micro=False, encoding="utf-8")
+    except ValueError as problem:  # letters that take several bytes, or are none
+        raise Unprintable("expected less text for a QR code, without half characters") from problem
     drawing = code.svg_inline(omitsize=True, border=2, svgclass="qr", lineclass=None)
     return Markup(drawing)  # noqa: S704  # the text is in its squares, not in its letters
 

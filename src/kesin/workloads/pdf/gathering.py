@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kesin.workloads.pdf.artifacts import sound_bytes
 from kesin.workloads.pdf.assembling import Unreadable, assembly
 from kesin.workloads.pdf.batch_rows import entry_name
 from kesin.workloads.pdf.batch_store import JSON_TYPE, Batch, Order, PdfBatchStore
@@ -56,7 +57,7 @@ def gathered(
             if one.artifact_key is None:
                 continue
             try:
-                pdf = batches.storage.get_bytes(one.artifact_key)
+                pdf = sound_bytes(batches.storage, one.artifact_key, one.sha256)
                 whole.add(_file(order, one.row), pdf)
             except NotStored:
                 missing.append(one.row)
@@ -82,7 +83,8 @@ def kept_results(
 ) -> dict[str, Any]:
     """Keep what came of every row; raises StorageDown."""
     told = as_json(told_rows(order, rows, ids=True))
-    return {"results_key": batches.put_new(batch, "results", "json", told, JSON_TYPE)}
+    key = batches.put_new(batch, "results", "json", told, JSON_TYPE)
+    return {"results_key": key, "results_sha256": hashlib.sha256(told).hexdigest()}
 
 
 def told_rows(order: Order, rows: Sequence[RowResult], *, ids: bool) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ def _parts(pattern: str) -> tuple[_Part, ...]:
             for whole in _split(pattern[len(flags) :], "|")
             if (host := _authority(whole)) is not None
         )
-    except re.error:
+    except (re.error, RecursionError, OverflowError):
         return ()
 
 

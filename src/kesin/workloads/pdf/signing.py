@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ SIGNATURE: Final = "webhook-signature"
 PREFIX: Final = "whsec_"
 TOLERANCE_S: Final = 5 * MINUTE_S  # between the sender's clock and the receiver's
 _VERSION: Final = "v1"
+_SECONDS: Final = re.compile(r"[0-9]{1,15}")
 
 
 def secret_of(master: str, owner: str) -> str:
@@ -49,14 +51,17 @@ def verify(
     given = {name.lower(): value for name, value in headers.items()}
     message_id, at, told = (given.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))
     now = wall_clock_us() / SECOND_US if now_s is None else now_s
-    if not message_id or not (at.isascii() and at.isdigit()) or abs(now - int(at)) > TOLERANCE_S:
+    if not message_id or not _SECONDS.fullmatch(at) or abs(now - int(at)) > TOLERANCE_S:
         return False
     wanted = f"{_VERSION},{_signature(_key(secret), message_id, at, body)}".encode()
-    return any(hmac.compare_digest(wanted, one.encode()) for one in told.split(" "))
+    return any(
+        hmac.compare_digest(wanted, one.encode("utf-8", "replace")) for one in told.split(" ")
+    )
 
 
 def _signature(key: bytes, message_id: str, at: str, body: bytes) -> str:
-    made = hmac.new(key, f"{message_id}.{at}.".encode() + body, hashlib.sha256)
+    signed_text = f"{message_id}.{at}.".encode("utf-8", "replace")
+    made = hmac.new(key, signed_text + body, hashlib.sha256)
     return base64.b64encode(made.digest()).decode()
 
 

@@ -74,8 +74,8 @@ class FactSigns:
 
     def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
         """Who was heard of within 15 s, with what they said."""
-        since = now - round(FRESH_S * SECOND_US)
-        return {name: told for name, (at, told) in self.known().items() if at >= since}
+        near = round(FRESH_S * SECOND_US)  # one from the future is older than a clock set back
+        return {name: told for name, (at, told) in self.known().items() if abs(now - at) <= near}
 
     def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
         """Everybody who is remembered: when they were heard of, and what they said."""

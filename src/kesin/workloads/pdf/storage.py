@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 KEY_MAX: Final = 512  # S3 takes 1 024 bytes, its prefix included
 _SEGMENT: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._=@-]{0,126}[A-Za-z0-9_=@-])?"
@@ -161,13 +161,20 @@ def open_storage(url: str, environ: Mapping[str, str] | None = None) -> StorageB
     if not separator:
         return _folder(url)
     if scheme == "file":
-        parts = urlsplit(url)
+        parts = _parts(url)
         if parts.netloc not in {"", "localhost"} or not parts.path.strip("/"):
             raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
         return _folder(unquote(parts.path))
     if scheme == "s3":
         return _bucket(url, os.environ if environ is None else environ)
     raise StorageMisconfigured(f"unknown storage {scheme}://: use a folder, file:// or s3://")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise StorageMisconfigured("the address of the storage cannot be read as one") from None
 
 
 def _folder(path: str) -> StorageBackend:
@@ -179,7 +186,7 @@ def _folder(path: str) -> StorageBackend:
 
 
 def _bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
-    parts = urlsplit(url)
+    parts = _parts(url)
     if "@" in parts.netloc:
         raise StorageMisconfigured(
             "credentials do not belong in the address of a storage: "

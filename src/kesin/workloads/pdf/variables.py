@@ -22,6 +22,7 @@ from kesin.workloads.pdf.security import measured
 MAX_PROBLEMS: Final = 50
 
 _formats: Final = FormatChecker(formats=())
+_ROW: Final = re.compile(r"[0-9]{1,9}")  # a name may be longer, and of digits alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Expectations:
 
 def _place(problem: Problem) -> list[tuple[int, str]]:
     steps = problem.path.split("/")
-    return [(int(step), "") if step.isdecimal() else (-1, step) for step in steps]
+    return [(int(step), "") if _ROW.fullmatch(step) else (-1, step) for step in steps]
 
 
 def _problems(error: ValidationError) -> list[Problem]:

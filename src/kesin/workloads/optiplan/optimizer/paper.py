@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-from fpdf import FPDF
+from typing import TYPE_CHECKING, Final
 
 from kesin.workloads.optiplan.optimizer.model import Plan
 from kesin.workloads.optiplan.optimizer.picture import QUIET, picture
@@ -29,6 +27,9 @@ from kesin.workloads.optiplan.optimizer.scene import (
 from kesin.workloads.optiplan.optimizer.sheets import sheets
 from kesin.workloads.optiplan.optimizer.words import WORDS, Language
 
+if TYPE_CHECKING:
+    from fpdf import FPDF
+
 FONTS: Final = Path(__file__).parent / "fonts"
 FAMILY: Final = "sans"
 POINT_MM: Final = 25.4 / 72
@@ -37,6 +38,8 @@ MADE_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # a date in the file would ch
 
 def print_plans(plans: Sequence[Plan], language: Language = "en") -> bytes:
     """One PDF for a batch."""
+    from fpdf import FPDF
+
     paper = FPDF(orientation="landscape", unit="mm", format="A4")
     paper.set_auto_page_break(auto=False)
     paper.set_margin(0)

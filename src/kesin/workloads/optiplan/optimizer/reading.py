@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from python_calamine import CalamineError, CalamineWorkbook
-
 from kesin.workloads.optiplan.optimizer.model import (
     MM,
     Band,
@@ -133,6 +131,8 @@ def read_batch(path: Path, conditions: Conditions | None = None) -> tuple[Demand
 
 def _cells(path: Path) -> list[list[Any]]:
     """The sheet's rows, twelve cells each, once its tags have been checked."""
+    from python_calamine import CalamineError, CalamineWorkbook
+
     try:
         if path.stat().st_size > MOST_BYTES:
             raise Unplannable(f"{path.name}: larger than {MOST_BYTES // 1_000_000} MB")
@@ -186,7 +186,7 @@ def read_json(file: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
         told = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise Unplannable(f"{file.name}: cannot be read as JSON ({problem})") from problem
     if not isinstance(told, dict):
         raise Unplannable(f"{file.name}: must hold a JSON object")
