@@ -186,6 +186,22 @@ MUTANTS = (
         within=6_000,
     ),
     Mutant(
+        "a renewal beyond the longest run",
+        ((r"min\(:now \+ :lease_us, [^)]*\)", ":now + :lease_us"),),
+        {"effect"},
+        within=6_000,
+    ),
+    Mutant(
+        "a claim that takes the youngest first",
+        (
+            (
+                r"ORDER BY j\.run_at, j\.id\s+LIMIT :share",
+                "ORDER BY j.run_at DESC, j.id LIMIT :share",
+            ),
+        ),
+        {"claim"},
+    ),
+    Mutant(
         "two jobs with one key",
         (
             (r"h\.held_key = i\.dedup_key\)", "FALSE)"),

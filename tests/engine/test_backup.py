@@ -9,9 +9,10 @@ import pytest
 
 from kesin.engine import backup
 from kesin.engine.backup import Kept, back_up
-from kesin.engine.restore import checked
+from kesin.engine.restore import checked, restore
 from kesin.store.contract import StoreError
-from kesin.store.dump import NotBackedUp
+from kesin.store.dump import Dumped, NotBackedUp, NotRestored
+from kesin.store.dump_postgres import PostgresDump
 from kesin.store.dump_sqlite import SqliteDump
 from kesin.store.open import open_store
 
@@ -110,3 +111,35 @@ def test_a_disk_that_fails_in_the_middle_leaves_nothing(dump, folder, tmp_path):
 def test_a_folder_that_is_no_backup_is_refused(tmp_path):
     with pytest.raises(StoreError, match="is no backup of kesin"):
         checked(tmp_path)
+
+
+def test_a_file_that_differs_is_overwritten_only_where_that_was_asked_for(dump, folder, tmp_path):
+    rules, kept = folder / "rules.json", [Kept("a", folder)]
+    rules.write_text("then")
+    back_up(dump, tmp_path / "b", kept, [], unseen)
+    rules.write_text("now")
+    found, empty = checked(tmp_path / "b"), SqliteDump(tmp_path / "new.db")
+    with pytest.raises(NotRestored, match=r"rules\.json would be overwritten"):
+        restore(found, empty, kept, lambda _store: None, unseen, replace=False)
+    assert (rules.read_text(), empty.path.exists()) == ("now", False)
+    restore(found, empty, kept, lambda _store: None, unseen, replace=True)
+    assert rules.read_text() == "then"
+
+
+def test_a_manifest_that_cannot_be_understood_is_told(dump, tmp_path):
+    back_up(dump, tmp_path / "b", [], [], unseen)
+    (tmp_path / "b" / "manifest.json").write_text('{"format": "1"}')
+    sums = tmp_path / "b" / "SHA256SUMS"
+    digest = backup.digest_of(tmp_path / "b" / "manifest.json")
+    lines = [one for one in sums.read_text().splitlines() if "manifest" not in one]
+    sums.write_text("".join(f"{one}\n" for one in (*lines, f"{digest}  manifest.json")))
+    with pytest.raises(NotRestored, match=r"manifest\.json cannot be understood"):
+        checked(tmp_path / "b")
+
+
+def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_url, tmp_path):
+    dump = PostgresDump(postgres_url, schema="crafted")
+    for tables in ({"../job": ["id"]}, {"job": ["id) FROM STDIN; DROP TABLE job; --"]}):
+        crafted = Dumped("postgres", {1: "x"}, {}, [], tables)
+        with pytest.raises(NotRestored, match="has no such table"):
+            dump.put_back(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)

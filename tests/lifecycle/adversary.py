@@ -306,15 +306,16 @@ def _judge(history: History, node: Node) -> None:
 
 
 def _stands(job: Job) -> tuple[object, ...]:
-    """What guards can read of an unclaimed job, but for the time."""
+    """What guards can read of an unclaimed job, but for the time and the last error.
+
+    Each wake-up may tell of another error, and is a wake-up all the same.
+    """
     return (
         job.state,
         job.attempt_count - job.attempt_base,
         job.return_count,
         job.retry_count,
         job.flags,
-        job.error_code,
-        job.error_category,
         job.timer_at is not None,
         job.claim_seq > job.payload_seq,
     )

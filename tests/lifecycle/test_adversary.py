@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import Phase, example, find, given, settings
 from hypothesis import strategies as st
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
@@ -363,8 +363,69 @@ def outcome(lifecycle):
     return history.longest(), history.faults
 
 
-@settings(max_examples=150)
+# What was found: a job that wakes up to tell now of one error, now of the other.
+FICKLE = Lifecycle(
+    "fickle",
+    (
+        State("a", initial=True),
+        State("b"),
+        State("done", terminal=True, success=True),
+        State("failed", resting=True),
+    ),
+    (
+        Move("enqueue", (), "a", by=("producer",), run_at="input"),
+        Move(
+            "claim",
+            ("a",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, budget_left),
+            claim="take",
+            attempt="count",
+        ),
+        Move("go_b", ("a",), "b", by=("worker",), when=(holds_claim,), timer=After(60)),
+        Move(
+            "wake_b",
+            ("b",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, timer_not_over),
+            claim="take",
+        ),
+        Move(
+            "later",
+            ("b",),
+            STAY,
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            run_at="input",
+        ),
+        _end("finish", ("b",), "done"),
+        _end("fail", ("a", "b"), "failed", error="record"),
+        Move(
+            "recover",
+            ("a", "b"),
+            "a",
+            by=("clock",),
+            when=(lease_over,),
+            claim="drop",
+            run_at="now",
+            stage="recover",
+        ),
+        _aside("cap", ("a",), (unclaimed, budget_spent)),
+        _aside("out_b", ("b",), (unclaimed, timer_over)),
+    ),
+    TAXONOMY,
+    max_attempts=1,
+    max_returns=0,
+)
+
+
+@settings(max_examples=3 * settings.default.max_examples)
 @given(lifecycle=lifecycles())
+@example(FICKLE)
 def test_a_drawn_lifecycle_that_is_proved_keeps_every_promise(lifecycle):
     proof = prove(lifecycle)
     if not proof:

@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.prove import prove
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import DeclarationError, Guard, age_over, budget_left, timer_over
+from kesin.lifecycle.words import (
+    DeclarationError,
+    Guard,
+    age_over,
+    budget_left,
+    holds_claim,
+    retries_left,
+    timer_over,
+    unclaimed,
+)
 from kesin.workloads import LIFECYCLES
 
 
@@ -47,6 +56,38 @@ def test_a_job_with_fewer_attempts_than_declared_is_thought_of():
     assert "R3" in {one.rule for one in prove(armed).broken}
     for cap in (1, 2):
         assert not prove(armed.with_limits(max_attempts=cap))
+
+
+def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_of():
+    """Of three attempts none is the fifth retry; a job may be born with ten."""
+    task = task_lifecycle(max_attempts=3)
+    ends = tuple(
+        replace(one, resting=False, terminal=True) if one.name == "failed" else one
+        for one in task.states
+    )
+    nap = Move(
+        "nap",
+        ("running",),
+        "waiting",
+        by=("worker",),
+        when=(holds_claim,),
+        claim="drop",
+        retry="count",
+    )
+    wake = Move(
+        "wake",
+        ("waiting",),
+        "ready",
+        by=("clock",),
+        when=(unclaimed, retries_left(5)),
+        run_at="now",
+        stage="revive",
+    )
+    moves = (*(one for one in task.moves if one.name != "requeue"), nap, wake)
+    states = (*ends, State("waiting", holds_key=True))
+    [broken] = prove(replace(task, states=states, moves=moves)).broken
+    assert broken.rule == "R4"
+    assert "a job with a cap of 7: a job waits in waiting" in broken.why
 
 
 def test_a_claim_that_needs_the_key_back_is_no_way_on():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
+import pytest
+
 from kesin.store.contract import Outcome
 from kesin.store.redis import RedisStore
+from kesin.store.sqlite import SqliteStore
 from tests.store.scene import NOW, PRODUCER, error, rows
 
 TABLES = ("job", "job_body", "event", "note", "flow")
@@ -258,3 +262,11 @@ def test_of_two_producers_who_find_the_artifact_gone_one_makes_the_new_job(pdf):
         answers = list(pool.map(ask_again, range(6)))
     assert sorted(one.result for one in answers) == ["duplicate"] * 5 + ["inserted"]
     assert len({one.id for one in answers}) == 1
+
+
+def test_a_store_that_was_closed_is_not_taken_for_one_that_comes_back():
+    """A worker would ask it again for ever."""
+    store = SqliteStore(":memory:")
+    store.close()
+    with pytest.raises(sqlite3.ProgrammingError), store.transaction():
+        pass

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from kesin.engine.adversary import Act
 from kesin.engine.answers import Answer, Done, Failed, Make
+from kesin.engine.conduct import Conduct, signed
 from kesin.engine.leases import Leases
 from kesin.engine.queue import New, Queue, StaleClaim
 from kesin.engine.sweeper import Sweeper
@@ -56,6 +57,7 @@ class _Worker(Worker):
     def __init__(self, way: Way, queue: Queue, **how: Any) -> None:
         super().__init__(queue, **how)
         self.way = way
+        self.conduct = Conduct()
         self.leases = _Still(queue, self.leases.lease_s)
 
     def pause(self, seconds: float) -> None:
@@ -107,6 +109,12 @@ class World:
             self._claims.extend(answer)
         try:
             self.witness.look(call, args, told, answer)
+            for worker in self._workers:
+                if worker.name == who and call == "claim":
+                    worker.conduct.given(answer)
+                elif worker.name == who and call == "apply":
+                    with self.witness.hearing():
+                        worker.conduct.sent(args[1], args[2], answer)
         finally:
             if self._tells:
                 shown = _told(call, args, answer, self.witness.names)
@@ -201,7 +209,12 @@ class World:
                     worker.work_on(self._some(4))
                 else:
                     worker.turn()
+            gives_back = self.lifecycle.allows("release", "worker")
+            if act.fate is None and (gives_back or not worker.stopping):
+                with self.witness.hearing():
+                    worker.conduct.rest(worker.leases.held())
         finally:
+            worker.conduct = Conduct()
             self._busy.discard(worker.name)
             if worker.way.dead or worker.stopping:
                 self._workers[place] = self._hire()
@@ -210,15 +223,25 @@ class World:
         return [self._handle(way, job) for job in jobs]
 
     def _handle(self, way: Way, job: Job) -> Answer:
-        """Work on a job: move it on under its claim for a while, then answer somehow."""
-        act = way.moment()
+        worker = next(one for one in self._workers if one.way is way)
+        with self.witness.hearing():
+            worker.conduct.begin(job)
+        answer: Answer = None
+        try:
+            answer = self._work_on(worker, job)
+            return answer
+        finally:
+            worker.conduct.end(releases=isinstance(answer, Make) and answer.call == "release")
+
+    def _work_on(self, worker: _Worker, job: Job) -> Answer:
+        """Move a job on under its claim for a while, then answer somehow."""
+        act, way = worker.way.moment(), worker.way
         if act and act.fate and act.fate.startswith("dies"):
             way.die("while it works")
         dice = self._dice
-        if self._maybe(0.04):
-            next(one for one in self._workers if one.way is way).stop()
+        if self._maybe(0.06):
+            worker.stop()
         state, diligence = job.state, dice.choice((0.1, 0.9))
-        queue = next(one.queue for one in self._workers if one.way is way)
         for _ in range(MOST_MOVES):
             calls = self._calls("worker", state, fenced=True)
             onward = [call for call in calls if not self._lets_go(call)]
@@ -226,20 +249,20 @@ class World:
                 break
             call = dice.choice(onward if onward and dice.random() < diligence else calls)
             if self._lets_go(call):
-                return self._make(call)
+                return self._make(call, job)
             try:
-                state = queue.move(job, call).state or state
+                state = worker.queue.move(job, call).state or state
             except StaleClaim:
                 break
-        return self._verdict()
+        return self._verdict(job)
 
     def _lets_go(self, call: str) -> bool:
         return any(move.claim == "drop" for move in self.lifecycle.calls[call])
 
-    def _verdict(self) -> Answer:
+    def _verdict(self, job: Job) -> Answer:
         dice = self._dice
         if self._maybe(0.45):
-            return Done({"n": dice.randrange(9)})
+            return Done(signed(job, dice.randrange(9)))
         codes = [code.name for code in self.lifecycle.errors.codes]
         if self._maybe(0.5) and codes:
             return Failed(dice.choice(codes))
@@ -247,11 +270,11 @@ class World:
             raise ValueError("a handler's own mistake")
         return Failed("Surprise", category=dice.choice(list(Category)))
 
-    def _make(self, call: str) -> Make:
+    def _make(self, call: str, job: Job) -> Make:
         dice = self._dice
         return Make(
             call,
-            result={"n": dice.randrange(9)},
+            result=signed(job, dice.randrange(9)),
             code=self._code(),
             category=dice.choice(list(Category)),
             run_in_s=dice.choice((None, 0.0, 30.0)),
@@ -267,6 +290,12 @@ class World:
         """A worker's heartbeat; or one that comes late, for claims of any age."""
         if self._claims and self._maybe(0.5):
             late = self._dice.sample(self._claims, min(len(self._claims), 3))
+            held = [job for job in self.witness.rows.values() if job.claimed_at and job.worker]
+            if held and self._maybe(0.3):  # near the end of its longest run
+                late.append(self._dice.choice(held))
+                longest_us = self.lifecycle.max_run_seconds * SECOND_US
+                end = (late[-1].claimed_at or 0) + longest_us
+                self._set_clock(max(self.clock.time_us, end - self._dice.choice((1, SECOND_US))))
             with self._at("a late heartbeat", act) as queue:
                 queue.renew(late)
             return

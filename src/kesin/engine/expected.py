@@ -111,7 +111,26 @@ class Before:
                 broken("answer", f"a claim gave {_part(job, new)}")
         if not answer:
             self._nothing_to_claim(told, asked)
+        self._oldest_first(answer, told, asked)
         return taken
+
+    def _oldest_first(self, answer: list[Job], told: dict[str, Any], asked: Asked) -> None:
+        """Within a tenant nobody was passed by; who waits for a slot is, and says nothing."""
+        slots = {state.name for state in self.lifecycle.states if state.exclusive}
+        if slots & {move.to for move in self.lifecycle.claims}:
+            return
+        newest: dict[str, tuple[int, str]] = {}
+        for job in answer:
+            turn = _turn(self._known(job.id))
+            newest[job.tenant] = max(newest.get(job.tenant, turn), turn)
+        for job in self.rows.values():
+            last = newest.get(job.tenant)
+            if last is None or job.id in self.came or not self._wanted(job, told):
+                continue
+            for move in self.lifecycle.claims:
+                waited = job.phase == READY and self._could(move, job, NO_CHANGE, asked)
+                if waited and _turn(job) < last:
+                    broken("claim", f"{job.id} was passed by for a younger one")
 
     def _nothing_to_claim(self, told: dict[str, Any], asked: Asked) -> None:
         for job in self.rows.values():
@@ -190,9 +209,13 @@ class Before:
     ) -> None:
         if any(self._could(move, job, change, asked) for move in moves):
             broken("refusal", f"{job.id} in {job.state} could make {moves[0].call}: {outcome}")
+        fenced = any(move.guard("holds_claim") for move in moves)
         repeated = self._repeated(moves, change)
-        if repeated and outcome.result != "already":
-            broken("already", f"{job.id} was asked again for {moves[0].call}: {outcome}")
+        if change.token is None and not fenced:
+            left = {state for move in moves for state in move.sources}
+            repeated = job.state in {move.to for move in moves} - left
+        if repeated != (outcome.result == "already"):
+            broken("already", f"{job.id} was asked for {moves[0].call}: {outcome}")
 
     def _repeated(self, moves: tuple[Move, ...], change: Change) -> bool:
         """Whether the claim of this token has made one of these moves, and nobody claimed since."""
@@ -308,6 +331,10 @@ class Before:
 def _is(move: Move, job: Job, event: Event) -> bool:
     fits = job.state in move.sources and move.target(job.state) == event.to_state
     return fits and move.name == event.move
+
+
+def _turn(job: Job) -> tuple[int, str]:
+    return (job.run_at or 0, job.id)
 
 
 def _lost(job: Job, token: int) -> bool:

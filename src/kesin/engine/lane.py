@@ -2,6 +2,8 @@
 
 A job that was claimed before and never answered for may have killed its worker. Such a suspect is
 worked on alone, under a claim of its own: whoever it kills, it takes no neighbour's attempt along.
+After a great crash nearly all suspects are harmless, and one claim for each would take hours: many
+at once are claimed in groups, and only those whose group died as well are alone.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
+from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 from kesin.engine.answers import Answer, Failed, all_answered, its_own, thrown, words_of
@@ -51,7 +54,7 @@ class Lane:
         self._recoveries = {
             move.name for move in worker.queue.lifecycle.clock_moves if move.guard("lease_over")
         }
-        self._suspects: list[str] = []  # given back, to be claimed one by one
+        self._suspects: list[list[str]] = []  # given back, each group to be claimed by itself
         self._alone: set[str] = set()  # could not be given back
         self._size = 1
         self._random = random.Random()
@@ -83,15 +86,14 @@ class Lane:
         return handled
 
     def pass_once(self) -> int:
-        """Claim a batch, work through it, write it back; how many jobs were claimed.
+        """Claim a batch, work through it, write it back; how many jobs were worked on.
 
         With a plan, a batch for each of its shares.
         """
         worker = self.worker
         if worker.plan is None:
             limit = worker.batch if worker.batch_handler else min(self._size, worker.batch)
-            handled = self._batch(Share(worker.tenants, limit))
-            return handled + self._each_suspect()
+            return self._batch(Share(worker.tenants, limit))
         handled = 0
         with ExitStack() as ending:
             shares = iter(worker.plan())
@@ -106,14 +108,14 @@ class Lane:
 
     def among(self, ids: Sequence[str]) -> int:
         """A batch of these jobs, named by whoever sent for a worker."""
-        return self._batch(Share(None, len(ids)), ids) + self._each_suspect()
+        return self._batch(Share(None, len(ids)), ids)
 
     def _each_suspect(self) -> int:
-        """Claim what was given back, one by one; what is not reached waits for the next claim."""
+        """Claim what was given back, by itself; what is not reached waits for the next claim."""
         suspects, self._suspects = self._suspects, []
-        return sum(self._batch(Share(None, 1), [job_id]) for job_id in suspects)
+        return sum(self._batch(Share(None, len(ids)), ids, apart=True) for ids in suspects)
 
-    def _batch(self, share: Share, ids: Sequence[str] | None = None) -> int:
+    def _batch(self, share: Share, ids: Sequence[str] | None = None, *, apart: bool = False) -> int:
         worker = self.worker
         if worker.stopping:
             return 0
@@ -126,7 +128,7 @@ class Lane:
         )
         worker.last_success = started = self._monotonic()
         if not jobs:
-            self._size = 1
+            self._size = self._size if apart else 1
             return 0
         worker.leases.take(jobs)
         if worker.over.is_set():
@@ -134,43 +136,63 @@ class Lane:
             return 0
         if worker.on_claim:
             worker.on_claim(jobs)
+        mine = jobs
         try:
             if worker.batch_handler:
                 self._handle_together(jobs)
             else:
-                self._handle_singly(self._but_suspects(jobs))
+                mine = jobs if apart else self._but_suspects(jobs)
+                self._handle_singly(mine)
         except BaseException:
             worker.leases.drop(jobs)
             raise
+        if apart:
+            return len(mine)
+        handled = len(mine) + self._each_suspect()
         lasted_s = self._monotonic() - started
         grow = lasted_s < FULL_BATCH_S and len(jobs) >= self._size
         self._size = min(self._size * 2, LARGEST_BATCH) if grow else max(self._size // 2, 1)
-        return len(jobs)
+        return handled
 
     def _but_suspects(self, jobs: list[Job]) -> list[Job]:
-        """Give back what may be poison, for a claim of its own; the others, such as cannot last."""
-        suspects = [job for job in jobs if self._is_suspect(job)] if len(jobs) > 1 else []
-        if not suspects:
+        """Give back what may be poison, for claims of its own; the others, such as cannot last.
+
+        While the store is away nobody knows which these are: their leases are left to run out.
+        """
+        looked_at = [job for job in jobs if _may_be_suspect(job)] if len(jobs) > 1 else []
+        if not looked_at:
             return jobs
-        given = self.worker.give_back(suspects)
-        self._suspects += [job.id for job in suspects if job.id in given]
+        try:
+            suspects = [job for job in looked_at if self._was_taken_back(job)]
+            given = self.worker.give_back(suspects)
+        except StoreUnreachable as problem:
+            log.warning("suspects_not_known", queue=self.queue.name, why=str(problem))
+            self.worker.leases.drop(looked_at)
+            return _without(jobs, looked_at)
+        self._suspects += _groups([job for job in suspects if job.id in given])
         left = [job for job in suspects if job.id not in given]
         self.worker.leases.take(left)
         self._alone = {job.id for job in left}
-        apart = {job.id for job in suspects}
-        return [job for job in jobs if job.id not in apart] + left
+        return _without(jobs, suspects) + left
 
-    def _is_suspect(self, job: Job) -> bool:
-        """Whether the claim before this one was taken back from a worker that never answered.
+    def _was_taken_back(self, job: Job) -> bool:
+        """Whether the claim before this one was taken from a worker that never answered.
 
-        Few jobs are looked at that closely: those that were claimed before and have no failure to
-        tell of it. One may stay from before that claim, so the last attempt is always looked at.
+        A claim that was given back does not count: nobody may have worked on the job under it.
         """
-        used = job.attempt_count - job.attempt_base
-        if used <= 1 or (job.error_code is not None and used < job.max_attempts):
-            return False
-        before = [event for event in self.queue.events(job.id) if event.seq == job.claim_seq - 1]
-        return any(event.move in self._recoveries for event in before)
+        given_back = False
+        for event in reversed(self.queue.events(job.id)):
+            if event.seq >= job.claim_seq:
+                continue
+            if event.move in self._recoveries:
+                return True
+            if event.move == "release":
+                given_back = True
+            elif event.claim == 1:
+                if not given_back:
+                    return False
+                given_back = False
+        return False
 
     def _handle_singly(self, jobs: list[Job]) -> None:
         worker = self.worker
@@ -273,3 +295,31 @@ class Lane:
             outcomes = self.queue.apply(call, changes, actor=name, options=options)
             beside(call, changes, outcomes)
             return outcomes
+
+
+def _may_be_suspect(job: Job) -> bool:
+    """Whether its events are worth a look: claimed before, and no failure to tell of it.
+
+    A failure may stay from before the claim that was lost, so the last attempt is always looked at.
+    """
+    used = job.attempt_count - job.attempt_base
+    return used > 1 and (job.error_code is None or used >= job.max_attempts)
+
+
+def _groups(suspects: list[Job]) -> list[list[str]]:
+    """Who is claimed together: nobody who lost a second attempt, or has the last one."""
+    alone = [job for job in suspects if _lost_more_than_one(job)]
+    many = _without(suspects, alone)
+    size = max(isqrt(len(many)), 1)  # as many groups as there are in each, about
+    groups = [many[start : start + size] for start in range(0, len(many), size)]
+    return [[job.id for job in group] for group in (*groups, *([job] for job in alone))]
+
+
+def _lost_more_than_one(job: Job) -> bool:
+    used = job.attempt_count - job.attempt_base
+    return used > 2 or used >= job.max_attempts  # noqa: PLR2004  # the one lost, and this one
+
+
+def _without(jobs: list[Job], others: list[Job]) -> list[Job]:
+    left_out = {job.id for job in others}
+    return [job for job in jobs if job.id not in left_out]

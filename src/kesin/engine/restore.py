@@ -1,7 +1,8 @@
 """A backup put back: everything is checked first, and the database changes last and at once.
 
 Files come before the database: broken off in between, the database is the one of before, with
-files beside it that it does not know. Files that are not in the backup stay.
+files beside it that it does not know. Files that are not in the backup stay; one that is there and
+differs is replaced only where that was asked for.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def restore(
         )
     dump.require_room(replace=replace)
     files = list(_placed(backup, kept))
+    if not replace:
+        _refuse_other([target for source, target in files if _differs(source, target)])
     total = sum(source.stat().st_size for source, _ in files)
     database = backup.folder / DATABASE
     place, wanted = dump.room(database)
@@ -159,6 +162,19 @@ def _put(source: Path, target: Path, advance: Advance) -> None:
     hidden.replace(target)
 
 
+def _refuse_other(there: list[Path]) -> None:
+    if there:
+        others = f" and {len(there) - 1} more files" if len(there) > 1 else ""
+        raise NotRestored(
+            f"{there[0]}{others} would be overwritten by others: move them away, or add --replace "
+            "to lose them"
+        )
+
+
+def _differs(source: Path, target: Path) -> bool:
+    return os.path.lexists(target) and not _same(source, target)
+
+
 def _same(source: Path, target: Path) -> bool:
     return (
         target.is_file()
@@ -197,7 +213,13 @@ def _members(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _manifest(folder: Path) -> Manifest:
-    body: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
+    try:
+        return _understood(json.loads((folder / MANIFEST).read_text("utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise NotRestored(f"the backup is damaged: {MANIFEST} cannot be understood") from None
+
+
+def _understood(body: dict[str, Any]) -> Manifest:
     if body.get("format") != FORMAT:
         raise NotRestored(
             f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}: upgrade"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from kesin.engine.expected import Before, BrokenPromise, broken
@@ -18,7 +19,7 @@ from kesin.engine.replay import differences, verify
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED
-from kesin.store.contract import Event, Filter, Store
+from kesin.store.contract import Event, Filter, Outcome, Store
 
 MOST_ROWS = 1_000
 COUNT_EVERY = 16  # calls between two looks at the counters
@@ -41,6 +42,7 @@ class Witness:
         self._paused: set[str] = set()
         self._pruned: set[str] = set()
         self._steps: dict[str, _Steps] = {}
+        self._notes: dict[str, int] = {}
         self._digest = hashlib.sha256()
 
     @property
@@ -60,10 +62,16 @@ class Witness:
 
     def look(self, call: str, args: tuple[Any, ...], told: Mapping[str, Any], answer: Any) -> None:
         """Say whether what the call changed and answered is as it should be."""
-        try:
+        with self.hearing():
             self._look(call, args, told, answer)
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Remember what breaks inside: whoever is in between may take it for their own."""
+        try:
+            yield
         except BrokenPromise as problem:
-            self.broken = problem  # whoever is in between may take it for their own
+            self.broken = problem
             raise
 
     def _look(self, call: str, args: tuple[Any, ...], told: Mapping[str, Any], answer: Any) -> None:
@@ -75,6 +83,8 @@ class Witness:
         expects = getattr(before, call, None)
         expected = expects(*args, answer=answer, **told) if expects else {}
         self._compare(rows, came, expected)
+        if call in ("enqueue", "apply"):
+            self._told(rows, answer)
         self._remember(rows, came)
         if call == "pause":
             self._paused.add(told["tenant"])
@@ -105,7 +115,7 @@ class Witness:
                 broken("history", f"the past of {job_id} was changed")
             if len(events) > len(known):
                 came[job_id] = events[len(known) :]
-        for job_id in self.rows.keys() - rows.keys():
+        for job_id in sorted(self.rows.keys() - rows.keys()):
             came[job_id] = []
         return rows, came
 
@@ -115,7 +125,7 @@ class Witness:
         came: Mapping[str, list[Event]],
         expected: Mapping[str, Job | None],
     ) -> None:
-        for job_id in came.keys() - expected.keys():
+        for job_id in sorted(came.keys() - expected.keys()):
             what = "is lost" if job_id not in rows else f"changed: {rows[job_id].move}"
             broken("lost" if job_id not in rows else "change", f"{job_id} {what}")
         for job_id, job in expected.items():
@@ -124,6 +134,23 @@ class Witness:
         for job_id, row in rows.items():
             if job_id not in expected and row != self.rows.get(job_id):
                 broken("change", _difference(row, self.rows.get(job_id)))
+
+    def _told(self, rows: Mapping[str, Job], outcomes: Sequence[Outcome]) -> None:
+        """An answer says how its job is now; a key that was held and a lost claim are noted."""
+        noted: Counter[str] = Counter()
+        for one in outcomes:
+            job = rows.get(one.id)
+            if (one.result == "unknown") != (job is None):
+                broken("answer", f"{one.id} {'is not' if job is None else 'is'} there: {one}")
+            if job and (one.state, one.seq) != (job.state, job.seq):
+                broken("answer", f"{one.id} is in {job.state} at {job.seq}: {one}")
+            if one.result == "duplicate" or one.reason == "stale":
+                noted[one.id] += 1
+        for job_id, n in noted.items():
+            known, there = self._notes.get(job_id, 0), len(self._store.notes(job_id))
+            if there != known + n:
+                broken("note", f"{job_id} has {there} notes, and should have {known + n}")
+            self._notes[job_id] = there
 
     def _remember(self, rows: dict[str, Job], came: Mapping[str, list[Event]]) -> None:
         for job_id in sorted(came):

@@ -75,10 +75,11 @@ SMALL_CAPS: Final = (1, 2)
 
 
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. Pure and quick: a second for the largest real lifecycle.
+    """Check all rules. Pure and quick: a second or two for the largest real lifecycle.
 
     A job may carry a cap of its own, so what its claims can lead to is walked again with caps of
     one and two: under the first the budget is spent by the first claim, under the second it is not.
+    Where retries are counted, also with one so large that they run out while budget is left.
     """
     walk = Walk(lifecycle)
     automatic = automatic_graph(walk)
@@ -92,10 +93,23 @@ def prove(lifecycle: Lifecycle) -> Proof:
     endless = any(one.rule == "R5" for one in broken)
     waits = partial(waits_of, walk, automatic)
     bound = None if endless else 1 + longest_path(automatic, found, walk.start, waits)
-    for cap in () if broken else SMALL_CAPS:
-        if cap != lifecycle.max_attempts:
-            broken += _under_cap(lifecycle, cap)
+    for cap in () if broken else _other_caps(lifecycle):
+        broken += _under_cap(lifecycle, cap)
     return Proof(lifecycle.name, tuple(broken), len(walk.places), bound)
+
+
+def _other_caps(lifecycle: Lifecycle) -> list[int]:
+    counted = [
+        guard.number
+        for move in lifecycle.moves
+        for guard in move.when
+        if guard.kind == "retries_left"
+    ]
+    large = [max(counted) + 2] if counted else []
+    return [
+        *(cap for cap in SMALL_CAPS if cap != lifecycle.max_attempts),
+        *(cap for cap in large if cap > max(lifecycle.max_attempts, *SMALL_CAPS)),
+    ]
 
 
 def _on_the_way(walk: Walk, automatic: Graph, found: list[Part]) -> Iterator[Broken]:

@@ -107,11 +107,19 @@ class PostgresDump(Dump):
             self._refuse(connection, replace=replace)
             connection.execute(f"DROP SCHEMA IF EXISTS {self._schema} CASCADE")
             store.migrate(up_to=max(dumped.schema))
+            self._require_known(connection, dumped)
             for table, columns in dumped.tables.items():
                 self._fill(connection, folder / f"{table}.copy.gz", table, columns, advance)
             applied = store.migrate()
             finish(store)
         return applied
+
+    def _require_known(self, connection: psycopg.Connection[Any], dumped: Dumped) -> None:
+        """Names out of a manifest become part of statements: only those of the schema may."""
+        known = self._tables(connection)
+        for table, columns in dumped.tables.items():
+            if not set(columns) <= set(known.get(table, ())):
+                raise NotRestored(f"the backup is damaged: its schema has no such table {table!r}")
 
     def _fill(
         self,

@@ -417,7 +417,7 @@ class PostgresStore(SqlStore):
             f" JOIN {table('job_body')} b ON b.id = j.id WHERE j.queue = %(queue)s ORDER BY j.id"
         )
         events = f"SELECT {event_columns(self.dialect)} FROM {table('event')} ORDER BY job_id, seq"
-        with self._connection() as connection, connection.transaction():
+        with self._connection() as connection, connection.patient(), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             with (
                 connection.cursor("kesin_jobs") as rows,

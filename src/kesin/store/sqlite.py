@@ -141,6 +141,8 @@ class SqliteStore(SqlStore):
     def _begin(self) -> None:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.ProgrammingError:
+            raise  # a store that was closed does not come back
         except sqlite3.DatabaseError as problem:
             away = StoreUnreachable(f"the database {self.path} cannot be written: {problem}")
             raise trouble(problem, self.path) or away from problem

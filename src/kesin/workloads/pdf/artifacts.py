@@ -11,7 +11,7 @@ from typing import Final
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf.storage import BadKey, KeyTaken, NotStored, StorageBackend
+from kesin.workloads.pdf.storage import BadKey, KeyTaken, NotStored, StorageBackend, StorageDown
 
 log = Logger("kesin.pdf")
 
@@ -57,6 +57,8 @@ def _digest(storage: StorageBackend, key: str) -> str:
     while at < size and (piece := storage.get_range(key, at, min(at + PIECE_BYTES, size))):
         made.update(piece)
         at += len(piece)
+    if at < size:
+        raise StorageDown(f"{key} was not read to its end: {at} of {size} bytes")
     return made.hexdigest()
 
 
