@@ -1,53 +1,133 @@
-def test_the_tour_ends_well_and_leaves_nothing_behind(programs, tmp_path):
-    (tmp_path / "tmp").mkdir()
-    answer = programs.run("demo", "--for", "1", TMPDIR=str(tmp_path / "tmp"))
-    assert answer.code == 0, answer.out + answer.err
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+import httpx
+import pytest
+
+from kesin.cli.demo_house import _sockets
+from kesin.cli.demo_optiplan import STRANGER
+from kesin.cli.demo_pdf import what_is_missing
+from kesin.foundation.problems import Unavailable
+from kesin.foundation.settings import Settings
+from kesin.web.server import bound
+
+
+@pytest.fixture
+def scraps(tmp_path, monkeypatch):
+    """Where the demonstration puts its folder."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def shown_until(out: TextIO, text: str) -> str:
+    """All lines up to the one that has this in it."""
+    shown = ""
+    for line in out:
+        shown += line
+        if text in line:
+            return shown
+    raise AssertionError(f"it ended without {text!r}:\n{shown}")
+
+
+@contextmanager
+def signed_in(address: str, password: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=address, headers={"origin": address}, timeout=30) as client:
+        answer = client.post("/api/session", json={"name": "admin", "password": password})
+        assert answer.status_code == 201, answer.text
+        yield client
+
+
+def test_unattended_it_ends_by_itself_and_what_is_kept_can_be_served(programs, scraps, tmp_path):
+    program = programs.start("demo", "--port", "0", "--keep")
+    out = program.process.stdout
+    door = shown_until(out, "Work comes in")
+    address = re.search(r"address +(\S+)/dashboard", door)[1]
+    password = re.search(r"admin +(\S+)", door)[1]
+    with signed_in(address, password) as client:
+        assert "Bosphorus Plumbing" in client.get("/dashboard").text
+        told = shown_until(out, "order A-1001 is held")
+        [order] = client.get("/jobs", params={"state": "HOLD"}).json()["jobs"]
+        phone, name = STRANGER
+        assert client.post("/customers", json={"name": name, "phone": phone}).status_code == 201
+        assert client.post(f"/jobs/{order['id']}/approve").status_code == 200
+    told += out.read()
+    assert program.end() == 0, told
     for part in (
-        "inserted 1850, duplicates 150",
-        "was killed with SIGKILL",
-        "the sweeper took back",
-        "0 were lost, 0 delivered twice",
-        "HOLD: E_CRM_NO_MATCH",
-        "and the checker proved every plan",
-        "the saw took 2 files from its inbox",
-        "queued 500, duplicates 40, rejected at the door 6",
-        "dies before it has uploaded any: took 200, acked 0",
-        "16 minutes later the clock moved: recover 200",
-        "the clock moved: revive 200",
-        "of 500 sales: COMPLETED 488 · FAILED 12; 0 are anywhere else",
-        "189 were uploaded twice under the same orderId",
-        "both times it is the same job",
-        "succeeded 4 · failed 1",
-        "the lines do not add up to the stated total",
-        "recover",
-        "agree",
-        "without a key: 401",
-        "DONE 1 in optiplan",
+        "500 phone sales: 500 queued, 40 were sent twice, 6 more refused",
+        "crashed before it uploaded any",
+        "reported",
+        "conversions of a crashed script came back",
+        "is held no longer",
+        "stopping",
+        "0 were lost",
+        "the history and the jobs agree",
     ):
-        assert part in answer.out
-    assert list((tmp_path / "tmp").iterdir()) == []
+        assert part in told
     assert not (tmp_path / "data").exists()
+    [folder] = scraps.iterdir()
+    assert f"KESIN_DATA_DIR={folder} kesin serve" in told
+
+    served = programs.start("serve", "--port", "0", "--no-workers", KESIN_DATA_DIR=str(folder))
+    address = served.hear("listening")["address"]
+    with signed_in(address, password) as client:
+        states = {
+            name: client.get(f"/api/queues/{name}/stats").json()["states"]
+            for name in ("oci", "pdf", "optiplan")
+        }
+        assert states["optiplan"]["DONE"] == 2, states
+        assert states["oci"]["COMPLETED"] + states["oci"]["FAILED"] == 540
+        assert 0 < states["oci"]["FAILED"] < 60
+        assert (states["pdf"]["succeeded"], states["pdf"]["failed"]) == (5, 1)
+        made = client.get("/pdf/jobs", params={"status": "succeeded"}).json()["jobs"][0]
+        assert client.get(made["download_url"]).content.startswith(b"%PDF-")
+    served.signal(signal.SIGTERM)
+    assert served.end() == 0
 
 
-def test_the_tour_is_lively_on_a_terminal_and_can_be_kept(programs, kesin, tmp_path, monkeypatch):
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    answer = programs.on_terminal("demo", "--for", "1", "--keep")
-    assert answer.code == 0
-    assert "/1850" in answer.out
-    (folder,) = (tmp_path / "tmp").iterdir()
-    monkeypatch.setenv("KESIN_DATA_DIR", str(folder))
-    assert kesin("audit", "verify").code == 0
-    (site,) = kesin("oci", "stats", "--json").json
-    assert (site["totals"]["COMPLETED"], site["totals"]["FAILED"]) == (488, 12)
-    pdfs = list((folder / "artifacts" / "pdfs").rglob("*.pdf"))
-    assert [one.read_bytes()[:5] for one in pdfs] == [b"%PDF-"] * 4
-
-
-def test_ctrl_c_ends_the_tour_cleanly(programs, tmp_path, monkeypatch):
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    answer = programs.on_terminal("demo", "--for", "60", after="/1850", type_in="\x03")
-    assert answer.code == 130
+def test_on_a_terminal_it_goes_on_until_ctrl_c_and_leaves_nothing(programs, scraps):
+    answer = programs.on_terminal("demo", "--port", "0", after="8. Who did what", type_in="\x03")
+    assert answer.code == 0, answer.out
     assert "Traceback" not in answer.out
-    assert list((tmp_path / "tmp").iterdir()) == []
+    for part in ("4. A cutting order that waits for you", "kill -9", "cutting orders", "agree"):
+        assert part in answer.out
+    assert list(scraps.iterdir()) == []
+    assert [one for one in commands() if str(scraps) in one] == []
+
+
+def commands() -> Iterator[str]:
+    """What every process of this machine was started with."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield file.read_text(errors="replace")
+
+
+def test_a_taken_port_is_told_if_it_was_asked_for_and_else_another_is_taken(kesin, scraps):
+    with bound("127.0.0.1", 0) as [taken]:  # as another one does that is about to start
+        port = taken.getsockname()[1]
+        answer = kesin("demo", "--port", port)
+        assert answer.code == 1
+        assert f"cannot listen on port {port}" in answer.err
+        settings = Settings.model_construct(port=port)
+        with _sockets(settings, None) as [other]:
+            assert other.getsockname()[1] not in {0, port}
+        with pytest.raises(Unavailable), _sockets(settings, port):
+            pass
+    assert list(scraps.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [("/bin/false", "/bin/false does not start (it ends with 1)"), ("/none", "apt-get install")],
+)
+def test_without_a_browser_that_starts_weasyprint_draws(program, why, monkeypatch):
+    monkeypatch.setenv("KESIN_PDF_CHROMIUM", program)
+    told, possible = what_is_missing()
+    assert why in told
+    assert "WeasyPrint draws the PDFs instead" in told
+    assert possible

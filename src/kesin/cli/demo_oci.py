@@ -1,180 +1,148 @@
-"""The tour's stop at Google Ads: sales of a site, and a script that dies in every way it can.
+"""Phone sales of a site, and its Google Ads script: it acks, reports failures and crashes.
 
-Hours pass in a second: the rows live under a clock of their own, which begins in the past and ends
-before now. The script speaks with the same doors as over HTTP, only without the wire.
+Nothing goes to Google. Sales and script come over HTTP, as they would in real life.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from itertools import cycle
+from typing import Any, Final, Literal
 
-from kesin.cli.output import print_table, say, tally
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
-from kesin.engine.queue import Queue
-from kesin.engine.sweeper import Sweeper
-from kesin.foundation.access import system
-from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.foundation.settings import Settings
-from kesin.lifecycle.model import Job
-from kesin.store.contract import MAX_PAGE, Filter, Store
-from kesin.store.directory import Directory, Site
-from kesin.workloads.oci.acks import Report, ack, ack_failed
-from kesin.workloads.oci.advice import advice
-from kesin.workloads.oci.export import export
-from kesin.workloads.oci.ingest import ingest
-from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.places import HEARTBEAT, WORKLOAD, put_fact
-from kesin.workloads.oci.simulate import Crash, Heard, Ran, ScriptSimulator, Send
-from kesin.workloads.workload import House
+from kesin.cli.demo_news import News
+from kesin.cli.demo_pace import Pace
+from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.problems import Problem
+from kesin.lifecycle.budget import SECOND_US
+from kesin.workloads.oci.simulate import Crash, Ran, ScriptSimulator, over_http
 
 ROWS: Final = 500
 TWINS: Final = 40
 NO_CLICK: Final = 6
+FEW: Final = 4  # sales that come in together later on
+FAIL_SHARE: Final = 0.06
 SEED: Final = 7
-PAGE: Final = 200
-SITE: Final = "bosphorus-plumbing"
-HOUR_S: Final = 3_600
-LEASE_S: Final = 16 * 60  # a script's claim is over by then
-PAUSE_S: Final = 25 * 60  # and so is the pause after a passing failure
-_DEMO: Final = system("demo")
+CRASHES: Final = "script crashes"
+RUNS: Final = "script runs"
+QUEUED: Final = "sales queued"
+_OLDEST_MIN: Final = 40 * 24 * 60
+
+Turn = Crash | Literal["throws"] | None
+TURNS: Final[Sequence[Turn]] = (
+    None,
+    "after-export",
+    None,
+    "before-ack",
+    None,
+    None,
+    "throws",
+    None,
+    "after-upload",
+    None,
+    None,
+)
+_CRASHED: Final[Mapping[Crash, str]] = {
+    "after-export": "took {exported} conversions and crashed before it uploaded any",
+    "after-upload": "uploaded {exported} conversions and crashed before it could say so",
+    "before-ack": (
+        "uploaded {exported} conversions, reported {failed} that failed, and crashed before it "
+        "acknowledged the others"
+    ),
+}
 
 
-def sell(store: Store, clock: ManualClock | None = None) -> bool:
-    """Tell the story; whether every sale is where it should be."""
-    clock = clock or ManualClock(wall_clock_us() - 2 * HOUR_S * 1_000_000)
-    house = _house(store, clock)
-    site = house.commands.accounts.add_site(_DEMO, SITE, name="Bosphorus Plumbing")
-    chance = random.Random(SEED)
-    _bring(house, site, clock, chance)
-    script = ScriptSimulator(
-        "", site.id, "", chance=chance, fail_share=0.06, limit=PAGE, send=_doors(house, site)
-    )
-    _run(script, "after-export", "takes rows and dies before it has uploaded any")
-    _wait(house, clock, LEASE_S)
-    _run(script, "before-ack", "uploads, tells what failed, and dies before it says what did not")
-    _wait(house, clock, LEASE_S)
-    thrower = ScriptSimulator(
-        "", site.id, "", chance=chance, upload_error_share=1, limit=PAGE, send=_doors(house, site)
-    )
-    _run(thrower, None, "is told by Google to come back later")
-    _wait(house, clock, PAUSE_S)
-    _run(script, None, "runs to its end")
-    _mend(house, site)
-    _run(script, None, "takes what was mended")
-    return _count(house, site, script)
+class Sales:
+    """A site's own program, which posts what was sold by phone."""
 
+    def __init__(
+        self, address: str, site: str, key: str, news: News, chance: random.Random
+    ) -> None:
+        self._send = over_http(address, key)
+        self._site = site
+        self._news = news
+        self._chance = chance
+        self._count = 0
 
-def _house(store: Store, clock: ManualClock) -> House:
-    queue = Queue(WORKLOAD, oci_lifecycle(), store, clock=clock, seed=SEED)
-    commands = Commands({WORKLOAD: queue}, Accounts(Directory(store), clock))
-    return House(Settings.model_construct(), commands, queue)  # none of the visitor's settings
+    def bring(self, sales: int, *, twins: int = 0, no_click: int = 0) -> Counter[str]:
+        """Post sales, some of them twice, some without the click they came from; the answers."""
+        rows = [self._sale() for _ in range(sales)]
+        lost = [{**self._sale(), "gclid": ""} for _ in range(no_click)]
+        body = {"siteId": self._site, "conversions": [*rows, *lost, *rows[:twins]]}
+        heard = self._send("POST", "/api/oci/conversions", body)
+        if not isinstance(heard.body, dict) or "results" not in heard.body:
+            raise Problem(f"conversions of {self._site} were answered with {heard.status}")
+        answers = Counter(one["result"] for one in heard.body["results"])
+        self._news.count(QUEUED, answers["queued"])
+        return answers
 
+    def trickle(self) -> None:
+        """A few more."""
+        self.bring(self._chance.randrange(1, FEW))
 
-def _bring(house: House, site: Site, clock: ManualClock, chance: random.Random) -> None:
-    """The sales of some weeks, a few of them twice, a few without the click they came from."""
-    now = datetime.fromtimestamp(clock.monotonic(), UTC)
-    rows: list[dict[str, Any]] = []
-    for number in range(ROWS + NO_CLICK):
-        at = now - timedelta(minutes=chance.randrange(60, 40 * 24 * 60))
-        row = {
-            "externalId": f"call-{number}",
-            "gclid": f"Cj0KCQiA{chance.getrandbits(64):016x}",
+    def _sale(self) -> dict[str, Any]:
+        self._count += 1
+        now = datetime.fromtimestamp(wall_clock_us() / SECOND_US, UTC)
+        ago = timedelta(minutes=self._chance.randrange(60, _OLDEST_MIN))
+        return {
+            "externalId": f"call-{self._count}",
+            "gclid": f"Cj0KCQiA{self._chance.getrandbits(64):016x}",
             "conversionName": "Phone sale",
-            "conversionTime": at.isoformat(timespec="seconds"),
-            "conversionValue": chance.randrange(400, 9_000),
+            "conversionTime": (now - ago).isoformat(timespec="seconds"),
+            "conversionValue": self._chance.randrange(400, 9_000),
         }
-        rows.append(row if number < ROWS else {**row, "gclid": ""})
-    results = ingest(house, site, rows + rows[:TWINS], actor=_DEMO.name)
-    counts = Counter(one.result for one in results)
-    why = Counter(one.code or "" for one in results if one.result == "rejected")
-    say(
-        f"   queued {counts['queued']}, duplicates {counts['duplicate']}, "
-        f"rejected at the door {counts['rejected']} ({tally(dict(why))})"
-    )
 
 
-def _doors(house: House, site: Site) -> Send:
-    """What the service would answer."""
+class Script:
+    """The script of a site, one page a run; every few runs something goes wrong with it."""
 
-    def send(_method: str, path: str, body: Mapping[str, Any] | None) -> Heard:
-        asked = urlsplit(path)
-        told = dict(body or {})
-        match asked.path.rpartition("/")[2]:
-            case "google-ads-export":
-                limit = int(parse_qs(asked.query)["limit"][0])
-                items = export(house, site, limit=limit, actor="key:script")
-                return Heard(200, {}, items)
-            case "ack":
-                return _heard(ack(house, site, told["queueIds"], actor="key:script"))
-            case "ack-failed":
-                report = ack_failed(
-                    house,
-                    site,
-                    told["queueIds"],
-                    code=told["errorCode"],
-                    message=told["errorMessage"],
-                    category=told["errorCategory"],
-                    actor="key:script",
-                )
-                return _heard(report)
-            case _:
-                put_fact(house, site, HEARTBEAT, {**told, "at": house.queue.now()})
-                return Heard(200, {}, {"ok": True})
+    def __init__(self, address: str, site: str, key: str, pace: Pace, news: News) -> None:
+        chance = random.Random(f"{SEED}{site}")  # a story, no secret
+        send = over_http(address, key)
+        self._plain = ScriptSimulator(
+            "", site, "", chance=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1, send=send
+        )
+        self._thrower = ScriptSimulator(
+            "", site, "", chance=chance, upload_error_share=1, limit=pace.page, pages=1, send=send
+        )
+        self._site = site
+        self._lease_s = pace.lease_s
+        self._news = news
+        self._turns = cycle(one for one in TURNS if pace.throws or one != "throws")
+        self._turn: Turn = None
+        self._paused = False
 
-    return send
+    @property
+    def uploaded(self) -> Counter[str]:
+        """Order id → how often Google would have got it."""
+        return self._plain.uploaded
 
+    def run(self) -> None:
+        """One run. A crash that met no row is put off."""
+        ran = self._thrower.run() if self._turn == "throws" else self._plain.run(self._turn)
+        if ran.exported:
+            self._news.count(RUNS)
+            self._tell(ran)
+            self._turn = next(self._turns)
+        if ran.paused and not self._paused:
+            self._news.tell(f"{self._site} is paused: its script gets nothing until you resume it")
+        self._paused = ran.paused
 
-def _heard(report: Report) -> Heard:
-    refused = [{"id": one, "reason": why} for one, why in report.refused]
-    return Heard(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
+    def run_well(self) -> None:
+        """One run without a mishap."""
+        self._plain.run()
 
-
-def _run(script: ScriptSimulator, crash: Crash | None, what: str) -> Ran:
-    ran = script.run(crash)
-    say(f"   the script {what}: took {ran.exported}, acked {ran.acked}, failed {ran.failed}")
-    return ran
-
-
-def _wait(house: House, clock: ManualClock, seconds: int) -> None:
-    """Time passes, and the clock makes its moves."""
-    clock.advance(seconds)
-    swept = Sweeper([house.queue]).sweep(("cap", "recover", "revive")).moved
-    moved = {move: n for (_, move), n in swept.items() if n}
-    say(f"   {seconds // 60} minutes later the clock moved: {tally(moved) or 'nothing'}")
-
-
-def _mend(house: House, site: Site) -> None:
-    """Whoever sends the sales corrects every second one that failed because of its data."""
-    dead = _rows(house, site, "FAILED")[::2]
-    rows = [{**job.data, "conversionValue": 1_000} for job in dead]
-    results = Counter(one.result for one in ingest(house, site, rows, actor=_DEMO.name))
-    say(f"   half of the dead letters come back corrected: corrected {results['corrected']}")
-
-
-def _rows(house: House, site: Site, state: str) -> list[Job]:
-    where = Filter(states=(state,), tenants=(site.id,))
-    return house.queue.jobs(where, limit=MAX_PAGE).jobs
-
-
-def _count(house: House, site: Site, script: ScriptSimulator) -> bool:
-    """Every sale is somewhere, with a reason, and Google has exactly the completed ones."""
-    states = house.queue.stats().tenants[site.id]
-    failed, completed = _rows(house, site, "FAILED"), _rows(house, site, "COMPLETED")
-    elsewhere = ROWS - len(failed) - len(completed)
-    say(f"   of {ROWS} sales: {tally(states)}; {elsewhere} are anywhere else")
-    say(f"   {script.twice} were uploaded twice under the same orderId, which Google counts once")
-    why = Counter(job.error_code or "" for job in failed)
-    print_table(
-        ("why", "sales", "what to do"),
-        [(code, n, advice(code, "VALIDATION").act) for code, n in why.most_common()],
-    )
-    delivered = {json.loads(job.payload)["orderId"] for job in completed}
-    explained = elsewhere == 0 and all(job.error_code for job in failed)
-    return explained and delivered == set(script.uploaded)
+    def _tell(self, ran: Ran) -> None:
+        if ran.crashed is not None:
+            self._news.count(CRASHES)
+            what = _CRASHED[ran.crashed].format(exported=ran.exported, failed=ran.failed)
+            self._news.tell(
+                f"the script {what}; they come back when its lease of {self._lease_s} s is over"
+            )
+        elif self._turn == "throws":
+            self._news.tell(
+                f"Google told the script to come back later: {ran.failed} conversions are tried "
+                "again in about five minutes"
+            )

@@ -1,191 +1,108 @@
-"""The tour's stop at the workshop: an order that waits for a person, then goes to the saw.
-
-Everything is real but the saw: the import files, the optimiser, which runs as a program of its own,
-the XML, the plan. The saw is the simulator's.
-"""
+"""Cutting orders of the demonstration. Everything is real but the saw, which is the simulator's."""
 
 from __future__ import annotations
 
+import os
+import random
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
-from kesin.cli.failures import Failure
-from kesin.cli.output import print_table, say
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
-from kesin.engine.queue import Queue
-from kesin.engine.worker import Worker
-from kesin.foundation.access import system
-from kesin.foundation.settings import Settings
-from kesin.store.contract import Store
-from kesin.store.directory import Directory
-from kesin.workloads.optiplan import program
-from kesin.workloads.optiplan.advice import advice
-from kesin.workloads.optiplan.audit import audit_of
-from kesin.workloads.optiplan.drawn_plan import plans_of
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.optimizer import figures
-from kesin.workloads.optiplan.order_desk import QUEUE, OrderDesk
-from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.runner import worker_of
-from kesin.workloads.optiplan.saw import Saw
-from kesin.workloads.workload import House
+from kesin.cli.demo_news import News
+from kesin.foundation.problems import Problem
+from kesin.foundation.settings import load_settings
+from kesin.workloads.oci.simulate import over_http
 
-TICK_S: Final = 0.1
-PATIENCE_S: Final = 60.0
-PHONE: Final = "0555 123 45 67"
-CUSTOMER: Final = "Demir Mobilya"
-_DEMO: Final = system("demo")
-_never: Final = threading.Event()
+QUEUE: Final = "optiplan"
+SAW_EVERY_S: Final = 0.5
+CUT: Final = "files cut"
+CUSTOMERS: Final = {"0555 123 45 67": "Demir Mobilya", "0532 987 65 43": "Güneş Ahşap"}
+STRANGER: Final = ("0544 222 33 44", "Yıldız Dekorasyon")
+_MADE: Final = (200, 201)
 
 
-def cut_order(store: Store, folder: Path) -> bool:
-    """Tell the story; whether the order was cut."""
-    queue = Queue(QUEUE, optiplan_lifecycle(), store)
-    commands = Commands({QUEUE: queue}, Accounts(Directory(store)), frozenset({QUEUE}))
-    settings = Settings.model_construct(data_dir=folder)  # none of the visitor's own
-    desk = OrderDesk(House(settings, commands, queue))
-    with _program_ended(desk):
-        return _story(desk)
-
-
-def _story(desk: OrderDesk) -> bool:
-    payload = read_payload(_order())
-    pieces = sum(part.quantity for part in payload.parts)
-    job_id = desk.create(_DEMO, payload).job.id
-    say(f"   order {payload.order_id}: {pieces} pieces of a wardrobe, sizes in centimetres")
-    worker = worker_of(desk.workshop, desk.queue)
-    worker.threads = 1
-    _until(desk, worker, job_id, "HOLD")
-    held = desk.job(_DEMO, job_id)
-    say(f"   {held.state}: {held.error_code}, {held.error_message}")
-    say(f"   {advice(held.error_code).act}")
-    desk.add_customer(_DEMO, CUSTOMER, PHONE)
-    desk.approve(_DEMO, job_id)
-    say(f"   {CUSTOMER} is added with this phone, and an operator approves the order")
-    _until(desk, worker, job_id, "XML_READY")
-    _tell_plan(desk, job_id)
-    saw = Saw(desk.workshop.paths().machine_drop_folder)
-    taken = 0
-
-    def sawn() -> None:
-        nonlocal taken
-        taken += saw.pass_once()
-
-    _until(desk, worker, job_id, "DONE", meanwhile=sawn)
-    say(f"   the saw took {taken} files from its inbox")
-    print_table(
-        ("what happened", "", "at"),
-        [
-            (one.event_type, one.message, one.created_at[11:23])
-            for one in audit_of(desk.queue, job_id)
-        ],
-    )
-    return desk.job(_DEMO, job_id).state == "DONE"
-
-
-def _order() -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "material_code": "18MM 210*280",
-        "part_type": "GOVDE",
-        "color": "Açık Meşe",
-        "thickness_mm": 18,
-        "grain": 1,
-    }
-    return {
-        "order_id": "A-1001",
-        "customer_phone": PHONE,
-        "customer_snapshot_name": CUSTOMER,
-        "parts": [
-            {
-                **body,
-                "id": "side",
-                "length_cm": 210,
-                "width_cm": 58,
-                "quantity": 4,
-                "edge_up": "1mm",
-            },
-            {
-                **body,
-                "id": "shelf",
-                "length_cm": 86.4,
-                "width_cm": 55.5,
-                "quantity": 10,
-                "grain": 0,
-            },
-            {
-                **body,
-                "id": "door",
-                "length_cm": 206.5,
-                "width_cm": 44.7,
-                "quantity": 4,
-                "edge_dx": "2mm",
-            },
-            {
-                **body,
-                "id": "back",
-                "part_type": "ARKALIK",
-                "material_code": "8MM 210*280",
-                "thickness_mm": 8,
-                "length_cm": 209,
-                "width_cm": 89,
-                "quantity": 2,
-                "edge_up": "1mm",  # which a back never has: reset, counted and told
-            },
-        ],
-    }
-
-
-def _tell_plan(desk: OrderDesk, job_id: str) -> None:
-    job = desk.job(_DEMO, job_id)
-    plans = plans_of(desk.workshop.paths(), job, desk.dossier(job))
-    print_table(
-        ("the optimiser planned", "pieces", "boards", "at least", "yield %", "cuts"),
-        [
-            (
-                plan.demand.material,
-                plan.demand.pieces,
-                sums.boards,
-                sums.least_boards,
-                round(100 * sums.yield_share, 1),
-                sums.cuts,
-            )
-            for plan in plans
-            for sums in [figures(plan)]
-        ],
-    )
-    say("   and the checker proved every plan: nothing overlaps, every cut goes edge to edge")
-
-
-def _until(
-    desk: OrderDesk,
-    worker: Worker,
-    job_id: str,
-    state: str,
-    *,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> None:
-    """Work until the order has got there."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        meanwhile()
-        worker.drain()
-        job = desk.job(_DEMO, job_id)
-        if job.state == state:
-            return
-        if job.state == "FAILED" or time.monotonic() > until:
-            raise Failure(f"the order is {job.state}: {job.error_message or 'it took too long'}")
-        _never.wait(TICK_S)
-
-
-@contextmanager
-def _program_ended(desk: OrderDesk) -> Iterator[None]:
-    """Whoever leaves the tour early leaves no optimiser behind."""
+def what_is_missing() -> str:
+    """Why no order can be cut here; '' if one can."""
     try:
-        yield
-    finally:
-        program.end_earlier(desk.workshop.run_folder)
+        from kesin.workloads.optiplan import drawn_plan, runner  # noqa: F401  # whether they are
+    except ImportError as problem:
+        return f"no cutting orders: {problem.name} is missing (pip install 'kesin[optiplan]')"
+    if not hasattr(os, "pidfd_open"):
+        return "no cutting orders: the optimiser is started on Linux only"
+    return ""
+
+
+def end_optimiser() -> None:
+    """Whoever stops a service lets the optimiser finish; here its folder goes away."""
+    from kesin.workloads.optiplan.program import end_earlier
+    from kesin.workloads.optiplan.workshop import Workshop
+
+    with suppress(Problem):
+        end_earlier(Workshop(load_settings()).run_folder)
+
+
+class Orders:
+    """The shop's program, which brings orders of known customers, and one of a stranger."""
+
+    def __init__(self, address: str, key: str, news: News, chance: random.Random) -> None:
+        self._send = over_http(address, key)
+        self._news = news
+        self._chance = chance
+        self._numbers = count(1001)
+        for phone, name in CUSTOMERS.items():
+            self._ask("/customers", {"name": name, "phone": phone})
+
+    def bring(self) -> str:
+        """The next order of somebody known; the job's id."""
+        phone = self._chance.choice([*CUSTOMERS])
+        return self._order(phone, CUSTOMERS[phone])
+
+    def bring_from_stranger(self) -> str:
+        """One that is held until a person has decided."""
+        return self._order(*STRANGER)
+
+    def _order(self, phone: str, name: str) -> str:
+        order = f"A-{next(self._numbers)}"
+        told = {"customer_phone": phone, "customer_snapshot_name": name}
+        body = self._ask("/jobs", {"order_id": order, **told, "parts": _wardrobe(self._chance)})
+        return str(body["job"]["id"])
+
+    def _ask(self, path: str, told: dict[str, Any]) -> dict[str, Any]:
+        heard = self._send("POST", path, told)
+        if heard.status not in _MADE or not isinstance(heard.body, dict):
+            raise Problem(f"{path} was answered with {heard.status}")
+        return heard.body
+
+    def cut(self, stop: threading.Event) -> None:
+        """Be the saw."""
+        from kesin.workloads.optiplan.saw import Saw
+        from kesin.workloads.optiplan.workshop import Workshop
+
+        folder = Workshop(load_settings()).paths().machine_drop_folder
+        Saw(folder).run(stop, SAW_EVERY_S, took=self._took)
+
+    def _took(self, files: int) -> None:
+        self._news.count(CUT, files)
+        self._news.tell(f"the saw took {files} cutting {'plan' if files == 1 else 'plans'}")
+
+
+def _wardrobe(chance: random.Random) -> list[dict[str, Any]]:
+    """Some pieces of one, sizes in centimetres; every wardrobe is a little different."""
+    body = {"part_type": "GOVDE", "color": "Açık Meşe", "material_code": "18MM 210*280"}
+    thick, thin = {**body, "thickness_mm": 18}, {**body, "thickness_mm": 8}
+    high, wide = chance.randrange(180, 208), chance.randrange(40, 60)
+    back = {"part_type": "ARKALIK", "material_code": "8MM 210*280", "grain": 0}
+    return [
+        _part(thick, "side", high, wide, 2, grain=1, edge_up="1mm"),
+        _part(thick, "shelf", 86.4, wide - 2.5, chance.randrange(3, 7), grain=0),
+        _part(thick, "door", high - 3.5, 44.7, 2, grain=1, edge_dx="2mm"),
+        _part({**thin, **back}, "back", high - 1, 89, 1),
+    ]
+
+
+def _part(
+    body: dict[str, Any], name: str, length: float, width: float, quantity: int, **more: Any
+) -> dict[str, Any]:
+    sizes = {"length_cm": length, "width_cm": width, "quantity": quantity}
+    return {**body, "id": name, **sizes, **more}

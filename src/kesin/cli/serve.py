@@ -26,10 +26,16 @@ ADMIN = "admin"
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Listen here; else KESIN_HOST.")
+        str | None, typer.Option(metavar="ADDRESS", help="Listen on this address; else KESIN_HOST.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, metavar="PORT", help="Else KESIN_PORT.")
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="On this port, 0 for a free one; else KESIN_PORT.",
+        ),
     ] = None,
     workers: Annotated[
         bool,
@@ -43,7 +49,8 @@ def serve(
     """Serve the API, work and sweep, until SIGTERM or Ctrl-C.
 
     A stop finishes what runs within KESIN_GRACE_S and gives back the rest; a second one stops at
-    once. On PostgreSQL, run `kesin migrate` first.
+    once. On PostgreSQL, run `kesin migrate` first. Where the store is, who may sign in and all
+    else is told by KESIN_ variables; `kesin doctor` shows each with its value.
     """
     try:
         from kesin.web.app import create_app
