@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test soak lint docs bench chaos load recovery screenshots demo clean
+.PHONY: help install test soak lint docs dist bench chaos load recovery screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -34,6 +34,10 @@ lint: $(STAMP) ## Check style, types and imports
 docs: $(STAMP) ## Build the documentation as a site, in site/
 	@$(VENV)/bin/python scripts/make-reference.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build
+
+dist: $(STAMP) ## Build the sdist, and the wheel of it, into dist/
+	@rm -rf dist
+	@$(VENV)/bin/python scripts/make-dist.py dist
 
 bench: $(STAMP_BENCH) ## Measure Kesin beside its peers (ARGS="--help")
 	@scripts/setup-system.sh programs

@@ -59,7 +59,13 @@ def _section(names: tuple[str, ...], command: Any) -> list[str]:
             ("option", "default", "meaning"),
             [(_option(one), _default(one), _help(one)) for one in options],
         ),
+        *_examples(command.epilog or ""),
     ]
+
+
+def _examples(told: str) -> list[str]:
+    lines = [line.strip() for line in told.splitlines()[2:]]  # below the mark and "Examples:"
+    return ["```", *lines, "```", ""] if lines else []
 
 
 def _paragraphs(told: str) -> list[str]:

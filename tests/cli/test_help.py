@@ -1,3 +1,4 @@
+import shlex
 import subprocess
 import sys
 
@@ -5,18 +6,21 @@ import pytest
 import typer
 
 from kesin import __version__
-from kesin.cli import app
+from kesin.cli import GROUPS, app
 
 HEAVY = ("pydantic", "psycopg", "structlog", "rich", "asyncio", "kesin.store.sqlstore")
 
 
 def commands(command, path=()):
     yield path, command
-    for name, one in getattr(command, "commands", {}).items():
-        yield from commands(one, (*path, name))
+    context = command.context_class(command)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from commands(command.get_command(context, name), (*path, name))
 
 
 ALL = list(commands(typer.main.get_command(app)))
+NAMED = dict(ALL)
+LEAVES = {path for path, command in ALL if not hasattr(command, "list_commands")}
 each = pytest.mark.parametrize(
     ("path", "command"), ALL, ids=["-".join(path) or "kesin" for path, _ in ALL]
 )
@@ -34,6 +38,33 @@ def test_the_help_of_every_command_works(kesin, path, command):
     assert answer.code == 0
     assert "Usage: " in answer.out
     assert answer.err == ""
+
+
+def test_the_groups_are_told_in_the_list_as_they_tell_themselves():
+    assert {name: NAMED[name,].help for name in GROUPS} == GROUPS
+    assert [path[0] for path in NAMED if len(path) == 1][-len(GROUPS) :] == list(GROUPS)
+
+
+def test_every_help_fits_a_terminal_and_no_summary_is_cut_short(kesin, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for path, _ in ALL:
+        told = kesin(*path, "--help").out.splitlines()
+        assert [line for line in told if len(line) > 80] == [], path
+        if path not in LEAVES:
+            assert not any(line.endswith("...") for line in told[1:]), path
+        assert not any("<int" in line or "<float" in line for line in told), path
+
+
+def test_every_command_shows_an_example_of_itself_and_every_example_can_be_typed():
+    for path, command in ALL:
+        if path not in LEAVES:
+            continue
+        shown = [line.strip() for line in (command.epilog or "").splitlines()[2:]]
+        words = [shlex.split(line.partition(" < ")[0].partition(" > ")[0]) for line in shown]
+        assert any(tuple(one[1 : len(path) + 1]) == path for one in words), path
+        for _, *given in words:
+            asked = tuple(given[: 1 + next(n for n in range(3) if tuple(given[: n + 1]) in LEAVES)])
+            NAMED[asked].make_context("kesin", given[len(asked) :])
 
 
 @each
@@ -83,3 +114,33 @@ def test_the_command_is_called_kesin_wherever_it_is_started(programs):
 
 def test_on_a_terminal_the_help_is_drawn(programs):
     assert "╭─" in programs.on_terminal("--help").out
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed", "offered"),
+    [
+        ("bash", "kesin li", ["lifecycle"]),
+        ("bash", "kesin pdf ", ["render", "templates", "doctor"]),
+        ("bash", "kesin lifecycle show pdf_", ["pdf_batches", "pdf_webhooks"]),
+        ("bash", "kesin worker opt", ["optiplan"]),
+        ("zsh", "kesin stats o", ["oci", "optiplan"]),
+        ("fish", "kesin jobs sh", ["show"]),
+    ],
+)
+def test_the_shell_is_told_how_to_go_on(programs, monkeypatch, shell, typed, offered):
+    monkeypatch.setenv("_KESIN_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    told = programs.run().out
+    if shell == "bash":
+        assert told.split() == offered
+    else:
+        assert all(word in told for word in offered)
+
+
+def test_the_completion_of_each_shell_is_shown(programs):
+    by_name = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    for shell in ("bash", "zsh", "fish"):
+        assert f"complete_{shell}" in programs.run("--show-completion", shell, **by_name).out

@@ -212,6 +212,8 @@ def tried(schema: Any, judge: Judge) -> Tried:
                 found.wrong.append(f"{event.label}: {event.info.format()}")
             case events.FatalError():
                 raise event.exception
+            case events.Interrupted():  # which it keeps to itself: what was tried is not all
+                raise KeyboardInterrupt
     return found
 
 

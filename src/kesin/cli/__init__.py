@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -25,23 +25,47 @@ from kesin.cli.simulate import simulate
 from kesin.cli.stats import stats
 from kesin.cli.sweep import sweep
 from kesin.cli.worker import worker
+from kesin.foundation.helping import examples
 
 __all__ = ["app", "main"]
+
+
+GROUPS: Final = {  # of the workloads that come with Kesin, as they tell it themselves
+    "oci": "Take offline conversions to Google Ads.",
+    "pdf": "Make PDFs of HTML templates.",
+    "optiplan": "Take cutting orders to the saw.",
+}
+AT_ONCE: Final = {"--help", "-h", "--version"}  # nothing is done, and nothing logged
 
 
 class Commands(TyperGroup):
     """Tells what went wrong in one sentence, whichever command it was.
 
     A workload's own group is looked for when a command is not ours, so that ours start at once.
+    In a list, the groups that come with Kesin are told without being loaded.
     """
+
+    _listing = False
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Ours, then those of the workloads."""
-        return [*super().list_commands(ctx), *_groups()]
+        from importlib.metadata import entry_points
+
+        others = _groups() if entry_points(group="kesin.workloads") else GROUPS
+        return [*super().list_commands(ctx), *others]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """The command of that name, or the group of the workload of that name."""
+        if self._listing and cmd_name in GROUPS:
+            return TyperGroup(name=cmd_name, help=GROUPS[cmd_name])
         return super().get_command(ctx, cmd_name) or _group(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
 
     def main(
         self,
@@ -92,10 +116,17 @@ def _tell(sentence: str, code: int) -> int:
     return code
 
 
+BELOW = """\b
+Settings are environment variables named KESIN_...: `kesin doctor` lists them.
+Exit codes: 0 done; 1 it failed, or the answer is no; 2 badly asked or set up.
+
+""" + examples("kesin doctor", "kesin serve", "kesin jobs list --help")
+
 app = typer.Typer(
     name="kesin",
     cls=Commands,
     help="Durable work queues in which every job provably ends.",
+    epilog=BELOW,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
@@ -122,27 +153,92 @@ def _everything(
     """Durable work queues in which every job provably ends."""
 
 
-app.command()(serve)
-app.command()(migrate)
-app.command()(stats)
+app.command(
+    epilog=examples(
+        "kesin serve",
+        "kesin serve --host 0.0.0.0 --port 8080",
+        "kesin serve --no-workers",
+    )
+)(serve)
+app.command(
+    epilog=examples(
+        "kesin migrate --dry-run",
+        "kesin migrate",
+    )
+)(migrate)
+app.command(
+    epilog=examples(
+        "kesin stats",
+        "kesin stats emails --watch --interval 5",
+    )
+)(stats)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(lifecycle.app, name="lifecycle")
-app.command()(enqueue)
-app.command()(worker)
-app.command()(sweep)
-app.command()(pause)
-app.command()(resume)
+app.command(
+    epilog=examples(
+        'kesin enqueue emails \'{"to": "ada@example.org"}\' --lifecycle task',
+        "kesin enqueue emails - --tenant ankara < payloads.ndjson",
+    )
+)(enqueue)
+app.command(
+    epilog=examples(
+        "kesin worker emails --handler mails.tasks:send --threads 8",
+        "kesin worker pdf pdf_batches pdf_webhooks --processes 2",
+    )
+)(worker)
+app.command(
+    epilog=examples(
+        "kesin sweep",
+        "kesin sweep --every 60",
+    )
+)(sweep)
+app.command(
+    epilog=examples(
+        "kesin pause emails --reason 'the server is being moved'",
+        "kesin pause oci --tenant ankara",
+    )
+)(pause)
+app.command(
+    epilog=examples(
+        "kesin resume emails",
+    )
+)(resume)
 app.add_typer(audit.app, name="audit")
 app.add_typer(user.app, name="user")
 app.add_typer(key.app, name="key")
 app.add_typer(site.app, name="site")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(store.app, name="store")
-app.command()(backup)
-app.command()(restore)
-app.command()(simulate)
-app.command()(doctor.doctor)
-app.command()(demo)
+app.command(
+    epilog=examples(
+        "kesin backup /backups/monday",
+    )
+)(backup)
+app.command(
+    epilog=examples(
+        "kesin restore /backups/monday --check",
+        "kesin restore /backups/monday --replace",
+    )
+)(restore)
+app.command(
+    epilog=examples(
+        "kesin simulate task --seed 7 --steps 100000",
+    ),
+    short_help="Run queues under an adversary, and check every step.",
+)(simulate)
+app.command(
+    epilog=examples(
+        "kesin doctor",
+        "kesin doctor --json",
+    )
+)(doctor.doctor)
+app.command(
+    epilog=examples(
+        "kesin demo",
+        "kesin demo --for 60 --keep",
+    ),
+    short_help="Run the service with demonstration data.",
+)(demo)
 
 
 def _start_quickly() -> None:
@@ -152,7 +248,7 @@ def _start_quickly() -> None:
     for rich as it is imported, to draw tracebacks that we have drawn plainly.
     """
     gc.set_threshold(20_000)
-    if "rich" not in sys.modules and "--help" not in sys.argv:
+    if "rich" not in sys.modules and AT_ONCE.isdisjoint(sys.argv):
         modules: dict[str, Any] = sys.modules
         modules["rich"] = None  # not to be found
         try:

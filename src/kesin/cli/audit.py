@@ -13,6 +13,7 @@ import typer
 
 from kesin.cli.failures import FAILED
 from kesin.cli.options import AsJson, QueueNames
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,13 @@ app = typer.Typer(
 )
 
 
-@app.command("verify")
+@app.command(
+    "verify",
+    epilog=examples(
+        "kesin audit verify",
+        "kesin audit verify emails --json",
+    ),
+)
 def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
     """Replay all events and compare.
 
@@ -102,7 +109,12 @@ def replaying(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda jobs: bar.advance(task, jobs)
 
 
-@app.command("export")
+@app.command(
+    "export",
+    epilog=examples(
+        "kesin audit export emails --out events.ndjson",
+    ),
+)
 def export_audit(
     queues: QueueNames = None,
     out: Annotated[
@@ -151,7 +163,13 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
     return written
 
 
-@app.command("log")
+@app.command(
+    "log",
+    epilog=examples(
+        "kesin audit log --actor user:ayse --limit 10",
+        "kesin audit log --action user.add --json",
+    ),
+)
 def show_log(
     *,
     actor: Annotated[
@@ -166,7 +184,9 @@ def show_log(
     target: Annotated[
         str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_LINES, help="Lines at most.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_LINES, metavar="N", help="Lines at most.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show who asked for what, newest first.

@@ -20,6 +20,7 @@ from kesin.cli.options import (
     Tenants,
     TextPart,
 )
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.lifecycle.model import Job
@@ -31,7 +32,13 @@ MESSAGE_WIDTH = 80
 app = typer.Typer(help="Look at jobs and move them.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin jobs list emails --state failed",
+        "kesin jobs list emails --tenant ankara --limit 1000 --json",
+    ),
+)
 def list_jobs(
     queue: QueueName,
     *,
@@ -41,7 +48,9 @@ def list_jobs(
     category: Categories = None,
     text: TextPart = None,
     key: Key = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="Jobs on the page.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST, metavar="N", help="Jobs on the page.")
+    ] = 50,
     cursor: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on after the page that ended with this.")
     ] = None,
@@ -84,12 +93,17 @@ def list_jobs(
         say(f"more: --cursor {page.cursor}")
 
 
-@app.command("show")
+@app.command(
+    "show",
+    epilog=examples(
+        "kesin jobs show 01890a5d-ac96-774b-bcce-b302099a8057",
+    ),
+)
 def show_job(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one job: its row, its payload, its history and the notes beside it."""
+    """Show one job with its payload, history and notes."""
     from kesin.cli.desk import open_desk
     from kesin.cli.output import say_json
     from kesin.cli.records import event_record, job_record, note_record
@@ -207,4 +221,10 @@ def print_notes(notes: list[Note]) -> None:
     )
 
 
-app.command("act")(act)
+app.command(
+    "act",
+    epilog=examples(
+        "kesin jobs act emails requeue 01890a5d-ac96-774b-bcce-b302099a8057",
+        "kesin jobs act emails requeue --all-matching --code TIMEOUT --dry-run",
+    ),
+)(act)

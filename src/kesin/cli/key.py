@@ -8,14 +8,21 @@ import typer
 
 from kesin.cli.failures import check_choice
 from kesin.cli.options import AsJson
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.store.directory import ApiKey
 
-app = typer.Typer(help="Keys for machines.", no_args_is_help=True)
+app = typer.Typer(help="Manage the keys of machines.", no_args_is_help=True)
 
 
-@app.command("create")
+@app.command(
+    "create",
+    epilog=examples(
+        "kesin key create --name shop --scope oci:ingest --site ankara",
+        "kesin key create --name prometheus --scope metrics --days 365",
+    ),
+)
 def create_key(
     *,
     name: Annotated[str, typer.Option(metavar="NAME", help="What it is for.")],
@@ -56,7 +63,12 @@ def create_key(
         warn(f"keep it now, it is not shown again; `kesin key revoke {kept.id}` ends it")
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin key list --json",
+    ),
+)
 def list_keys(as_json: AsJson = False) -> None:
     """List the keys, the ended ones too.
 
@@ -91,7 +103,12 @@ def list_keys(as_json: AsJson = False) -> None:
     )
 
 
-@app.command("revoke")
+@app.command(
+    "revoke",
+    epilog=examples(
+        "kesin key revoke 5xsjjt6v",
+    ),
+)
 def revoke_key(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from the list.")],
     as_json: AsJson = False,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.failures import FAILED, Usage
-from kesin.cli.options import AsJson
+from kesin.cli.options import AsJson, known_lifecycles
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.lifecycle.declare import Lifecycle
@@ -18,11 +19,21 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show and prove the rules jobs move by.", no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A registered name, or module:attribute of your own.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A registered name, or module:attribute of your own.",
+        autocompletion=known_lifecycles,
+    ),
 ]
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin lifecycle list",
+    ),
+)
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
     from kesin.cli.names import registry
@@ -38,7 +49,13 @@ def list_lifecycles(as_json: AsJson = False) -> None:
     )
 
 
-@app.command("show")
+@app.command(
+    "show",
+    epilog=examples(
+        "kesin lifecycle show task",
+        "kesin lifecycle show task --svg task.svg",
+    ),
+)
 def show_lifecycle(
     name: Name,
     file: Annotated[
@@ -151,13 +168,20 @@ def _record(found: Lifecycle) -> dict[str, Any]:
     }
 
 
-@app.command("prove")
+@app.command(
+    "prove",
+    epilog=examples(
+        "kesin lifecycle prove",
+        "kesin lifecycle prove mails.rules:lifecycle",
+    ),
+)
 def prove_lifecycles(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME",
             help="Registered names, or module:attribute of your own; all registered if none.",
+            autocompletion=known_lifecycles,
         ),
     ] = None,
     as_json: AsJson = False,

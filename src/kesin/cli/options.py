@@ -6,11 +6,33 @@ from typing import Annotated
 
 import typer
 
+
+def known_queues(incomplete: str) -> list[str]:
+    """The workloads' queues that begin so, for the shell: no store is opened at a key press."""
+    from kesin.workloads import workloads
+
+    return [name for name in workloads() if name.startswith(incomplete)]
+
+
+def known_lifecycles(incomplete: str) -> list[str]:
+    """The registered lifecycles that begin so, for the shell."""
+    from kesin.cli.names import registry
+
+    return [name for name in registry() if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueName = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=known_queues),
+]
 QueueNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="QUEUE", help="The queues; all of the store if none is named."),
+    typer.Argument(
+        metavar="QUEUE",
+        help="The queues; all of the store if none is named.",
+        autocompletion=known_queues,
+    ),
 ]
 LifecycleName = Annotated[
     str | None,
@@ -18,6 +40,7 @@ LifecycleName = Annotated[
         "--lifecycle",
         metavar="NAME",
         help="The queue's lifecycle: a registered name, or module:attribute of your own.",
+        autocompletion=known_lifecycles,
     ),
 ]
 

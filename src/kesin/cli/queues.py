@@ -49,7 +49,10 @@ def pause(
 
 
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
-    """Hand out jobs again."""
+    """Hand out jobs again.
+
+    Of a queue, or of one tenant of it. Says what is still paused.
+    """
     from kesin.cli.desk import open_desk, operator
     from kesin.cli.output import say
 

@@ -11,6 +11,7 @@ import typer
 
 from kesin.cli.failures import FAILED, Failure, Usage
 from kesin.cli.options import AsJson
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.engine.vault import Rotation, Vault
@@ -21,7 +22,12 @@ app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_
 SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
 
 
-@app.command("new-key")
+@app.command(
+    "new-key",
+    epilog=examples(
+        "kesin secrets new-key --name k2027",
+    ),
+)
 def new_key(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
@@ -43,7 +49,12 @@ def new_key(
         say(entry)
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin secrets list",
+    ),
+)
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
     from kesin.cli.output import clock_time, print_table, say_json
@@ -82,6 +93,7 @@ def list_secrets(as_json: AsJson = False) -> None:
 
 @app.command(
     "put",
+    epilog=examples("kesin secrets put smtp-password < password.txt"),
     # Whatever else is on the line may be the value: it must come here, not into an error message.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
@@ -104,7 +116,12 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     say(f"kept {name}")
 
 
-@app.command("drop")
+@app.command(
+    "drop",
+    epilog=examples(
+        "kesin secrets drop smtp-password",
+    ),
+)
 def drop_secret(name: SecretName) -> None:
     """Forget a secret."""
     from kesin.cli.output import say
@@ -114,7 +131,12 @@ def drop_secret(name: SecretName) -> None:
     say(f"dropped {name}")
 
 
-@app.command("rotate")
+@app.command(
+    "rotate",
+    epilog=examples(
+        "kesin secrets rotate",
+    ),
+)
 def rotate_secrets(as_json: AsJson = False) -> None:
     """Seal all secrets with the first key.
 

@@ -8,11 +8,12 @@ import typer
 
 from kesin.cli.failures import Usage
 from kesin.cli.options import AsJson
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.store.directory import Site
 
-app = typer.Typer(help="Sites, the tenants of jobs.", no_args_is_help=True)
+app = typer.Typer(help="Manage sites, the tenants of jobs.", no_args_is_help=True)
 
 SiteId = Annotated[str, typer.Argument(metavar="SITE", help="The site's id, in every path.")]
 Called = Annotated[
@@ -25,7 +26,12 @@ TIMEZONE = typer.Option(metavar="ZONE", help="The time zone of its account.")
 CURRENCY = typer.Option(metavar="CODE", help="The currency of its values, three letters.")
 
 
-@app.command("add")
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin site add ankara --name 'Ankara shop' --channel api",
+    ),
+)
 def add_site(
     site: SiteId,
     *,
@@ -45,7 +51,12 @@ def add_site(
     _tell(made, "added", as_json=as_json)
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin site list",
+    ),
+)
 def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
     from kesin.cli.desk import open_desk, operator
@@ -63,7 +74,12 @@ def list_sites(as_json: AsJson = False) -> None:
     )
 
 
-@app.command("set")
+@app.command(
+    "set",
+    epilog=examples(
+        "kesin site set ankara --currency EUR",
+    ),
+)
 def set_site(
     site: SiteId,
     *,

@@ -11,6 +11,7 @@ import typer
 
 from kesin.cli.failures import Failure, Usage, check_choice
 from kesin.cli.options import AsJson, LifecycleName
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.engine.copying import Copied, Progress, Side
@@ -22,7 +23,13 @@ app = typer.Typer(help="Take queues from one store to another.", no_args_is_help
 _ADDRESS = "a file, postgresql://… or redis://…"
 
 
-@app.command("copy")
+@app.command(
+    "copy",
+    epilog=examples(
+        "kesin store copy kesin.db postgresql://kesin@db.example/kesin",
+        "kesin store copy kesin.db redis://127.0.0.1:6379 --queue pdf --wait 60",
+    ),
+)
 def copy_store(
     source: Annotated[str, typer.Argument(metavar="FROM", help=f"Where jobs are: {_ADDRESS}.")],
     target: Annotated[str, typer.Argument(metavar="TO", help=f"Where they go: {_ADDRESS}.")],

@@ -13,11 +13,12 @@ import typer
 
 from kesin.cli.failures import Usage, check_choice
 from kesin.cli.options import AsJson
+from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.store.directory import Person
 
-app = typer.Typer(help="People who sign in.", no_args_is_help=True)
+app = typer.Typer(help="Manage the people who sign in.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 Sites = Annotated[
@@ -34,7 +35,13 @@ PasswordStdin = Annotated[
 ]
 
 
-@app.command("add")
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin user add ayse --role operator --site ankara",
+        "kesin user add root --role admin --password-stdin < password.txt",
+    ),
+)
 def add_user(
     name: Name,
     *,
@@ -71,7 +78,12 @@ def add_user(
     _tell(person, "added", as_json=as_json)
 
 
-@app.command("passwd")
+@app.command(
+    "passwd",
+    epilog=examples(
+        "kesin user passwd ayse",
+    ),
+)
 def set_password(
     name: Name, *, password_stdin: PasswordStdin = False, as_json: AsJson = False
 ) -> None:
@@ -89,7 +101,12 @@ def set_password(
     _tell(person, "changed the password of", as_json=as_json)
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin user list",
+    ),
+)
 def list_users(as_json: AsJson = False) -> None:
     """List the people who sign in."""
     from kesin.cli.desk import open_desk, operator
@@ -117,7 +134,13 @@ def list_users(as_json: AsJson = False) -> None:
     )
 
 
-@app.command("set")
+@app.command(
+    "set",
+    epilog=examples(
+        "kesin user set ayse --role viewer --all-sites",
+        "kesin user set ayse --disable",
+    ),
+)
 def set_user(
     name: Name,
     *,
@@ -132,7 +155,8 @@ def set_user(
         bool, typer.Option("--no-queues", help="Name no queue: the sites alone decide.")
     ] = False,
     disabled: Annotated[
-        bool | None, typer.Option("--disable/--enable", help="Whether the user may not sign in.")
+        bool | None,
+        typer.Option("--disable/--enable", help="Let the user sign in no more, or again."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -168,7 +192,12 @@ def set_user(
     _tell(person, "changed", as_json=as_json)
 
 
-@app.command("sign-out")
+@app.command(
+    "sign-out",
+    epilog=examples(
+        "kesin user sign-out ayse",
+    ),
+)
 def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
     from kesin.cli.desk import open_desk, operator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.failures import FAILED, Failure, Usage
-from kesin.cli.options import LifecycleName
+from kesin.cli.options import LifecycleName, known_queues
 
 if TYPE_CHECKING:
     from kesin.cli.desk import Desk
@@ -23,7 +23,10 @@ WRITING_S = 5.0  # beyond the grace period, for giving back what did not finish
 
 
 def worker(
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE", help="The queues to work on.")],
+    queues: Annotated[
+        list[str],
+        typer.Argument(metavar="QUEUE", help="The queues to work on.", autocompletion=known_queues),
+    ],
     *,
     handler: Annotated[
         str | None,
@@ -39,12 +42,24 @@ def worker(
     lifecycle: LifecycleName = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000, metavar="N", help="Jobs at the same time, a process."),
+        typer.Option(
+            min=1,
+            max=1_000,
+            metavar="N",
+            help="Jobs at the same time in each process; 1, or what the workload wants.",
+        ),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Processes.")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, metavar="N", help="Processes to start.")
+    ] = 1,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, metavar="N", help="Jobs a claim takes at most."),
+        typer.Option(
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Jobs one claim takes at most; 500, or what the workload wants.",
+        ),
     ] = None,
     tenant: Annotated[
         list[str] | None,
@@ -62,11 +77,13 @@ def worker(
         bool, typer.Option("--until-idle", help="Stop when no job is due.")
     ] = False,
     rq: Annotated[
-        bool, typer.Option("--rq", help="Be sent for over RQ where a workload can; see docs.")
+        bool, typer.Option("--rq", help="Wait to be sent for over RQ; for PDFs in Redis.")
     ] = False,
     child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
 ) -> None:
     """Run a handler over queues.
+
+    Without --handler, the work of a workload: oci, pdf, pdf_batches, pdf_webhooks or optiplan.
 
     SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
     given back. A second one gives everything back at once. Jobs of a process that dies are taken

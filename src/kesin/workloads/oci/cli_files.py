@@ -303,11 +303,11 @@ def export_dead_letters(
     lang: InLanguage = "en",
     as_json: AsJson = False,
 ) -> None:
-    """Write the FAILED conversions of a site as CSV, each with what to do.
+    """Write a site's FAILED conversions as CSV.
 
-    Mended and imported again, they are corrected and queued. No cell is a formula to a spreadsheet.
-    With --json the rows come as JSON, one a line; together with -o the CSV goes into the file and
-    the summary is JSON.
+    Each comes with what to do. Mended and imported again, they are corrected and queued. No cell is
+    a formula to a spreadsheet. With --json the rows come as JSON, one a line; together with -o the
+    CSV goes into the file and the summary is JSON.
     """
     with open_house() as house:
         place = site_of(house, site, "oci.dead_letters")

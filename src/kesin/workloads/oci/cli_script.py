@@ -67,11 +67,12 @@ def simulate_script(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Play the Google Ads script against a running server; for tests only.
+    """Play the Google Ads script, for tests only.
 
-    It takes rows over HTTP, uploads nothing, and acknowledges them all the same, so whatever it
-    touches is lost for Google. It fails and crashes as told: what a crashed run held comes back
-    when its claim has run out. Refuses every server but one on this machine.
+    Against a running server: it takes rows over HTTP, uploads nothing, and acknowledges them all
+    the same, so whatever it touches is lost for Google. It fails and crashes as told: what a
+    crashed run held comes back when its claim has run out. Refuses every server but one on this
+    machine.
     """
     base = checked_url(url)
     if not is_loopback(base) and not yes_really:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from kesin.foundation.helping import examples
 from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.workloads.optiplan.cli_customers import app as customers
 from kesin.workloads.optiplan.cli_desk import FAILED, AsJson, open_workshop
@@ -19,29 +20,47 @@ from kesin.workloads.optiplan.cli_orders import import_order, optimize
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Cutting orders to the saw.",
+    help="Take cutting orders to the saw.",
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
-rules = typer.Typer(help="The workshop's rules.", no_args_is_help=True)
+rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
-app.command("import")(import_order)
-app.command("optimize")(optimize)
+app.command(
+    "import",
+    epilog=examples(
+        "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567",
+    ),
+)(import_order)
+app.command(
+    "optimize",
+    epilog=examples(
+        "kesin optiplan optimize order.xlsx --out plans --lang tr",
+    ),
+)(optimize)
 app.add_typer(customers, name="customers")
 app.add_typer(rules, name="rules")
 
 
-@app.command("saw-simulator")
+@app.command(
+    "saw-simulator",
+    epilog=examples(
+        "kesin optiplan saw-simulator --once",
+    ),
+)
 def saw_simulator(
     *,
     every: Annotated[
-        float, typer.Option("--every", min=0.1, max=3_600, metavar="SECONDS", help="How often.")
+        float,
+        typer.Option(
+            "--every", min=0.1, max=3_600, metavar="SECONDS", help="The pause between two looks."
+        ),
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and go.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Play the machine: take files from its inbox and say so as the real one does.
+    """Play the machine that takes files from its inbox.
 
-    Never let it loose on the folder of a real saw.
+    And says so as the real one does. Never let it loose on the folder of a real saw.
     """
     from kesin.workloads.optiplan.saw import Saw
 
@@ -67,9 +86,17 @@ def _took(moved: int, *, as_json: bool) -> None:
         say("the saw took 1 file" if moved == 1 else f"the saw took {moved} files")
 
 
-@app.command("doctor")
+@app.command(
+    "doctor",
+    epilog=examples(
+        "kesin optiplan doctor",
+    ),
+)
 def doctor(*, as_json: AsJson = False) -> None:
-    """Check rules, folders, template, optimiser and the machine's share."""
+    """Check everything that cutting orders need.
+
+    Rules, folders, template, optimiser and the machine's share. Exits with 1 if a check fails.
+    """
     from kesin.workloads.optiplan.doctor import examined
 
     checks = list(examined(open_workshop()))
@@ -84,7 +111,12 @@ def doctor(*, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-@rules.command("show")
+@rules.command(
+    "show",
+    epilog=examples(
+        "kesin optiplan rules show --json",
+    ),
+)
 def show_rules(*, as_json: AsJson = False) -> None:
     """Show the rules in force, as rules.json spells them."""
     from kesin.workloads.optiplan.rules import rules_json

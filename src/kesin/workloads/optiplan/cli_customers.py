@@ -6,18 +6,24 @@ from typing import Annotated
 
 import typer
 
+from kesin.foundation.helping import examples
 from kesin.foundation.problems import Unknown
 from kesin.foundation.terminal import print_table, say, say_json, visible
 from kesin.workloads.optiplan.cli_desk import AsJson, open_order_desk, operator
 
-app = typer.Typer(help="Who the workshop knows, by phone.", no_args_is_help=True)
+app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
 Phone = Annotated[
     str, typer.Argument(metavar="PHONE", help="In any spelling; numbers are Turkish unless +.")
 ]
 
 
-@app.command("list")
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin optiplan customers list",
+    ),
+)
 def list_customers(*, as_json: AsJson = False) -> None:
     """List the customers."""
     with open_order_desk() as desk:
@@ -32,7 +38,12 @@ def list_customers(*, as_json: AsJson = False) -> None:
     )
 
 
-@app.command("add")
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin optiplan customers add 'Ayşe Usta' 05321234567",
+    ),
+)
 def add_customer(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the customer is called.")],
     phone: Phone,
@@ -48,7 +59,12 @@ def add_customer(
     say(f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}")
 
 
-@app.command("remove")
+@app.command(
+    "remove",
+    epilog=examples(
+        "kesin optiplan customers remove 05321234567",
+    ),
+)
 def remove_customer(phone: Phone, *, as_json: AsJson = False) -> None:
     """Forget a customer; orders that wait are held from now on."""
     with open_order_desk() as desk:

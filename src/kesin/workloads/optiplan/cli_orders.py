@@ -72,7 +72,7 @@ def import_order(
 def optimize(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE…", help="Import files for OptiPlanning, or whole orders."),
+        typer.Argument(metavar="FILE", help="Import files for OptiPlanning, or whole orders."),
     ],
     *,
     out: Annotated[

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from kesin.foundation.helping import examples
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.settings import Settings, load_settings
@@ -20,8 +21,10 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 app = typer.Typer(
     name="pdf",
-    help="HTML templates to PDF.",
+    help="Make PDFs of HTML templates.",
     no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 FAILED: Final = 1
@@ -29,11 +32,20 @@ FAILED: Final = 1
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 EngineName = Annotated[
     str | None,
-    typer.Option("--engine", metavar="NAME", help="chromium or weasyprint; the best there is."),
+    typer.Option(
+        "--engine", metavar="NAME", help="chromium or weasyprint; else the best that is here."
+    ),
 ]
 
 
-@app.command("render")
+@app.command(
+    "render",
+    epilog=examples(
+        "kesin pdf templates invoice > invoice.json",
+        "kesin pdf render invoice data.json -o invoice.pdf",
+        "kesin pdf render invoice - -o invoice.pdf --engine weasyprint < data.json",
+    ),
+)
 def render(
     template: Annotated[str, typer.Argument(metavar="TEMPLATE", help="A template's name.")],
     data: Annotated[
@@ -45,13 +57,20 @@ def render(
     ],
     engine: EngineName = None,
     timeout: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="How long it may take.", min=1, max=600)
+        int | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long it may take; else KESIN_PDF_HARD_TIMEOUT_S.",
+            min=1,
+            max=600,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a PDF of a template and its variables, without a queue.
 
-    The same template, variables and machine give the same bytes.
+    The same template, variables and machine give the same bytes. Exits with 2 if the variables do
+    not fit the template, and with 1 if no PDF could be made.
     """
     from kesin.workloads.pdf.setup import book_of, engine_of
 
@@ -88,7 +107,13 @@ def render(
         say(f"  {warning}")
 
 
-@app.command("templates")
+@app.command(
+    "templates",
+    epilog=examples(
+        "kesin pdf templates",
+        "kesin pdf templates invoice",
+    ),
+)
 def templates(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Show this one's schema and sample.")
@@ -96,7 +121,10 @@ def templates(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the templates, or show one with its schema and a sample of its variables."""
+    """List the templates, or show one of them.
+
+    One is shown as JSON: its schema, and a sample of its variables.
+    """
     from kesin.workloads.pdf.setup import book_of
 
     with _told():
@@ -117,9 +145,18 @@ def templates(
         )
 
 
-@app.command("doctor")
+@app.command(
+    "doctor",
+    epilog=examples(
+        "kesin pdf doctor",
+        "kesin pdf doctor --engine weasyprint --json",
+    ),
+)
 def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
-    """Check templates, browser, fonts, storage and workers, and print a test page."""
+    """Check everything that PDFs need, and print a test page.
+
+    Templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
+    """
     from kesin.workloads.pdf.doctor import examined
 
     checks = list(examined(_settings(), engine))
