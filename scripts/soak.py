@@ -33,6 +33,7 @@ PARTS = {
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every door as every role, every parser of foreign input",
     "trades": "the workloads' own tests, on both databases",
+    "packaging": "the wheel in environments of its own, with each extra alone",
 }
 TESTS = {
     "model": ["tests/store/model", "tests/engine", "tests/lifecycle"],
@@ -43,6 +44,7 @@ TESTS = {
         *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
     ],
     "trades": ["tests/workloads"],
+    "packaging": ["tests/packaging"],
 }
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}
 
