@@ -7,7 +7,8 @@ VENV_BENCH := .venv-bench
 STAMP := $(VENV)/.installed
 STAMP_BENCH := $(VENV_BENCH)/.installed
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
-WORKERS ?= 2
+# One more than there are cores: many tests wait for processes they started.
+WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
 # Where memory can be had as a folder, no test waits for a disk.
 ROOM := $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && int($$1) >= 4 { print "/dev/shm" }')
 ARGS ?=

@@ -15,6 +15,7 @@ from typing import Literal, Self
 
 GUARD = 'read -r _; kill -9 "$(cat "$1/pid" 2>/dev/null)" 2>/dev/null; cd / && rm -rf "$1"'
 DATABASES = 64
+SHARED = 60  # those from here on belong to one folder or module of tests each
 
 
 class RedisServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.checking import WIDE, prepare
 from tests.browser.watching import LISTEN
@@ -35,6 +35,7 @@ class Contexts:
             reduced_motion="reduce",
         )
         context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
         context.add_init_script(LISTEN)
         self._made.append(context)
         return context

@@ -25,7 +25,7 @@ from kesin.store.sqlite import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.redis_server import DATABASES
+from tests.redis_server import SHARED
 from tests.store.scene import NOW, Scene, rows
 
 SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
@@ -34,7 +34,7 @@ TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lif
 HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
-_databases = itertools.cycle(range(1, DATABASES))
+_databases = itertools.cycle(range(1, SHARED))
 
 
 @pytest.fixture

@@ -243,5 +243,5 @@ def test_a_server_that_cannot_be_reached_is_a_clear_error(tmp_path):
 
 def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
     (tmp_path / "k.db").write_text("this is a letter, not a database" * 100)
-    with pytest.raises(StoreError, match="cannot open the database"):
+    with pytest.raises(StoreError, match="is damaged \\(file is not a database\\)"):
         SqliteStore(tmp_path / "k.db")

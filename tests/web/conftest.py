@@ -37,7 +37,7 @@ from kesin.store.stores import Stores
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS, Workload
-from tests.redis_server import DATABASES, RedisServer
+from tests.redis_server import SHARED, RedisServer
 from tests.web.analysed import analyse_once
 from tests.web.client import ADDRESS, Client
 
@@ -215,7 +215,7 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
     return store
 
 
-_databases = itertools.cycle(range(1, DATABASES))
+_databases = itertools.cycle(range(1, SHARED))
 _empty_schemas: list[str] = []  # left by earlier tests: emptying one takes a tenth of making one
 
 
