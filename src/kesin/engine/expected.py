@@ -317,8 +317,13 @@ class Before:
             for job in self.rows.values()
             if self.lifecycle.state[job.state].exclusive
             and job.id != besides
-            and job.id not in self.came
+            and not self._left(job)
         )
+
+    def _left(self, job: Job) -> bool:
+        """Whether the call took the job out of its state; a wake-up may leave it where it is."""
+        came = self.came.get(job.id)
+        return came is not None and (not came or came[-1].to_state != job.state)
 
     def _held(self, job: Job) -> bool:
         return job.dedup_key is not None and self.lifecycle.state[job.state].holds_key
