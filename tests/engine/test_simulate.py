@@ -136,13 +136,7 @@ def test_a_failure_shrinks_to_a_history_a_person_can_read():
 # The same on the other stores: a long form
 
 
-@pytest.fixture
-def long(request: pytest.FixtureRequest) -> None:
-    if not request.config.getoption("--long"):
-        pytest.skip("a long form: make soak")
-
-
-@pytest.mark.usefixtures("long")
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIFECYCLES)
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_the_promise_holds_on_the_other_stores(

@@ -250,9 +250,8 @@ def let_down(column: str, label: str, sent: Sent) -> str | None:
     return None
 
 
-def test_everybody_meets_the_schema(served, words, actors, actor, request):
-    if not request.config.getoption("--long"):
-        pytest.skip("minutes for each: `make soak`")
+@pytest.mark.long  # minutes for each
+def test_everybody_meets_the_schema(served, words, actors, actor):
     column, headers = actors[actor]
 
     def judge(label: str, sent: Sent, text: str) -> str | None:
