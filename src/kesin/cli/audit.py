@@ -44,12 +44,12 @@ def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
     difference.
     """
     from kesin.cli.desk import open_desk
-    from kesin.cli.output import say_json
+    from kesin.cli.output import counting, say_json
 
     with open_desk() as desk:
         names = desk.all_or(queues)
         total = sum(desk.store.stats(name).total for name in names)
-        with replaying(total, shown=not as_json) as advance:
+        with counting("replaying", total, shown=not as_json) as advance:
             reports = [verified(desk.store, name, advance) for name in names]
     if as_json:
         say_json(reports)
@@ -91,22 +91,6 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
             warn(text)
         if one["different"] > len(one["differences"]):
             warn(f"{one['queue']}: and {one['different'] - len(one['differences'])} more")
-
-
-@contextmanager
-def replaying(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar over so many jobs, on a terminal."""
-    if not (shown and sys.stderr.isatty()):
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from kesin.cli.output import error_console
-
-    columns = ("replaying", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
-        task = bar.add_task("jobs", total=total)
-        yield lambda jobs: bar.advance(task, jobs)
 
 
 @app.command(

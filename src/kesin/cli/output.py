@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kesin.foundation.terminal import (
@@ -32,6 +35,7 @@ __all__ = [
     "cell",
     "clock_time",
     "console",
+    "counting",
     "decoded",
     "error_console",
     "lasting",
@@ -55,3 +59,17 @@ def decoded(text: str | None) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+@contextmanager
+def counting(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over so many of something, on a terminal; told how many more are done."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda more: bar.advance(task, more)

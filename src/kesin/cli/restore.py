@@ -82,8 +82,9 @@ def _places(settings: Settings) -> list[Kept]:
 
 
 def _verified(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    from kesin.cli.audit import replaying, verified
+    from kesin.cli.audit import verified
     from kesin.cli.desk import Desk
+    from kesin.cli.output import counting
     from kesin.engine.restore import unopened
     from kesin.foundation.secrets import key_ring
     from kesin.store.open import open_store
@@ -91,7 +92,7 @@ def _verified(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]],
     with closing(open_store(settings.database, migrate=False)) as store:
         names = Desk(settings, store).all_or(None)
         total = sum(store.stats(name).total for name in names)
-        with replaying(total, shown=shown) as advance:
+        with counting("replaying", total, shown=shown) as advance:
             reports = [verified(store, name, advance) for name in names]
         return reports, unopened(store, key_ring(settings))
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -46,11 +44,11 @@ def simulate(
     its steps; a promise that breaks is shown with the shortest history that breaks it.
     """
     from kesin.cli.names import registry
-    from kesin.cli.output import say, say_json, warn
+    from kesin.cli.output import counting, say, say_json, warn
 
     chosen = list(dict.fromkeys(names or [*registry(), INVENTED]))
     share = max(steps // len(chosen), 1)
-    with _progress(share * len(chosen), shown=not as_json) as progress:
+    with counting("simulating", share * len(chosen), shown=not as_json) as progress:
         runs = [run for name in chosen for run in _runs(name, seed, share, progress)]
     whole = hashlib.sha256("".join(run.hash for run in runs).encode()).hexdigest()
     failed = [run for run in runs if not run]
@@ -139,18 +137,3 @@ def _print(runs: Sequence[Simulated]) -> None:
             for name, some in rows
         ],
     )
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    if not (shown and sys.stderr.isatty()):
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from kesin.cli.output import error_console
-
-    columns = ("simulating", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
-        task = bar.add_task("steps", total=total)
-        yield lambda steps: bar.advance(task, steps)
