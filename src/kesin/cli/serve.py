@@ -123,7 +123,7 @@ def _let_somebody_in(
         _write_private(file, f"{ADMIN}\n{password}\n")
     accounts.add_person(system("service"), ADMIN, password, role="admin", all_sites=True)
     if sys.stdout.isatty():
-        say(f"First start. Sign in as [bold]{ADMIN}[/] with the password {password}")
+        say(f"First start. Sign in as {ADMIN} with the password {password}")
         say("It is shown this once: change it with `kesin user passwd admin`.")
         return
     Logger("kesin.service").info("first_password_written", file=str(file))
