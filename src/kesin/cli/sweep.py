@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,6 +48,7 @@ def sweep(
     from kesin.cli.desk import open_desk
     from kesin.cli.signals import stop_on_signals
     from kesin.engine.sweeper import Sweeper
+    from kesin.foundation.logs import Logger
     from kesin.lifecycle.words import STAGES
 
     for one in stage or ():
@@ -62,9 +64,11 @@ def sweep(
         if every is None:
             _tell(sweeper.sweep(stages), as_json=as_json, line=False)
             return
+        log = Logger("kesin.cli")
         with stop_on_signals() as stop:
             stop.also(sweeper.stop)
             passes, pause_s = 0, every
+            log.info("sweeper_started", every_s=every, pid=os.getpid())
             while not stop.asked:
                 try:
                     if not queues:  # new ones may have come
@@ -79,6 +83,7 @@ def sweep(
                 if passes == count:
                     break
                 stop.wait(pause_s)
+            log.info("sweeper_stopped", passes=passes)
 
 
 def _open(
