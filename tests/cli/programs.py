@@ -12,11 +12,10 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.cli.mother import Born, can_be_born
@@ -98,12 +97,7 @@ class Programs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for program in self._started:
             process = program.process
             if process.poll() is None:
@@ -154,40 +148,49 @@ class Programs:
 
         What is typed is typed once ``after`` has been shown.
         """
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            _command(words),
-            cwd=self._folder,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  # nothing but system calls
-        )
-        os.close(theirs)
-        shown = b""
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
-            ready, _, _ = select.select([ours], [], [], 1.0)
-            if not ready:
-                continue
-            try:
-                part = os.read(ours, 65536)
-            except OSError:
-                break  # the other side is closed
-            if not part:
-                break
-            shown += part
-            if type_in and after.encode() in shown:
-                os.write(ours, type_in.encode())
-                type_in = ""
-        os.close(ours)
+        return on_terminal(_command(words), self._folder, [(after, type_in)])
+
+
+def on_terminal(
+    command: list[str], folder: Path, typed: Sequence[tuple[str, str]], **env: str
+) -> Answer:
+    """Sit at a terminal: start a program, and type something each time something was shown."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50", **env},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=_take_terminal,  # noqa: PLW1509  # nothing but system calls
+    )
+    os.close(theirs)
+    shown, left = b"", [(after.encode(), keys.encode()) for after, keys in typed if keys]
+    seen = 0  # up to where it was answered
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        ready, _, _ = select.select([ours], [], [], 1.0)
+        if not ready:
+            continue
         try:
-            code = process.wait(PATIENCE_S)
-        finally:
-            process.kill()
-        return Answer(code, shown.decode(errors="replace"))
+            part = os.read(ours, 65536)
+        except OSError:
+            break  # the other side is closed
+        if not part:
+            break
+        shown += part
+        while left and (at := shown.find(left[0][0], seen)) >= 0:
+            after, keys = left.pop(0)
+            seen = at + len(after)
+            os.write(ours, keys)
+    os.close(ours)
+    try:
+        code = process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+    return Answer(code, shown.decode(errors="replace"))
 
 
 def _take_terminal() -> None:

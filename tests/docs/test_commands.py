@@ -15,41 +15,22 @@ import typer
 
 from kesin.cli import app
 from tests.docs.pages import ROOT, Block, blocks
-from tests.docs.test_docs import GENERATED, READ, RUN, SERVER, SHELL, name_of
+from tests.docs.test_docs import FOLLOWED, GENERATED, READ, SHELL, is_run, name_of
+from tests.docs.test_standing import STANDING
 
-# Pages that a test of their own follows, against a running service.
-FOLLOWED = {
-    "docs/api.md": "tests/docs/test_api.py",
-    "docs/oci.md": "tests/docs/test_oci.py",
-    "docs/ops/oci-attempt-cap.md": "tests/docs/test_oci.py",
-    "docs/ops/oci-control-smoke.md": "tests/docs/test_oci.py",
-    "docs/optiplan.md": "tests/docs/test_optiplan.py",
-    "docs/pdf-api.md": "tests/docs/test_pdf_api.py",
-    "docs/pdf.md": "tests/docs/test_pdf.py",
-    "docs/tr/oci.md": "tests/docs/test_oci.py",
-    "docs/tr/optiplan.md": "tests/docs/test_optiplan.py",
-    "docs/tr/pdf.md": "tests/docs/test_pdf_api.py",
+# Blocks that a test of their own runs, by how they begin.
+RUN_APART = {
+    ("docs/quickstart.md", "pip install ."): "tests/docs/test_installing.py",
+    ("docs/baslangic.md", "pip install ."): "tests/docs/test_installing.py",
+    ("docs/tutorial.md", "pip install ./examples/courier"): "tests/docs/test_installing.py",
+    ("docs/tutorial.md", "curl localhost:8000"): "tests/docs/test_installing.py",
+    **dict.fromkeys(STANDING, "tests/docs/test_standing.py"),
 }
-# What cannot be run as it stands, by how it begins.
+# What no test runs, and why.
 NOT_RUN = {
-    ("docs/quickstart.md", "pip install ."): "would change this environment",
-    ("docs/baslangic.md", "pip install ."): "the same",
-    ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'"): "the same; then it serves for ever",
-    ("docs/pdf-redis.md", "# on each of them"): "works for ever, on machines with a Redis",
-    ("docs/pdf-redis.md", "rq worker pdf"): "works for ever; tests/workloads/pdf has such workers",
-    ("docs/pdf-operations.md", "# on each machine that renders"): "works for ever",
-    ("docs/service.md", "$ kesin serve"): "serves for ever; tests/web does it",
-    ("docs/service.md", "# the password is asked for"): "asks on a terminal",
-    ("docs/service.md", "# the API alone"): "three processes that run for ever",
-    ("docs/tutorial.md", "pip install ./examples/courier"): "would change this environment",
-    ("docs/tutorial.md", "curl localhost:8000"): "tests/workloads/test_courier.py asks the same",
     ("docs/oci-credentials.md", "gcloud auth"): "Google's own program, and somebody's account",
-    ("docs/ops/oci-alerts.md", "curl -s $URL/health/ready"): "looks at a service in trouble",
-    ("docs/ops/oci-alerts.md", "kesin sweep oci"): "mends a service in trouble",
-    ("docs/ops/oci-attempt-cap.md", "kesin jobs act oci"): "the sites of whoever reads it",
-    ("docs/ops/pdf-alerts.md", "kesin pdf doctor"): "looks at a service in trouble",
     ("ARCHITECTURE.md", "people"): "a drawing",
-    ("README.md", "make demo"): "runs for ever; and make test would run itself",
+    ("README.md", "make demo"): "make test would run itself; tests/cli/test_demo.py has the demo",
 }
 ROOT_COMMAND = typer.main.get_command(app)
 _INLINE = re.compile(r"`([^`]+)`")
@@ -64,21 +45,22 @@ def unfollowed() -> Iterator[tuple[str, Block]]:
         for block in blocks(page):
             if block.language not in (*SHELL, ""):
                 continue
-            run = block.language and (RUN.match(block.text) or SERVER.match(block.text))
-            if not run and not (block.language and name_of(page) in FOLLOWED):
+            if not block.language or not (is_run(block) or name_of(page) in FOLLOWED):
                 yield name_of(page), block
 
 
 def test_every_block_is_run_or_it_is_said_why_not():
     found = {
         (name, block.line): [
-            begins for page, begins in NOT_RUN if page == name and block.text.startswith(begins)
+            begins
+            for page, begins in {**RUN_APART, **NOT_RUN}
+            if page == name and block.text.startswith(begins)
         ]
         for name, block in unfollowed()
     }
     assert {place for place, reasons in found.items() if not reasons} == set()
     used = {(name, begins) for (name, _), reasons in found.items() for begins in reasons}
-    assert used == set(NOT_RUN)
+    assert used == {*RUN_APART, *NOT_RUN}
 
 
 @pytest.mark.parametrize(("page", "test"), FOLLOWED.items(), ids=FOLLOWED)

@@ -166,6 +166,22 @@ def test_every_queue_is_swept_whatever_its_name(where):
     assert commands()[where][2:] == ["--every", "60"]
 
 
+def test_whoever_works_on_files_has_the_folder_of_the_service():
+    """The sweeper deletes PDFs: in a folder of its own it would find none, and the disk fills."""
+    folder = COMPOSE["kesin"]["volumes"]
+    assert {name: COMPOSE[name].get("volumes") for name in OURS if name != "migrate"} == {
+        "kesin": folder,
+        "sweep": folder,
+        "worker": folder,
+    }
+
+
+def test_the_image_has_what_draws_without_a_browser():
+    page = (DOCS / "pdf.md").read_text("utf-8")
+    [packages] = re.findall(r"`([^`]+)` for WeasyPrint", page)
+    assert [one for one in packages.split() if one not in IMAGE] == []
+
+
 def test_the_image_runs_as_nobody_special_and_knows_whether_it_lives():
     assert re.search(r"^FROM python:3\.12-slim$", IMAGE, re.MULTILINE)
     lines = IMAGE.splitlines()

@@ -25,6 +25,25 @@ SHELL = ("sh", "bash", "shell", "console")
 RUN = re.compile(r"(KESIN_\w+=\S+ )?(kesin |python examples/)")
 SERVER = re.compile(r"export KESIN_DATABASE_URL=(\S+)")
 FILE = re.compile(r"# (\w+\.py)\n")
+# Pages that a test of their own follows, against a running service.
+FOLLOWED = {
+    "docs/api.md": "tests/docs/test_api.py",
+    "docs/oci.md": "tests/docs/test_oci.py",
+    "docs/ops/oci-alerts.md": "tests/docs/test_alerts.py",
+    "docs/ops/oci-attempt-cap.md": "tests/docs/test_oci.py",
+    "docs/ops/oci-control-smoke.md": "tests/docs/test_oci.py",
+    "docs/ops/pdf-alerts.md": "tests/docs/test_alerts.py",
+    "docs/optiplan.md": "tests/docs/test_optiplan.py",
+    "docs/pdf-api.md": "tests/docs/test_pdf_api.py",
+    "docs/pdf.md": "tests/docs/test_pdf.py",
+    "docs/tr/oci.md": "tests/docs/test_oci.py",
+    "docs/tr/optiplan.md": "tests/docs/test_optiplan.py",
+    "docs/tr/pdf.md": "tests/docs/test_pdf_api.py",
+}
+
+
+def is_run(block: Block) -> bool:
+    return bool(RUN.match(block.text) or SERVER.match(block.text))
 
 
 class Reader:
@@ -53,7 +72,7 @@ class Reader:
             assert matches(block.text, self.said), f"{where}: it says\n{self.said}"
         elif block.language == "python":
             self.said = self._run_python(block)
-        elif block.language in SHELL and (RUN.match(block.text) or SERVER.match(block.text)):
+        elif block.language in SHELL and name_of(self.page) not in FOLLOWED and is_run(block):
             self.said = self._run_shell(block, where)
 
     def _run_python(self, block: Block) -> str:

@@ -26,7 +26,7 @@ PLACES = [found for found in LIMITS if found]
 
 # Numbers in the code that bound nothing a reader could run into.
 NO_LIMITS = {
-    "lifecycle.budget": {"SECOND_US", "MINUTE_S", "HOUR_S", "DAY_S", "SALT_LIMIT"}
+    "lifecycle.budget": {"SECOND_US", "MINUTE_S", "HOUR_S", "DAY_S"}
     | {"JITTER_MULTIPLIER", "JITTER_STEP", "JITTER_MODULUS"},
     "lifecycle.words": {"READY", "OWNED", "RESTING", "OVER", "WAITING"},
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # shown as the parameter it is the default of
