@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import tarfile
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[1]
 def wheel_of_sdist(sdist: Path, folder: Path) -> None:
     """Unpack it elsewhere, and build from what is there alone."""
     with tempfile.TemporaryDirectory() as room:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(room, filter="data")
+        shutil.unpack_archive(sdist, room)
         os.chdir(Path(room, sdist.name.removesuffix(".tar.gz")))
         build_wheel(str(folder))
         os.chdir(ROOT)
