@@ -2,8 +2,6 @@
 
 import io
 import re
-import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -13,17 +11,16 @@ from kesin.workloads.optiplan.codes import OptiCode
 from kesin.workloads.optiplan.rules import default_rules, rules_json
 from kesin.workloads.optiplan.tidying import KEEP_FILES_DAYS
 from tests.cli.mother import path_with_kesin
-from tests.cli.programs import PATIENCE_S, Programs
-from tests.docs.pages import DOCS, blocks, matches
+from tests.cli.programs import Programs
+from tests.docs.pages import DOCS
 from tests.docs.test_api import paths, service  # noqa: F401  # fixtures
+from tests.docs.walking import steps, walk
 from tests.web.serving import own_settings, serve
 
 WALKED = {
     "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
     "tr/optiplan.md": {"plan.pdf"},
 }
-URL = "http://127.0.0.1:8000"
-END = "\x1e"  # between what two blocks print
 API = (DOCS / "optiplan-api.md").read_text("utf-8")
 OPERATIONS = (DOCS / "optiplan-operations.md").read_text("utf-8")
 OURS = ("/jobs", "/orders", "/customers", "/config")
@@ -31,30 +28,10 @@ OURS = ("/jobs", "/orders", "/customers", "/config")
 
 @pytest.mark.parametrize("name", WALKED)
 def test_who_types_what_the_page_says_sees_what_it_shows(name, tmp_path, monkeypatch):
-    assert shutil.which("curl"), "these pages need curl"
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
-    found = blocks(DOCS / name)
-    typed = [
-        (one, after if after is not None and after.language != "sh" else None)
-        for one, after in zip(found, [*found[1:], None], strict=True)
-        if one.language == "sh"
-    ]
-    told = "".join(f"{block.text}\nprintf '\\036'\n" for block, _ in typed)
     with Programs(tmp_path) as started, serve(started, tmp_path) as served:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", told.replace(URL, served.address)],
-            cwd=tmp_path,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=PATIENCE_S,
-            check=False,
-        )
-    printed = done.stdout.split(END)
-    for (block, answer), said in zip(typed, printed, strict=False):
-        if answer is not None:
-            assert matches(answer.text, said), f"{name}:{block.line} says\n{said}\n{done.stderr}"
-    assert done.returncode == 0, done.stderr
+        walk(steps(DOCS / name), tmp_path, served.address)
     for file in WALKED[name]:
         data = (tmp_path / file).read_bytes()
         kind = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}[Path(file).suffix]

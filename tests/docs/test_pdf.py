@@ -1,11 +1,6 @@
 """The page about PDFs, followed by hand: its commands, its filters, its addresses, its pictures."""
 
-import os
 import re
-import subprocess
-import sys
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,45 +9,23 @@ from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.filters import FILTERS
 from kesin.workloads.pdf.sandbox import Sandbox
 from kesin.workloads.pdf.storage import open_storage
+from tests.cli.mother import path_with_kesin
 from tests.docs.pages import DOCS, blocks, links, matches
+from tests.docs.walking import steps, walk
+from tests.web.serving import own_settings
 
 PAGE = DOCS / "pdf.md"
 PICTURES = DOCS / "pictures"
 LARGEST_BYTES = 150_000
-LONGEST_S = 120
-END = "\x1e"  # between what two blocks print
 TEXT = PAGE.read_text("utf-8")
 
 
-def test_who_types_what_the_page_says_sees_what_it_shows(tmp_path):
-    found = blocks(PAGE)
-    shown = [
-        (typed, answer)
-        for typed, answer in pairwise(found)
-        if typed.language == "sh" and answer.language == "txt"
-    ]
-    assert len(shown) == sum(one.language == "sh" for one in found)
-    own = {name: one for name, one in os.environ.items() if not name.startswith("KESIN_")}
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            f"\nprintf '{END}'\n".join(one.text for one, _ in shown),
-        ],
-        cwd=tmp_path,
-        env={**own, "PATH": programs, "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=LONGEST_S,
-        check=False,
-    )
-    for (typed, answer), said in zip(shown, done.stdout.split(END), strict=False):
-        told = f"pdf.md:{typed.line} says\n{said}\n{done.stderr}"
-        assert matches(answer.text, said.lstrip("\n")), told
-    assert done.returncode == 0, done.stderr
+def test_who_types_what_the_page_says_sees_what_it_shows(tmp_path, monkeypatch):
+    own_settings(monkeypatch, tmp_path)
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
+    way = steps(PAGE)
+    assert all(one.answer for one in way)
+    walk(way, tmp_path)
     assert {path.name for path in tmp_path.glob("*.pdf")} == {"invoice.pdf", "letter.pdf"}
 
 

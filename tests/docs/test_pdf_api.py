@@ -1,8 +1,6 @@
 """The pages about PDFs over HTTP, followed by hand: curl against a service that renders."""
 
 import re
-import shutil
-import subprocess
 
 import pytest
 from fastapi import FastAPI
@@ -17,9 +15,9 @@ from kesin.workloads.pdf.heartbeat import check_worker_health
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.signing import secret_of, signed
 from tests.cli.mother import path_with_kesin
-from tests.cli.programs import PATIENCE_S, Programs, wait_until
-from tests.docs.pages import DOCS, blocks, matches
-from tests.docs.test_oci import END, URL, steps
+from tests.cli.programs import Programs, wait_until
+from tests.docs.pages import DOCS, blocks
+from tests.docs.walking import steps, walk
 from tests.web.serving import opened, own_settings, serve
 
 PAGE = DOCS / "pdf-api.md"
@@ -30,28 +28,13 @@ SECRET = secret_of("the master secret of a service", "key:shop")
 
 
 def test_who_types_what_the_pages_say_sees_what_they_show(tmp_path, monkeypatch):
-    assert shutil.which("curl"), "these pages need curl"
     own_settings(monkeypatch, tmp_path)
     monkeypatch.setenv("KESIN_PDF_PROCESSES", "1")
     monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
-    page = [(*step, name) for name in WALKED for step in steps(name)]
     with Programs(tmp_path) as started, serve(started, tmp_path) as served:
         with opened(tmp_path) as store:
             wait_until(lambda: check_worker_health(store))
-        told = "".join(f"{block.text}\nprintf '\\036'\n" for block, _, _ in page)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", told.replace(URL, served.address)],
-            cwd=tmp_path,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=PATIENCE_S,
-            check=False,
-        )
-    for (block, answer, name), said in zip(page, done.stdout.split(END), strict=False):
-        if answer is not None:
-            told = f"{name.name}:{block.line} says\n{said}\n{done.stderr}"
-            assert matches(answer.text, said), told
-    assert done.returncode == 0, done.stderr
+        walk([step for page in WALKED for step in steps(page)], tmp_path, served.address)
     assert (tmp_path / "invoice.pdf").read_bytes().startswith(b"%PDF-")
     assert (tmp_path / "fatura.pdf").read_bytes().startswith(b"%PDF-")
 

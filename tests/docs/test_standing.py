@@ -11,10 +11,10 @@ import pytest
 
 from tests.cli.programs import on_terminal
 from tests.docs.pages import ROOT, Block, blocks
+from tests.redis_server import STANDING as DATABASE
 from tests.web.serving import own_settings
 
 PASSWORD = "a long one, and typed twice"
-DATABASE = 63  # of Redis, for these tests
 STOP = "\x03"
 Typed = list[tuple[str, str]]  # what is shown, and what is typed then
 # Page and how the block begins → what happens at the terminal, for each command that goes on.
