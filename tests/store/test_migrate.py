@@ -245,3 +245,22 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
     (tmp_path / "k.db").write_text("this is a letter, not a database" * 100)
     with pytest.raises(StoreError, match="is damaged \\(file is not a database\\)"):
         SqliteStore(tmp_path / "k.db")
+
+
+def test_a_new_file_and_its_folder_are_its_owners_alone(tmp_path):
+    file = tmp_path / "data" / "k.db"
+    with closing(open_store(file)) as store:
+        store.open("task", task_lifecycle())  # something is written, so that all files are there
+        modes = {one.name: one.stat().st_mode & 0o777 for one in file.parent.iterdir()}
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert {modes[name] for name in ("k.db", "k.db-wal", "k.db-shm")} == {0o600}
+
+
+def test_what_was_there_already_keeps_its_mode(tmp_path):
+    file = tmp_path / "k.db"
+    file.touch()
+    file.chmod(0o660)
+    tmp_path.chmod(0o770)
+    open_store(file).close()
+    assert file.stat().st_mode & 0o777 == 0o660
+    assert tmp_path.stat().st_mode & 0o777 == 0o770

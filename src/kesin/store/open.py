@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,8 +64,18 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
         raise StoreError(f"unknown database {scheme}://: use a file path or postgresql://…")
     if text != ":memory:":
         with told(text):
-            Path(text).parent.mkdir(parents=True, exist_ok=True)
+            _make_private(Path(text))
     return SqliteStore(text)
+
+
+def _make_private(file: Path) -> None:
+    """A new folder and a new file are their owner's alone: payloads may name people.
+
+    What SQLite puts beside the file is as private as the file.
+    """
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _check_postgres(url: str) -> None:
