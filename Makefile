@@ -66,12 +66,12 @@ clean: ## Remove what make made: both virtual environments, caches, builds
 
 $(STAMP): pyproject.toml constraints.txt
 	@scripts/setup-system.sh venv $(VENV)
-	@echo "Installing Kesin into $(VENV)"
+	@echo "Installing Kesin into $(VENV); this takes a minute or two"
 	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[all,dev]'
 	@touch $@
 
 $(STAMP_BENCH): pyproject.toml constraints.txt bench/requirements-peers.txt
 	@scripts/setup-system.sh venv $(VENV_BENCH)
-	@echo "Installing Kesin and its peers into $(VENV_BENCH)"
+	@echo "Installing Kesin and its peers into $(VENV_BENCH); this takes some minutes"
 	@$(VENV_BENCH)/bin/python $(PIP_INSTALL) -e '.[all]' -r bench/requirements-peers.txt
 	@touch $@
