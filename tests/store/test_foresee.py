@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import MAX_BATCH, Filter, StoreError
@@ -91,12 +93,13 @@ def test_every_guard_is_foreseen_as_it_judges(open_queue):
 
 def test_of_rivals_for_a_key_one_moves_unless_somebody_has_it(open_queue):
     ferry = open_queue(ferry_lifecycle())
-    for key, tenant in (("k", "a"), ("k", "a"), ("k", "a"), ("k", "b"), (None, "a"), (None, "a")):
+    k = "key:slot:waiting"  # which is none
+    for key, tenant in ((k, "a"), (k, "a"), (k, "a"), (k, "b"), (None, "a"), (None, "a")):
         ferry.apply("turn_back", [ferry.running(key=key, tenant=tenant)], **error())
     seen = foresee(ferry, "board")
     assert seen == {("ashore", ""): 4, ("ashore", "duplicate"): 2}
     assert seen == done(ferry, "board", Filter(), "operator", ())
-    ferry.one(key="k", tenant="a")
+    ferry.one(key=k, tenant="a")
     assert foresee(ferry, "board") == {
         ("ashore", ""): 3,
         ("ashore", "duplicate"): 3,
@@ -112,6 +115,17 @@ def test_of_many_before_a_slot_one_enters_unless_somebody_is_in_it(open_queue):
     assert seen == done(scene, "take_slot", Filter(), "operator", ())
     scene.move("take_slot", first, **OPERATOR)
     assert foresee(scene, "take_slot") == {("ready", "busy"): 2, ("alone", "already"): 1}
+
+
+def test_a_slot_is_foreseen_whichever_alternative_takes_it(open_queue):
+    rules = every_word()
+    back = Move("back", ("failed",), "ready", by=("operator",), run_at="now", call="go")
+    alone = Move("go_alone", ("ready",), "alone", by=("operator",), call="go")
+    scene = open_queue(replace(rules, moves=(*rules.moves, back, alone)))
+    scene.born(3, stamps={"first_at": scene.now})
+    seen = foresee(scene, "go")
+    assert seen == {("ready", ""): 1, ("ready", "busy"): 2}
+    assert seen == done(scene, "go", Filter(), "operator", ())
 
 
 def test_named_jobs_are_foreseen_as_far_as_they_match(oci):

@@ -6,6 +6,7 @@ of handlers, threads or retries; those live one floor up.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -183,6 +184,13 @@ class Definition(NamedTuple):
     states: tuple[str, ...]
     stamps: tuple[str, ...]
     flags: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Definition:
+        """From the JSON it is kept as; what an older version did not write is empty."""
+        told = json.loads(text)
+        lists = (tuple(told.get(name, ())) for name in cls._fields[1:])
+        return cls(str(told.get("lifecycle", "")), *lists)
 
 
 class Pause(NamedTuple):

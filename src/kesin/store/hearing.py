@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 60.0
 class Hearing(ABC):
     """Started on first use; stops within a second of being asked, on a line that answers."""
 
-    troubles: tuple[type[Exception], ...] = (OSError,)
+    troubles: tuple[type[Exception], ...]  # after which it connects again
 
     def __init__(self, pulses: Pulses) -> None:
         self._pulses = pulses

@@ -33,6 +33,7 @@ from kesin.store.compile import declared_rows
 from kesin.store.contract import (
     MAX_BATCH,
     QUEUE_NAME,
+    Definition,
     NewJob,
     Outcome,
     StoreError,
@@ -204,14 +205,8 @@ class RedisStore(RedisReader):
             masks[SEPARATOR.join((move, source, target))] = mask
         program = Program(lifecycle, masks, own_keys=queue in self._own_keys)
         changed = [row for row in rows if _missing(row, known)]
-        definition = canonical_json(
-            {
-                "lifecycle": lifecycle.name,
-                "states": [state.name for state in lifecycle.states],
-                "stamps": list(lifecycle.stamps),
-                "flags": list(lifecycle.flags),
-            }
-        )
+        states = tuple(state.name for state in lifecycle.states)
+        definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
         _, indexed, version = self._ask("declared", {"queue": queue})
         check_version(version)
         ages = [one for one in program.ages() if SEPARATOR.join(one) not in indexed]
@@ -220,7 +215,8 @@ class RedisStore(RedisReader):
                 (SEPARATOR.join(map(str, row[1:4])), canonical_json(_with_mask(row, masks)))
                 for row in changed
             ]
-            ask = {"queue": queue, "definition": definition, "ages": ages, "version": SCHEMA}
+            told = canonical_json(definition._asdict())
+            ask = {"queue": queue, "definition": told, "ages": ages, "version": SCHEMA}
             self._ask("declare", ask, life=program.life, items=items)
         self._queues[queue] = program
         self._unsaid.pop(queue, None)

@@ -54,6 +54,7 @@ def _plain(said: str, word: str) -> str:
 
 
 def check_version(found: str | None) -> None:
+    """Raise StoreError for keys that only a newer program can read."""
     if found is not None and not (found.isdecimal() and int(found[:9]) <= int(SCHEMA)):
         raise StoreError(
             f"the keys in Redis are of version {found[:40]}, this program knows {SCHEMA}:"

@@ -124,17 +124,13 @@ class Program:
         """The moves that give a job away."""
         return self._once(("claims",), self.lifecycle.claims, None)
 
-    def moves(self, call: str, role: Role) -> tuple[Move, ...]:
-        """What this call can be when this role makes it."""
-        found = self.lifecycle.calls.get(call, ())
-        return tuple(move for move in found if role in move.by and not move.chained)
-
     def asked(self, call: str, role: Role, queue: str) -> tuple[Move, ...]:
-        """As ``moves``; raises StoreError where this role has no such call."""
-        found = self.moves(call, role)
-        if not found:
+        """What this call can be when this role makes it; raises StoreError where it is none."""
+        found = self.lifecycle.calls.get(call, ())
+        moves = tuple(move for move in found if role in move.by and not move.chained)
+        if not moves:
             raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
-        return found
+        return moves
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
         """The options that are set, as the guards look them up."""
@@ -152,14 +148,14 @@ class Program:
     def ages(self) -> list[tuple[str, str]]:
         """(state, stamp) for every sorted set that some clock's move is found by."""
         return [
-            (source, self._stamp(move, guard))
+            (source, self._stamp(guard))
             for move in self.lifecycle.clock_moves
             for guard in move.when
-            if guard.kind == "age_over" and self._stamp(move, guard) != "created_at"
+            if guard.kind == "age_over" and self._stamp(guard) != "created_at"
             for source in move.sources
         ]
 
-    def _stamp(self, _move: Move, guard: Guard) -> str:
+    def _stamp(self, guard: Guard) -> str:
         return self.lifecycle.stamp_column(guard.names[0])
 
     def _once(self, key: tuple[object, ...], moves: Iterable[Move], role: Role | None) -> str:
@@ -212,7 +208,7 @@ class Program:
             case "flag_set" | "flag_not_set":
                 spelled["number"] = self.lifecycle.flag_bit(guard.names[0])
             case "age_over":
-                spelled["name"] = self.lifecycle.stamp_column(guard.names[0])
+                spelled["name"] = self._stamp(guard)
                 spelled["number"] = guard.number * SECOND_US
             case "option" | "slot_free":
                 spelled["name"] = guard.names[0]
@@ -233,7 +229,7 @@ class Program:
         if aged is not None:
             return {
                 "way": "age",
-                "stamp_aged": self._stamp(move, aged),
+                "stamp_aged": self._stamp(aged),
                 "aged_us": aged.number * SECOND_US,
             }
         return {"way": "states"}

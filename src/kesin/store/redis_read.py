@@ -17,7 +17,7 @@ import redis
 
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import JOB_COLUMNS, Job
-from kesin.lifecycle.words import READY, WAITING, Role
+from kesin.lifecycle.words import Role
 from kesin.store.contract import (
     MAX_BATCH,
     MAX_PAGE,
@@ -35,7 +35,7 @@ from kesin.store.contract import (
     Waiting,
 )
 from kesin.store.redis_program import NUMBERS, SEPARATOR, Program
-from kesin.store.sqlread import LAST_ID, bounded
+from kesin.store.sqlread import LAST_ID, bounded, check_aged
 from kesin.store.tally import tallied
 
 SCAN_JOBS: Final = 200  # histories read at a time
@@ -252,7 +252,7 @@ class RedisReader(Store):
                 if where.text and where.text.lower() not in (message or "").lower():
                     continue
                 if want in wanted:  # jobs come newest first, and the oldest gets it
-                    loses = "busy" if f":slot:{moves[0].to}" in want else "duplicate"
+                    loses = "busy" if want.startswith(f"{queue}:slot:") else "duplicate"
                     counts[wanted[want], ""] -= 1
                     counts[wanted[want], loses] += 1
                 if want:
@@ -297,14 +297,8 @@ class RedisReader(Store):
         now: int | None = None,
     ) -> Waiting:
         lifecycle = self.program(queue).lifecycle
-        if aged is not None and lifecycle.stamps[:1] != aged[:1]:
-            raise StoreError(
-                f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
-                " jobs are found by the age of that one only"
-            )
-        on_the_way = [
-            name for name in lifecycle.state if lifecycle.unowned_phase(name) in (READY, WAITING)
-        ]
+        check_aged(lifecycle, queue, aged)
+        on_the_way = [state.name for state in lifecycle.states if state.working]
         ask = {"queue": queue, "tenant": tenant, "aged": aged and aged[1], "now": now}
         due, first, over, aging = self._ask("waiting", ask, items=on_the_way)
         born = {s: int(at) for s, at in zip(on_the_way, first, strict=True) if at}
@@ -330,15 +324,7 @@ class RedisReader(Store):
 
     def definition(self, queue: str) -> Definition | None:
         text = self._ask("definition", {"queue": queue})
-        if text is None:
-            return None
-        names = json.loads(text)
-        return Definition(
-            str(names.get("lifecycle", "")),
-            tuple(names.get("states", ())),
-            tuple(names.get("stamps", ())),
-            tuple(names.get("flags", ())),
-        )
+        return None if text is None else Definition.read(text)
 
     def queues(self) -> list[str]:
         return sorted(self._ask("queues", {"queue": ""}))

@@ -7,7 +7,6 @@ is then walked from its newest job down.
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,8 +14,8 @@ from typing import Any, NamedTuple
 
 from kesin.foundation.ids import first_id_of, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import NO_STAMPS, Job
-from kesin.lifecycle.words import READY, WAITING
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
     MAX_BATCH,
@@ -261,20 +260,13 @@ class SqlReader(Store):
     ) -> Waiting:
         statements = self.statements(queue)
         lifecycle = statements.lifecycle
-        if aged is not None and lifecycle.stamps[:1] != aged[:1]:
-            raise StoreError(
-                f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
-                " jobs are found by the age of that one only"
-            )
-        on_the_way = [
-            name for name in lifecycle.state if lifecycle.unowned_phase(name) in (READY, WAITING)
-        ]
+        check_aged(lifecycle, queue, aged)
         params = {
             "queue": queue,
             "tenant": tenant,
             "now": now,
             "aged": aged and aged[1],
-            "states": self._array(on_the_way),
+            "states": self._array([state.name for state in lifecycle.states if state.working]),
         }
         told: dict[str, dict[str, Any]] = {}
         for what, state, number in self._read(statements.waiting, params):
@@ -308,15 +300,7 @@ class SqlReader(Store):
         table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
         sql = f"SELECT definition FROM {table} WHERE queue = {name}"
         rows = self._read(sql, {"queue": queue})
-        if not rows:
-            return None
-        names = json.loads(rows[0][0])
-        return Definition(
-            str(names.get("lifecycle", "")),
-            tuple(names.get("states", ())),
-            tuple(names.get("stamps", ())),
-            tuple(names.get("flags", ())),
-        )
+        return Definition.read(rows[0][0]) if rows else None
 
     def queues(self) -> list[str]:
         sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"
@@ -341,6 +325,15 @@ def bounded(batch: Sequence[object]) -> None:
     """Refuse more than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
+
+
+def check_aged(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:
+    """Refuse to look for an age that no index tells."""
+    if aged is not None and lifecycle.stamps[:1] != aged[:1]:
+        raise StoreError(
+            f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
+            " jobs are found by the age of that one only"
+        )
 
 
 def _id_at(at: int | None, skew_s: int) -> str | None:
