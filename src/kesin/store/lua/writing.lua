@@ -57,7 +57,6 @@ function OPS.enqueue()
   return answers
 end
 
--- What is due, tenants taking turns; ``seen`` may leave a job out.
 local function paused()
   local names = {}
   for _, name in ipairs(call('HKEYS', Q .. ':paused')) do names[name] = true end
@@ -102,6 +101,7 @@ local function due_among(ids)
   return found
 end
 
+-- What is due, tenants taking turns.
 local function due()
   if ASK.ids then return due_among(ASK.ids) end
   local closed, open = paused(), {}
@@ -340,7 +340,7 @@ end
 -- Copies from another store: jobs as they are, and no count of it.
 
 local function take_out(id)
-  local job = row_of(id)
+  local job = id and row_of(id)
   if job then erase(job) end
 end
 
@@ -356,10 +356,11 @@ function OPS.put_jobs()
     keep(notes)
     for _, said in ipairs(item.notes) do call('RPUSH', notes, said) end
     -- Whoever has its key or its slot is an outdated copy: they cannot both.
-    local holds = LIFE.holds[job.state]
-    local other = holds and rival(job) or LIFE.exclusive[job.state] and taken(slot_of(job.state), job)
-    if other then take_out(other) end
-    if holds then hold(job, true) end
+    if LIFE.holds[job.state] then
+      take_out(rival(job))
+      hold(job, true)
+    end
+    if LIFE.exclusive[job.state] then take_out(taken(slot_of(job.state), job)) end
     occupy(job, nil, job.state)
     index(job.id, job.tenant, {}, places(job))
   end
