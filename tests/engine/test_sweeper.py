@@ -311,6 +311,23 @@ def test_a_store_that_is_away_keeps_nobody_from_the_others(store: SqliteStore, c
         Sweeper([away]).sweep()
 
 
+def test_a_queue_that_fails_keeps_nobody_from_the_others_and_is_told(
+    store: SqliteStore, clock: ManualClock
+):
+    bad, good = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("bad", "good"))
+    good.enqueue({})
+    good.claim("dead")
+    clock.advance(good.lifecycle.lease_seconds)
+
+    def broken(*_: Any, **__: Any) -> int:
+        raise ValueError("odd")
+
+    bad.sweep = broken  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="odd"):
+        Sweeper([bad, good]).sweep()
+    assert states(good) == {"ready": 1}
+
+
 def test_errands_are_run_between_the_stages_too(queue: Queue, clock: ManualClock):
     ran: list[float] = []
     start = clock.monotonic()

@@ -74,10 +74,12 @@ class Sweeper:
     def sweep(self, stages: Sequence[Stage] = STAGES) -> Swept:
         """One pass over all queues, their errands and their chores.
 
-        Queues may live in several stores: one that is away keeps nobody from the others. Raises
-        StoreUnreachable if none of them could be reached.
+        Queues may live in several stores: one that is away, or that fails, keeps nobody from the
+        others. Raises StoreUnreachable if none of them could be reached, and at the end whatever
+        else went wrong first.
         """
         swept = Swept()
+        failed: list[Exception] = []
         for queue in self.queues:
             try:
                 self._sweep(queue, stages, swept)
@@ -86,6 +88,9 @@ class Sweeper:
                 if len(swept.away) == len(self.queues):
                     raise
                 log.warning("queue_away", queue=queue.name, why=str(problem))
+            except Exception as problem:
+                failed.append(problem)
+                log.exception("queue_not_swept", queue=queue.name)
         self._run_errands()
         if "expire" in stages and self.chores:
             if self._for_ever:
@@ -94,6 +99,8 @@ class Sweeper:
                 self._tidy()
         if self.on_swept:
             self.on_swept(swept)
+        if failed:
+            raise failed[0]
         return swept
 
     def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: Swept) -> None:
