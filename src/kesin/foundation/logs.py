@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final, Literal
 
@@ -21,7 +21,6 @@ Style = Literal["console", "json"]
 Level = Literal["info", "warning", "error"]
 LONGEST_TRACEBACK: Final = 20_000  # characters
 PRIVATE: Final = frozenset({"payload", "new_payload", "old_payload", "result", "data", "outcome"})
-
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
 
@@ -40,7 +39,7 @@ class Logger:
     """A line and its details.
 
     Until an application sets logs up, it is a plain library logger: silent below a warning, and
-    never on standard output.
+    never on standard output. Where a line cannot be written, whoever logged it goes on.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,7 +71,8 @@ class Logger:
             return
         if structlog.is_configured():
             extra = {"exc_info": exc_info} if exc_info else {}
-            getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
+            with suppress(OSError, ValueError):  # a full disk, a pipe nobody reads, a closed file
+                getattr(structlog.get_logger(self._name), level)(event, **details, **extra)
             return
         shown = " ".join(f"{name}={value}" for name, value in details.items())
         getattr(logging.getLogger(self._name), level)("%s %s", event, shown, exc_info=exc_info)
@@ -131,8 +131,11 @@ class _Libraries(logging.Handler):
         super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
-        sys.stderr.flush()
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # as in every handler: a library goes on
+            self.handleError(record)
 
 
 def _ending(style: Style, *, colors: bool) -> list[Processor]:

@@ -1,9 +1,12 @@
 import json
 import logging
+import sys
+from io import FileIO, TextIOWrapper
 
+import pytest
 import structlog
 
-from kesin.foundation.logs import set_up_logs
+from kesin.foundation.logs import Logger, set_up_logs
 
 log = structlog.get_logger("kesin.test")
 
@@ -68,3 +71,14 @@ def test_libraries_log_in_the_same_form(capsys):
     logging.getLogger("psycopg.pool").warning("discarding %s", "a connection")
     lines = capsys.readouterr().err.splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["discarding a connection"]
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_whoever_logs_goes_on_where_nothing_can_be_written(style, monkeypatch):
+    """Standard error may be a file on a full disk, or a pipe that nobody reads any more."""
+    with TextIOWrapper(FileIO("/dev/full", "w"), write_through=True) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        set_up_logs(style)
+        Logger("kesin.test").warning("lease_lost")
+        Logger("kesin.test").exception("lane_failed", problem=ValueError("no money"))
+        logging.getLogger("psycopg.pool").warning("discarding %s", "a connection")
