@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from kesin import Queue, task_lifecycle
 from kesin.engine import backup
 from kesin.engine.backup import Kept, back_up
 from kesin.engine.restore import checked, restore
@@ -143,3 +144,14 @@ def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_url, 
         crafted = Dumped("postgres", {1: "x"}, {}, [], tables)
         with pytest.raises(NotRestored, match="has no such table"):
             dump.put_back(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)
+
+
+def test_a_database_is_refused_for_what_would_be_lost_and_for_nothing_else(dump):
+    with closing(open_store(dump.path)) as store:
+        Queue("task", task_lifecycle(), store)
+    dump.require_room(replace=False)
+    with closing(open_store(dump.path)) as store:
+        Queue("task", task_lifecycle(), store).enqueue(1)
+    with pytest.raises(NotRestored, match="holds 1 jobs of task: restore elsewhere"):
+        dump.require_room(replace=False)
+    dump.require_room(replace=True)

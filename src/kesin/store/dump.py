@@ -120,7 +120,7 @@ def holding(read: Read, tables: dict[str, list[str]]) -> str:
     found = []
     if {"lifecycle", "flow"} <= set(tables):
         jobs = {queue: sum(states.values()) for queue, states in _counted(read).items()}
-        found += [f"{n} jobs of {queue}" for queue, n in jobs.items()]
+        found += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
     for table, word in _PEOPLE.items():
         n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
         found += [f"{n} {word}"] if n else []
