@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import kesin.engine.leases
 from kesin import Job, Queue, Sweeper, task_lifecycle
 from kesin.engine.leases import Leases
 from kesin.foundation.clock import ManualClock
@@ -55,6 +56,17 @@ def test_a_claim_is_renewed_once_a_third_of_its_lease_is_over(
         assert leases.renew() == 1
         assert asked == [1]
     assert only(queue).lease_until == clock.time_us + round(LEASE_S * SECOND)
+
+
+def test_more_claims_than_one_call_takes_are_renewed_in_several(
+    queue: Queue, leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kesin.engine.leases, "MAX_BATCH", 2)
+    leases.take(claimed(queue, 5))
+    clock.advance(LEASE_S / 3)
+    with renewals(queue) as asked:
+        assert leases.renew() == 5
+    assert asked == [2, 2, 1]
 
 
 def test_a_renewed_claim_waits_another_third(queue: Queue, leases: Leases, clock: ManualClock):

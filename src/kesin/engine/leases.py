@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
+from kesin.store.contract import MAX_BATCH
 
 log = Logger("kesin.leases")
 
@@ -71,7 +72,10 @@ class Leases:
             ]
         if not due:
             return 0
-        kept = self._queue.renew(due, lease_seconds=self.lease_s)
+        kept: set[str] = set()
+        for start in range(0, len(due), MAX_BATCH):
+            part = due[start : start + MAX_BATCH]
+            kept |= self._queue.renew(part, lease_seconds=self.lease_s)
         with self._lock:
             for job in due:
                 if _claim(job) not in self._held:

@@ -19,14 +19,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from kesin.engine.answers import (
-    Answer,
-    Done,
-    Failed,
-    Make,
-    Wait,
-    short,
-)
+from kesin.engine.answers import Answer, Done, Failed, Make, Wait, short
 from kesin.engine.lane import LARGEST_BATCH, Key, Lane, Share
 from kesin.engine.leases import Leases
 from kesin.engine.queue import LATEST_US, Queue
@@ -36,18 +29,16 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Verdict
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome, StoreUnreachable
+from kesin.store.contract import MAX_BATCH, MAX_CODE, MAX_MESSAGE, Outcome, StoreUnreachable
 
 log = Logger("kesin.worker")
 
 Handler = Callable[..., Answer]  # (job) or (job, run)
 BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
 Beside = Callable[[str, Sequence[Change], Sequence[Outcome]], None]
+Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
 
 GRACE_S = 30.0
-
-
-Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
 _NO_OPTIONS: frozenset[str] = frozenset()
 
 
@@ -196,10 +187,12 @@ class Worker:
         The leases of the others are left to run out.
         """
         given: set[str] = set()
-        if jobs and self.queue.lifecycle.allows("release", "worker"):
-            changes = [Change(job.id, job.claim_seq) for job in jobs]
-            outcomes = self.queue.apply("release", changes, actor=self.name)
-            given = {outcome.id for outcome in outcomes if outcome.done}
+        if self.queue.lifecycle.allows("release", "worker"):
+            for start in range(0, len(jobs), MAX_BATCH):
+                part = jobs[start : start + MAX_BATCH]
+                changes = [Change(job.id, job.claim_seq) for job in part]
+                outcomes = self.queue.apply("release", changes, actor=self.name)
+                given |= {outcome.id for outcome in outcomes if outcome.done}
         self.leases.drop(jobs)
         return given
 
