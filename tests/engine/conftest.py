@@ -1,7 +1,7 @@
 """A queue on a store in memory under a clock that the test moves, and what threads need to meet."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,6 +13,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.budget import Backoff
 from kesin.store.sqlite import SqliteStore
 
+Start = Callable[[Worker], Worker]
 PATIENCE_S = 20.0  # how long a thread may take to get somewhere on a busy machine
 
 
@@ -37,7 +38,7 @@ def queue(store: SqliteStore, clock: ManualClock) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[[Worker], Worker]]:
+def running() -> Iterator[Start]:
     """Starts workers and, at the end, stops them and sees that their threads are gone."""
     started: list[Worker] = []
 
@@ -74,6 +75,32 @@ class Meeting:
     def wait(self, jobs: int = 1) -> None:
         for _ in range(jobs):
             assert self.began.acquire(timeout=PATIENCE_S)
+
+
+def fill(queue: Queue, jobs: int, **told: Any) -> list[str]:
+    return [queue.enqueue({"n": n}, **told).id for n in range(jobs)]
+
+
+class Spy:
+    """Keeps what is asked of one method of a store, and may fail in its place."""
+
+    def __init__(self, store: Any, method: str, failures: Sequence[Exception] = ()) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.failures = list(failures)
+        self.made = threading.Semaphore(0)
+        self._real = getattr(store, method)
+        setattr(store, method, self)
+
+    def __call__(self, *args: Any, **told: Any) -> Any:
+        self.told.append({"args": args, **told})
+        if self.failures:
+            raise self.failures.pop(0)
+        answer = self._real(*args, **told)
+        self.made.release()
+        return answer
+
+    def values(self, name: str) -> list[Any]:
+        return [told[name] for told in self.told]
 
 
 def states(queue: Queue) -> dict[str, int]:

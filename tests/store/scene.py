@@ -28,6 +28,7 @@ LEASE_S = 60
 OPERATOR = {"role": "operator", "actor": "op"}
 PRODUCER = {"role": "producer", "actor": "p"}
 NOBODY = "00000000-0000-7000-8000-000000000000"  # the id of no job
+NO_IDS = ["", "nope", "0" * 32, "' OR 1=1 --", "ü", "\x00"]
 
 
 class Scene:

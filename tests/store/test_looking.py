@@ -90,14 +90,11 @@ def test_a_look_shows_no_job_that_is_paused_held_later_or_spent(oci):
     assert oci.peek(9) == []
 
 
-def test_a_look_at_a_queue_with_an_exclusive_claim_shows_one_job(open_queue):
-    lifecycle = task_lifecycle()
-    states = tuple(replace(one, exclusive=one.name == "running") for one in lifecycle.states)
-    scene = open_queue(replace(lifecycle, name="single", states=states))
-    first, _ = scene.born(2)
-    assert ids(scene.peek(5)) == [first]
-    assert ids(scene.claim(5)) == [first]
-    assert scene.peek(5) == []
+def test_a_look_at_a_queue_with_an_exclusive_claim_shows_one_job(lonely):
+    first, _ = lonely.born(2)
+    assert ids(lonely.peek(5)) == [first]
+    assert ids(lonely.claim(5)) == [first]
+    assert lonely.peek(5) == []
 
 
 def test_a_look_at_rivals_for_a_key_shows_the_one_that_a_claim_takes(open_queue):

@@ -1,0 +1,145 @@
+"""What a handler may ask while it works, and what it is told when its lease is lost."""
+
+from typing import Any
+
+from kesin import Done, Job, Queue, Run, StaleClaim, Sweeper, Wait, Worker
+from kesin.foundation.clock import ManualClock
+from kesin.store.sqlite import SqliteStore
+from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from tests.engine.conftest import fill, only, states
+
+# The second argument of a handler
+
+
+def test_a_handler_may_take_the_run_as_its_second_argument(queue: Queue):
+    runs: list[Run] = []
+
+    def handler(_job: Job, run: Run) -> None:
+        runs.append(run)
+        assert not run.lost
+        assert not run.stopping
+
+    [job_id] = fill(queue, 1)
+    Worker(queue, handler).drain()
+    assert runs[0].job.id == job_id
+
+
+def test_a_handler_with_an_optional_second_argument_gets_the_job_alone(queue: Queue):
+    def handler(job: Job, again: object = None) -> None:
+        assert again is None
+
+    fill(queue, 1)
+    Worker(queue, handler).drain()
+    assert states(queue) == {"done": 1}
+
+
+def test_moves_in_the_middle_of_the_work_are_made_under_the_claim(
+    store: SqliteStore, clock: ManualClock
+):
+    orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
+
+    def handler(_job: Job, run: Run) -> Done:
+        for call in ("prepare", "import", "run", "collect", "validate", "deliver"):
+            assert run.move(call, note={"step": call}).result == "moved"
+        return Done({"plates": 3})
+
+    orders.enqueue({})
+    Worker(orders, handler, name="runner").drain()
+    job = only(orders)
+    assert (job.state, job.result, job.attempt_count) == ("DONE", '{"plates":3}', 1)
+    steps = orders.events(job.id)[2:-1]
+    assert {event.worker for event in steps} == {"runner"}
+    assert steps[0].note == '{"step":"prepare"}'
+
+
+def test_a_slot_that_is_taken_is_an_answer_and_not_an_exception(
+    store: SqliteStore, clock: ManualClock
+):
+    orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
+    seen: list[str] = []
+
+    def handler(_job: Job, run: Run) -> Any:
+        run.move("prepare")
+        run.move("import")
+        seen.append(run.move("run").result)
+        return Wait(30)
+
+    orders.enqueue({})
+    orders.enqueue({})
+    Worker(orders, handler).drain()
+    assert seen == ["moved", "busy"]
+    assert states(orders) == {"OPTI_IMPORTED": 1, "OPTI_RUNNING": 1}
+
+
+# Losing the lease
+
+
+def steal(queue: Queue, clock: ManualClock) -> Job:
+    """Let the lease run out and give the job to somebody else."""
+    clock.advance(queue.lifecycle.lease_seconds + 1)
+    assert Sweeper([queue]).sweep(("recover",)).total == 1
+    [job] = queue.claim("thief")
+    return job
+
+
+def test_a_lost_lease_is_told_and_the_finish_refused_as_stale_and_noted(
+    queue: Queue, clock: ManualClock
+):
+    lost: list[bool] = []
+
+    def handler(_job: Job, run: Run) -> Done:
+        stolen = steal(queue, clock)
+        lost.append(run.lost)
+        worker.leases.renew()
+        lost.append(run.lost)
+        assert stolen.worker == "thief"
+        return Done("too late")
+
+    [job_id] = fill(queue, 1)
+    worker = Worker(queue, handler, name="slow")
+    worker.drain()
+    assert lost == [False, True]
+    job = only(queue)
+    assert (job.state, job.worker, job.result) == ("running", "thief", None)
+    [note] = queue.notes(job_id)
+    assert (note.kind, note.actor, note.details) == ("stale", "slow", "complete")
+    assert worker.completed == 0
+    assert worker.leases.held() == []
+
+
+def test_a_move_under_a_lost_claim_is_a_stale_claim(store: SqliteStore, clock: ManualClock):
+    orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
+    problems: list[str] = []
+
+    def handler(_job: Job, run: Run) -> Any:
+        steal(orders, clock)
+        try:
+            run.move("prepare")
+        except StaleClaim as problem:
+            problems.append(str(problem))
+            raise
+
+    orders.enqueue({})
+    Worker(orders, handler).drain()
+    [problem] = problems
+    assert "prepare" in problem
+    assert only(orders).worker == "thief"
+
+
+def test_the_run_of_a_lost_claim_stays_lost_when_the_same_worker_gets_the_job_again(
+    queue: Queue, clock: ManualClock
+):
+    lost: list[bool] = []
+
+    def handler(_job: Job, run: Run) -> None:
+        clock.advance(queue.lifecycle.lease_seconds + 1)
+        Sweeper([queue]).sweep(("recover",))
+        worker.leases.renew()
+        lost.append(run.lost)
+        worker.leases.take(queue.claim(worker.name))  # as another lane does
+        lost.append(run.lost)
+
+    fill(queue, 1)
+    worker = Worker(queue, handler, name="w")
+    worker.drain()
+    assert lost == [True, True]

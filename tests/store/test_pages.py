@@ -1,0 +1,302 @@
+"""Pages of jobs, and the filters that choose among them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import Filter, StoreError, UnknownQueue
+from kesin.workloads.oci.lifecycle import oci_lifecycle
+from tests.store.scene import (
+    DAY,
+    NO_IDS,
+    NOW,
+    SECOND,
+    Scene,
+    error,
+)
+
+# Pages
+
+
+def pages(scene, where=None, limit=100):
+    """Every page of a listing, from the first to the last."""
+    found, cursor = [], None
+    for _ in range(1_000):
+        page = scene.store.jobs(scene.queue, where or Filter(), limit=limit, cursor=cursor)
+        found.append(page.jobs)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError("the pages do not end")
+
+
+def walk(scene, where=None, limit=100):
+    return [job for page in pages(scene, where, limit) for job in page]
+
+
+@pytest.fixture(scope="module")
+def thousands(shared_store):
+    """Two thousand jobs of four tenants in all five states, some of them claimed."""
+    oci = Scene(shared_store, "thousands", oci_lifecycle())
+    chance = random.Random(3)
+    with oci.store.transaction():
+        for _ in range(4):
+            oci.enqueue(*(oci.new(tenant=chance.choice("abcd")) for _ in range(500)))
+            oci.clock.advance(1)
+        for call in ("ack", "ack_failed", "retry_later", ""):
+            jobs = oci.claim(300)
+            assert len(jobs) == 300
+            if call:
+                oci.apply(call, jobs, **error())
+    return oci
+
+
+def test_pages_hold_every_job_once_newest_first(thousands):
+    expected = sorted(thousands.all().values(), key=lambda job: job.id, reverse=True)
+    assert walk(thousands, limit=97) == expected
+
+
+def test_pages_of_one_state_hold_exactly_its_jobs(thousands):
+    everything = sorted(thousands.all().values(), key=lambda job: job.id, reverse=True)
+    for state, size in {"QUEUED": 800, "PROCESSING": 300, "COMPLETED": 300}.items():
+        expected = [job for job in everything if job.state == state]
+        assert len(expected) == size
+        assert walk(thousands, Filter(states=(state,)), limit=61) == expected
+
+
+def test_pages_are_full_but_for_the_last(task):
+    task.born(11)
+    assert [len(page) for page in pages(task, limit=4)] == [4, 4, 3]
+
+
+def test_no_job_is_missed_or_met_twice_while_jobs_move_between_pages(oci):
+    ids = oci.born(60)
+    seen, cursor = [], None
+    while True:
+        page = oci.store.jobs("oci", Filter(), limit=10, cursor=cursor)
+        seen += [job.id for job in page.jobs]
+        cursor = page.cursor
+        if cursor is None:
+            break
+        oci.apply("ack", oci.claim(4))
+        oci.claim(3)
+        oci.born(2)
+    assert seen == ids[::-1]
+
+
+def test_the_last_page_says_so_even_when_it_is_full(task):
+    task.born(10)
+    assert [len(page) for page in pages(task, limit=5)] == [5, 5]
+
+
+def test_an_empty_queue_has_one_empty_page(task):
+    assert pages(task) == [[]]
+
+
+def test_a_page_holds_a_hundred_jobs_unless_told(task):
+    task.born(101)
+    assert len(task.store.jobs("task", Filter()).jobs) == 100
+
+
+def test_a_page_shows_only_jobs_of_its_queue(task, pdf):
+    pdf.one()
+    assert walk(task) == []
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1_001])
+def test_a_bad_page_size_is_refused(task, limit):
+    with pytest.raises(StoreError, match=f"a page holds 1…1000 jobs, got {limit}"):
+        task.store.jobs("task", Filter(), limit=limit)
+
+
+@pytest.mark.parametrize("cursor", NO_IDS)
+def test_a_bad_cursor_is_refused(task, cursor):
+    with pytest.raises(StoreError, match="is no cursor: take it from the page before"):
+        task.store.jobs("task", Filter(), cursor=cursor)
+
+
+@pytest.mark.parametrize("reading", ["jobs", "stats", "compact"])
+def test_an_unknown_queue_is_refused_by_name(store, reading):
+    calls = {
+        "jobs": lambda: store.jobs("nope", Filter()),
+        "stats": lambda: store.stats("nope", now=NOW),
+        "compact": lambda: store.compact("nope"),
+    }
+    with pytest.raises(UnknownQueue, match="'nope'"):
+        calls[reading]()
+
+
+# Filters
+
+
+@pytest.fixture(scope="module")
+def mixed(shared_store):
+    """Forty jobs that differ in everything a filter can ask for."""
+    oci = Scene(shared_store, "mixed", oci_lifecycle())
+    chance = random.Random(5)
+    causes = [
+        error("BAD_CLICK", "VALIDATION", "the click is 100% unknown"),
+        error("UPLOAD", "TRANSIENT", "Upload_failed: try again!"),
+        error("TOKEN", "AUTH", "ŞABLON bulunamad\u0131"),
+    ]
+    with oci.store.transaction():
+        for n in range(40):
+            payload = f'{{"city":"{("İzmir", "izmir", "100%_")[n % 3]}","n":{n}}}'
+            oci.one(tenant="abc"[n % 3], key=f"key{n % 10}-{n // 10}", payload=payload)
+            oci.clock.advance(60)
+            if n % 3:
+                (job,) = oci.claim(tenants=["abc"[n % 3]])
+                oci.clock.advance(60)
+                if n % 4:
+                    oci.move(("ack_failed", "retry_later")[n % 2], job, **chance.choice(causes))
+    return oci
+
+
+MIDDLE = NOW + 2_400 * SECOND
+FILTERS = {
+    "one state": (Filter(states=("FAILED",)), lambda j: j.state == "FAILED"),
+    "a claimed state": (Filter(states=("PROCESSING",)), lambda j: j.state == "PROCESSING"),
+    "several states": (
+        Filter(states=("QUEUED", "PROCESSING", "RETRY")),
+        lambda j: j.state in ("QUEUED", "PROCESSING", "RETRY"),
+    ),
+    "one tenant": (Filter(tenants=("b",)), lambda j: j.tenant == "b"),
+    "several tenants": (Filter(tenants=("a", "c", "z")), lambda j: j.tenant in "ac"),
+    "one code": (Filter(codes=("UPLOAD",)), lambda j: j.error_code == "UPLOAD"),
+    "several codes": (
+        Filter(codes=("UPLOAD", "TOKEN", "other")),
+        lambda j: j.error_code in ("UPLOAD", "TOKEN"),
+    ),
+    "a category": (Filter(categories=("AUTH",)), lambda j: j.error_category == "AUTH"),
+    "several categories": (
+        Filter(categories=("AUTH", "VALIDATION")),
+        lambda j: j.error_category in ("AUTH", "VALIDATION"),
+    ),
+    "born from": (Filter(created_from=MIDDLE), lambda j: j.created_at >= MIDDLE),
+    "born before": (Filter(created_before=MIDDLE), lambda j: j.created_at < MIDDLE),
+    "moved before": (Filter(moved_before=MIDDLE), lambda j: j.moved_at < MIDDLE),
+    "a key": (Filter(dedup_key="key4-2"), lambda j: j.dedup_key == "key4-2"),
+    "a key of a tenant": (
+        Filter(dedup_key="key4-2", tenants=("a", "b", "c", "z")),
+        lambda j: j.dedup_key == "key4-2",
+    ),
+    "part of the payload": (Filter(contains='"n":1'), lambda j: '"n":1' in j.payload),
+    "part of the payload, by the letter": (
+        Filter(contains="izmir"),
+        lambda j: "izmir" in j.payload,
+    ),
+    "Turkish letters of the payload": (
+        Filter(contains="İzmir", states=("QUEUED",)),
+        lambda j: "İzmir" in j.payload and j.state == "QUEUED",
+    ),
+    "signs of the payload": (Filter(contains="100%_"), lambda j: "100%_" in j.payload),
+    "some words": (Filter(text="try again"), lambda j: "try again" in (j.error_message or "")),
+    "words in other letters": (
+        Filter(text="UPLOAD_FAILED"),
+        lambda j: "Upload_failed" in (j.error_message or ""),
+    ),
+    "words in other Turkish letters": (
+        Filter(text="şablon"),
+        lambda j: "ŞABLON" in (j.error_message or ""),
+    ),
+    "a percent sign": (Filter(text="100%"), lambda j: "100%" in (j.error_message or "")),
+    "an underscore": (Filter(text="d_f"), lambda j: "d_f" in (j.error_message or "")),
+    "an exclamation mark": (Filter(text="again!"), lambda j: "again!" in (j.error_message or "")),
+    "state and tenant": (
+        Filter(states=("FAILED", "PROCESSING"), tenants=("b", "c")),
+        lambda j: j.state in ("FAILED", "PROCESSING") and j.tenant in "bc",
+    ),
+    "state and code": (
+        Filter(states=("FAILED",), codes=("UPLOAD",)),
+        lambda j: j.state == "FAILED" and j.error_code == "UPLOAD",
+    ),
+    "a span of time": (
+        Filter(created_from=NOW + 900 * SECOND, created_before=MIDDLE),
+        lambda j: NOW + 900 * SECOND <= j.created_at < MIDDLE,
+    ),
+    "everything at once": (
+        Filter(
+            states=("FAILED", "RETRY"),
+            tenants=("b", "c"),
+            codes=("UPLOAD", "BAD_CLICK", "TOKEN"),
+            categories=("TRANSIENT", "VALIDATION"),
+            created_from=NOW + 60 * SECOND,
+            created_before=NOW + DAY,
+            moved_before=NOW + DAY,
+            text="C",
+        ),
+        lambda j: (
+            j.state in ("FAILED", "RETRY")
+            and j.tenant in "bc"
+            and j.error_code == "BAD_CLICK"
+            and j.created_at >= NOW + 60 * SECOND
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_finds_exactly_the_jobs_it_describes(mixed, name):
+    where, fits = FILTERS[name]
+    expected = sorted((job.id for job in mixed.all().values() if fits(job)), reverse=True)
+    assert 0 < len(expected) < 40, "the filter does not divide these jobs"
+    assert [job.id for job in walk(mixed, where, limit=7)] == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        Filter(states=("NONE",)),
+        Filter(states=("it's",)),
+        Filter(states=("100%",)),
+        Filter(states=("%s", "%(now)s", "{schema}", ":now")),
+        Filter(tenants=()),
+        Filter(tenants=("nobody",)),
+        Filter(tenants=("it's %s",)),
+        Filter(codes=("none",)),
+        Filter(dedup_key="key"),
+        Filter(dedup_key="key", tenants=("a",)),
+        Filter(dedup_key="key4-2", tenants=()),
+        Filter(dedup_key="key4-2", tenants=("z",)),
+        Filter(contains="IZMIR"),
+        Filter(contains="100%%"),
+        Filter(contains="' OR 1=1 --"),
+        Filter(text="__"),
+        Filter(text="%%"),
+        Filter(text="' OR 1=1 --"),
+        Filter(created_from=NOW + DAY),
+        Filter(created_before=NOW),
+        Filter(moved_before=0),
+    ],
+    ids=str,
+)
+def test_a_filter_that_fits_nobody_finds_nobody(mixed, where):
+    assert walk(mixed, where) == []
+
+
+def test_a_filter_by_key_finds_jobs_that_no_longer_hold_it(task):
+    old = task.move("complete", task.running(key="k"))
+    new = task.one(key="k")
+    for tenants in (None, ("default",)):
+        where = Filter(dedup_key="k", tenants=tenants)
+        assert [job.id for job in walk(task, where)] == [new, old.id]
+
+
+@pytest.mark.sql
+def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_it(oci, pdf):
+    assert oci.store.statements("oci").keys_kept
+    assert not pdf.store.statements("pdf").keys_kept
+    done = oci.move("ack", oci.running(key="k", tenant="a"))
+    oci.one(key="k", tenant="b")
+    where = Filter(dedup_key="k", tenants=("a",), states=("COMPLETED", "FAILED"))
+    assert walk(oci, where) == [done]
+
+
+def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(store, open_queue):
+    older = open_queue(task_lifecycle(), "mixed")
+    done = older.move("complete", older.running(key="k"))
+    oci = open_queue(oci_lifecycle(), "mixed")
+    assert [job.id for job in walk(oci, Filter(dedup_key="k", tenants=("default",)))] == [done.id]
