@@ -39,7 +39,6 @@ from kesin.store.timed import CONNECTION, TimedConnection
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
 _CLOCK = SystemClock()
-_TRANSIENT = (errors.DeadlockDetected, errors.SerializationFailure)
 # What may be over in a moment: connection trouble; no room; a lock not had in time; a server that
 # stops, starts, cancels what takes long, does not let us write, or did not hear from us for long.
 _AWAY = (
@@ -48,6 +47,7 @@ _AWAY = (
     errors.ReadOnlySqlTransaction,
 )
 _AWAY_STATES = ("08", "25", "53", "55P03", "57")
+_UNDONE_STATES = ("40",)
 RECONNECT_S = 10.0  # after it the pool begins anew: its pauses double, and would become minutes
 ASK_S = 1.0  # a thread that waits for a connection asks for it anew after it
 _IN_INDEX_ORDER = (
@@ -55,6 +55,10 @@ _IN_INDEX_ORDER = (
     " set_config('enable_seqscan', 'off', true)"
 )
 SCAN_ROWS = 2_000  # fetched at a time when everything is read
+
+
+class Undone(StoreUnreachable):
+    """The server gave this transaction up, in favour of one it was locked with."""
 
 
 def _dialect(schema: str) -> Dialect:
@@ -127,6 +131,8 @@ class PostgresStore(SqlStore):
                 f"no connection to PostgreSQL within {self._timeout_s:g} s"
             ) from problem
         except _AWAY as problem:
+            if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
+                raise Undone(f"PostgreSQL undid it, try again: {problem}") from problem
             if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
                 raise
             raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
@@ -177,7 +183,7 @@ class PostgresStore(SqlStore):
                 with self._connection() as connection:
                     cursor = connection.execute(sql, params)
                     return cursor.fetchall() if cursor.description else []
-            except _TRANSIENT:
+            except Undone:
                 if self._in_transaction or attempt == CONFLICT_TRIES - 1:
                     raise
         raise AssertionError("unreachable")
