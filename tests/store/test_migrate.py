@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -172,6 +174,16 @@ def test_a_store_under_a_newer_schema_is_not_opened(place):
         declare_newer(store)
     with pytest.raises(MigrationRefused, match="upgrade kesin"), opened(place):
         pass
+
+
+def test_a_file_that_is_not_opened_is_left_to_others(tmp_path):
+    file = tmp_path / "k.db"
+    with closing(SqliteStore(file)) as store:
+        declare_newer(store)
+    with pytest.raises(MigrationRefused) as kept:  # with what the store had open, if anything
+        SqliteStore(file)
+    ours = {os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()}
+    assert not [one for one in ours if one.startswith(str(tmp_path))], kept
 
 
 def test_a_migration_that_was_changed_after_it_was_applied_is_refused(store):

@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from kesin.store.contract import (
     NewJob,
     Outcome,
     StoreError,
-    StoreTrouble,
     StoreUnreachable,
 )
 from kesin.store.migrate import migrations, outstanding
@@ -67,13 +66,13 @@ class SqliteStore(SqlStore):
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._writer = self._connect()
-        try:
+        with ExitStack() as opened:
+            opened.callback(self._writer.close)
             with told(self.path):
                 self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
+            opened.callback(self._turns.close)
             self.migrate()
-        except StoreTrouble:
-            self._writer.close()
-            raise
+            opened.pop_all()  # all is well: they stay
 
     def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
         try:
