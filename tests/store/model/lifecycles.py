@@ -1,4 +1,4 @@
-"""A lifecycle that leans on words the workloads use little."""
+"""The lifecycles of random histories; one of them leans on words the workloads use little."""
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
@@ -16,6 +16,7 @@ from kesin.lifecycle.words import (
     returns_left,
     unclaimed,
 )
+from kesin.workloads import LIFECYCLES
 
 
 def ferry_lifecycle() -> Lifecycle:
@@ -143,3 +144,8 @@ def ferry_lifecycle() -> Lifecycle:
             moves=((Verdict.FAIL, "turn_back"), (Verdict.COMPLETE, "land")),
         ),
     )
+
+
+# Batches and webhooks say nothing that the others do not: their words are tried with the others'.
+ALL = {name: make for name, make in LIFECYCLES.items() if not name.startswith("pdf_")}
+ALL |= {"ferry": ferry_lifecycle}

@@ -369,6 +369,20 @@ class Reference:
                 found.append(job)
         return sorted(found, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id))
 
+    def picked_alike(self, move: Move, due: list[Job]) -> bool:
+        """Whether every store would take these in the same order, if it may not take all.
+
+        Within a tenant and a state, some go by the id and some by the stamp that tells the age:
+        two orders once a clock has gone back.
+        """
+        if move.guard("lease_over") or move.guard("timer_over"):
+            return True
+        aged = move.guard("age_over")
+        name = self.lifecycle.stamp_column(aged.names[0]) if aged else "id"
+        by_stamp = sorted(due, key=lambda job: (getattr(job, name), job.id))
+        one_place = len({(job.tenant, job.state) for job in due}) <= 1
+        return one_place and by_stamp == sorted(due, key=lambda job: job.id)
+
     # Reading
 
     def list_jobs(

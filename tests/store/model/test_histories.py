@@ -11,9 +11,9 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard
 from kesin.lifecycle.words import OWNED, Role
 from kesin.store.contract import Filter, Store
-from kesin.workloads import LIFECYCLES
-from tests.store.model.lifecycles import ferry_lifecycle
+from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep
+from tests.store.scene import NOBODY
 
 STEPS = {"optiplan": 1_000}  # the longest way to the end
 FEWER_STEPS = 550
@@ -25,11 +25,6 @@ WORKERS = ("worker-1", "worker-2", "worker-3")
 DAY_S = 86_400
 FARTHEST_BACK_S = DAY_S // 2  # sweeps by age allow for a day of skew
 Edge = tuple[str, str, str]  # the name of a move, from, to
-NOBODY = "00000000-0000-7000-8000-000000000000"
-
-# Batches and webhooks say nothing that the others do not: their words are tried with the others'.
-ALL = {name: make for name, make in LIFECYCLES.items() if not name.startswith("pdf_")}
-ALL |= {"ferry": ferry_lifecycle}
 
 
 class Chance:
@@ -270,8 +265,7 @@ class Chance:
         if move.stage == "cap" and chance.random() < 0.2:
             told["max_attempts"] = chance.randint(1, 3)
         due = lockstep.reference.swept(move, now=lockstep.now, **told)
-        in_order = len({(job.tenant, job.state) for job in due}) <= 1 and "max_attempts" not in told
-        if move.guard("lease_over") or move.guard("timer_over") or in_order:
+        if "max_attempts" not in told and lockstep.reference.picked_alike(move, due):
             told["limit"] = chance.choice([1, 2, 1_000])
         self.note(f"sweep {move.name} from {move.sources} {told}")
         lockstep.sweep(move, **told)

@@ -21,14 +21,10 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import OWNED, STAGES, Stage
 from kesin.store.postgres import PostgresStore
 from kesin.store.redis import RedisStore
-from kesin.workloads import LIFECYCLES
 from tests.store.model.conftest import fresh_stores
-from tests.store.model.lifecycles import ferry_lifecycle
+from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep
 
-# Batches and webhooks say nothing that the others do not: their words are tried with the others'.
-ALL = {name: make for name, make in LIFECYCLES.items() if not name.startswith("pdf_")}
-ALL |= {"ferry": ferry_lifecycle}
 TENANTS = ("default", "ankara")
 WORKERS = ("worker-1", "worker-2")
 KEYS = st.sampled_from([None, "a", "b"])
@@ -135,8 +131,8 @@ class Machine(RuleBasedStateMachine):
         for move in self.lifecycle.clock_moves:
             if move.stage == stage:
                 due = self.lockstep.reference.swept(move, now=self.lockstep.now)
-                in_order = len({(job.tenant, job.state) for job in due}) <= 1
-                self.lockstep.sweep(move, limit=limit if in_order else 1_000)
+                alike = self.lockstep.reference.picked_alike(move, due)
+                self.lockstep.sweep(move, limit=limit if alike else 1_000)
 
     @precondition(lambda self: self.lockstep.jobs)
     @rule(data=st.data(), count=st.integers(1, 3), role=st.sampled_from(["operator", "producer"]))
