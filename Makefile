@@ -57,7 +57,8 @@ recovery: install ## Measure how long a recovery takes after each kind of crash 
 screenshots: install ## Take the dashboard's pictures for the documentation
 	@$(VENV)/bin/python scripts/screenshots.py $(ARGS)
 
-demo: install ## Run the demonstration
+demo: $(STAMP) ## Run the demonstration
+	@scripts/setup-system.sh drawing
 	@$(VENV)/bin/kesin demo $(ARGS)
 
 clean: ## Remove what make made: both virtual environments, caches, builds

@@ -2,15 +2,19 @@
 # Brings what pip cannot; silent when nothing is missing.
 #   setup-system.sh venv DIR    a virtual environment of Python 3.11 or newer
 #   setup-system.sh programs    what the tests start: servers, a browser and what draws without one
+#   setup-system.sh drawing     of these, what the demonstration draws PDFs with
 set -euo pipefail
 
 # program, library or font → Debian package
-needed=(
+serving=(
   "initdb                   postgresql"
   "postgres                 postgresql"
   "redis-server             redis-server"
-  "chromium                 chromium"
   "curl                     curl"
+)
+drawing=(
+  "chromium                 chromium"
+  "chrome-sandbox           chromium-sandbox"
   "libpangoft2-1.0.so.0     libpangoft2-1.0-0"
   "libharfbuzz-subset.so.0  libharfbuzz-subset0"
   "DejaVuSans.ttf           fonts-dejavu-core"
@@ -53,19 +57,24 @@ install_packages() {
   return "$status"
 }
 
-programs() {
-  local line program package missing=()
-  for line in "${needed[@]}"; do
+# The packages of whatever is not here, each once.
+lacking() {
+  local line program package
+  for line in "$@"; do
     read -r program package <<<"$line"
-    present "$program" || missing+=("$package")
-  done
+    present "$program" || echo "$package"
+  done | sort -u
+}
+
+programs() {
+  local missing
+  mapfile -t missing < <(lacking "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
-  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
-  may_install || fail "Kesin's tests need these packages: ${missing[*]}" \
+  may_install || fail "These packages are missing, and only root can install them: ${missing[*]}" \
     "Install them, for example: sudo apt-get install ${missing[*]}"
   install_packages "${missing[@]}" && return
   # Ubuntu has Chromium as a snap only: everything but the browser's own tests does without.
-  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -vx chromium)
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | grep -vxE 'chromium(-sandbox)?')
   [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}" ||
     fail "apt-get could not install: ${missing[*]}"
   echo "Chromium could not be installed: PDFs are drawn by WeasyPrint, and its tests will fail" >&2
@@ -104,6 +113,7 @@ venv() {
 
 case "${1:-}" in
   venv) venv "${2:?the folder of the virtual environment}" ;;
-  programs) programs ;;
-  *) fail "usage: setup-system.sh venv DIR | programs" ;;
+  programs) programs "${serving[@]}" "${drawing[@]}" ;;
+  drawing) (programs "${drawing[@]}") || echo "The demonstration goes on with what is here" >&2 ;;
+  *) fail "usage: setup-system.sh venv DIR | programs | drawing" ;;
 esac
