@@ -28,6 +28,7 @@ from pathlib import Path
 import psycopg
 
 import kesin
+from bench.beside import own_environment, say
 from bench.report import Report
 from kesin.engine.answers import Done
 from kesin.engine.queue import New, Queue
@@ -36,7 +37,8 @@ from kesin.engine.worker import Worker
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Job
 from kesin.store.contract import StoreUnreachable
-from tests.faults.cast import Address, Member
+from tests.apart import Member, Start, crew
+from tests.faults.cast import Address
 from tests.faults.promise import check_promise
 from tests.redis_server import RedisServer
 from tests.servers import PostgresServer
@@ -77,21 +79,16 @@ class World:
 
     address: Address
     folder: Path
+    begin: Start
     server: PostgresServer | RedisServer | None = None
     told: list[str] = field(default_factory=list)
-    members: list[Member] = field(default_factory=list)
     away_s: float = 0.0  # from the crash of a server until it took connections again
 
-    def start(self, part: Callable[..., None], *told: object) -> Member:
+    def start(self, part: Callable[..., None]) -> Member:
         """A process that says when it is ready."""
-        self.members.append(Member(part, self.address, *told))
-        self.members[-1].hear()
-        return self.members[-1]
-
-    def end(self) -> None:
-        """Nobody outlives a run."""
-        for member in self.members:
-            member.end()
+        member = self.begin(part, self.address)
+        member.hear()
+        return member
 
 
 Fault = Callable[[World, Queue], int]  # → when it happened, in microseconds
@@ -140,8 +137,7 @@ def sweep(address: Address, pipe: Connection) -> None:
 
 def _killed(member: Member) -> int:
     at = wall_clock_us()
-    member.process.kill()
-    member.process.join()
+    member.kill()
     return at
 
 
@@ -265,8 +261,10 @@ def service_killed(world: World, queue: Queue) -> int:
 
 @contextmanager
 def _service(world: World, plugged: Path) -> Iterator[subprocess.Popen[bytes]]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
-    env |= {"KESIN_DATA_DIR": str(world.folder), "KESIN_DATABASE_URL": world.address.url}
+    env = own_environment() | {
+        "KESIN_DATA_DIR": str(world.folder),
+        "KESIN_DATABASE_URL": world.address.url,
+    }
     env |= {"KESIN_SWEEP_S": "1", "KESIN_PDF_PROCESSES": "0", "PYTHONPATH": str(plugged)}
     env["KESIN_LOG"] = "json"
     with (world.folder / "log").open("ab") as log:
@@ -322,9 +320,7 @@ def _world(kind: str) -> Iterator[World]:
         elif kind == "Redis":
             server = stack.enter_context(RedisServer(durable=True))
             url = server.url()
-        world = World(Address(kind, url), folder, server)
-        stack.callback(world.end)
-        yield world
+        yield World(Address(kind, url), folder, stack.enter_context(crew()), server)
 
 
 def measure(kind: str, fault: Fault) -> tuple[float, float]:
@@ -367,7 +363,7 @@ def main() -> int:
             taken.setdefault(what, {})[kind] = [seconds for seconds, _ in runs]
             if fault in STARTED_AGAIN:
                 taken.setdefault(f"{what}: it is back", {})[kind] = [away for _, away in runs]
-            print(f"{what}, {kind}: {runs}", file=sys.stderr, flush=True)
+            say(f"{what}, {kind}: {runs}")
     print(_as_json(taken) if asked.json else _as_text(taken, asked.rounds))
     return 0
 

@@ -1,8 +1,4 @@
-"""Private servers for tests and bench.
-
-Each one lives in a temporary folder, is reached through a socket in that folder, and disappears
-with the process that started it, however that process ends.
-"""
+"""A private PostgreSQL for tests and bench, reached through a socket in its folder."""
 
 import os
 import pwd
@@ -10,19 +6,18 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import quote
 
+from tests.private import PrivateServer
+
 PORT = 5432  # names the socket file; no TCP port is opened
-GUARD = 'read -r _; "$0" -D "$1/data" -m immediate stop; cd / && rm -rf "$1"'
 
 
-class PostgresServer:
+class PostgresServer(PrivateServer):
     """A PostgreSQL cluster of its own.
 
     `fsync=False` trades durability for speed. `settings` go to postgresql.conf.
@@ -42,36 +37,8 @@ class PostgresServer:
             self._settings |= {"synchronous_commit": "off"}
         self._settings |= settings or {}
         self._bin = _postgres_programs()
-        self._user = _unprivileged_user()
-        self._folder: Path | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="kesin-pg-"))
-        if self._user:
-            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
-        try:
-            self._guard = self._start_guard()
-            self._initialise()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    @property
-    def folder(self) -> Path:
-        if self._folder is None:
-            raise RuntimeError("the PostgreSQL server is not open; use `with PostgresServer()`")
-        return self._folder
+        self.end = f'"{self._bin}/pg_ctl" -D "$1/data" -m immediate stop'
+        self.user = _unprivileged_user()
 
     @property
     def pid(self) -> int | None:
@@ -79,10 +46,6 @@ class PostgresServer:
         with suppress(FileNotFoundError):
             return int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
         return None
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "server.log").read_text()
 
     def url(self, dbname: str = "postgres") -> str:
         folder = quote(str(self.folder), safe="/")
@@ -119,29 +82,7 @@ class PostgresServer:
         (self.folder / "data" / "postmaster.pid").unlink()
         (self.folder / f".s.PGSQL.{PORT}.lock").unlink()
 
-    def close(self) -> None:
-        """End the server and remove its folder."""
-        if self._guard:
-            self._guard.communicate(b"\n")
-        elif self._folder:
-            shutil.rmtree(self._folder)
-        self._guard = self._folder = None
-
-    def _start_guard(self) -> subprocess.Popen[bytes]:
-        """Start the process that cleans up when told to, or when its input ends with ours."""
-        return subprocess.Popen(
-            ["sh", "-c", GUARD, self._bin / "pg_ctl", self.folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd=self.folder,
-            user=self._user and self._user.pw_uid,
-            group=self._user and self._user.pw_gid,
-            extra_groups=self._user and [],
-        )
-
-    def _initialise(self) -> None:
+    def prepare(self) -> None:
         options = ("--locale=C.UTF-8", "-E", "UTF8", "-U", "postgres", "-A", "trust", "--no-sync")
         self._run("initdb", "-D", self.folder / "data", *options)
         socket = {"unix_socket_directories": str(self.folder)}
@@ -157,11 +98,8 @@ class PostgresServer:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            cwd=self.folder,
             env={name: value for name, value in os.environ.items() if not name.startswith("PG")},
-            user=self._user and self._user.pw_uid,
-            group=self._user and self._user.pw_gid,
-            extra_groups=self._user and [],
+            **self.somebody,
         )
         if done.returncode:
             log = self.folder / "server.log"

@@ -22,13 +22,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.beside import say
 from bench.chaos import settings
 from bench.chaos.faults import FAULTS, Server, run
 from bench.chaos.process import side_named
 from bench.chaos.reading import READING
 from bench.chaos.verdict import Verdict
 from bench.report import Report
-from tests.redis_server import RedisServer
+from tests.redis_server import DATABASES, RedisServer
 from tests.servers import PostgresServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,13 +98,13 @@ def _runs(asked: argparse.Namespace, servers: _Servers) -> tuple[list[Row], bool
             if not _wanted(asked, queue) or fault not in faults:
                 continue
             if time.monotonic() > until:
-                print(f"no time for {fault}, {queue}", file=sys.stderr)
+                say(f"no time for {fault}, {queue}")
                 return rows, True
             where = servers.place(store, f"{name}_{fault}")
             folder = servers.folder / f"{name}-{store}-{fault}"
             folder.mkdir()
             rows.append(Row(fault, queue, run(name, fault, where, folder, servers.of(store))))
-            print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
+            say(" | ".join(rows[-1].cells()))
     return rows, False
 
 
@@ -114,7 +115,7 @@ class _Servers:
         self._stack = stack
         self._postgres: PostgresServer | None = None
         self._redis: RedisServer | None = None
-        self._databases = iter(range(1, 64))
+        self._databases = iter(range(1, DATABASES))
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="kesin-chaos-"))
         self.folder = Path(name)
 

@@ -6,7 +6,7 @@ from kesin.store.directory import Fact
 from kesin.store.facts import facts_of
 from kesin.store.open import open_store
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.redis_server import DATABASES
+from tests.redis_server import COPIES
 
 QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")
 
@@ -14,7 +14,7 @@ QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")
 @pytest.fixture
 def redis(redis_server):
     """The address of an empty Redis."""
-    address = redis_server.url(DATABASES - 1)
+    address = redis_server.url(COPIES)
     store = open_store(address)
     store.client.flushdb()
     yield address

@@ -1,4 +1,4 @@
-"""Pages that are followed by hand: all they say is typed at one bash, and what they show is seen."""
+"""Pages that are followed by hand: typed at one bash, block by block, held to what they show."""
 
 import shutil
 import subprocess

@@ -6,7 +6,6 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 from kesin import Done, Job, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock, wall_clock_us
@@ -141,17 +140,3 @@ def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:
             moved += Sweeper([queue], batch=7).sweep(("recover",)).total
             Worker(queue, lambda job: Done(job.data), batch=5).drain()
         pipe.send(moved)
-
-
-PARTS: dict[str, Any] = {
-    part.__name__: part
-    for part in (
-        claim_and_finish,
-        enqueue_keys,
-        work_until_killed,
-        claim_and_hang,
-        die_inside_a_transaction,
-        take_the_slot,
-        sweep_and_work,
-    )
-}

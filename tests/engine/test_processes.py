@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,39 +14,10 @@ from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from tests.apart import APART
-from tests.engine.conftest import PATIENCE_S, states
-from tests.engine.processes import LEASE_S, PARTS, Address, lifecycle
-
-
-class Member:
-    """One process and the pipe to it."""
-
-    def __init__(self, part: str, address: Address, told: Any) -> None:
-        self.pipe, theirs = APART.Pipe()
-        self.process = APART.Process(target=PARTS[part], args=(address, theirs, told), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def hear(self) -> Any:
-        assert self.pipe.poll(PATIENCE_S), "the process says nothing"
-        return self.pipe.recv()
-
-    def go(self) -> None:
-        self.pipe.send("go")
-
-    def kill(self) -> None:
-        """As ``kill -9`` does: no handler runs, nothing is flushed."""
-        self.process.kill()
-        self.process.join(PATIENCE_S)
-        assert self.process.exitcode == -9
-
-    def end(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join(PATIENCE_S)
-        self.pipe.close()
-        self.process.close()
+from tests.apart import Member, Start, crew
+from tests.engine import processes
+from tests.engine.conftest import states
+from tests.engine.processes import LEASE_S, Address, lifecycle
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -74,19 +44,16 @@ def let_leases_run_out(queue: Queue) -> None:
 
 
 @pytest.fixture
-def start(address: Address) -> Iterator[Callable[..., Member]]:
-    """Starts a process that waits for ``go``; none outlives the test."""
-    members: list[Member] = []
+def start(address: Address) -> Iterator[Start]:
+    """Starts a process that waits for ``go``."""
+    with crew() as begin:
 
-    def begin(part: str, told: Any) -> Member:
-        member = Member(part, address, told)
-        members.append(member)
-        assert member.hear() == "ready"
-        return member
+        def start(part: Callable[..., None], told: int) -> Member:
+            member = begin(part, address, told)
+            assert member.hear() == "ready"
+            return member
 
-    yield begin
-    for member in members:
-        member.end()
+        yield start
 
 
 def fill(queue: Queue, jobs: int) -> set[str]:
@@ -127,9 +94,9 @@ def check(queue: Queue, ids: set[str]) -> None:
 # Together
 
 
-def test_processes_that_claim_at_once_never_share_a_job(queue: Queue, start: Callable[..., Member]):
+def test_processes_that_claim_at_once_never_share_a_job(queue: Queue, start: Start):
     ids = fill(queue, 600)
-    members = [start("claim_and_finish", batch) for batch in (1, 7, 50)]
+    members = [start(processes.claim_and_finish, batch) for batch in (1, 7, 50)]
     for member in members:
         member.go()
     got = [member.hear() for member in members]
@@ -140,10 +107,8 @@ def test_processes_that_claim_at_once_never_share_a_job(queue: Queue, start: Cal
     assert {job.seq for job, _ in queue.store.scan("work")} == {3}
 
 
-def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(
-    queue: Queue, start: Callable[..., Member]
-):
-    members = [start("enqueue_keys", seed) for seed in range(3)]
+def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(queue: Queue, start: Start):
+    members = [start(processes.enqueue_keys, seed) for seed in range(3)]
     for member in members:
         member.go()
     told = [one for member in members for one in member.hear()]
@@ -155,13 +120,11 @@ def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(
     assert verify(queue.store, "work")
 
 
-def test_processes_that_want_one_slot_take_turns(
-    address: Address, queue: Queue, start: Callable[..., Member]
-):
+def test_processes_that_want_one_slot_take_turns(address: Address, queue: Queue, start: Start):
     with closing(address.open()) as store:
         orders = Queue("orders", optiplan_lifecycle(), store)
         orders.enqueue_many(New({"n": n}) for n in range(12))
-        members = [start("take_the_slot", 12) for _ in range(2)]
+        members = [start(processes.take_the_slot, 12) for _ in range(2)]
         for member in members:
             member.go()
         told: Counter[str] = Counter()
@@ -173,10 +136,10 @@ def test_processes_that_want_one_slot_take_turns(
         assert verify(store, "orders")
 
 
-def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Callable[..., Member]):
+def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Start):
     ids = fill(queue, 100)
     lost = queue.claim("dead", limit=60)
-    members = [start("sweep_and_work", 20 * LEASE_S) for _ in range(3)]
+    members = [start(processes.sweep_and_work, 20 * LEASE_S) for _ in range(3)]
     for member in members:
         member.go()
     assert sum(member.hear() for member in members) == len(lost) == 60
@@ -186,9 +149,9 @@ def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Calla
 # Killed
 
 
-def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Callable[..., Member]):
+def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Start):
     ids = fill(queue, 50)
-    doomed = start("claim_and_hang", 20)
+    doomed = start(processes.claim_and_hang, 20)
     doomed.go()
     claimed = set(doomed.hear())
     doomed.kill()
@@ -204,11 +167,9 @@ def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Cal
         assert used == (2 if job.id in claimed else 1)
 
 
-def test_a_process_killed_inside_a_transaction_leaves_nothing_behind(
-    queue: Queue, start: Callable[..., Member]
-):
+def test_a_process_killed_inside_a_transaction_leaves_nothing_behind(queue: Queue, start: Start):
     ids = fill(queue, 30)
-    doomed = start("die_inside_a_transaction", 10)
+    doomed = start(processes.die_inside_a_transaction, 10)
     doomed.go()
     assert doomed.hear() == "inside"
     doomed.kill()
@@ -219,11 +180,11 @@ def test_a_process_killed_inside_a_transaction_leaves_nothing_behind(
 
 @pytest.mark.parametrize("after", [1, 30, 150])
 def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
-    queue: Queue, start: Callable[..., Member], after: int
+    queue: Queue, start: Start, after: int
 ):
     """The signal comes while it goes on working: in a handler, a statement or a commit."""
     ids = fill(queue, 300)
-    doomed, beside = start("work_until_killed", 40), start("claim_and_finish", 5)
+    doomed, beside = start(processes.work_until_killed, 40), start(processes.claim_and_finish, 5)
     doomed.go()
     for _ in range(after):
         doomed.hear()
@@ -234,12 +195,10 @@ def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
     check(queue, ids)
 
 
-def test_killing_worker_after_worker_still_brings_every_job_to_its_end(
-    queue: Queue, start: Callable[..., Member]
-):
+def test_killing_worker_after_worker_still_brings_every_job_to_its_end(queue: Queue, start: Start):
     ids = fill(queue, 300)
     for after in (3, 11, 40):
-        doomed = start("work_until_killed", 20)
+        doomed = start(processes.work_until_killed, 20)
         doomed.go()
         for _ in range(after):
             doomed.hear()

@@ -11,10 +11,14 @@
   of the load is started again.
 - ``test_lost_seconds``: Redis comes back without the end of its file, cut at any byte.
 - ``test_serve_kill``: every job that `kesin serve` answered for is there after ``kill -9``.
+- ``test_clock``: clocks that jump. ``test_poison``: jobs that harm whoever works on them.
+- ``small_disk`` with ``disk_parts`` and ``read_only_parts``, ``test_disk``: a disk that is full or
+  cannot be written. ``test_artifacts``: files that were changed behind our back.
 - ``proxy``: a line to a server that is cut, held or falls silent at a call the test names, before
   it arrives or after it was carried out; ``wires``: a store at the far end of it.
 - ``test_wire_cuts``: every call cut at every exchange, and asked again. ``test_wire_silence``:
   half-open and slow lines. ``test_wire_storm``: whoever is at work, on a line that fails by chance.
+  ``test_wire_away``: PostgreSQL is away for longer than its pool tries to reach it.
 - ``test_random_kills``: kills at random times. Long: `make soak`.
 - ``fuzz``: valid input, damaged; ``test_parsers_*``: whatever reads input of others gives a value
   that keeps its promise, or its own refusal.

@@ -2,16 +2,15 @@
 
 A process kills itself at a named point: the harness wraps one method of the store that it has
 opened, so the code under test knows nothing of it. Processes are forked from one fresh interpreter
-that has everything imported and nothing opened.
+that has everything imported and nothing opened (``tests.apart``).
 """
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -34,15 +33,11 @@ from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 
 LEASE_S = 600  # nobody waits for it: the clock is moved
-PATIENCE_S = 30.0
 LIFECYCLES = {
     "task": task_lifecycle(max_attempts=5, lease_seconds=LEASE_S),
     "pdf": pdf_lifecycle(),
 }
 proof_of(LIFECYCLES["task"])  # once, for all that are forked
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__])
 
 Moment = Literal["before", "inside", "after"]
 
@@ -112,50 +107,6 @@ def die() -> NoReturn:
     """As ``kill -9`` does: no handler runs, nothing is flushed."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("still alive")
-
-
-class Member:
-    """One process and the pipe to it."""
-
-    def __init__(self, part: Callable[..., None], address: Address, *told: Any) -> None:
-        self.pipe, theirs = FORKS.Pipe()
-        self.process = FORKS.Process(target=part, args=(address, theirs, *told), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def hear(self) -> Any:
-        assert self.pipe.poll(PATIENCE_S), "the process says nothing"
-        return self.pipe.recv()
-
-    def last_words(self) -> list[Any]:
-        """All it says until it is dead, by its own hand or another's."""
-        return list(self._rest())
-
-    def _rest(self) -> Iterator[Any]:
-        while True:
-            try:
-                yield self.hear()
-            except (
-                EOFError,
-                ConnectionResetError,
-            ):  # reset: it died before it read what it was told
-                break
-        self.process.join(PATIENCE_S)
-        assert self.process.exitcode == -signal.SIGKILL, self.process.exitcode
-
-    def go(self) -> None:
-        self.pipe.send("go")
-
-    def signal(self, number: int) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, number)
-
-    def end(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join(PATIENCE_S)
-        self.pipe.close()
-        self.process.close()
 
 
 # What they do until they die. Each says what it was answered.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,17 +16,13 @@ from kesin.engine.worker import Worker
 from kesin.store.contract import Store
 from kesin.store.open import open_store
 from kesin.store.redis import RedisStore
-from tests.faults.cast import LEASE_S, Address, Ahead, Member
+from tests.apart import Start, crew
+from tests.faults.cast import LEASE_S, Address, Ahead
 from tests.faults.promise import Kept, check_promise
 from tests.faults.wires import end, hasty, kind, wire  # noqa: F401  # fixtures
+from tests.redis_server import FAULTS
 
-DATABASE = 61  # of this folder alone
 TURNS = 2_000
-LONG = {
-    "test_a_service_killed_again_and_again_at_random_times_keeps_every_promise[sqlite]",
-    "test_a_service_killed_again_and_again_at_random_times_keeps_every_promise[postgres]",
-    "test_postgres_crashes_under_a_load[killed]",
-}
 _numbers = itertools.count(1)
 
 
@@ -57,7 +52,7 @@ def place(
         server, ready = (request.getfixturevalue(n) for n in ("postgres_server", "ready_postgres"))
         url = server.create_database(f"faults{next(_numbers)}", like=ready)
     else:
-        url = request.getfixturevalue("redis_server").url(DATABASE)
+        url = request.getfixturevalue("redis_server").url(FAULTS)
     open_store(url, migrate=True).close()
     address = Address(request.param, url)
     with closing(address.open()) as store:
@@ -67,17 +62,9 @@ def place(
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Member]]:
-    """Starts a process; none outlives the test."""
-    members: list[Member] = []
-
-    def begin(part: Callable[..., None], address: Address, *told: Any) -> Member:
-        members.append(Member(part, address, *told))
-        return members[-1]
-
-    yield begin
-    for member in members:
-        member.end()
+def start() -> Iterator[Start]:
+    with crew() as start:
+        yield start
 
 
 def fill(queue: Queue, jobs: int) -> list[str]:
@@ -110,13 +97,3 @@ def bring_to_rest(queue: Queue, told: list[str]) -> Kept:
 def made(queue: Queue, move: str) -> int:
     """How often a move was made, by the counters."""
     return sum(flow.n for flow in queue.store.flows(queue.name) if flow.move == move)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to `make soak` what takes minutes."""
-    if config.getoption("--long"):
-        return
-    long = {item for item in items if item.name in LONG}
-    if long:
-        config.hook.pytest_deselected(items=list(long))
-        items[:] = [item for item in items if item not in long]

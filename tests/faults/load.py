@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from types import TracebackType
 from typing import Self
 
 from kesin.engine.sweeper import Sweeper
@@ -44,12 +43,10 @@ class Load:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         self._given_up.set()
         self.sweeper.stop()
         self.worker.grace_s = 5.0
@@ -75,7 +72,7 @@ class Load:
         wait_until(lambda: self._failed or self._at_rest())
         assert self._failed == []
         assert self.worker.alive
-        self.__exit__(None, None, None)
+        self.end()
         queue = self.queue
         told = [] if may_lose else self.told
         kept = check_promise(queue.store, queue.name, queue.lifecycle, told)

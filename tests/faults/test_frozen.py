@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from kesin.engine.sweeper import Sweeper
+from tests.apart import Member, Start
 from tests.cli.programs import wait_until
 from tests.faults import cast
-from tests.faults.cast import Member
 from tests.faults.conftest import Place, bring_to_rest, end_of_leases, fill
 
 
@@ -18,9 +17,7 @@ def is_stopped(member: Member) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] == "T"
 
 
-def test_who_comes_back_after_its_lease_is_refused_and_that_is_noted(
-    place: Place, start: Callable[..., Member]
-):
+def test_who_comes_back_after_its_lease_is_refused_and_that_is_noted(place: Place, start: Start):
     """One of its jobs was done by another meanwhile, and one is just being worked on."""
     address = place.new()
     queue = address.queue(place.store)

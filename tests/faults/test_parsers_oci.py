@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import storable
 from kesin.workloads.oci import data_manager
+from kesin.workloads.oci.cells import safe
 from kesin.workloads.oci.channel import Accepted, Refused
 from kesin.workloads.oci.conversions import Conversion, Defaults, Unsendable
 from kesin.workloads.oci.credentials import Credentials
-from kesin.workloads.oci.dead_letters import safe
 from kesin.workloads.oci.files import Source
 from kesin.workloads.oci.google_ads import click_conversion
 from kesin.workloads.oci.line import failure_of

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kesin.foundation.problems import Invalid, Problem
 from kesin.web.dashboard.schema_form import MOST_ROWS, SchemaForm
 from kesin.workloads.pdf import filters
-from kesin.workloads.pdf.batch_rows import LONGEST_NAME, checked, names_of, read_csv
+from kesin.workloads.pdf.batch_rows import LONGEST_NAME, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import MOST_ROWS as MOST_BATCH_ROWS
 from kesin.workloads.pdf.book import SHIPPED, TemplateBook
 from kesin.workloads.pdf.delivering import LONGEST_PAUSE_S, _seconds
@@ -87,7 +87,7 @@ def test_rows_of_a_table_are_checked_whatever_is_in_them(book, data):
         st.lists(broken_json(INVOICE).filter(lambda one: isinstance(one, dict)), max_size=2)
     )
     with suppress(Problem, RenderFailed):
-        checked(book, "invoice", rows)
+        check_rows(book, "invoice", rows)
     with suppress(Invalid):
         told = names_of(rows, None, "number")
         assert all(len(one) <= LONGEST_NAME and "/" not in one for one in told)

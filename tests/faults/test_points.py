@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 
+from tests.apart import Start
 from tests.faults import cast
-from tests.faults.cast import Member, Moment, Point
+from tests.faults.cast import Moment, Point
 from tests.faults.conftest import Place, bring_to_rest, fill, made
 
 JOBS = 4
 KEYS = ("k0", "k1", "k2")
 moments = pytest.mark.parametrize("moment", get_args(Moment))
-Start = Callable[..., Member]
 
 
 @moments

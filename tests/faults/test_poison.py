@@ -25,7 +25,8 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import MAX_MESSAGE, Store
 from kesin.store.sqlite import SqliteStore
-from tests.faults.cast import LEASE_S, PATIENCE_S, Address, Member
+from tests.apart import PATIENCE_S, crew
+from tests.faults.cast import LEASE_S, Address
 from tests.faults.conftest import fill
 from tests.faults.poison import POISONS, work_or_die
 from tests.faults.promise import Kept, check_promise
@@ -70,13 +71,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 def _worked(address: Address, poison: str, ahead_s: float) -> bool:
     """Whether a process found nothing left to do, and not its death."""
-    member = Member(work_or_die, address, poison, ahead_s)
-    try:
-        member.process.join(PATIENCE_S)
-        assert member.process.exitcode in (0, -signal.SIGKILL)
-        return member.process.exitcode == 0
-    finally:
-        member.end()
+    with crew() as start:
+        code = start(work_or_die, address, poison, ahead_s).wait()
+        assert code in (0, -signal.SIGKILL)
+        return code == 0
 
 
 def test_a_job_that_kills_its_worker_ends_when_its_budget_is_spent(told):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
+from tests.apart import Start
 from tests.faults import cast
-from tests.faults.cast import LEASE_S, Member
+from tests.faults.cast import LEASE_S
 from tests.faults.conftest import Place, bring_to_rest, end_of_leases, fill
 
 JOBS = 60
@@ -21,7 +21,7 @@ def rounds(request: pytest.FixtureRequest) -> int:
 
 
 def test_whoever_is_killed_at_any_time_everything_is_done_once(
-    place: Place, start: Callable[..., Member], rounds: int
+    place: Place, start: Start, rounds: int
 ):
     """Two work and sweep at once, by clocks at which the leases of those before are over."""
     address = place.new()

@@ -130,6 +130,7 @@ def test_every_job_that_was_answered_for_is_there_and_done_once_after_a_kill(
     assert kept.untold <= 3 * CLIENTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_service_killed_again_and_again_at_random_times_keeps_every_promise(
     request: pytest.FixtureRequest,

@@ -31,7 +31,13 @@ def stop(server: PostgresServer) -> None:
     server.stop("immediate")
 
 
-@pytest.mark.parametrize("crash", [stop, PostgresServer.kill], ids=["immediate", "killed"])
+@pytest.mark.parametrize(
+    "crash",
+    [
+        pytest.param(stop, id="immediate"),
+        pytest.param(PostgresServer.kill, id="killed", marks=pytest.mark.long),
+    ],
+)
 def test_postgres_crashes_under_a_load(server: PostgresServer, crash: Callable[..., None]):
     address = Address("postgres", server.url("faults"), crash.__name__)
     with closing(address.open()) as store, Load(address, store) as load:

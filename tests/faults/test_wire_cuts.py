@@ -21,7 +21,7 @@ from kesin.store.contract import StoreUnreachable
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.faults.promise import check_promise
 from tests.faults.proxy import How
-from tests.faults.wires import LEASE_S, TASK, Wire, until_back
+from tests.faults.wires import LEASE_S, TASK, Wire, held, until_back
 
 CUTS: tuple[How, ...] = ("cut_before", "cut_after")
 FAILED = {"error_code": "BROWSER_LAUNCH_FAILED", "error_category": "TRANSIENT"}
@@ -37,12 +37,6 @@ class Call:
     again: Any = "already"  # if it had
     done: Callable[[Queue, Any], bool] = lambda queue, held: queue.job(held.id).seq != held.seq  # type: ignore[union-attr]
     lifecycle: Lifecycle = TASK
-
-
-def held(queue: Queue) -> Job:
-    queue.enqueue({})
-    [job] = queue.claim("worker")
-    return job
 
 
 def over(queue: Queue) -> Job:

@@ -30,15 +30,10 @@ from tests.faults.wires import (
     TASK,
     End,
     Wire,
+    held,
     open_near,
     until_back,
 )
-
-
-def held(queue: Queue) -> Job:
-    queue.enqueue({})
-    [job] = queue.claim("worker")
-    return job
 
 
 def complete(queue: Queue, job: Job) -> str:

@@ -15,6 +15,7 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import Clock, ManualClock
 from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store import hearing, listener, redis_listener, timed
 from kesin.store import redis as redis_store
@@ -22,13 +23,13 @@ from kesin.store.contract import Store, StoreUnreachable
 from kesin.store.postgres import PostgresStore
 from kesin.store.redis import RedisStore
 from tests.faults.proxy import Postgres, Proxy, Redis
+from tests.redis_server import WIRES
 from tests.servers import PORT
 
 KINDS = ("postgres", "redis")
 SOON_S = 0.5  # how long a store waits for an answer, where a test lets it wait in vain
 PATIENCE_S = 30.0
 LEASE_S = 60
-DATABASE = 62  # of Redis, for these tests
 TASK = task_lifecycle(max_attempts=20, lease_seconds=LEASE_S)
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -69,7 +70,7 @@ class End:
     def address(self, port: int) -> str:
         """Where a proxy stands in between."""
         if self.kind == "redis":
-            return f"redis://127.0.0.1:{port}/{DATABASE}"
+            return f"redis://127.0.0.1:{port}/{WIRES}"
         name = urlsplit(self.url).path
         return f"postgresql://postgres@127.0.0.1:{port}{name}?sslmode=disable&gssencmode=disable"
 
@@ -83,8 +84,8 @@ def end(request: pytest.FixtureRequest, kind: str) -> Iterator[End]:
             yield End(kind, server.folder / f".s.PGSQL.{PORT}", url, store)
         return
     redis = request.getfixturevalue("redis_server")
-    with closing(RedisStore(redis.url(DATABASE), listen=False)) as jobs:
-        yield End(kind, redis.folder / "redis.sock", redis.url(DATABASE), jobs)
+    with closing(RedisStore(redis.url(WIRES), listen=False)) as jobs:
+        yield End(kind, redis.folder / "redis.sock", redis.url(WIRES), jobs)
         jobs.client.flushdb()
 
 
@@ -131,6 +132,13 @@ def open_near(
     if end.kind == "redis":
         return RedisStore(f"{url}?socket_timeout={answer_s}", listen=listen)
     return PostgresStore(url, answer_s=answer_s, pool_size=4, listen=listen)
+
+
+def held(queue: Queue) -> Job:
+    """A job that was just claimed."""
+    queue.enqueue({})
+    [job] = queue.claim("worker")
+    return job
 
 
 def until_back(ask: Callable[[], T]) -> T:

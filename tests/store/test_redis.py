@@ -18,15 +18,13 @@ from kesin.store import redis as redis_module
 from kesin.store.contract import Filter, StoreError, StoreUnreachable
 from kesin.store.redis import RedisStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.redis_server import RedisServer
+from tests.redis_server import STORE, RedisServer
 from tests.store.scene import NOW, Scene
-
-DATABASE = 63  # of this module alone
 
 
 @pytest.fixture
 def url(redis_server: RedisServer) -> Iterator[str]:
-    address = redis_server.url(DATABASE)
+    address = redis_server.url(STORE)
     yield address
     with closing(RedisStore(address, listen=False)) as store:
         store.client.flushdb()

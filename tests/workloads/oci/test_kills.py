@@ -27,14 +27,15 @@ from kesin.store.contract import Store
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads.oci import OCI
-from kesin.workloads.oci.acks import SEAL, ack
+from kesin.workloads.oci.acks import ack
 from kesin.workloads.oci.channels import channels_of
+from kesin.workloads.oci.conversions import SEAL
 from kesin.workloads.oci.credentials import vault_name
 from kesin.workloads.oci.export import export
 from kesin.workloads.oci.ingest import ingest
 from kesin.workloads.oci.uploader import worker_of
 from kesin.workloads.workload import House
-from tests.apart import APART
+from tests.apart import crew
 from tests.cli.programs import PATIENCE_S, Program, Programs, wait_until
 from tests.web.serving import own_settings
 
@@ -181,17 +182,10 @@ def export_and_hang(address: str, pipe: Connection, inside: bool) -> None:
 @pytest.mark.parametrize("inside", [True, False], ids=["before the commit", "after the commit"])
 def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Place, inside: bool):
     ids = place.fill()
-    pipe, theirs = APART.Pipe()
-    doomed = APART.Process(
-        target=export_and_hang, args=(place.address, theirs, inside), daemon=True
-    )
-    doomed.start()
-    theirs.close()
-    assert pipe.poll(PATIENCE_S)
-    assert {one.removeprefix(SEAL) for one in pipe.recv()} == ids
-    doomed.kill()
-    doomed.join(PATIENCE_S)
-    assert doomed.exitcode == -9
+    with crew() as start:
+        doomed = start(export_and_hang, place.address, inside)
+        assert {one.removeprefix(SEAL) for one in doomed.hear()} == ids
+        doomed.kill()
     site = place.accounts.find_site(SITE)
     house = place.house
     if not inside:
@@ -211,7 +205,6 @@ def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Pl
     assert ack(house, site, got, actor="heir").updated == ROWS
     assert ack(house, site, got, actor="heir").updated == 0
     place.check(ids, attempts=1 if inside else 2)
-    pipe.close()
 
 
 # Our worker in an upload

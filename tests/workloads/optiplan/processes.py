@@ -22,7 +22,7 @@ from tests.workloads.optiplan.crashes import Crasher
 from tests.workloads.optiplan.workbench import Workbench
 
 
-def work_until_all_is_done(address: Address, folder: Path, pipe: Connection) -> None:
+def work_until_all_is_done(address: Address, pipe: Connection, folder: Path) -> None:
     """A runner as it is in life, only less patient; tells how many answers it wrote."""
     runner.FIRST_LOOK_S = 0.05  # type: ignore[misc]
     with closing(address.open()) as store:
@@ -39,7 +39,7 @@ def work_until_all_is_done(address: Address, folder: Path, pipe: Connection) -> 
         pipe.send(worker.completed)
 
 
-def die_after(address: Address, folder: Path, time_us: int, effects: int, pipe: Connection) -> None:
+def die_after(address: Address, pipe: Connection, folder: Path, time_us: int, effects: int) -> None:
     """A runner that is killed at the effect after so many, and tells where that is."""
 
     def die(where: str) -> None:

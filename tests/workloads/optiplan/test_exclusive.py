@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -19,12 +18,10 @@ from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.optiplan import program
 from kesin.workloads.optiplan.saw import Saw
-from tests.apart import APART
+from tests.apart import crew
 from tests.engine.processes import Address
 from tests.workloads.optiplan.processes import die_after, work_until_all_is_done
 from tests.workloads.optiplan.workbench import InstantProgram, Workbench, opened_bench
-
-PATIENCE_S = 120
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -98,30 +95,6 @@ def test_several_runners_beside_each_other_use_the_slot_one_after_the_other(
 # Processes
 
 
-class Member:
-    """One process and the pipe to it."""
-
-    def __init__(self, part: Callable[..., None], *told: Any) -> None:
-        self._pipe, theirs = APART.Pipe()
-        self._process = APART.Process(target=part, args=(*told, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def hear(self) -> Any:
-        assert self._pipe.poll(PATIENCE_S), "the process says nothing"
-        return self._pipe.recv()
-
-    def go(self) -> None:
-        self._pipe.send("go")
-
-    def end(self) -> int | None:
-        self._process.join(PATIENCE_S)
-        code = self._process.exitcode
-        self._pipe.close()
-        self._process.close()
-        return code
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     if request.param == "sqlite":
@@ -150,13 +123,14 @@ def test_several_processes_run_one_program_at_a_time(address: Address, tmp_path:
             target=Saw(bench.paths.machine_drop_folder).run, args=(stop, 0.05), daemon=True
         )
         saw.start()
-        members = [Member(work_until_all_is_done, address, tmp_path) for _ in range(2)]
-        for member in members:
-            assert member.hear() == "ready"
-        for member in members:
-            member.go()
-        wrote = [member.hear() for member in members]
-        assert [member.end() for member in members] == [0, 0]
+        with crew() as start:
+            runners = [start(work_until_all_is_done, address, tmp_path) for _ in range(2)]
+            for runner in runners:
+                assert runner.hear() == "ready"
+            for runner in runners:
+                runner.go()
+            wrote = [runner.hear() for runner in runners]
+            assert [runner.wait() for runner in runners] == [0, 0]
         stop.set()
         saw.join()
         assert sum(wrote) > 0
@@ -175,9 +149,9 @@ def test_an_order_is_cut_once_though_its_runner_was_killed(
         bench.install("for file in files: solve(file)")
         job = bench.two_batches()
         address = Address(str(tmp_path / "kesin.db"))
-        member = Member(die_after, address, tmp_path, bench.clock.time_us, effects)
-        assert member.hear(), "it was not killed"
-        assert member.end() == -9
+        with crew() as start:
+            doomed = start(die_after, address, tmp_path, bench.clock.time_us, effects)
+            assert len(doomed.last_words()) == 1
         bench.clock.advance(60)
         bench.saw.pass_once()
         bench.die()

@@ -8,16 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import IO, NamedTuple
 
 from kesin.workloads.pdf.s3_storage import Keys, S3Storage
+from tests.private import OneProcess
 
 BUCKET = "artifacts"
 KEYS = Keys("the-tests", "throw-away-secret")
@@ -25,39 +24,20 @@ ENVIRON = {
     "AWS_ACCESS_KEY_ID": KEYS.access_key_id,
     "AWS_SECRET_ACCESS_KEY": KEYS.secret_access_key,
 }
-GUARD = '"$@" & server=$!; read -r _; kill "$server"; wait "$server"'
 STARTED = re.compile(r"Starting s3 server on \[(http://127\.0\.0\.1:(\d+))/\]")
 
 
-class S3Server:
-    """rclone serving a temporary folder, in which each folder is a bucket.
+class S3Server(OneProcess):
+    """rclone serving a temporary folder, in which each folder is a bucket."""
 
-    It ends with the process that started it, however that process ends.
-    """
+    _port = 0
+    _reader: threading.Thread | None = None
 
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="kesin-s3-"))
+    def prepare(self) -> None:
         (self.folder / "buckets" / BUCKET).mkdir(parents=True)
-        self._port = 0
-        self._process: subprocess.Popen[str] | None = None
-        self._reader: threading.Thread | None = None
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
-        """Start, or start again under the same address; returns when requests are taken."""
+        """Start, or start again under the same address."""
         program = shutil.which("rclone", path=str(Path(sys.executable).parent))
         program = program or shutil.which("rclone")
         if program is None:
@@ -65,48 +45,41 @@ class S3Server:
         options = ("--config", "/dev/null", "--cache-dir", self.folder / "cache")
         address = ("--addr", f"127.0.0.1:{self._port}")
         key = ("--auth-key", f"{KEYS.access_key_id},{KEYS.secret_access_key}")
-        command = (program, "serve", "s3", *options, *address, *key, self.folder / "buckets")
-        self._process = subprocess.Popen(
-            ["sh", "-c", GUARD, "sh", *map(str, command)],
-            stdin=subprocess.PIPE,
+        process = self.launch(
+            *(program, "serve", "s3", *options, *address, *key, self.folder / "buckets"),
             stderr=subprocess.PIPE,
-            text=True,
             env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"},
         )
-        assert self._process.stderr is not None
+        assert process.stderr is not None
         said = []
-        for line in self._process.stderr:
+        for line in process.stderr:
             said.append(line)
             if started := STARTED.search(line):
                 self.endpoint, self._port = started[1], int(started[2])
-                self._reader = threading.Thread(target=self._process.stderr.read)
+                self._reader = threading.Thread(target=_read_on, args=(process.stderr,))
                 self._reader.start()
                 return
-        self.stop()
+        process.stderr.close()
         raise RuntimeError("rclone did not start: " + "".join(said))
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Nobody listens from here on; what is stored stays."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        super().kill()
         if self._reader is not None:
             self._reader.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-        self._process = self._reader = None
-
-    def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+            self._reader = None
 
     def url(self, prefix: str = "", bucket: str = BUCKET) -> str:
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=eu-central-1"
 
     def storage(self, prefix: str = "", *, bucket: str = BUCKET, keys: Keys = KEYS) -> S3Storage:
         return S3Storage(bucket, prefix, endpoint=self.endpoint, keys=keys, retries=1)
+
+
+def _read_on(said: IO[str]) -> None:
+    """Whoever is not listened to stands still when the pipe is full."""
+    with said:
+        said.read()
 
 
 class Came(NamedTuple):

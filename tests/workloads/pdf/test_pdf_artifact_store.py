@@ -242,7 +242,7 @@ def test_a_storage_that_is_down_has_lost_nothing():
     with S3Server() as server:
         store = PdfArtifactStore(server.storage())
         key = store.store_pdf(JOB, b"x")
-        server.stop()
+        server.kill()
         for ask in ASKS:
             with pytest.raises(StorageDown):
                 ask(store, key)

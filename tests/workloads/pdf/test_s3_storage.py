@@ -20,7 +20,7 @@ def test_a_server_that_is_stopped_is_down_not_empty_and_comes_back():
     with S3Server() as server:
         storage = server.storage()
         storage.put_bytes(KEY, b"x", PDF)
-        server.stop()
+        server.kill()
         for ask in asks_of(storage):
             with pytest.raises(StorageDown, match=r"s3://artifacts does not serve"):
                 ask()
