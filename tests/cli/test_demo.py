@@ -8,9 +8,9 @@ from typing import TextIO
 import httpx
 import pytest
 
-from kesin.cli.demo_house import _sockets
-from kesin.cli.demo_optiplan import STRANGER
-from kesin.cli.demo_pdf import what_is_missing
+from kesin.cli.demo.optiplan import STRANGER
+from kesin.cli.demo.pdf import what_is_missing
+from kesin.cli.demo.service import _sockets
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.web.server import bound

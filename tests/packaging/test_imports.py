@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 EVERY = {name for names in BRINGS.values() for name in names}
 # Where modules begin so, these extras may be wanted as soon as they are imported; nowhere else.
 MAY_WANT = {
-    "kesin.cli.demo_": {"web"},
+    "kesin.cli.demo.": {"web"},
     "kesin.store.copier_redis": {"redis"},
     "kesin.store.redis": {"redis"},
     "kesin.store.dump_postgres": {"postgres"},
@@ -122,6 +122,7 @@ def test_without_any_extra_all_modules_are_there_but_those_that_stand_on_one():
 def test_commands_that_use_no_extra_import_none():
     loaded = set(json.loads(told(RUN, missing=set()).splitlines()[-1]))
     assert "kesin.cli.lifecycle" in loaded
+    assert [name for name in loaded if name.startswith("kesin.cli.demo.")] == []
     assert loaded & (EVERY | {"numpy", "PIL", "google", "grpc"}) == set()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kesin.cli.demo_news import News
+from kesin.cli.demo.news import News
 from kesin.foundation.problems import Problem
 
 STREAM_S: Final = 7_200  # a demonstration nobody ends must not fill the disk

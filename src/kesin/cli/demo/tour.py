@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kesin.cli.demo_people import ADMIN, OPERATOR, SITE, People
+from kesin.cli.demo.people import ADMIN, OPERATOR, SITE, People
 from kesin.cli.output import console, on_terminal, say
 
 

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from typing import Any, Final, Literal
 
-from kesin.cli.demo_news import News
-from kesin.cli.demo_pace import Pace
+from kesin.cli.demo.news import News
+from kesin.cli.demo.pace import Pace
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US

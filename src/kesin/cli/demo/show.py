@@ -9,17 +9,17 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from kesin.cli import demo_optiplan, demo_pdf
-from kesin.cli.demo_end import print_kept, told_end
-from kesin.cli.demo_house import LOG, Running, own_folder, serving
-from kesin.cli.demo_news import News
-from kesin.cli.demo_oci import NO_CLICK, ROWS, SEED, TWINS, Sales, Script
-from kesin.cli.demo_pace import BRISK, STROLL, Pace
-from kesin.cli.demo_people import QUIET_SITE, SITE, People, invited
-from kesin.cli.demo_screen import screen
-from kesin.cli.demo_stream import Streams, streaming
-from kesin.cli.demo_tour import Stops, print_door, print_tour, title
-from kesin.cli.demo_watch import Watch
+from kesin.cli.demo import optiplan, pdf
+from kesin.cli.demo.end import print_kept, told_end
+from kesin.cli.demo.news import News
+from kesin.cli.demo.oci import NO_CLICK, ROWS, SEED, TWINS, Sales, Script
+from kesin.cli.demo.pace import BRISK, STROLL, Pace
+from kesin.cli.demo.people import QUIET_SITE, SITE, People, invited
+from kesin.cli.demo.screen import screen
+from kesin.cli.demo.service import LOG, Running, own_folder, serving
+from kesin.cli.demo.stream import Streams, streaming
+from kesin.cli.demo.tour import Stops, print_door, print_tour, title
+from kesin.cli.demo.watch import Watch
 from kesin.cli.failures import Failure
 from kesin.cli.output import say
 from kesin.cli.signals import Stop, stop_on_signals
@@ -54,8 +54,8 @@ class Trades:
     def left_out(self) -> frozenset[str]:
         """Queues that nothing could work on."""
         none: frozenset[str] = frozenset()
-        return (none if self.pdf else demo_pdf.QUEUES) | (
-            none if self.optiplan else frozenset({demo_optiplan.QUEUE})
+        return (none if self.pdf else pdf.QUEUES) | (
+            none if self.optiplan else frozenset({optiplan.QUEUE})
         )
 
 
@@ -102,7 +102,7 @@ class Show:
         if not self._trades.optiplan:
             return ""
         key = self._people.desk_key
-        orders = demo_optiplan.Orders(self._running.address, key, self.news, self._chance)
+        orders = optiplan.Orders(self._running.address, key, self.news, self._chance)
         held = orders.bring_from_stranger()
         for _ in range(self._pace.orders):
             orders.bring()
@@ -115,7 +115,7 @@ class Show:
         """Some, one of which cannot be right; the job of the first. '' if nobody makes any."""
         if not self._trades.pdf:
             return ""
-        invoices = demo_pdf.Invoices(self._running.address, self._people.desk_key)
+        invoices = pdf.Invoices(self._running.address, self._people.desk_key)
         until = time.monotonic() + FIRST_PDF_S
         first = ""
         while not first:
@@ -127,8 +127,8 @@ class Show:
                     return ""
                 if stop.wait(TICK_S):
                     return ""
-        say(f"  {demo_pdf.INVOICES} invoices, one of them with a total that its lines do not have")
-        for _ in range(demo_pdf.INVOICES - 1):
+        say(f"  {pdf.INVOICES} invoices, one of them with a total that its lines do not have")
+        for _ in range(pdf.INVOICES - 1):
             invoices.bring()
         streams.every(self._pace.invoice_every_s, invoices.bring)
         return first
@@ -147,8 +147,8 @@ def shown(seconds: float | None, port: int | None, *, attended: bool, keep: bool
         finally:
             if keep:
                 print_kept(folder)
-            elif not demo_optiplan.what_is_missing():
-                demo_optiplan.end_optimiser()
+            elif not optiplan.what_is_missing():
+                optiplan.end_optimiser()
     return Outcome(good, stuck)
 
 
@@ -180,12 +180,12 @@ def _performed(
 
 def _looked_around() -> Trades:
     """Say what this machine lacks, and go on without it."""
-    lacks, pdf = demo_pdf.what_is_missing()
-    no_orders = demo_optiplan.what_is_missing()
-    for text in (lacks, no_orders):
+    about_pdfs, draws = pdf.what_is_missing()
+    no_orders = optiplan.what_is_missing()
+    for text in (about_pdfs, no_orders):
         if text:
             say(f"note: {text}")
-    return Trades(pdf, not no_orders)
+    return Trades(draws, not no_orders)
 
 
 def _watched(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kesin.cli.demo_watch import SHOWN, Standing
+from kesin.cli.demo.watch import SHOWN, Standing
 from kesin.cli.output import Cell, console, on_terminal, rich_table, say, tally, visible
 from kesin.web.dashboard.families import SHOWN as WORDS
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Final
 
-from kesin.cli.demo_news import News
+from kesin.cli.demo.news import News
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import load_settings
 from kesin.workloads.oci.simulate import over_http

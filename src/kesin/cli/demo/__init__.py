@@ -37,7 +37,7 @@ def demo(
     --keep it.
     """
     try:
-        from kesin.cli.demo_show import shown
+        from kesin.cli.demo.show import shown
     except ImportError as problem:
         raise Failure(
             f"the demonstration needs {problem.name}: install it with `pip install 'kesin[all]'`"

@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 from fastapi import APIRouter
 
 from kesin.cli.crew import Crew
-from kesin.cli.demo_pace import Pace
+from kesin.cli.demo.pace import Pace
 from kesin.cli.failures import Failure
 from kesin.cli.serve import crew_of
 from kesin.engine.queue import Queue
@@ -122,8 +122,6 @@ def serving(
             thread.start()
             try:
                 _await(running)
-                for note in service.every_minute:  # or the dashboard's charts begin a minute late
-                    note()
                 yield running
             finally:
                 running.stop()

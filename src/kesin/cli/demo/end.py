@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from kesin.cli import bridge
-from kesin.cli.audit import print_reports, verified
-from kesin.cli.demo_news import News
-from kesin.cli.demo_oci import CRASHES, QUEUED, RUNS
-from kesin.cli.demo_optiplan import CUT
-from kesin.cli.demo_tour import title
-from kesin.cli.demo_watch import RECOVERED, TITLES
+from kesin.cli.audit import print_reports, replayed
+from kesin.cli.demo.news import News
+from kesin.cli.demo.oci import CRASHES, QUEUED, RUNS
+from kesin.cli.demo.optiplan import CUT
+from kesin.cli.demo.service import LOG
+from kesin.cli.demo.tour import title
+from kesin.cli.demo.watch import RECOVERED, TITLES
 from kesin.cli.output import print_table, say, tally
 from kesin.store.contract import MAX_PAGE, Filter, Store
 from kesin.store.open import open_store
@@ -34,7 +35,7 @@ def told_end(database: Path, news: News, uploaded: Counter[str]) -> bool:
         if cut := news.times(CUT):
             say(f"the saw took {cut} cutting plans")
         title("Every job made again from its events (kesin audit verify)")
-        reports = [verified(store, name, lambda _: None) for name in names]
+        reports = replayed(store, names, shown=False)
         print_reports(reports)
     finally:
         store.close()
@@ -74,4 +75,4 @@ def print_kept(folder: Path) -> None:
     title(f"Kept in {folder}")
     say(f"  see it again     KESIN_DATA_DIR={folder} kesin serve   (the same passwords)")
     say(f"  the PDFs         {folder / 'artifacts' / 'pdfs'}")
-    say(f"  the log          {folder / 'kesin.log'}")
+    say(f"  the log          {folder / LOG}")

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kesin.cli.demo_house import Running
-from kesin.cli.demo_news import News
+from kesin.cli.demo.news import News
+from kesin.cli.demo.service import Running
 from kesin.engine.queue import Queue
 from kesin.store.contract import MAX_PAGE, Filter
 from kesin.web.dashboard.families import Family, families
