@@ -3,10 +3,11 @@
 import os
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from kesin.cli.processes import Processes
+from kesin.cli.processes import Processes, _Place, child_command
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """
@@ -141,3 +142,17 @@ def test_a_process_that_could_not_be_started_is_tried_again(tmp_path):
     program.chmod(0o700)
     wait_until(lambda: processes.tend() is None and processes.pids)
     processes.kill()
+
+
+def test_a_child_is_told_what_was_asked_for_and_nothing_else():
+    told = child_command(["-q"], grace=0.0, batch=5, handler=None, until_idle=True, rq=False)
+    assert told[-6:] == ["--child", "--grace=0.0", "--batch=5", "--until-idle", "--", "-q"]
+    assert child_command(["q"], tenant=["a", "b"])[-4:-2] == ["--tenant=a", "--tenant=b"]
+
+
+def test_who_asks_for_the_processes_while_one_is_buried_is_answered(monkeypatch):
+    """`kesin serve` asks from other threads than the one that buries."""
+    processes = Processes([], 1, 1)
+    looks = iter([SimpleNamespace(pid=7), None])
+    monkeypatch.setattr(_Place, "process", property(lambda _place: next(looks)))
+    assert processes.pids == [7]

@@ -1,8 +1,6 @@
-import os
-import pty
-import select
-import subprocess
 import sys
+from itertools import cycle
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +8,7 @@ from kesin.engine.accounts import Accounts
 from kesin.foundation.problems import NotSignedIn
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from tests.cli.programs import PATIENCE_S, Answer
+from tests.cli.programs import Answer, on_terminal
 
 PASSWORD = "correct horse battery"
 NEW = "another password"
@@ -226,40 +224,17 @@ def test_without_argon2_it_says_what_to_install(add, monkeypatch):
 # On a terminal
 
 
-def typed(*words: str, answers: list[tuple[str, str]]) -> Answer:
-    """Run `kesin` on a terminal and answer each question once it is asked."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kesin.cli", *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    shown, seen = "", 0
-    try:
-        while select.select([ours], [], [], PATIENCE_S)[0]:
-            try:
-                part = os.read(ours, 4_096).decode()
-            except OSError:
-                break  # the other side is closed
-            shown += part
-            if answers and answers[0][0] in shown[seen:]:
-                seen = len(shown)
-                os.write(ours, (answers.pop(0)[1] + "\n").encode())
-        return Answer(process.wait(PATIENCE_S), shown)
-    finally:
-        os.close(ours)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+def typed(*words: str, passwords: list[str]) -> Answer:
+    """Type each when it is asked for: for the first time, then again, then as if never asked."""
+    questions = cycle(("Password: ", "Again: "))
+    answers = [(next(questions), f"{one}\n") for one in passwords]
+    command = [sys.executable, "-m", "kesin.cli", "user", *words]
+    return on_terminal(command, Path.cwd(), answers)
 
 
 def test_on_a_terminal_the_password_is_asked_for_twice_and_never_shown(accounts):
-    asked = [("Password: ", PASSWORD), ("Again: ", PASSWORD)]
-    answer = typed("user", "add", "ayse", "--role", "admin", answers=asked)
-    assert (answer.code, asked) == (0, [])
+    answer = typed("add", "ayse", "--role", "admin", passwords=[PASSWORD, PASSWORD])
+    assert answer.code == 0
     assert answer.lines[-1] == "added ayse (admin)"
     assert PASSWORD not in answer.out
     assert accounts.sign_in("ayse", PASSWORD, "::1")
@@ -267,8 +242,7 @@ def test_on_a_terminal_the_password_is_asked_for_twice_and_never_shown(accounts)
 
 def test_two_that_differ_are_asked_for_again(kesin, add, accounts):
     add("ayse", "--role", "admin")
-    asked = [("Password: ", NEW), ("Again: ", "typo"), ("Password: ", NEW), ("Again: ", NEW)]
-    answer = typed("user", "passwd", "ayse", answers=asked)
-    assert (answer.code, asked) == (0, [])
+    answer = typed("passwd", "ayse", passwords=[NEW, "typo", NEW, NEW])
+    assert answer.code == 0
     assert NEW not in answer.out
     assert accounts.sign_in("ayse", NEW, "::1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -16,8 +16,6 @@ from kesin.cli.options import AsJson, QueueNames
 from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kesin.store.contract import Store
     from kesin.store.directory import AuditLine
 
@@ -44,13 +42,10 @@ def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
     difference.
     """
     from kesin.cli.desk import open_desk
-    from kesin.cli.output import counting, say_json
+    from kesin.cli.output import say_json
 
     with open_desk() as desk:
-        names = desk.all_or(queues)
-        total = sum(desk.store.stats(name).total for name in names)
-        with counting("replaying", total, shown=not as_json) as advance:
-            reports = [verified(desk.store, name, advance) for name in names]
+        reports = replayed(desk.store, desk.all_or(queues), shown=not as_json)
     if as_json:
         say_json(reports)
     else:
@@ -59,8 +54,16 @@ def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def verified(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
-    """The report on one queue."""
+def replayed(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
+    """The reports on these queues, with a bar while they are made."""
+    from kesin.cli.output import counting
+
+    total = sum(store.stats(name).total for name in queues)
+    with counting("replaying", total, shown=shown) as advance:
+        return [_report(store, name, advance) for name in queues]
+
+
+def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
     from kesin.engine.replay import verify
 
     audit = verify(store, queue, most=MOST, progress=advance)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,9 +12,8 @@ import typer
 from kesin.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from kesin.engine.backup import Kept, Manifest
+    from kesin.engine.backup import Kept, Manifest, Watch
     from kesin.foundation.settings import Settings
-    from kesin.store.dump import Advance
 
 DATA: Final = "data"  # in a backup, what lies below the data folder
 
@@ -75,29 +73,12 @@ def belongings(settings: Settings) -> tuple[list[Kept], list[str]]:
 
 
 @contextmanager
-def watching(what: str, *, shown: bool) -> Iterator[Any]:
-    """A bar over the bytes there will be, on a terminal."""
-    if not (shown and sys.stderr.isatty()):
-        yield _unseen
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+def watching(what: str, *, shown: bool) -> Iterator[Watch]:
+    """A bar over the bytes there will be."""
+    from kesin.cli.output import bars
 
-    from kesin.cli.output import error_console
-
-    columns = (what, BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
-
-        @contextmanager
-        def watch(total: int) -> Iterator[Advance]:
-            task = bar.add_task(what, total=total)
-            yield lambda more: bar.advance(task, more)
-
-        yield watch
-
-
-@contextmanager
-def _unseen(_total: int) -> Iterator[Advance]:
-    yield lambda _more: None
+    with bars(shown=shown, of_bytes=True) as bar:
+        yield lambda total: nullcontext(bar(what, total))
 
 
 def record(manifest: Manifest) -> dict[str, Any]:

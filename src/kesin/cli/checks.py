@@ -7,11 +7,11 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from kesin.cli import bridge, service_checks
+from kesin.cli.check import Check
 from kesin.cli.failures import explain
 from kesin.cli.names import registry
 from kesin.cli.output import lasting
@@ -30,8 +30,6 @@ from kesin.store.contract import Store, StoreTrouble
 from kesin.store.migrate import MigrationRefused
 from kesin.store.open import open_stores
 
-Status = Literal["ok", "warning", "failure"]
-
 OLDEST_PYTHON: Final = (3, 11)
 MEBIBYTE: Final = 1024 * 1024
 LITTLE_SPACE: Final = 1024 * MEBIBYTE
@@ -40,16 +38,6 @@ LARGE_WAL: Final = 1024 * MEBIBYTE
 SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
 LOOK_THROUGH_S: Final = 10.0  # for damage in the file of SQLite; a large one is looked at in part
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding."""
-
-    name: str
-    status: Status
-    found: str
-    remedy: str = ""
 
 
 def all_checks() -> Iterator[Check]:

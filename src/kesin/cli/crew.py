@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Final
 
-from kesin.cli.processes import KILL_AFTER_S, Processes
+from kesin.cli.processes import KILL_AFTER_S, Processes, child_command
 from kesin.cli.signals import Stop
 from kesin.foundation.logs import Logger
 
@@ -31,10 +30,8 @@ class Crew:
         rq: bool = False,
         stderr: int | None = None,  # where they log; else where this process does
     ) -> None:
-        command = [sys.executable, "-m", "kesin.cli", "worker", "--child", f"--grace={grace_s}"]
-        flags = ["--rq"] if rq else []
         self._processes = Processes(
-            [*command, *flags, "--", *queues],
+            child_command(queues, grace=grace_s, rq=rq),
             count,
             grace_s,
             stderr=stderr,

@@ -112,11 +112,6 @@ def open_desk(*, make: bool = False, level: Level = "warning") -> Iterator[Desk]
         store.close()
 
 
-def actor() -> str:
-    """Who the audit log says did it."""
-    return typist()
-
-
 def operator() -> Actor:
     """Whoever types: at the machine itself everything is allowed, and all of it is noted."""
-    return system(actor())
+    return system(typist())

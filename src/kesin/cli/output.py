@@ -23,15 +23,20 @@ from kesin.foundation.terminal import (
     say,
     say_json,
     tally,
+    typist,
     visible,
     visible_lines,
     warn,
 )
 
+Advance = Callable[[int], None]  # so many more are done
+
 __all__ = [
     "NOTHING",
     "WHOLE",
+    "Advance",
     "Cell",
+    "bars",
     "cell",
     "clock_time",
     "console",
@@ -45,6 +50,7 @@ __all__ = [
     "say",
     "say_json",
     "tally",
+    "typist",
     "visible",
     "visible_lines",
     "warn",
@@ -62,14 +68,32 @@ def decoded(text: str | None) -> Any:
 
 
 @contextmanager
-def counting(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar over so many of something, on a terminal; told how many more are done."""
+def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int], Advance]]:
+    """Bars on a terminal, each asked for by its name and its end; none where nobody looks."""
     if not (shown and sys.stderr.isatty()):
-        yield lambda _: None
+        yield lambda _what, _total: lambda _more: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TimeRemainingColumn,
+    )
 
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda more: bar.advance(task, more)
+    count = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = ("{task.description}", BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=error_console(), transient=True) as progress:
+
+        def bar(what: str, total: int) -> Advance:
+            task = progress.add_task(what, total=total)
+            return lambda more: progress.advance(task, more)
+
+        yield bar
+
+
+@contextmanager
+def counting(what: str, total: int, *, shown: bool) -> Iterator[Advance]:
+    """One bar over so many of something."""
+    with bars(shown=shown) as bar:
+        yield bar(what, total)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,20 @@ FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 10.0  # who lived so long starts again with the first pause
 KILL_AFTER_S: Final = 10.0  # beyond the grace period
+
+
+def child_command(queues: Sequence[str], **options: object) -> list[str]:
+    """`kesin worker` as a process of these: None and False are left out, a list is repeated."""
+    words: list[str] = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list):
+            words += [f"{option}={one}" for one in value]
+        elif value is not None and value is not False:
+            words.append(f"{option}={value}")
+    return [sys.executable, "-m", "kesin.cli", "worker", "--child", *words, "--", *queues]
 
 
 @dataclass(slots=True)
@@ -73,7 +88,8 @@ class Processes:
 
     @property
     def _running(self) -> list[subprocess.Popen[bytes]]:
-        return [place.process for place in self._places if place.process is not None]
+        # Read once each: others ask, too, while a process is being buried.
+        return [process for place in self._places if (process := place.process) is not None]
 
     def tend(self) -> int | None:
         """Bury the dead, start what is due; an exit code when there is nothing left to do."""
@@ -108,9 +124,7 @@ class Processes:
         log.info("process_started", place=place.number, pid=place.process.pid)
 
     def _bury(self, place: _Place, code: int, now: float) -> None:
-        process, place.process = place.process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
+        self._close(place)
         if code == 0 and not self.for_ever:
             place.done = True
             return

@@ -36,14 +36,14 @@ def pause(
 
     Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
     """
-    from kesin.cli.desk import actor, open_desk, operator
-    from kesin.cli.output import say
+    from kesin.cli.desk import open_desk, operator
+    from kesin.cli.output import say, typist
 
     with open_desk(make=True) as desk:
         name = desk.readable(queue)
         told = {"reason": reason} if reason else None
         with desk.store.transaction():
-            desk.store.pause(name, tenant=tenant or "", actor=actor(), reason=reason)
+            desk.store.pause(name, tenant=tenant or "", actor=typist(), reason=reason)
             desk.accounts.note(operator(), "queue.pause", queue=name, site=tenant, details=told)
     say(f"paused {_what(name, tenant)}")
 
@@ -114,10 +114,9 @@ def enqueue(
 def _enqueue_one(
     queue: Queue, payload: Any, key: str | None, tenant: str, run_at: int | None, *, as_json: bool
 ) -> None:
-    from kesin.cli.desk import actor
-    from kesin.cli.output import say, say_json
+    from kesin.cli.output import say, say_json, typist
 
-    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=actor())
+    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=typist())
     if as_json:
         say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
     else:
@@ -159,7 +158,7 @@ def _answers(
     queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Line number → what became of it, or why nothing did."""
-    from kesin.cli.desk import actor
+    from kesin.cli.output import typist
     from kesin.engine.queue import BadInput, New
 
     good: list[tuple[int, New]] = []
@@ -168,7 +167,7 @@ def _answers(
             good.append((number, New(_parsed(line), tenant=tenant, run_at=run_at)))
         except Usage as problem:
             yield number, str(problem)
-    answers = queue.enqueue_many([new for _, new in good], actor=actor())
+    answers = queue.enqueue_many([new for _, new in good], actor=typist())
     for (number, _), answer in zip(good, answers, strict=True):
         yield number, str(answer) if isinstance(answer, BadInput) else answer
 

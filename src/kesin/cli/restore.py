@@ -82,18 +82,14 @@ def _places(settings: Settings) -> list[Kept]:
 
 
 def _verified(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    from kesin.cli.audit import verified
+    from kesin.cli.audit import replayed
     from kesin.cli.desk import Desk
-    from kesin.cli.output import counting
     from kesin.engine.restore import unopened
     from kesin.foundation.secrets import key_ring
     from kesin.store.open import open_store
 
     with closing(open_store(settings.database, migrate=False)) as store:
-        names = Desk(settings, store).all_or(None)
-        total = sum(store.stats(name).total for name in names)
-        with counting("replaying", total, shown=shown) as advance:
-            reports = [verified(store, name, advance) for name in names]
+        reports = replayed(store, Desk(settings, store).all_or(None), shown=shown)
         return reports, unopened(store, key_ring(settings))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from kesin.cli.check import Check
 from kesin.foundation.settings import BadSettings, Settings, masked
 from kesin.lifecycle.budget import SECOND_US
 
 if TYPE_CHECKING:
-    from kesin.cli.checks import Check
     from kesin.store.contract import Pause, Store
 
 PARTS: Final = {  # extra → what it is for
@@ -29,7 +29,6 @@ UNSERVED_S: Final = 60
 
 def packages() -> Iterator[Check]:
     """Which extras are installed; nobody needs all of them, so what is missing is no fault."""
-    from kesin.cli.checks import Check
     from kesin.foundation.extras import BRINGS, missing, remedy
 
     for extra, purpose in PARTS.items():
@@ -42,7 +41,6 @@ def packages() -> Iterator[Check]:
 
 def ring(settings: Settings) -> Check:
     """Whether secrets can be sealed."""
-    from kesin.cli.checks import Check
     from kesin.foundation.secrets import key_ring
 
     try:
@@ -56,7 +54,6 @@ def ring(settings: Settings) -> Check:
 
 def redis(settings: Settings) -> Iterator[Check]:
     """Whether the Redis of the PDFs answers, keeps what it is given, and is worked on."""
-    from kesin.cli.checks import Check
     from kesin.store.contract import StoreError
     from kesin.store.open import open_redis
 
@@ -73,8 +70,6 @@ def redis(settings: Settings) -> Iterator[Check]:
 
 
 def _kept(health: Mapping[str, str | int]) -> Iterator[Check]:
-    from kesin.cli.checks import Check
-
     yield Check("redis", "ok", f"{health['version']}, {health['bytes']} bytes")
     if health["append_only"] != "yes":
         remedy = "set appendonly yes: jobs since the last snapshot are lost in a crash"
@@ -87,7 +82,6 @@ def _kept(health: Mapping[str, str | int]) -> Iterator[Check]:
 def _beside(store: Store) -> Check:
     """RQ sends for those who render; whoever is started for that alone does nothing else."""
     from kesin.cli import bridge
-    from kesin.cli.checks import Check
 
     known = [name for name in BESIDE if name in store.queues()]
     for name in known:
@@ -130,8 +124,6 @@ def stranded(store: Store) -> dict[str, int]:
 
 def moved(store: Store) -> Iterator[Check]:
     """Whether jobs were left where nobody looks any more."""
-    from kesin.cli.checks import Check
-
     for name, jobs in stranded(store).items():
         found = f"{jobs} jobs wait in the database, and nobody works on them there"
         remedy = "`kesin store copy DATABASE REDIS` takes them to Redis"
@@ -150,7 +142,6 @@ def pauses(store: Store, queue: str) -> list[Pause]:
 
 def people(settings: Settings, store: Store) -> Iterator[Check]:
     """Who can sign in, and whether every sealed secret opens."""
-    from kesin.cli.checks import Check
     from kesin.engine.accounts import Accounts
     from kesin.engine.vault import Vault
     from kesin.foundation.access import system

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -14,7 +14,7 @@ from kesin.cli.options import AsJson, LifecycleName
 from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
-    from kesin.engine.copying import Copied, Progress, Side
+    from kesin.engine.copying import Copied, Side
     from kesin.lifecycle.declare import Lifecycle
     from kesin.store.contract import Store
 
@@ -59,8 +59,8 @@ def copy_store(
     go too, unless queues are named. The source hands out no jobs meanwhile, and is left paused at
     the end. A copy that was broken off is run again.
     """
-    from kesin.cli.output import say_json
-    from kesin.engine.copying import Copying
+    from kesin.cli.output import bars, say_json
+    from kesin.engine.copying import Copying, Stage
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
 
@@ -70,9 +70,11 @@ def copy_store(
         total = sum(_size(here.store, name, one) for name, one in rules.items())
         if not yes:
             _confirm(here, there, rules, total, keep=keep_source_running)
-        with _progress(total, shown=not as_json) as progress:
-            copying = Copying(here, there, rules, wait_s=wait, progress=progress)
-            copied = copying.run(
+        with bars(shown=not as_json) as bar:
+            done = {stage: bar(stage, total) for stage in get_args(Stage)}
+            copied = Copying(
+                here, there, rules, wait_s=wait, progress=lambda stage, jobs: done[stage](jobs)
+            ).run(
                 keep_source_running=keep_source_running,
                 beside=lambda: _copy_rest(here.store, there.store, list(rules), whole=not queues),
             )
@@ -173,27 +175,6 @@ def _confirm(
         abort=True,
         err=True,
     )
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Progress]:
-    if not (shown and sys.stderr.isatty()):
-        yield lambda _stage, _jobs: None
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    from kesin.cli.output import error_console
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as bar:
-        tasks = {stage: bar.add_task(stage, total=total) for stage in ("copied", "proved")}
-        yield lambda stage, jobs: bar.advance(tasks[stage], jobs)
 
 
 def _record(one: Copied) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def set_password(
     from kesin.cli.desk import open_desk, operator
 
     with open_desk(make=True) as desk:
-        person = desk.accounts.person(operator(), name)
+        desk.accounts.person(operator(), name)  # a name nobody has is told before anybody types
         password = read_password(from_stdin=password_stdin)
         desk.accounts.set_password(operator(), name, password)
         person = desk.accounts.person(operator(), name)

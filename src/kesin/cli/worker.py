@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,21 +122,21 @@ def worker(
                     _stop_with_parent(stop)
                 run_workers(workers, stop, until_idle=until_idle)
             return
-    from kesin.cli.processes import Processes
+    from kesin.cli.processes import Processes, child_command
 
-    repeated = [f"--tenant={one}" for one in tenant or ()]
-    flags = [
-        *(["--batch-handler"] if batch_handler else []),
-        *(["--until-idle"] if until_idle else []),
-        *(["--rq"] if rq else []),
-        *([f"--lifecycle={lifecycle}"] if lifecycle else []),
-    ]
-    numbers = [f"--grace={grace}"]
-    numbers += [] if threads is None else [f"--threads={threads}"]
-    numbers += [] if batch is None else [f"--batch={batch}"]
-    numbers += [] if handler is None else [f"--handler={handler}"]
-    command = [sys.executable, "-m", "kesin.cli", "worker", "--child"]
-    crew = Processes([*command, *numbers, *flags, *repeated, "--", *queues], processes, grace)
+    command = child_command(
+        queues,
+        handler=handler,
+        batch_handler=batch_handler,
+        lifecycle=lifecycle,
+        threads=threads,
+        batch=batch,
+        tenant=tenant,
+        grace=grace,
+        until_idle=until_idle,
+        rq=rq,
+    )
+    crew = Processes(command, processes, grace)
     with stop_on_signals(children=True) as stop:
         code = crew.run(stop)
     if code:
