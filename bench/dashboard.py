@@ -11,7 +11,6 @@ import platform
 import socket
 import sqlite3
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from bench.beside import say
 from bench.report import Report
 from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
@@ -148,7 +148,7 @@ def _row(
             if number:  # the first look fills caches
                 took[size].append(1_000 * (time.perf_counter() - started))
     small, large = (statistics.median(took[size]) for size in SIZES)
-    _say(f"{name}: {small:.0f} ms, {large:.0f} ms")
+    say(f"{name}: {small:.0f} ms, {large:.0f} ms")
     report.aim(name, large / small, most=GROWTH_MOST)
     return (name, f"{small:.0f}", f"{large:.0f}", f"{large / small:.2f}")
 
@@ -159,7 +159,7 @@ def _placed(browser: Browser, folder: Path, size: int) -> Iterator[Place]:
     home.mkdir()
     started = time.perf_counter()
     crowd_sqlite(home / "kesin.db", size)
-    _say(f"{size:,} jobs filled in {time.perf_counter() - started:.0f} s")
+    say(f"{size:,} jobs filled in {time.perf_counter() - started:.0f} s")
     settings = Settings(data_dir=home, rate_per_s=1e6)
     store = SqliteStore(home / "kesin.db")
     service = Service(settings, store, workloads(), work=False, clock=ManualClock(NOW))
@@ -209,7 +209,3 @@ def main(*, write: bool) -> None:
     print(text)
     if write:
         (ROOT / "docs" / "dashboard-benchmarks.md").write_text(text, "utf-8")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

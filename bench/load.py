@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.beside import own_environment
 from bench.report import Report
 from kesin.engine.accounts import Accounts
 from kesin.engine.replay import verify
@@ -54,7 +55,8 @@ class Figures:
     seconds: float = 0.0
     taken: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind, _ in MIX})
     errors: Counter[str] = field(default_factory=Counter)
-    born: list[str] = field(default_factory=list)
+    born: list[str] = field(default_factory=list)  # jobs that were answered with 201
+    lost: int = 0  # of these, jobs that are not in the store
     peak_mb: float = 0.0
     cpu_s: float = 0.0  # of the server
 
@@ -75,7 +77,7 @@ def main() -> int:
     )
     _tell(report, figures)
     report.aim("errors", sum(figures.errors.values()), most=1)
-    report.aim("jobs answered 201 and not in the store", missing(figures), most=1)
+    report.aim("jobs answered 201 and not in the store", figures.lost, most=1)
     report.aim("slowest p99 in seconds", max(map(_p99, figures.taken.values())), most=2)
     report.aim(f"seconds from exec to the first answer, best of {STARTS}", min(starts), most=2)
     print(report.text())
@@ -97,8 +99,7 @@ def _arguments() -> argparse.Namespace:
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """`kesin serve` on a free port, its log in the folder; ended with SIGTERM."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
-    env |= {"KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
+    env = own_environment() | {"KESIN_DATA_DIR": str(folder / "data"), "KESIN_LOG": "json"}
     env["KESIN_RATE_PER_S"] = "1000000"  # few clients ask more often than one key may
     log = folder / "log"
     with log.open("wb") as out:
@@ -178,15 +179,11 @@ def _check(folder: Path, figures: Figures) -> None:
     try:
         Service(Settings(data_dir=folder / "data"), store, workloads(), work=False)
         kept = {job.id for job, _ in store.scan(QUEUE)}
-        figures.born = [one for one in figures.born if one not in kept]
+        figures.lost = sum(one not in kept for one in figures.born)
         verified = verify(store, QUEUE)
         figures.errors.update(str(one) for one in verified.differences)
     finally:
         store.close()
-
-
-def missing(figures: Figures) -> int:
-    return len(figures.born)
 
 
 async def _all_clients(address: str, keys: list[str], until: float, figures: Figures) -> None:

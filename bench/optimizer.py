@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from bench.beside import say
 from bench.report import Report
 from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
 from kesin.workloads.optiplan.optimizer.figures import figures
@@ -72,7 +72,7 @@ def quality(report: Report) -> None:
                 plan.strategy,
             )
         )
-        _say(" ".join(rows[-1]))
+        say(" ".join(rows[-1]))
     report.say("## Boards and yield")
     report.table(
         (
@@ -116,7 +116,7 @@ def times(report: Report) -> None:
                     str(area_bound(demand)),
                 )
             )
-            _say(" ".join(rows[-1]))
+            say(" ".join(rows[-1]))
             if pieces == 100:
                 report.aim(f"100 pieces, order {seed}: seconds (processor)", cpu, most=2)
     report.say("## Time for a plan")
@@ -144,7 +144,7 @@ def strategies(report: Report) -> None:
                     str(len(plan.layouts)),
                 )
             )
-            _say(" ".join(rows[-1]))
+            say(" ".join(rows[-1]))
     report.say("## Few kinds, many pieces")
     report.table(("order", "pieces", "area bound", "boards", "patterns"), rows)
 
@@ -171,10 +171,6 @@ def main(*, write: bool) -> None:
     print(text)
     if write:
         (ROOT / "docs" / "optiplan-benchmarks.md").write_text(text, "utf-8")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from bench.beside import own_environment, say
 from bench.report import Report
 from kesin.engine.accounts import Accounts
 from kesin.engine.command import Commands
@@ -31,6 +32,7 @@ from kesin.engine.worker import Worker
 from kesin.foundation.access import system
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import Settings
+from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.web.app import create_app
@@ -75,11 +77,9 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         settings = Settings(data_dir=folder)
         self.store = open_store(settings.database)
-        self.queue = Queue("pdf", pdf_lifecycle(), self.store)
-        commands = Commands({"pdf": self.queue}, Accounts(Directory(self.store)))
-        self.house = House(settings, commands, self.queue)
-        self.jobs = jobs_of(self.house)
-        self.worker: PdfWorker = worker_of(self.house)
+        house = house_over(settings, self.store)
+        self.jobs = jobs_of(house)
+        self.worker: PdfWorker = worker_of(house)
         self.worker.heartbeat.start()
         self.book = TemplateBook.load()
         self.sample = self.book.get(TEMPLATE).sample
@@ -144,7 +144,7 @@ def _speed(report: Report, bench: Bench) -> None:
             worker.append(bench.drain() / A_ROUND)
             seconds = _timed(lambda: _launches(launch, bench.html, options))
             launched.append(seconds / LAUNCHES)
-            _say(f"round {number}: {bare[-1]:.4f} {worker[-1]:.4f} {launched[-1]:.3f} s a document")
+            say(f"round {number}: {bare[-1]:.4f} {worker[-1]:.4f} {launched[-1]:.3f} s a document")
         browser.close()
     rows = [
         (what, f"{1_000 * min(each):.0f}", f"{1_000 * statistics.median(each):.0f}", per_second)
@@ -253,14 +253,14 @@ def _memory(report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         settings = Settings(data_dir=Path(name))
         store = open_store(settings.database)
-        jobs = jobs_of(_house(settings, Queue("pdf", pdf_lifecycle(), store)))
+        jobs = jobs_of(house_over(settings, store))
         sample = TemplateBook.load().get(TEMPLATE).sample
         for number in range(RENDERS):
             variables = {**sample, "number": f"F-{number}"}
             jobs.create_job(TEMPLATE, {"variables": variables})
         child = subprocess.Popen(
             [sys.executable, "-m", "kesin.cli", "worker", "pdf", "--until-idle"],
-            env={**_own_environment(), "KESIN_DATA_DIR": name},
+            env={**own_environment(), "KESIN_DATA_DIR": name},
             stderr=subprocess.DEVNULL,
         )
         until = time.monotonic() + PATIENCE_S
@@ -269,7 +269,7 @@ def _memory(report: Report) -> None:
             assert child.poll() is None
             if done >= (len(looks) + 1) * A_LOOK:
                 looks.append((done, pss_mib(child.pid)))
-                _say(f"{looks[-1][0]} renders: {looks[-1][1]:.0f} MiB")
+                say(f"{looks[-1][0]} renders: {looks[-1][1]:.0f} MiB")
             time.sleep(0.05)
         child.wait(60)
         store.close()
@@ -283,13 +283,10 @@ def _memory(report: Report) -> None:
     report.aim("memory, last three looks / first three", last / first, most=1.2)
 
 
-def _house(settings: Settings, queue: Queue) -> House:
-    commands = Commands({"pdf": queue}, Accounts(Directory(queue.store)))
-    return House(settings, commands, queue)
-
-
-def _own_environment() -> dict[str, str]:
-    return {name: one for name, one in os.environ.items() if not name.startswith("KESIN_")}
+def house_over(settings: Settings, store: Store) -> House:
+    """What the workload is given, without a service around it."""
+    queue = Queue("pdf", pdf_lifecycle(), store)
+    return House(settings, Commands({"pdf": queue}, Accounts(Directory(store))), queue)
 
 
 def pss_mib(pid: int) -> float:
@@ -318,7 +315,3 @@ def _timed(work: Callable[[], None]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

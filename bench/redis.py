@@ -16,24 +16,19 @@ from pathlib import Path
 
 import kesin
 from bench import lanes, peers_run
-from bench.pdf import TEMPLATE, _own_environment
+from bench.beside import own_environment, say
+from bench.pdf import TEMPLATE, house_over
 from bench.report import Report
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
-from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
-from kesin.store.directory import Directory
 from kesin.store.open import open_stores
 from kesin.store.redis import RedisStore
 from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs import PdfJobStore
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.setup import jobs_of
-from kesin.workloads.workload import House
 from tests.redis_server import RedisServer
 
 ROUNDS = 2
@@ -80,7 +75,7 @@ def _drains(report: Report, *, durable: bool) -> None:
 
 
 def _keep(best: dict[str, float], way: str, per_second: float) -> None:
-    _say(f"{way}: {per_second:,.0f} jobs/s")
+    say(f"{way}: {per_second:,.0f} jobs/s")
     best[way] = max(best.get(way, 0.0), per_second)
 
 
@@ -106,14 +101,12 @@ def _pdfs(report: Report) -> None:
         with RedisServer(durable=True) as server, tempfile.TemporaryDirectory() as name:
             settings = Settings(data_dir=Path(name), redis_url=server.url())
             with closing(open_stores(settings, migrate=True)) as store:
-                queue = Queue("pdf", pdf_lifecycle(), store)
-                commands = Commands({"pdf": queue}, Accounts(Directory(store)))
-                jobs = jobs_of(House(settings, commands, queue))
+                jobs = jobs_of(house_over(settings, store))
                 with _working(settings, count):
                     _rendered(store, jobs, count * WARM)
                     seconds = _rendered(store, jobs, PDFS)
         speeds.append(PDFS / seconds)
-        _say(f"{count} workers: {speeds[-1]:.1f} PDFs/s")
+        say(f"{count} workers: {speeds[-1]:.1f} PDFs/s")
     report.say(
         f"## PDFs\n\n{PDFS} invoices, from the first request to the last stored PDF, by so many"
         " `kesin worker pdf --rq`, each with a browser of its own; they share the cores with"
@@ -129,7 +122,7 @@ def _working(settings: Settings, count: int) -> Iterator[None]:
     children = [
         subprocess.Popen(
             [sys.executable, "-m", "kesin.cli", "worker", "pdf", "--rq"],
-            env={**_own_environment(), **told},
+            env={**own_environment(), **told},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -162,7 +155,3 @@ def _rendered(store: Store, jobs: PdfJobStore, count: int) -> float:
         store.wait("pdf", moved, 1)  # until somebody has moved a job
         moved = store.pulse("pdf")
     return time.perf_counter() - began
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
