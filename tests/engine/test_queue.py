@@ -246,6 +246,31 @@ def test_the_reason_of_an_act_is_kept_with_the_job(conversions: Queue):
     assert conversions.events(job_id)[-1].actor == "ayşe"
 
 
+def test_what_an_operator_leaves_unsaid_is_recorded_as_declared(conversions: Queue):
+    job_id = conversions.enqueue({}).id
+    conversions.act("MARK_FAILED", actor="ops", ids=[job_id])
+    job = only(conversions)
+    assert (job.error_code, job.error_category, job.error_message) == (
+        "MANUAL_FAIL",
+        "PERMANENT",
+        "MANUALLY_MARKED_FAILED",
+    )
+
+
+def test_what_an_operator_says_wins_over_the_declaration(conversions: Queue):
+    job_id = conversions.enqueue({}).id
+    conversions.act(
+        "MARK_FAILED", actor="ops", ids=[job_id], code="DUPLICATE_SALE", category=Category.AUTH,
+        reason="sold twice",
+    )  # fmt: skip
+    job = only(conversions)
+    assert (job.error_code, job.error_category, job.error_message) == (
+        "DUPLICATE_SALE",
+        "AUTH",
+        "sold twice",
+    )
+
+
 @pytest.mark.parametrize("options", [frozenset(), frozenset({"clearErrors"})])
 def test_an_option_of_the_call_decides_between_its_moves(
     conversions: Queue, options: frozenset[str]
@@ -260,6 +285,7 @@ def test_an_option_of_the_call_decides_between_its_moves(
     ("told", "code"),
     [
         ({"call": "requeue"}, "bad_selection"),
+        ({"call": "requeue", "ids": [], "max_attempts": 0}, "bad_max_attempts"),
         ({"call": "requeue", "ids": [], "where": Filter()}, "bad_selection"),
         ({"call": "dance", "ids": []}, "unknown_call"),
         ({"call": "complete", "ids": []}, "unknown_call"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from kesin.engine.proofs import proof_of
 from kesin.engine.spelling import all_storable, clean
@@ -162,12 +162,6 @@ class Queue:
     def _checked(self, new: New, job_id: str) -> NewJob:
         lifecycle = self.lifecycle
         attempts = lifecycle.max_attempts if new.max_attempts is None else new.max_attempts
-        if not _is_int(attempts) or not 1 <= attempts <= MAX_ATTEMPTS:
-            raise BadInput(
-                "bad_max_attempts",
-                "max_attempts",
-                f"max_attempts must be a whole number in 1…{MAX_ATTEMPTS}, got {attempts!r}",
-            )
         for name in new.stamps:
             if name not in lifecycle.birth.stamp_input:
                 takes = ", ".join(lifecycle.birth.stamp_input) or "none"
@@ -179,7 +173,7 @@ class Queue:
         return NewJob(
             id=job_id,
             payload=self.payload_text(new.payload),
-            max_attempts=attempts,
+            max_attempts=_attempts(attempts),
             salt=salt_of(job_id),
             tenant=_name(new.tenant, "tenant", MAX_TENANT),
             dedup_key=None if new.key is None else _name(new.key, "key", MAX_KEY),
@@ -333,7 +327,7 @@ class Queue:
             error_code=None if code is None else _name(code, "code", MAX_CODE),
             error_category=None if category is None else category.value,
             error_message=None if told is None else storable(told)[:MAX_MESSAGE],
-            max_attempts=max_attempts,
+            max_attempts=None if max_attempts is None else _attempts(max_attempts),
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
@@ -450,8 +444,18 @@ def _summary(outcomes: list[Outcome]) -> Bulk:
     return Bulk(moved, already, refused, outcomes)
 
 
-def _is_int(value: object) -> bool:
+def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _attempts(value: object) -> int:
+    if not _is_int(value) or not 1 <= value <= MAX_ATTEMPTS:
+        raise BadInput(
+            "bad_max_attempts",
+            "max_attempts",
+            f"max_attempts must be a whole number in 1…{MAX_ATTEMPTS}, got {value!r}",
+        )
+    return value
 
 
 def _check_limit(limit: int) -> None:
@@ -486,7 +490,7 @@ def _name(value: object, what: str, longest: int) -> str:
 def _time(value: object, what: str) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LATEST_US:
+    if not _is_int(value) or not 0 <= value < LATEST_US:
         raise BadInput(
             f"bad_{what}", what, f"{what} must be microseconds since 1970, got {value!r}"
         )
