@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kesin import Done, Failed, Job, Make, Queue, Wait, Worker
+from kesin import Done, Failed, Job, Make, Queue, Sweeper, Wait, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.store.sqlite import SqliteStore
@@ -175,6 +175,22 @@ def test_make_may_give_a_result_and_a_time(orders: Queue, clock: ManualClock):
     Worker(orders, handler, name="w").drain()
     job = only(orders)
     assert (job.state, job.run_at) == ("OPTI_RUNNING", clock.time_us + 90 * SECOND)
+
+
+@pytest.mark.parametrize(("fenced", "state"), [(True, "RETRY"), (False, "COMPLETED")])
+def test_an_unfenced_answer_counts_after_the_claim_was_lost(
+    store: SqliteStore, clock: ManualClock, fenced: bool, state: str
+):
+    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
+
+    def late(_job: Job) -> Make:
+        clock.advance(3_600)
+        Sweeper([queue]).sweep(["recover"])
+        return Make("ack", fenced=fenced)
+
+    queue.enqueue({})
+    Worker(queue, late).turn()
+    assert only(queue).state == state
 
 
 # Answers that are none

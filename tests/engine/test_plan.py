@@ -4,16 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kesin import Done, Job, Queue, Sweeper, Worker
-from kesin.engine.answers import Answer, Make
+from kesin import Done, Job, Queue, Worker
+from kesin.engine.answers import Answer
 from kesin.engine.lane import Share
-from kesin.foundation.clock import ManualClock
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.errors import Category
-from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import DeclarationError, Fixed
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.oci.lifecycle import oci_lifecycle
 
 
 def done(jobs: Sequence[Job]) -> list[Answer]:
@@ -73,64 +66,3 @@ def test_a_worker_that_stops_takes_no_further_share(queue: Queue):
 def test_a_plan_without_a_batch_handler_is_refused(queue: Queue):
     with pytest.raises(ValueError, match="needs a batch_handler"):
         Worker(queue, lambda _job: None, plan=list)
-
-
-@pytest.mark.parametrize(("fenced", "state"), [(True, "RETRY"), (False, "COMPLETED")])
-def test_an_unfenced_answer_counts_after_the_claim_was_lost(
-    store: SqliteStore, clock: ManualClock, fenced: bool, state: str
-):
-    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
-    job_id = queue.enqueue({}).id
-
-    def late(jobs: Sequence[Job]) -> list[Answer]:
-        clock.advance(3_600)
-        Sweeper([queue]).sweep(["recover"])
-        return [Make("ack", fenced=fenced) for _ in jobs]
-
-    Worker(queue, batch_handler=late, plan=lambda: [Share(None, 1)]).turn()
-    found = queue.job(job_id)
-    assert found is not None
-    assert found.state == state
-
-
-def test_what_an_operator_leaves_unsaid_is_recorded_as_declared(
-    store: SqliteStore, clock: ManualClock
-):
-    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
-    job_id = queue.enqueue({}).id
-    queue.act("MARK_FAILED", actor="ops", ids=[job_id])
-    found = queue.job(job_id)
-    assert found is not None
-    assert (found.error_code, found.error_category, found.error_message) == (
-        "MANUAL_FAIL",
-        "PERMANENT",
-        "MANUALLY_MARKED_FAILED",
-    )
-
-
-def test_what_an_operator_says_wins_over_the_declaration(store: SqliteStore, clock: ManualClock):
-    queue = Queue("oci", oci_lifecycle(), store, clock=clock)
-    job_id = queue.enqueue({}).id
-    queue.act(
-        "MARK_FAILED", actor="ops", ids=[job_id], code="DUPLICATE_SALE", category=Category.AUTH,
-        reason="sold twice",
-    )  # fmt: skip
-    found = queue.job(job_id)
-    assert found is not None
-    assert (found.error_code, found.error_category, found.error_message) == (
-        "DUPLICATE_SALE",
-        "AUTH",
-        "sold twice",
-    )
-
-
-def test_a_call_that_records_nothing_has_nothing_unsaid():
-    task = task_lifecycle()
-    with pytest.raises(DeclarationError, match="no move of this call records an error"):
-        Lifecycle(
-            name=task.name,
-            states=task.states,
-            moves=task.moves,
-            errors=task.errors,
-            unsaid=(("complete", Fixed("X", Category.PERMANENT, "x")),),
-        )

@@ -9,13 +9,9 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
 from kesin.store.contract import StoreUnreachable
 from kesin.store.sqlite import SqliteStore
+from tests.engine.conftest import moves
 
 LEASE_S = 60
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 def made(clock: ManualClock, **changes) -> Queue:
@@ -30,10 +26,6 @@ def lose(queue: Queue, clock: ManualClock, jobs: int) -> list[str]:
     clock.advance(LEASE_S + 1)
     Sweeper([queue]).sweep(("recover",))
     return [one.id for one in outcomes]
-
-
-def moves(queue: Queue, job_id: str) -> list[str]:
-    return [event.move for event in queue.events(job_id)]
 
 
 def test_a_suspect_is_given_back_and_claimed_alone(clock):

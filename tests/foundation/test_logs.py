@@ -68,7 +68,7 @@ def test_what_is_below_the_level_is_not_written(capsys):
 def test_libraries_log_in_the_same_form(capsys):
     set_up_logs("json")
     set_up_logs("json")  # a second time adds no second line
-    logging.getLogger("psycopg.pool").warning("discarding %s", "a connection")
+    logging.getLogger("library.of.others").warning("discarding %s", "a connection")
     lines = capsys.readouterr().err.splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["discarding a connection"]
 
@@ -81,4 +81,4 @@ def test_whoever_logs_goes_on_where_nothing_can_be_written(style, monkeypatch):
         set_up_logs(style)
         Logger("kesin.test").warning("lease_lost")
         Logger("kesin.test").exception("lane_failed", problem=ValueError("no money"))
-        logging.getLogger("psycopg.pool").warning("discarding %s", "a connection")
+        logging.getLogger("library.of.others").warning("discarding %s", "a connection")

@@ -255,7 +255,7 @@ class Accounts(Sites):
             self._known_sites([site])
         if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
             raise Invalid(f"a key lasts 1…3650 days, got {days}", details={"field": "days"})
-        key, key_id = passwords.new_key()
+        key, key_id = passwords.new_api_key()
         now = self.now()
         kept = ApiKey(
             key_id,

@@ -104,7 +104,7 @@ class Copying:
         }
 
     def run(
-        self, *, keep_source_running: bool = False, beside: Callable[[], object] = bool
+        self, *, keep_source_running: bool = False, beside: Callable[[], object] = lambda: None
     ) -> list[Copied]:
         """Copy, prove, and hand over. ``beside`` copies what is not jobs, when nothing moves."""
         ways = list(self._ways.values())

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 from zoneinfo import available_timezones
 
-from kesin.foundation.access import Actor, Right
+from kesin.foundation.access import Actor, Right, require
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.foundation.text import canonical_json, storable
@@ -79,9 +79,11 @@ class Sites:
         target: str | None = None,
     ) -> None:
         """Raise Refused, and note it, unless the actor has the right."""
-        if not actor.has(right):
+        try:
+            require(actor, right)
+        except Refused:
             self.note(actor, action, allowed=False, queue=queue, site=site, target=target)
-            raise Refused(f"this needs the right {right!r}", details={"needs": right})
+            raise
 
     def audit(self, actor: Actor, /, **wanted: Any) -> list[AuditLine]:
         """The audit log, for admins."""

@@ -86,7 +86,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def new_key() -> tuple[str, str]:
+def new_api_key() -> tuple[str, str]:
     """A key and its id: ``kesin_<id>_<secret>``."""
     key_id = "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
     return f"kesin_{key_id}_{secrets.token_urlsafe(32)}", key_id

@@ -118,7 +118,7 @@ def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title:
 
 
 def clock_time(time_us: int | None) -> str:
-    """The same for people: UTC to the millisecond."""
+    """A time for people: UTC to the millisecond."""
     text = iso(time_us)
     return NOTHING if text is None else text[:-4].replace("T", " ")
 

@@ -21,17 +21,20 @@ def storable(text: str) -> str:
 def canonical_json(value: Any) -> str:  # any JSON value
     """One spelling per value: sorted keys, no spaces, no NaN; unstorable characters dropped."""
     text = _dumps(value)
-    if "\\u0000" in text or (not text.isascii() and _UNSTORABLE.search(text)):
-        return _dumps(_cleaned(value))
-    return text
+    return _dumps(_cleaned(value)) if _holds_unstorable(text) else text
 
 
 def wire_json(rows: Any) -> str:
     """Rows on their way into a database: unstorable characters are dropped here at the latest."""
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
-    if "\\u0000" in text or (not text.isascii() and _UNSTORABLE.search(text)):
+    if _holds_unstorable(text):
         return json.dumps(_cleaned(rows), separators=(",", ":"), ensure_ascii=False)
     return text
+
+
+def _holds_unstorable(spelled: str) -> bool:
+    """Whether a JSON text may hold some: NUL is escaped there, and a surrogate is not."""
+    return "\\u0000" in spelled or bool(not spelled.isascii() and _UNSTORABLE.search(spelled))
 
 
 def _dumps(value: Any) -> str:
