@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -181,6 +182,14 @@ def pdf(store: Store) -> Scene:
 @pytest.fixture
 def optiplan(store: Store) -> Scene:
     return Scene(store, "optiplan", optiplan_lifecycle())
+
+
+@pytest.fixture
+def lonely(store: Store) -> Scene:
+    """Only one job of this queue may run at a time."""
+    plain = task_lifecycle("lonely")
+    states = tuple(replace(state, exclusive=state.name == "running") for state in plain.states)
+    return Scene(store, "lonely", replace(plain, states=states))
 
 
 # A file in memory runs the same statements on the same SQLite; it differs in who may read while

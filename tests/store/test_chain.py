@@ -11,9 +11,7 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.words import budget_left, budget_spent, holds_claim
 from kesin.store.contract import Outcome
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.store.scene import (
-    error,
-)
+from tests.store.scene import error
 
 BROWSER = error("BROWSER_LAUNCH_FAILED")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
@@ -399,14 +398,6 @@ def test_a_wake_up_waits_for_its_time(optiplan):
 
 
 # Claims that take a slot
-
-
-@pytest.fixture
-def lonely(open_queue):
-    """Only one job of this queue may run at a time."""
-    plain = task_lifecycle("lonely")
-    states = tuple(replace(state, exclusive=state.name == "running") for state in plain.states)
-    return open_queue(replace(plain, states=states))
 
 
 def test_a_claim_into_an_exclusive_state_takes_one_job_whatever_its_limit(lonely):

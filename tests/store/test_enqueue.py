@@ -6,20 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kesin import Queue
-from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import MAX_BATCH, Outcome, StoreError, UnknownQueue
 from tests.store.scene import DAY, HOUR, NOW, SECOND, error, kept, rows, sent_by
-
-NUL, SURROGATE = chr(0), chr(0xD800)
-
-
-@pytest.fixture
-def queue(store):
-    """The door: text, sizes and types are checked here and nowhere below."""
-    return Queue("task", task_lifecycle(), store, clock=ManualClock(NOW), seed=1)
 
 
 def nothing_was_written(store):

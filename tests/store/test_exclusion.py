@@ -6,11 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kesin.lifecycle.model import Change
 from kesin.store.contract import Outcome
-from tests.store.scene import (
-    OPERATOR,
-    error,
-    results,
-)
+from tests.store.scene import OPERATOR, error, results
 
 # Exclusive states
 
