@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kesin.foundation.ids import salt_of
 from kesin.lifecycle.budget import (
     DAY_S,
     JITTER_MODULUS,
@@ -15,13 +16,13 @@ from kesin.lifecycle.budget import (
     JITTER_STEP,
     LARGEST_JITTER_S,
     LONGEST_DELAY_S,
-    SALT_LIMIT,
     SECOND_US,
     Backoff,
     doubling,
     jitter_us,
 )
 
+SALT_LIMIT = salt_of("f" * 32) + 1  # no job has a larger salt
 SALTS = st.integers(0, SALT_LIMIT - 1)
 TRIES = st.integers(0, 10_000)
 LARGEST = 2**63 - 1  # of an INTEGER or bigint column

@@ -1,15 +1,15 @@
+"""What a move means, effect by effect, on the reference model."""
+
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.lifecycle.budget import Backoff
-from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Asked, Change, edges, failing_guard, holds, step, tries
-from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.model import Change, edges, holds, step, tries
 from kesin.lifecycle.words import (
     GONE,
     OVER,
@@ -19,58 +19,22 @@ from kesin.lifecycle.words import (
     STAY,
     After,
     Fixed,
-    GuardKind,
-    age_over,
-    budget_left,
-    budget_spent,
-    category_in,
-    code_in,
-    code_not_in,
-    due,
-    flag_not_set,
-    flag_set,
-    holds_claim,
-    lease_over,
-    option,
-    retries_left,
     returns_left,
-    slot_free,
-    timer_not_over,
-    timer_over,
-    unclaimed,
     was_claimed,
 )
 from tests.lifecycle.adversary import NOW, born
+from tests.lifecycle.plain import FRAGILE, PLAIN, TASK, VIP, asked
 from tests.lifecycle.table import (
     CLAIMED,
     FUTURE,
     HOUR,
     LEASE,
-    LOST,
     MINUTE,
-    NO_CLAIM,
     NO_ERROR,
     PAST,
     SECOND,
-    STALE,
-    Row,
     error,
-    hold,
-    rows,
 )
-
-TASK = task_lifecycle()
-PLAIN = replace(
-    TASK,
-    states=(*TASK.states, State("slot", exclusive=True)),
-    stamps=("sold_at", "sent_at", "seen_at", "paid_at"),
-    flags=("vip", "fragile"),
-)
-VIP, FRAGILE = (PLAIN.flag_bit(flag) for flag in ("vip", "fragile"))
-
-
-def asked(**changes):
-    return replace(Asked(NOW, "somebody", "worker-2", LEASE), **changes)
 
 
 def apply(given=None, told=None, at=NOW, source="running", to="ready", **effects):
@@ -78,100 +42,6 @@ def apply(given=None, told=None, at=NOW, source="running", to="ready", **effects
     move = Move("move", (source,), to, by=("worker",), **effects)
     job = born(PLAIN, state=source, **(given or {}))
     return step(PLAIN, move, job, Change(job.id, **(told or {})), asked(now=at))
-
-
-# Guards: at each edge, one job that passes and one that does not
-
-
-GUARDS = [
-    (due, {"run_at": NOW}, {"run_at": NOW + 1}),
-    (due, {"run_at": PAST}, {"run_at": None}),
-    (unclaimed, {}, CLAIMED),
-    (holds_claim, CLAIMED, {"claim_seq": 4}),
-    (lease_over, LOST, {**CLAIMED, "lease_until": NOW + 1}),
-    (lease_over, {**CLAIMED, "lease_until": PAST}, {"lease_until": PAST}),
-    (timer_over, {"timer_at": NOW}, {"timer_at": NOW + 1}),
-    (timer_over, {"timer_at": PAST}, {"timer_at": None}),
-    (timer_not_over, {"timer_at": NOW + 1}, {"timer_at": NOW}),
-    (timer_not_over, {"timer_at": None}, {"timer_at": PAST}),
-    (budget_left, {"attempt_count": 4}, {"attempt_count": 5}),
-    (budget_left, {"attempt_count": 9, "attempt_base": 5}, {"attempt_count": 9, "attempt_base": 4}),
-    (budget_left, {"attempt_count": 5, "max_attempts": 8}, {"attempt_count": 8, "max_attempts": 8}),
-    (budget_spent, {"attempt_count": 5}, {"attempt_count": 4}),
-    (
-        budget_spent,
-        {"attempt_count": 8, "max_attempts": 8},
-        {"attempt_count": 5, "max_attempts": 8},
-    ),
-    (retries_left(3), {"retry_count": 2}, {"retry_count": 3}),
-    (code_in("A", "B"), {"error_code": "B"}, {"error_code": "C"}),
-    (code_in("A"), {"error_code": "A"}, {"error_code": None}),
-    (code_not_in("A", "B"), {"error_code": "C"}, {"error_code": "A"}),
-    (code_not_in("A"), {"error_code": None}, {"error_code": "A"}),
-    (category_in(Category.AUTH), {"error_category": "AUTH"}, {"error_category": "TRANSIENT"}),
-    (category_in(Category.AUTH), {"error_category": "AUTH"}, {"error_category": None}),
-    (returns_left, {"return_count": 1}, {"return_count": 2}),
-    (was_claimed, {"claim_seq": 4, "payload_seq": 1}, {"claim_seq": 4, "payload_seq": 6}),
-    (was_claimed, {"claim_seq": 2, "payload_seq": 1}, {"claim_seq": 0, "payload_seq": 1}),
-    (flag_set("vip"), {"flags": VIP | FRAGILE}, {"flags": FRAGILE}),
-    (flag_not_set("vip"), {"flags": FRAGILE}, {"flags": VIP}),
-    (age_over("created_at", 60), {"created_at": NOW - MINUTE}, {"created_at": NOW - MINUTE + 1}),
-    (age_over("sent_at", 60), {"stamp_2": NOW - MINUTE}, {"stamp_2": None, "stamp_1": 0}),
-]
-
-
-@pytest.mark.parametrize(("guard", "passes", "_"), GUARDS, ids=str)
-def test_a_guard_lets_the_right_job_through(guard, passes, _):
-    job = born(PLAIN, **passes)
-    assert holds(guard, job, PLAIN, asked(), job.claim_seq) is True
-
-
-@pytest.mark.parametrize(("guard", "_", "fails"), GUARDS, ids=str)
-def test_a_guard_stops_the_wrong_job(guard, _, fails):
-    job = born(PLAIN, **fails)
-    assert holds(guard, job, PLAIN, asked(), job.claim_seq) is False
-
-
-CALLS = [
-    (option("hard", is_set=True), {"options": frozenset({"hard"})}, {"options": frozenset()}),
-    (
-        option("hard", is_set=False),
-        {"options": frozenset({"soft"})},
-        {"options": frozenset({"hard"})},
-    ),
-    (
-        slot_free("slot"),
-        {"slots_taken": frozenset({"other"})},
-        {"slots_taken": frozenset({"slot"})},
-    ),
-]
-
-
-@pytest.mark.parametrize(("guard", "passes", "fails"), CALLS, ids=str)
-def test_a_guard_that_reads_the_call_tells_calls_apart(guard, passes, fails):
-    job = born(PLAIN)
-    answers = [holds(guard, job, PLAIN, asked(**case), None) for case in (passes, fails)]
-    assert answers == [True, False]
-
-
-def test_every_guard_of_the_closed_set_is_tried_above():
-    tried = {guard.kind for guard, *_ in (*GUARDS, *CALLS)}
-    assert tried == set(get_args(GuardKind))
-
-
-@pytest.mark.parametrize("token", [3, 5, None])
-def test_a_claim_is_held_by_its_own_token_alone(token):
-    assert not holds(holds_claim, born(PLAIN, **CLAIMED), PLAIN, asked(), token)
-
-
-def test_the_first_guard_that_stops_a_move_is_named():
-    claim = PLAIN.claims[0]
-    spent = born(PLAIN, run_at=FUTURE, attempt_count=5)
-    assert failing_guard(claim, spent, PLAIN, asked(), None) == due
-
-
-def test_a_move_whose_guards_all_hold_is_stopped_by_none():
-    assert failing_guard(PLAIN.claims[0], born(PLAIN), PLAIN, asked(), None) is None
 
 
 # What a move does to claims and counters
@@ -470,120 +340,3 @@ def test_an_edge_that_stays_ends_where_it_begins():
     )
     nudges = {(source, to) for move, source, to in edges(stays) if move.name == "nudge"}
     assert nudges == {("ready", "ready"), ("failed", "failed")}
-
-
-# The plain lifecycle, row by row
-
-
-SPENT = {"attempt_count": 5}
-TIRED = {"attempt_count": 6, "attempt_base": 2, "return_count": 1}
-PLAIN_ROWS = {
-    "claim counts an attempt": Row(
-        "claim",
-        "worker",
-        "ready",
-        path="claim: ready → running",
-        then={"attempt_count": 1, "worker": "worker-2", "lease_until": NOW + LEASE},
-    ),
-    "claim needs budget": Row("claim", "worker", "ready", given=SPENT, refused="budget_left"),
-    "complete keeps the result": Row(
-        "complete",
-        "worker",
-        "running",
-        given={**CLAIMED, **OLD},
-        told={"result": "[1]"},
-        path="complete: running → done",
-        then={**NO_CLAIM, **NO_ERROR, "result": "[1]", "finished_at": NOW},
-    ),
-    "complete from a worker that lost its claim is refused": Row(
-        "complete", "worker", "running", given=CLAIMED, told={"token": STALE}, refused="holds_claim"
-    ),
-    "fail keeps the error": Row(
-        "fail",
-        "worker",
-        "running",
-        given=CLAIMED,
-        told=TOLD,
-        path="fail: running → failed",
-        then={**NO_CLAIM, **error("NEW", "TRANSIENT", "after"), "finished_at": NOW},
-    ),
-    "release returns the attempt": Row(
-        "release",
-        "worker",
-        "running",
-        given=CLAIMED,
-        path="release: running → ready",
-        then={**NO_CLAIM, "attempt_base": 1, "return_count": 1, "run_at": NOW},
-    ),
-    "release is refused once two attempts were returned": Row(
-        "release", "worker", "running", given={**CLAIMED, "return_count": 2}, refused="returns_left"
-    ),
-    "attempt_cap fails a spent job": Row(
-        "attempt_cap",
-        "clock",
-        "ready",
-        given=SPENT,
-        path="attempt_cap: ready → failed",
-        then={"error_code": "MAX_ATTEMPTS", "error_category": "PERMANENT", "finished_at": NOW},
-    ),
-    "recover with budget left makes the job ready at once": Row(
-        "recover",
-        "clock",
-        "running",
-        given={**LOST, "run_at": PAST},
-        path="recover: running → ready",
-        then={**NO_CLAIM, "run_at": NOW},
-        kept=("attempt_count", "attempt_base"),
-    ),
-    "recover with the budget spent fails the job": Row(
-        "recover",
-        "clock",
-        "running",
-        given={**LOST, **SPENT},
-        path="recover: running → failed",
-        then={**NO_CLAIM, "error_code": "MAX_ATTEMPTS", "finished_at": NOW},
-    ),
-    "requeue gives a failed job a full budget": Row(
-        "requeue",
-        "operator",
-        "failed",
-        given={**TIRED, "finished_at": PAST},
-        path="requeue: failed → ready",
-        then={"attempt_base": 6, "return_count": 0, "run_at": NOW, "finished_at": None},
-    ),
-    "cancel ends a job before it runs": Row(
-        "cancel",
-        "producer",
-        "ready",
-        path="cancel: ready → failed",
-        then={"error_code": "CANCELLED"},
-    ),
-    "cancel never touches a running job": Row(
-        "cancel", "operator", "running", given=CLAIMED, refused="state"
-    ),
-}
-
-
-@rows({f"task {name}": row for name, row in PLAIN_ROWS.items()})
-def test_the_plain_lifecycle(row):
-    hold(TASK, row)
-
-
-def test_a_plain_retry_waits_longer_each_time():
-    waits = []
-    for attempt in (1, 2, 3, 4):
-        job = born(TASK, state="running", **{**CLAIMED, "attempt_count": attempt})
-        fitting = [
-            move
-            for move in TASK.calls["retry"]
-            if failing_guard(move, job, TASK, asked(), job.claim_seq) is None
-        ]
-        assert [move.to for move in fitting] == ["ready"]
-        waits.append(step(TASK, fitting[0], job, Change(job.id), asked()).run_at - NOW)
-    assert [round(wait / SECOND) for wait in waits] == [15, 30, 60, 120]
-
-
-def test_a_lifecycle_under_another_name_keeps_the_same_moves():
-    renamed = task_lifecycle("mail")
-    assert isinstance(renamed, Lifecycle)
-    assert (renamed.name, renamed.moves) == ("mail", TASK.moves)

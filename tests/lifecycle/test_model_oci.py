@@ -1,15 +1,16 @@
+"""The oci lifecycle as its page has it: the states, the moves, and what workers do."""
+
 import pytest
 
 from kesin.lifecycle.model import Asked, Change, step
 from kesin.workloads.oci.lifecycle import Limits, oci_lifecycle
 from tests.lifecycle.adversary import NOW, born
+from tests.lifecycle.oci_rows import OCI, SPENT, TOLD, TRANSIENT, WAS_CLAIMED
 from tests.lifecycle.table import (
     CLAIMED,
-    DAY,
     FUTURE,
     HOUR,
     LEASE,
-    LOST,
     NO_CLAIM,
     NO_ERROR,
     PAST,
@@ -24,20 +25,7 @@ from tests.lifecycle.table import (
     written,
 )
 
-OCI = oci_lifecycle()
-ENDS = ("QUEUED", "RETRY", "PROCESSING", "FAILED")
-CLEAR = frozenset({"clearErrors"})
-SPENT = {"attempt_count": 5}
-TIRED = {"attempt_count": 6, "attempt_base": 2, "return_count": 1}  # four used, one returned
-RENEWED = {"attempt_count": 6, "attempt_base": 6, "return_count": 0}
-TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
-CAPPED = error("MAX_ATTEMPTS", "PERMANENT", "MAX_ATTEMPTS_EXCEEDED")
-TOLD = {"error_code": "CODE", "error_message": "why"}
-WAS_CLAIMED = {"seq": 5, "claim_seq": 4, "payload_seq": 1}
 CORRECTED = {"seq": 9, "claim_seq": 4, "payload_seq": 9}
-FAILED = {"failed_at": PAST, "finished_at": PAST, "timer_at": FUTURE}
-QUEUED_ANEW = {"run_at": NOW, "timer_at": None, "failed_at": None, "finished_at": None}
-REVIVABLE = {**FAILED, **TRANSIENT, "timer_at": NOW, "attempt_count": 1}
 
 
 def after(seconds):
@@ -347,228 +335,6 @@ FAILURES = {
     ),
 }
 
-CLOCK = {
-    "recover with budget left goes to RETRY due at once": Row(
-        "recover",
-        "clock",
-        "PROCESSING",
-        given={**LOST, "run_at": PAST},
-        path="recover: PROCESSING → RETRY",
-        then={**NO_CLAIM, "run_at": NOW, "attempt_count": 1, "attempt_base": 0},
-    ),
-    "recover with the budget spent goes to FAILED as MAX_ATTEMPTS": Row(
-        "recover",
-        "clock",
-        "PROCESSING",
-        given={**LOST, **SPENT},
-        path="recover: PROCESSING → FAILED",
-        then={**NO_CLAIM, **CAPPED, "failed_at": NOW},
-    ),
-    "recover leaves a live claim alone": Row(
-        "recover", "clock", "PROCESSING", given=CLAIMED, refused="lease_over"
-    ),
-    "recover leaves a live last attempt alone": Row(
-        "recover", "clock", "PROCESSING", given={**CLAIMED, **SPENT}, refused="lease_over"
-    ),
-    "recover never touches FAILED": Row("recover", "clock", "FAILED", refused="state"),
-    **{
-        f"attempt_cap fails a spent {state} row at once": Row(
-            "attempt_cap",
-            "clock",
-            state,
-            given=SPENT,
-            path=f"attempt_cap: {state} → FAILED",
-            then={**CAPPED, "failed_at": NOW, "attempt_count": 5},
-        )
-        for state in ("QUEUED", "RETRY")
-    },
-    "attempt_cap fails a spent PROCESSING row once its lease is over": Row(
-        "attempt_cap",
-        "clock",
-        "PROCESSING",
-        given={**LOST, **SPENT},
-        path="attempt_cap: PROCESSING → FAILED",
-        then={**NO_CLAIM, **CAPPED, "failed_at": NOW},
-    ),
-    "attempt_cap lets a fifth attempt in flight live": Row(
-        "attempt_cap", "clock", "PROCESSING", given={**CLAIMED, **SPENT}, refused="lease_over"
-    ),
-    "attempt_cap leaves a lost claim with budget to recover": Row(
-        "attempt_cap", "clock", "PROCESSING", given=LOST, refused="budget_spent"
-    ),
-    "attempt_cap leaves a row with budget": Row(
-        "attempt_cap", "clock", "RETRY", given={"attempt_count": 4}, refused="budget_spent"
-    ),
-    **{
-        f"revive takes a {category} failure to RETRY once its timer is over": Row(
-            "revive",
-            "clock",
-            "FAILED",
-            given={**REVIVABLE, **error("SOME", category)},
-            path="revive: FAILED → RETRY",
-            then={**QUEUED_ANEW, "attempt_count": 1, "attempt_base": 0},
-        )
-        for category in ("TRANSIENT", "RATE_LIMIT")
-    },
-    **{
-        f"revive never takes a {category} failure": Row(
-            "revive",
-            "clock",
-            "FAILED",
-            given={**REVIVABLE, **error("SOME", category)},
-            refused="category_in",
-        )
-        for category in ("VALIDATION", "AUTH", "PERMANENT")
-    },
-    "revive waits for the timer": Row(
-        "revive", "clock", "FAILED", given={**REVIVABLE, "timer_at": FUTURE}, refused="timer_over"
-    ),
-    "revive takes only what ack_failed armed": Row(
-        "revive", "clock", "FAILED", given={**REVIVABLE, "timer_at": None}, refused="timer_over"
-    ),
-    "revive leaves a row whose budget is spent": Row(
-        "revive", "clock", "FAILED", given={**REVIVABLE, **SPENT}, refused="budget_left"
-    ),
-    **{
-        f"expire fails a {state} row whose click is 90 days old": Row(
-            "expire",
-            "clock",
-            state,
-            given={"conversion_at": NOW - 90 * DAY},
-            path=f"expire: {state} → FAILED",
-            then={"error_code": "EXPIRED", "error_category": "VALIDATION", "failed_at": NOW},
-        )
-        for state in ("QUEUED", "RETRY")
-    },
-    "expire leaves a click of nearly 90 days": Row(
-        "expire",
-        "clock",
-        "QUEUED",
-        given={"conversion_at": NOW - 90 * DAY + 1},
-        refused="age_over",
-    ),
-    "expire leaves a row that is being sent": Row(
-        "expire", "clock", "PROCESSING", given={**CLAIMED, "conversion_at": 0}, refused="state"
-    ),
-}
-
-PEOPLE = {
-    **{
-        f"RETRY_SELECTED puts a {state} row back with a new budget and its error": Row(
-            "RETRY_SELECTED",
-            "operator",
-            state,
-            given={**TIRED, **TRANSIENT, **FAILED},
-            path=f"RETRY_SELECTED: {state} → QUEUED",
-            then={**RENEWED, **TRANSIENT, **NO_CLAIM, **QUEUED_ANEW},
-        )
-        for state in ("FAILED", "RETRY")
-    },
-    **{
-        f"RETRY_SELECTED does not touch {state}": Row(
-            "RETRY_SELECTED", "operator", state, refused="state"
-        )
-        for state in ("QUEUED", "PROCESSING", "COMPLETED")
-    },
-    **{
-        f"RESET_TO_QUEUED takes a {state} row back and keeps its error": Row(
-            "RESET_TO_QUEUED",
-            "operator",
-            state,
-            given={**(CLAIMED if state == "PROCESSING" else FAILED), **TIRED, **TRANSIENT},
-            path=f"RESET_TO_QUEUED: {state} → QUEUED",
-            then={**RENEWED, **TRANSIENT, **NO_CLAIM, **QUEUED_ANEW},
-        )
-        for state in ENDS
-    },
-    **{
-        f"RESET_TO_QUEUED with clearErrors takes a {state} row back without its error": Row(
-            "RESET_TO_QUEUED",
-            "operator",
-            state,
-            given={**(CLAIMED if state == "PROCESSING" else FAILED), **TIRED, **TRANSIENT},
-            options=CLEAR,
-            path=f"RESET_TO_QUEUED: {state} → QUEUED",
-            then={**RENEWED, **NO_ERROR, **NO_CLAIM, **QUEUED_ANEW},
-        )
-        for state in ENDS
-    },
-    "RESET_TO_QUEUED never touches COMPLETED": Row(
-        "RESET_TO_QUEUED", "operator", "COMPLETED", refused="state"
-    ),
-    "RESET_TO_QUEUED with clearErrors never touches COMPLETED": Row(
-        "RESET_TO_QUEUED", "operator", "COMPLETED", options=CLEAR, refused="state"
-    ),
-    "RESET_TO_QUEUED stamps the cap it is given": Row(
-        "RESET_TO_QUEUED",
-        "operator",
-        "FAILED",
-        given=TIRED,
-        told={"max_attempts": 8},
-        path="RESET_TO_QUEUED: FAILED → QUEUED",
-        then={"max_attempts": 8},
-    ),
-    **{
-        f"MARK_FAILED fails a {state} row with what the operator says": Row(
-            "MARK_FAILED",
-            "operator",
-            state,
-            given=CLAIMED if state == "PROCESSING" else {"attempt_count": 1},
-            told={**TOLD, "error_category": "PERMANENT"},
-            path=f"MARK_FAILED: {state} → FAILED",
-            then={
-                **error("CODE", "PERMANENT", "why"),
-                **NO_CLAIM,
-                "failed_at": NOW,
-                "finished_at": NOW,
-            },
-            kept=("attempt_count", "attempt_base"),
-        )
-        for state in ("PROCESSING", "QUEUED", "RETRY")
-    },
-    "MARK_FAILED as TRANSIENT is not revived": Row(
-        "MARK_FAILED",
-        "operator",
-        "RETRY",
-        given={"timer_at": FUTURE},
-        told={**TOLD, "error_category": "TRANSIENT"},
-        path="MARK_FAILED: RETRY → FAILED",
-        then={"timer_at": None},
-    ),
-    "MARK_FAILED does not touch COMPLETED": Row(
-        "MARK_FAILED", "operator", "COMPLETED", refused="state"
-    ),
-    **{
-        f"correct by the {role} replaces the payload and renews the budget": Row(
-            "correct",
-            role,
-            "FAILED",
-            given={**TIRED, **FAILED, **error("MISSING_TIME", "VALIDATION"), **WAS_CLAIMED},
-            told={"payload": '{"mended":true}', "stamps": {"conversion_at": 77}},
-            path="correct: FAILED → QUEUED",
-            then={
-                **RENEWED,
-                "payload": '{"mended":true}',
-                "payload_seq": 6,
-                "conversion_at": 77,
-                **QUEUED_ANEW,
-            },
-        )
-        for role in ("producer", "operator")
-    },
-    **{
-        f"correct is refused for a {category} failure": Row(
-            "correct",
-            "producer",
-            "FAILED",
-            given=error("SOME", category),
-            told={"payload": "{}"},
-            refused="category_in",
-        )
-        for category in ("AUTH", "TRANSIENT", "RATE_LIMIT", "PERMANENT")
-    },
-}
-
 
 @rows({f"oci {name}": row for table in (CLAIMS, ACKS) for name, row in table.items()})
 def test_claims_and_acknowledgements(row):
@@ -577,16 +343,6 @@ def test_claims_and_acknowledgements(row):
 
 @rows({f"oci {name}": row for name, row in FAILURES.items()})
 def test_failures_and_returns(row):
-    hold(OCI, row)
-
-
-@rows({f"oci {name}": row for name, row in CLOCK.items()})
-def test_the_clock(row):
-    hold(OCI, row)
-
-
-@rows({f"oci {name}": row for name, row in PEOPLE.items()})
-def test_people(row):
     hold(OCI, row)
 
 

@@ -1,3 +1,5 @@
+"""The proofs: what is sound proves, what is broken breaks exactly its rules."""
+
 import os
 import subprocess
 import sys
@@ -5,15 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.lifecycle.budget import Backoff
-from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.errors import Category, Code, Verdict
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.prove import RULES, Broken, Unproved, exclude
 from kesin.lifecycle.words import (
-    STAY,
     After,
-    DeclarationError,
-    Fixed,
     budget_left,
     budget_spent,
     category_in,
@@ -26,14 +24,12 @@ from kesin.lifecycle.words import (
     lease_over,
     option,
     returns_left,
-    slot_free,
     timer_not_over,
     timer_over,
     unclaimed,
 )
 from kesin.workloads.oci.lifecycle import Limits, oci_lifecycle
-from tests.lifecycle.adversary import walk
-from tests.lifecycle.broken import CATEGORIES, MUTANTS, REAL, SOUND, edit
+from tests.lifecycle.broken import MUTANTS, REAL, SOUND, edit
 from tests.lifecycle.broken import proved as prove
 
 OCI, PDF, OPTIPLAN, TASK = (REAL[name] for name in ("oci", "pdf", "optiplan", "task"))
@@ -275,234 +271,3 @@ def test_guards_that_can_hold_together_do_not(one, other):
 def test_alternatives_for_different_roles_may_overlap():
     assert [move.by for move in OPTIPLAN.calls["done"]] == [("worker",), ("clock",)]
     assert "R7" not in rules(prove(OPTIPLAN))
-
-
-# Small declarations in which something is wrong that is easily overlooked
-
-
-GIVEN_UP = Fixed("GIVEN_UP", Category.PERMANENT, "given up")
-DONE = State("done", terminal=True, success=True)
-FAILED = State("failed", resting=True)
-TAXONOMY = replace(
-    TASK.errors,
-    moves=((Verdict.FAIL, "fail"), (Verdict.RETRY, "fail")),
-    codes=(Code("GIVEN_UP", Category.PERMANENT),),
-)
-
-
-def claim(*sources, counted=True, when=()):
-    """A claim that leaves the state as it is: counted, or a wake-up."""
-    budget = (budget_left,) if counted else ()
-    return Move(
-        "claim",
-        sources,
-        STAY,
-        by=("worker",),
-        when=(due, unclaimed, *budget, *when),
-        claim="take",
-        attempt="count" if counted else "keep",
-    )
-
-
-def worker(name, sources, to, **changes):
-    return Move(name, sources, to, by=("worker",), **{"when": (holds_claim,), **changes})
-
-
-def clock(name, sources, to, *when, **changes):
-    return Move(name, sources, to, by=("clock",), when=when, **{"stage": "timeout", **changes})
-
-
-def ends(name, sources, to="done", **changes):
-    changes = {"claim": "drop", "timer": "clear", "stamp": ("finished_at",), **changes}
-    return worker(name, sources, to, **changes)
-
-
-def lost(*sources, to=STAY, **changes):
-    changes = {"claim": "drop", "run_at": "now", "stage": "recover", **changes}
-    return clock("recover", sources, to, lease_over, **changes)
-
-
-def gives_up(name, source, *when):
-    return clock(name, (source,), "failed", *when, error=GIVEN_UP, stamp=("finished_at",))
-
-
-def small(*moves, states, **header):
-    enqueue = Move("enqueue", (), states[0], by=("producer",), run_at="input")
-    places = tuple(
-        name if isinstance(name, State) else State(name, initial=index == 0)
-        for index, name in enumerate((states[0], *states[1:]))
-    )
-    return Lifecycle("small", (*places, DONE, FAILED), (enqueue, *moves), TAXONOMY, **header)
-
-
-def looking_again(then=""):
-    """A job that waits under a timer, and whose every look takes three steps."""
-    return small(
-        claim("new"),
-        worker("start", ("new",), "waiting", claim="drop", timer=After(60), run_at="now"),
-        claim("waiting", counted=False, when=(timer_not_over,)),
-        worker("look", ("waiting",), "looking"),
-        worker("check", ("looking",), "checking"),
-        worker("back", ("checking",), "waiting", claim="drop", run_at="input"),
-        ends("finish", ("checking",)),
-        ends(
-            "fail", ("new", "waiting", "looking", "checking"), "failed", error="record", then=then
-        ),
-        lost("new"),
-        lost("waiting", "looking", "checking", to="waiting"),
-        gives_up("time_out", "waiting", unclaimed, timer_over),
-        gives_up("attempt_cap", "new", unclaimed, budget_spent),
-        *(
-            (
-                Move(
-                    then,
-                    ("failed",),
-                    "failed",
-                    by=("worker",),
-                    when=(returns_left,),
-                    attempt="return",
-                    chained=True,
-                ),
-            )
-            if then
-            else ()
-        ),
-        states=("new", "waiting", "looking", "checking"),
-        max_attempts=1,
-    )
-
-
-def test_the_bound_counts_every_step_of_a_look_that_leads_out():
-    lifecycle = looking_again()
-    proof = prove(lifecycle)
-    assert proof
-    assert walk(lifecycle, CATEGORIES).longest() <= proof.bound
-
-
-OVERLOOKED = {
-    "a chain whose second move only time allows": (
-        "R4",
-        lambda: small(
-            claim("new"),
-            ends("finish", ("new",)),
-            worker(
-                "fail",
-                ("new",),
-                "limbo",
-                claim="drop",
-                error="record",
-                run_at=Backoff((5,)),
-                then="again",
-            ),
-            Move(
-                "again",
-                ("limbo",),
-                "new",
-                by=("worker",),
-                when=(due, budget_left),
-                run_at="now",
-                chained=True,
-            ),
-            Move("park", ("new",), "limbo", by=("operator",), when=(unclaimed,), error=GIVEN_UP),
-            gives_up("leave", "limbo", unclaimed, code_in("GIVEN_UP")),
-            gives_up("leave_spent", "limbo", unclaimed, budget_spent),
-            lost("new"),
-            gives_up("attempt_cap", "new", unclaimed, budget_spent),
-            states=("new", "limbo"),
-        ),
-    ),
-    "a round that asks for a slot but never waits for it": (
-        "R5",
-        lambda: small(
-            claim("new", counted=False, when=(slot_free("slot"),)),
-            worker("bounce", ("new",), "aside", claim="drop", run_at="now"),
-            clock("again", ("aside",), "new", unclaimed, run_at="now"),
-            worker("run", ("new",), "slot"),
-            ends("finish", ("slot",)),
-            ends("fail", ("new", "slot"), "failed", error="record"),
-            lost("new"),
-            lost("slot", to="failed", error=GIVEN_UP, stamp=("finished_at",)),
-            states=("new", "aside", State("slot", exclusive=True)),
-        ),
-    ),
-    "an attempt returned twice under one claim": (
-        "R5",
-        lambda: replace(
-            TASK,
-            moves=(
-                *TASK.moves,
-                worker(
-                    "give_back",
-                    ("running",),
-                    STAY,
-                    when=(holds_claim, returns_left),
-                    attempt="return",
-                ),
-            ),
-        ),
-    ),
-    "an attempt returned by the second move of a chain though a wake-up never counted it": (
-        "R5",
-        lambda: looking_again(then="refund"),
-    ),
-    "a circle for a declared code reported with another category": (
-        "R5",
-        lambda: replace(
-            TASK,
-            moves=(
-                *TASK.moves,
-                clock(
-                    "revive",
-                    ("failed",),
-                    "ready",
-                    code_in("BUSY"),
-                    category_in(Category.TRANSIENT),
-                    attempt="renew",
-                    run_at="now",
-                    unstamp=("finished_at",),
-                ),
-            ),
-            errors=replace(
-                TASK.errors, codes=(*TASK.errors.codes, Code("BUSY", Category.PERMANENT))
-            ),
-        ),
-    ),
-    "a counting claim that needs no budget": (
-        "R5",
-        lambda: small(
-            replace(claim("new"), when=(due, unclaimed)),
-            ends("finish", ("new",)),
-            ends("fail", ("new",), "failed", error="record"),
-            lost("new", to="failed", error=GIVEN_UP, stamp=("finished_at",)),
-            Move("again", ("failed",), "new", by=("operator",), run_at="now"),
-            states=("new",),
-            max_attempts=1,
-        ),
-    ),
-    "a clock that holds one slot and waits for another": (
-        "R6",
-        lambda: small(
-            claim("new"),
-            worker("left", ("new",), "left", claim="drop", run_at="now"),
-            worker("right", ("new",), "right", claim="drop", run_at="now"),
-            clock(
-                "cross", ("left",), "done", unclaimed, slot_free("right"), stamp=("finished_at",)
-            ),
-            clock("back", ("right",), "done", unclaimed, slot_free("left"), stamp=("finished_at",)),
-            ends("fail", ("new",), "failed", error="record"),
-            lost("new"),
-            gives_up("attempt_cap", "new", unclaimed, budget_spent),
-            states=("new", State("left", exclusive=True), State("right", exclusive=True)),
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, id=n) for n in OVERLOOKED])
-def test_what_is_easily_overlooked_is_refused_or_breaks_its_rule(name):
-    rule, declare = OVERLOOKED[name]
-    try:
-        lifecycle = declare()
-    except DeclarationError:
-        return
-    assert rule in rules(prove(lifecycle))

@@ -68,6 +68,8 @@ def _check_states(lifecycle: Lifecycle) -> None:
     initial = [state.name for state in lifecycle.states if state.initial]
     if len(initial) != 1:
         _refuse(here, f"exactly one state is initial, got {initial or 'none'}")
+    if any(state.initial and state.exclusive for state in lifecycle.states):
+        _refuse(here, f"{initial[0]} is initial and exclusive: no second job could be born")
     if not any(state.success for state in lifecycle.states):
         _refuse(here, "no state is marked success")
 
@@ -167,10 +169,10 @@ def _check_clock(lifecycle: Lifecycle, move: Move) -> None:
     for kind in ("option", "holds_claim"):
         if any(guard.kind == kind for guard in move.when):
             _refuse(here, f"the clock cannot meet the guard {kind}")
-    if move.run_at == "input" or move.stamp_input or move.payload == "replace":
-        _refuse(here, "the clock has no input to give")
     if move.error == "record" or move.result == "record":
         _refuse(here, "the clock records no error or result of its own: use Fixed")
+    if _takes_input(move):
+        _refuse(here, "the clock has no input to give")
     kinds = {guard.kind for guard in move.when}
     at_work = any(lifecycle.state[source].working for source in move.sources)
     if at_work and not move.prunes and not kinds & {"unclaimed", "lease_over", "timer_over"}:
@@ -192,8 +194,14 @@ def _check_chain(lifecycle: Lifecycle, move: Move) -> None:
     for link in links:
         if move.to not in link.sources:
             _refuse(here, f"{link.name} does not leave {move.to}")
-        if link.claim == "take" or link.error == "record" or link.payload == "replace":
+        if link.claim == "take" or _takes_input(link):
             _refuse(here, f"{link.name} has no caller to take input from")
+
+
+def _takes_input(move: Move) -> bool:
+    """Whether it writes down something that only a caller can say."""
+    recorded = "record" in (move.error, move.result)
+    return recorded or move.run_at == "input" or move.payload == "replace" or bool(move.stamp_input)
 
 
 def _check_births(lifecycle: Lifecycle) -> None:

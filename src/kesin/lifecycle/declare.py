@@ -204,7 +204,7 @@ class Lifecycle:
         )
 
     def unowned_phase(self, state: str) -> int:
-        """The phase of an unclaimed job in ``state``: see the PHASE constants."""
+        """The phase of an unclaimed job in ``state``: ``words.READY`` or one of its neighbours."""
         here = self.state[state]
         if here.terminal:
             return OVER

@@ -218,7 +218,8 @@ class _Plan:
     def _retry(self) -> None:
         stages = tuple(self._stages)
         if self._sometimes(0.3):
-            return self._retry_counted(stages)
+            self._retry_counted(stages)
+            return
         self._move(
             "retry",
             stages,
@@ -239,7 +240,6 @@ class _Plan:
             error="record",
             stamp=("finished_at",),
         )
-        return None
 
     def _retry_counted(self, stages: tuple[str, ...]) -> None:
         """A failed job that the clock takes up again a few times."""

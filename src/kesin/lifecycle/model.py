@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.words import OWNED, STAY, After, Fixed, Guard
+from kesin.lifecycle.words import GONE, OWNED, After, Fixed, Guard
 
 
 class Job(NamedTuple):
@@ -285,8 +285,8 @@ def tries(backoff: Backoff, job: Job) -> int:
 
 def edges(lifecycle: Lifecycle) -> list[tuple[Move, str, str]]:
     """Every declared (move, from, to), STAY resolved; births come from '', prunes go there."""
-    found: list[tuple[Move, str, str]] = []
-    for move in lifecycle.moves:
-        sources = move.sources or ("",)
-        found.extend((move, one, one if move.to == STAY else move.to) for one in sources)
-    return found
+    return [
+        (move, source, move.target(source))
+        for move in lifecycle.moves
+        for source in move.sources or (GONE,)
+    ]
