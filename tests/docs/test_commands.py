@@ -16,7 +16,7 @@ import typer
 from kesin.cli import app
 from tests.docs.pages import ROOT, Block, blocks
 from tests.docs.test_docs import FOLLOWED, GENERATED, READ, SHELL, is_run, name_of
-from tests.docs.test_standing import STANDING
+from tests.docs.test_standing import RQ_WORKER, STANDING
 
 # Blocks that a test of their own runs, by how they begin.
 RUN_APART = {
@@ -24,7 +24,7 @@ RUN_APART = {
     ("docs/baslangic.md", "python3 -m venv"): "tests/docs/test_installing.py",
     ("docs/tutorial.md", "pip install ./examples/courier"): "tests/docs/test_installing.py",
     ("docs/tutorial.md", "curl localhost:8000"): "tests/docs/test_installing.py",
-    **dict.fromkeys(STANDING, "tests/docs/test_standing.py"),
+    **dict.fromkeys((*STANDING, RQ_WORKER), "tests/docs/test_standing.py"),
 }
 # What no test runs, and why.
 NOT_RUN = {
