@@ -22,7 +22,6 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
-from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.words import STAGES, Stage
@@ -126,11 +125,11 @@ class Service:
         rules = LIFECYCLES | {one.name: one.lifecycle for one in self.workloads.values()}
         for name in set(self.store.queues()) - queues.keys():
             known = self.store.definition(name)
-            if known is None or known.lifecycle not in rules:
-                continue
-            lifecycle = rules[known.lifecycle]()
-            if tuple(state.name for state in lifecycle.states) == known.states:
+            lifecycle = rules[known.lifecycle]() if known and known.lifecycle in rules else None
+            if known and lifecycle and tuple(lifecycle.state) == known.states:
                 queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
+            else:  # no workload here brings its rules
+                log.info("queue_left_out", queue=name, lifecycle=known and known.lifecycle)
         return queues
 
     @property
@@ -195,7 +194,8 @@ class Service:
         for store in self._stores:
             self._run("kesin-live", partial(self.live.run, store))
         self._run("kesin-tidy", self._tidy)
-        self._run("kesin-minute", self._note)
+        self._note()  # before anybody works: the first minute counts too
+        self._run("kesin-minute", self._note_again)
         if not self._work:
             return
         for one in self.workloads.values():
@@ -293,13 +293,16 @@ class Service:
                 log.exception("tidying_failed")
 
     def _note(self) -> None:
-        """Once a minute, what the doors asked for: the dashboard notes its counters."""
+        """What the doors asked for once a minute: the dashboard notes its counters."""
+        for call in self.every_minute:
+            try:
+                call()
+            except Exception:  # the next minute tries again
+                log.exception("note_failed")
+
+    def _note_again(self) -> None:
         while not self._stopping.wait(NOTE_EVERY_S):
-            for call in self.every_minute:
-                try:
-                    call()
-                except Exception:  # the next minute tries again
-                    log.exception("note_failed")
+            self._note()
 
     # Health
 
@@ -366,11 +369,6 @@ class Service:
         if age_s > SWEEPS_MISSED * self.settings.sweep_s:
             return Check(ok=False, detail="has missed its last turns")
         return Check(ok=True, detail="sweeps")
-
-    def require_running(self) -> None:
-        """Refuse new long answers while stopping."""
-        if self.stopping:
-            raise Unavailable("the service is stopping")
 
 
 def _answered(ping: Future[None], part: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import parse_qs
 
 from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -11,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.accounts import SESSION_S
 from kesin.foundation.access import Actor
-from kesin.foundation.problems import NotSignedIn, TooLarge, TooMany
+from kesin.foundation.problems import NotSignedIn, TooMany
 from kesin.web import schemas
 from kesin.web.auth import (
     OPEN,
@@ -26,9 +25,11 @@ from kesin.web.auth import (
 )
 from kesin.web.dashboard.shell import safe_path
 from kesin.web.dashboard.view import unknown_looker
+from kesin.web.forms import firsts, read_form
 
 router = guarded_router(tags=["session"])
 MOST_FORM_BYTES = 4_096
+MOST_FIELDS = 10
 
 
 @router.post("/api/session", status_code=201, openapi_extra=OPEN)
@@ -60,6 +61,12 @@ def sign_out(
     ended = service_of(request).accounts.sign_out(actor, token, everywhere=everywhere)
     drop_session(request, response)
     return schemas.Ended(sessions_ended=ended)
+
+
+@router.get("/", include_in_schema=False)
+def front_door() -> RedirectResponse:
+    """Whoever types the bare address means the dashboard."""
+    return RedirectResponse("/dashboard", status_code=303)
 
 
 @router.get("/sign-in", response_class=HTMLResponse, include_in_schema=False)
@@ -108,7 +115,7 @@ async def sign_out_form(request: Request) -> Response:
 
 def _page(request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
     """The sign-in page in the language of whoever is there."""
-    told = {"actor": None, "ended": False, "told": None, "nav": [], **values}
+    told = {"actor": None, "ended": False, "told": None, **values}
     return unknown_looker(request).page("sign_in.html", status=status, **told)
 
 
@@ -142,13 +149,4 @@ def _sign_in(request: Request, name: str, password: str) -> tuple[Actor, str]:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    body = await request.body()
-    if len(body) > MOST_FORM_BYTES:
-        raise TooLarge(f"a form holds at most {MOST_FORM_BYTES} bytes")
-    try:
-        fields = parse_qs(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10
-        )
-    except ValueError:
-        raise TooLarge("a form holds at most 10 fields") from None
-    return {name: values[0] for name, values in fields.items()}
+    return firsts(await read_form(request, most_bytes=MOST_FORM_BYTES, most_fields=MOST_FIELDS))
