@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from kesin.foundation.clock import Clock, wall_clock_us
 
+ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # for doors that say what they take
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _IDS = re.compile(f"(?:{_ID.pattern} )*")
 _RANDOM_BITS = 74

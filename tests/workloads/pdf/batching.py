@@ -19,12 +19,15 @@ from kesin.engine.replay import verify
 from kesin.lifecycle.words import STAGES
 from kesin.store.contract import Store
 from kesin.store.facts import facts_of
+from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore
 from kesin.workloads.pdf.batches import BatchWorker, store_of
 from kesin.workloads.pdf.engine import Rendered
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.local_storage import LocalStorage
 from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import artifacts_of, book_of, config_of, jobs_of
+from kesin.workloads.pdf.setup import book_of, config_of
 from kesin.workloads.pdf.worker import PdfRenderWorker
 from tests.web.conftest import World, opened
 
@@ -110,9 +113,10 @@ class Bindery(World):
         self.house = self.service.house(self.service.workloads["pdf"])
         self.batches: PdfBatchStore = store_of(self.house)
         self.engine = TinyEngine()
+        own = PdfArtifactStore(LocalStorage(self.folder), self.clock)  # of another process
         self.printer = PdfRenderWorker(
-            jobs_of(self.house),
-            artifacts_of(self.house),
+            PdfJobStore(self.pdf, own),
+            own,
             config_of(self.settings),
             book=book_of(self.settings),
             engines=lambda _: self.engine,

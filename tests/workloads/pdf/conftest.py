@@ -1,4 +1,4 @@
-"""Shop fronts for the tests of the doors; each test has an owner of its own."""
+"""Shop fronts, binderies, post offices; tests that share one have each an owner of their own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from kesin.store.contract import Filter
 from kesin.workloads.pdf.tidying import forget_batches
 from tests.workloads.pdf.batching import Bindery, opened_bindery
 from tests.workloads.pdf.front import Front, opened_front
+from tests.workloads.pdf.post_office import PostOffice, opened_office
+from tests.workloads.receiver import Receiver, receiving
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +64,23 @@ def bindery(bindery_of_all: Bindery) -> Iterator[Bindery]:
         queue.act("cancel", actor="tests", where=Filter(states=("queued",)))
     assert not bindery.queue.jobs(Filter(states=("queued", "running"))).jobs
     forget_batches(bindery.queue, bindery.batches.feeder)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
+    """On each database."""
+    with opened_office(request.param, tmp_path, request) as office:
+        yield office
+
+
+@pytest.fixture
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
+    """A post office on SQLite alone, for what no database could spoil."""
+    with opened_office("sqlite", tmp_path, request) as office:
+        yield office
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as server:
+        yield server

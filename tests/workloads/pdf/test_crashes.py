@@ -205,6 +205,17 @@ def test_a_browser_that_exits_at_once_failed_to_launch(script):
     assert problem.code == "BROWSER_LAUNCH_FAILED"
 
 
+@pytest.mark.parametrize("words", ["FATAL: No usable sandbox!", "Failed to move to new namespace"])
+def test_a_browser_without_its_sandbox_says_what_to_install(words, script, monkeypatch):
+    monkeypatch.setattr(browser.os, "getuid", lambda: 1000)  # root gets no sandbox at all
+    told = script(f"echo '[1:1] {words}: PID namespaces supported' >&2; exit 1")
+    engine = ChromiumEngine(ChromiumSettings(executable=told))
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+    assert "chromium-sandbox" in str(problem)
+
+
 def test_a_browser_that_never_answers_failed_to_launch_and_is_killed(script, monkeypatch, tmp_path):
     monkeypatch.setattr(browser, "LAUNCH_S", 4.0)
     engine = ChromiumEngine(ChromiumSettings(executable=script("echo $$ > {pid}; exec sleep 1000")))

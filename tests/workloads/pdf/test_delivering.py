@@ -18,7 +18,6 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.pdf import delivering
 from kesin.workloads.pdf.delivering import Promise, delivered, post
 from kesin.workloads.pdf.fetching import Refused, fetch
-from tests.workloads.pdf.post_office import PostOffice, opened_office
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
 
 PUBLIC = "93.184.216.34"
@@ -26,23 +25,11 @@ NAME = "hooks.example.com"
 
 
 @pytest.fixture
-def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    with opened_office("sqlite", tmp_path, request) as office:
-        yield office
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as server:
-        yield server
-
-
-@pytest.fixture
-def claimed(office, receiver) -> Job:
+def claimed(small, receiver) -> Job:
     """A delivery in the hands of a worker."""
-    office.ready(receiver)
-    office.messenger().look()
-    return office.queue.claim("test")[0]
+    small.ready(receiver)
+    small.messenger().look()
+    return small.queue.claim("test")[0]
 
 
 def answer(claimed: Job, url: str) -> Any:
@@ -142,8 +129,8 @@ def test_a_name_nobody_knows_is_unreachable(claimed, monkeypatch):
     assert answer(claimed, f"https://{NAME}/x").code == "HOOK_UNREACHABLE"
 
 
-def test_a_private_address_by_number_is_told_only_from_the_list(office, receiver):
-    assert office.hooks.allows(receiver.url)
+def test_a_private_address_by_number_is_told_only_from_the_list(small, receiver):
+    assert small.hooks.allows(receiver.url)
     with pytest.raises(Refused, match="not a public one"):
         fetch(receiver.url)  # documents have no such list
     assert post(receiver.url, b"{}", {}).status == 200

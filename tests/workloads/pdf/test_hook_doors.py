@@ -18,7 +18,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.problems import Problem
 from kesin.workloads.pdf.api_hooks import PAGE, hook_router
 from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice, opened_office
-from tests.workloads.receiver import Receiver, receiving
+from tests.workloads.receiver import Receiver
 
 NOBODYS = "00000000-0000-7000-8000-000000000000"
 
@@ -61,12 +61,6 @@ def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffic
 @pytest.fixture
 def door(office) -> Door:
     return Door(office)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as server:
-        yield server
 
 
 def given_up(office: PostOffice, receiver: Receiver, owner: str = AYSE) -> str:

@@ -2,9 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -15,28 +13,8 @@ from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf.hook_lifecycle import MAX_ATTEMPTS, WAIT_S
 from kesin.workloads.pdf.webhooks import MOST_LOOKED_AT, worker_of
 from tests.cli.programs import wait_until
-from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice, opened_office
-from tests.workloads.receiver import Receiver, receiving, silence
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    with opened_office(request.param, tmp_path, request) as office:
-        yield office
-
-
-@pytest.fixture
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    """On SQLite alone, for what no database could spoil."""
-    with opened_office("sqlite", tmp_path, request) as office:
-        yield office
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as server:
-        yield server
-
+from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice
+from tests.workloads.receiver import silence
 
 # Many
 

@@ -105,6 +105,10 @@ def test_values_that_cannot_be_kept_or_printed_are_422(front, me, value):
     assert error_of(answer)["details"]["fields"][0]["field"].startswith("variables")
 
 
+def test_a_text_that_only_looks_like_one_of_them_is_kept(front, me):
+    assert front.post(me, order(r"A\u0000")).status_code == 202
+
+
 @pytest.mark.parametrize("body", ["", "{", "[" * 100_000, "1" * 5_000, "null"])
 def test_what_is_no_request_is_refused(front, me, body):
     answer = front.client.post("/pdf/jobs", content=body, headers=_json(me))

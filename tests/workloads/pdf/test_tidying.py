@@ -167,10 +167,10 @@ def test_a_storage_that_is_down_keeps_nothing_else_from_being_tidied(bindery):
     artifacts = bindery.folder
     hidden = artifacts.with_name("unmounted")
     artifacts.rename(hidden)
-    artifacts.write_text("no folder at all")
+    artifacts.mkdir()  # as a disk leaves it that is not mounted
     assert tidied(bindery.house) == 1
     assert not bindery.facts()
-    artifacts.unlink()
+    artifacts.rmdir()  # nothing was begun there in the place of what is away
     hidden.rename(artifacts)
     assert tidied(bindery.house) > 0
     assert files(bindery, "batches") == []

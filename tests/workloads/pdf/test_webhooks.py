@@ -1,9 +1,7 @@
 """A promise to tell is kept whatever ends the job and whoever dies, and only where it may be."""
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -14,28 +12,8 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.pdf import webhooks
 from kesin.workloads.pdf.hook_lifecycle import AGAIN, MAX_ATTEMPTS, WAIT_S
 from tests.workloads.pdf.post_office import AYSE, DAY_S, MADE, OMER, PostOffice, opened_office
-from tests.workloads.receiver import Receiver, receiving
 
 LEASE_S = 60
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    with opened_office(request.param, tmp_path, request) as office:
-        yield office
-
-
-@pytest.fixture
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    """On SQLite alone, for what no database could spoil."""
-    with opened_office("sqlite", tmp_path, request) as office:
-        yield office
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as server:
-        yield server
 
 
 # What is told

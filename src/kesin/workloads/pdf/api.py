@@ -19,7 +19,7 @@ def pdf_router(house: House) -> APIRouter:
     for part in (
         jobs_router(shop),
         templates_router(shop),
-        batch_router(house),
+        batch_router(shop),
         hook_router(house),
     ):
         router.routes.extend(part.routes)  # to include it would make each route anew

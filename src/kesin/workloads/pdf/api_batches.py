@@ -6,12 +6,13 @@ A batch belongs to whoever asked for it. For anybody else but an admin there is 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from kesin.foundation.access import Actor
 from kesin.foundation.clock import iso
+from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Clash, Unavailable, Unknown
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.pdf.batch_schemas import (
@@ -23,15 +24,11 @@ from kesin.workloads.pdf.batch_schemas import (
     CsvQuery,
 )
 from kesin.workloads.pdf.batch_store import AskedBatch, Batch, BatchStatus, PdfBatchStore
-from kesin.workloads.pdf.doors import CURSOR, Asker, admit, is_id, sent, told
+from kesin.workloads.pdf.doors import Asker, Cursor, admit, sent, told
 from kesin.workloads.pdf.download import STORAGE_DOWN, Conditions, delivered
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStatus
-from kesin.workloads.pdf.shop import Shop
+from kesin.workloads.pdf.shop import Shop, Tools
 from kesin.workloads.pdf.storage import StorageError, attachment
-from kesin.workloads.workload import House
-
-if TYPE_CHECKING:
-    from kesin.workloads.pdf.shop import Tools
 
 MOST_BATCHES: Final = 200
 MOST_RESULTS: Final = 1_000
@@ -83,10 +80,10 @@ Body = Annotated[bytes, Depends(whole_body)]
 class _Desk:
     """The batches behind the doors, opened when somebody first comes in."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.queue = house.commands.queues["pdf_batches"]
-        self._shop = Shop(house)
+    def __init__(self, shop: Shop) -> None:
+        self.house = shop.house
+        self.queue = shop.house.commands.queues["pdf_batches"]
+        self._shop = shop
 
     @property
     def tools(self) -> Tools:
@@ -104,10 +101,10 @@ class _Desk:
         return found
 
 
-def batch_router(house: House) -> APIRouter:
+def batch_router(shop: Shop) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["pdf"])
-    desk = _Desk(house)
+    desk = _Desk(shop)
     _asking(router, desk)
     _looking(router, desk)
     return router
@@ -171,7 +168,7 @@ def _looking(router: APIRouter, desk: _Desk) -> None:
     def list_pdf_batches(
         actor: Asker,
         status: BatchStatus | None = None,
-        cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+        cursor: Cursor = None,
         limit: Annotated[int, Query(ge=1, le=MOST_BATCHES)] = 50,
     ) -> Response:
         """Your batches, newest first; an admin's list has everybody's."""
@@ -229,7 +226,7 @@ def _body(batches: PdfBatchStore, batch: Batch) -> BatchBody:
 
 
 def _fields(batches: PdfBatchStore, batch: Batch) -> dict[str, Any]:
-    numbers = batches.numbers(batch)
+    progress = batches.progress(batch)
     kept = batch.result if batch.has_file else {}
     return {
         "batch_id": batch.batch_id,
@@ -238,9 +235,9 @@ def _fields(batches: PdfBatchStore, batch: Batch) -> dict[str, Any]:
         "created_at": iso(batch.created_at) or "",
         "template_name": batch.template_name,
         "output": batch.output,
-        "made": numbers.made,
-        "failed": numbers.failed,
-        "waiting": 0 if batch.is_over else batch.rows - numbers.made - numbers.failed,
+        "made": progress.made,
+        "failed": progress.failed,
+        "waiting": 0 if batch.is_over else batch.rows - progress.made - progress.failed,
         "finished_at": iso(batch.finished_at),
         "cancel_asked": batch.cancel_asked,
         "download_url": f"/pdf/batches/{batch.batch_id}/download" if batch.has_file else None,

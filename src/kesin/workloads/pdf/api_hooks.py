@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from kesin.engine.queue import Bulk
 from kesin.foundation.access import Actor
 from kesin.foundation.clock import iso
+from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Clash, Unknown
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Filter
 from kesin.workloads.pdf.delivering import promise_of
-from kesin.workloads.pdf.doors import CURSOR, Asker, admit, is_id, sent
+from kesin.workloads.pdf.doors import Asker, Cursor, admit, sent
 from kesin.workloads.pdf.webhooks import QUEUE, Hooks
 from kesin.workloads.workload import House
 
@@ -64,9 +65,7 @@ def hook_router(house: House) -> APIRouter:
         return sent(SecretBody(secret=secret), cache_control="private, no-store")
 
     @router.get("/pdf/webhooks")
-    def webhooks(
-        actor: Asker, cursor: Annotated[str | None, Query(pattern=CURSOR)] = None
-    ) -> DeliveryPage:
+    def webhooks(actor: Asker, cursor: Cursor = None) -> DeliveryPage:
         """Your deliveries, newest first."""
         admit(house, actor, "webhooks")
         page = hooks.queue.jobs(Filter(tenants=(actor.name,)), limit=PAGE, cursor=cursor)

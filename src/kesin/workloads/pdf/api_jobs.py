@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.access import Actor
 from kesin.workloads.pdf.bodies import accepted, job_body, status_body
 from kesin.workloads.pdf.cancelling import cancelled
-from kesin.workloads.pdf.doors import CURSOR, Asker, SmallBody, admit, owners_job, sent
+from kesin.workloads.pdf.doors import Asker, Cursor, SmallBody, admit, owners_job, sent
 from kesin.workloads.pdf.download import Conditions, delivered
-from kesin.workloads.pdf.jobs import Asked, PdfJobStatus
+from kesin.workloads.pdf.jobs import ON_THE_WAY, Asked, PdfJobStatus
 from kesin.workloads.pdf.schemas import (
     PdfJobPage,
     PdfJobRequest,
@@ -30,7 +30,6 @@ MOST_JOBS: Final = 200
 MOST_WAIT_S: Final = 60
 SPARE_S: Final = 2.0  # between the end of a wait and the time-out of a request
 SOON_S: Final = 2
-ON_THE_WAY: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING})
 
 _FILE: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
 _PDF: Final[dict[str, Any]] = {"application/pdf": _FILE}
@@ -123,7 +122,7 @@ def _fetching(router: APIRouter, shop: Shop) -> None:
     def list_pdf_jobs(
         actor: Asker,
         status: PdfJobStatus | None = None,
-        cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+        cursor: Cursor = None,
         limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
     ) -> Response:
         """Your jobs, newest first; an admin's list has everybody's."""

@@ -11,7 +11,15 @@ from typing import Final
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf.storage import BadKey, KeyTaken, NotStored, StorageBackend, StorageDown
+from kesin.workloads.pdf.known_sound import KnownSound
+from kesin.workloads.pdf.storage import (
+    BadKey,
+    KeyTaken,
+    NotStored,
+    StorageBackend,
+    StorageDown,
+    Stored,
+)
 
 log = Logger("kesin.pdf")
 
@@ -74,6 +82,7 @@ class PdfArtifactStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._last_us = 0
+        self._sound = KnownSound(self._now_us)
 
     def generate_key(self, job_id: str) -> str:
         """A new key; later ones of this store are greater, even if the clock jumps back."""
@@ -105,6 +114,12 @@ class PdfArtifactStore:
     def get_pdf(self, artifact_key: str) -> bytes:
         """The whole PDF; raises NotStored, which is *gone*, or StorageDown, which is *later*."""
         return self.storage.get_bytes(artifact_key)
+
+    def require_sound(self, file: Stored, sha256: str) -> None:
+        """As the function of this name, but read once for many who want a part of the file."""
+        if not self._sound.holds(file, sha256):
+            require_sound(self.storage, file.key, sha256)
+            self._sound.add(file, sha256)
 
     def delete_pdf(self, artifact_key: str) -> bool:
         """Let it be gone, and say whether it was there."""

@@ -64,7 +64,7 @@ class Table:
     problems: list[RowProblem]
 
 
-def checked(
+def check_rows(
     book: TemplateBook,
     template: str,
     rows: Sequence[Variables],

@@ -26,7 +26,7 @@ from kesin.lifecycle.words import Role
 from kesin.store.contract import Filter
 from kesin.workloads.pdf.artifacts import PdfArtifactStore, sound_bytes
 from kesin.workloads.pdf.batch_lifecycle import CANCEL_ASKED
-from kesin.workloads.pdf.feeding import CANCELLED, Feeder, Numbers, failed_of, means, standing
+from kesin.workloads.pdf.feeding import CANCELLED, Feeder, Progress, failed_of, means, standing
 from kesin.workloads.pdf.jobs import PdfJobStore, job_of
 from kesin.workloads.pdf.storage import KeyTaken, NotStored, StorageDown, StorageError
 
@@ -269,12 +269,12 @@ class PdfBatchStore:
         page = self.queue.jobs(where, limit=limit, cursor=cursor)
         return [self.batch_of(one) for one in page.jobs], page.cursor
 
-    def numbers(self, batch: Batch) -> Numbers:
+    def progress(self, batch: Batch) -> Progress:
         """How many rows came through and how many did not, so far."""
         if batch.is_over:
             told = batch.result
-            return Numbers(batch.rows, told.get("made", 0), told.get("failed", 0))
-        return self.feeder.numbers(batch.batch_id)
+            return Progress(batch.rows, told.get("made", 0), told.get("failed", 0))
+        return self.feeder.progress(batch.batch_id)
 
     def started_at(self, batch: Batch) -> int | None:
         """When somebody first began with it."""

@@ -24,19 +24,18 @@ from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore
 from kesin.workloads.pdf.feeding import (
     ARTIFACT_GONE,
     BAD_ROW,
-    ON_THE_WAY,
     SLICE,
     UNREADABLE,
     ClaimLost,
     Fed,
-    Numbers,
+    Progress,
     RowResult,
     failed_of,
     made_of,
     standing,
 )
 from kesin.workloads.pdf.gathering import Incomplete, gathered, kept_results
-from kesin.workloads.pdf.jobs import job_of
+from kesin.workloads.pdf.jobs import ON_THE_WAY, job_of
 from kesin.workloads.pdf.setup import artifacts_of, jobs_of
 from kesin.workloads.pdf.storage import NotStored, StorageDown
 from kesin.workloads.workload import House
@@ -81,16 +80,16 @@ class _Work:
     waiting: set[int]  # for their jobs
     ended: dict[int, RowResult] = field(default_factory=dict)
     gone: dict[int, bool] = field(default_factory=dict)  # whether only the file is missing
-    told: Numbers | None = None
+    told: Progress | None = None
 
     @property
     def is_over(self) -> bool:
         return len(self.ended) == len(self.order.rows)
 
     @property
-    def numbers(self) -> Numbers:
+    def progress(self) -> Progress:
         made = sum(one.artifact_key is not None for one in self.ended.values())
-        return Numbers(len(self.served), made, len(self.ended) - made)
+        return Progress(len(self.served), made, len(self.ended) - made)
 
     def lose(self, row: int, *, missing: bool) -> None:
         """There is no PDF any more: it is made again, but not for ever."""
@@ -149,8 +148,8 @@ class BatchWorker(Worker):
         while True:
             self._require_wanted(job, run)
             changed = self._look(work) + self._ask_again(work) + self._feed(work)
-            if work.numbers != work.told:
-                work.told = work.numbers
+            if work.progress != work.told:
+                work.told = work.progress
                 self.batches.feeder.note(job, work.told)
             if work.is_over:
                 answer = self._finished(work, run)
@@ -230,7 +229,7 @@ class BatchWorker(Worker):
 
     # The end
 
-    def _finished(self, work: _Work, run: Run) -> Answer:
+    def _finished(self, work: _Work, run: Run) -> Done | Make | None:
         """The answer to a batch whose rows have all ended; None if some must be made again."""
         since = self.queue.clock.monotonic()
         rows = [work.ended[row] for row in sorted(work.ended)]

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
@@ -25,8 +25,6 @@ from kesin.workloads.pdf.finding import find_chromium, no_chromium
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Frame, Page, Playwright
-
-_T = TypeVar("_T")
 
 BLANK: Final = "about:blank"
 LAUNCH_S: Final = 10.0
@@ -45,6 +43,10 @@ _QUIET: Final = (
 )
 _ROOT: Final = (
     "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
+)
+_NO_SANDBOX: Final = (
+    "its sandbox cannot be made here; install the package chromium-sandbox, or let it make"
+    " namespaces (in a unit of systemd: RestrictNamespaces=user pid net)"
 )
 _log: Final = Logger(__name__)
 
@@ -157,7 +159,7 @@ class WarmBrowser:
         if once or heavy or sheet.renders >= limits.page_renders or sheet.lost.done():
             await self._away_with_sheet()
         elif wipe:
-            await self._limited(sheet.page.goto(BLANK), CLOSE_BROWSER_S)
+            await asyncio.wait_for(sheet.page.goto(BLANK), CLOSE_BROWSER_S)
         if self._used_up(heavy=heavy):
             await self._end()
         if self._sheet is None:
@@ -180,7 +182,7 @@ class WarmBrowser:
         if self._browser is None or not self._browser.is_connected():
             await self._end()
             await self._launch()
-        self._sheet = await self._limited(self._open_sheet(), SHEET_S)
+        self._sheet = await asyncio.wait_for(self._open_sheet(), SHEET_S)
         return self._sheet
 
     async def _open_sheet(self) -> Sheet:
@@ -252,10 +254,9 @@ class WarmBrowser:
             await self._end()
             await self._stop_driver()
             self._kill_driver()
-            as_root = sandboxed and os.getuid() == 0
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                f"{Path(executable).name} did not start: {_ROOT if as_root else said(problem)}",
+                f"{Path(executable).name} did not start: {_why(problem, sandboxed=sandboxed)}",
                 details={"executable": str(executable), "sandbox": sandboxed},
             ) from problem
         self.launches += 1
@@ -305,15 +306,12 @@ class WarmBrowser:
     async def _done(self, step: Coroutine[Any, Any, Any], limit_s: float) -> bool:
         """Whether a step of closing ended in time; how it ended does not matter."""
         try:
-            await self._limited(step, limit_s)
+            await asyncio.wait_for(step, limit_s)
         except TimeoutError:
             return False
         except Exception as problem:  # noqa: BLE001 - what is being closed may be gone already
             _log.info("pdf.closed_already", problem=said(problem))
         return True
-
-    async def _limited(self, step: Coroutine[Any, Any, _T], limit_s: float) -> _T:
-        return await asyncio.wait_for(step, limit_s)
 
 
 def _note_move(sheet: Sheet, frame: Frame) -> None:
@@ -326,6 +324,16 @@ def _note_issue(sheet: Sheet, event: dict[str, Any]) -> None:
     with contextlib.suppress(KeyError, TypeError):
         url = event["issue"]["details"]["contentSecurityPolicyIssueDetails"]["blockedURL"]
         sheet.guard.blocked(str(url))
+
+
+def _why(problem: Exception, *, sandboxed: bool) -> str:
+    """Why it did not start: of its sandbox it tells in a line further down."""
+    if sandboxed and os.getuid() == 0:
+        return _ROOT
+    text = str(problem)
+    if sandboxed and ("No usable sandbox" in text or "new namespace" in text):
+        return _NO_SANDBOX
+    return said(problem)
 
 
 def said(problem: BaseException) -> str:

@@ -170,7 +170,9 @@ class ChromiumEngine:
             self._forget()
 
     def _printed(self, html: str, paper: Paper, timeout_s: float) -> _Printed:
-        walled = with_walls(html, self._policy, self.settings)
+        walled = html
+        if "policy" in self.settings.walls:
+            walled = walls.with_policy(html, self._policy)
         left = graceful_s(timeout_s)
         for attempt in range(1, _TRIES + 1):
             sheet = self._prepare()
@@ -313,11 +315,6 @@ def _went_away(where: str) -> RenderFailed:
 
 def _named(what: str, names: list[str]) -> list[str]:
     return [f"{what}: {name[:_LETTERS_SHOWN]}" for name in sorted(set(names))[:_NAMES_SHOWN]]
-
-
-def with_walls(html: str, policy: str, settings: ChromiumSettings) -> str:
-    """The document as it is handed to the browser."""
-    return walls.with_policy(html, policy) if "policy" in settings.walls else html
 
 
 def print_options(paper: Paper) -> dict[str, Any]:

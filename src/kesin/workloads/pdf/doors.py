@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from kesin.foundation.access import Actor
+from kesin.foundation.ids import ID_PATTERN, is_id
 from kesin.foundation.problems import NotSignedIn, Problem, TooLarge, Unknown
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
 from kesin.workloads.workload import House
 
 MAX_BODY_BYTES: Final = 256 * 1024
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_ID: Final = re.compile(CURSOR)
 
 
 async def asker(request: Request) -> Actor:
@@ -30,6 +28,7 @@ async def asker(request: Request) -> Actor:
 
 
 Asker = Annotated[Actor, Depends(asker)]
+Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 
 
 class SmallBody(APIRoute):
@@ -50,11 +49,6 @@ class SmallBody(APIRoute):
 def admit(house: House, actor: Actor, action: str, *, target: str | None = None) -> None:
     """Raise Refused, and note it, unless the actor may use the workload."""
     house.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
-
-
-def is_id(text: str) -> bool:
-    """Whether this could be the id of a job; databases are not asked about anything else."""
-    return _ID.fullmatch(text) is not None
 
 
 def owners_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:

@@ -113,7 +113,8 @@ def _answer(
         headers["etag"] = etag
         if _is_known(etag, asked.if_none_match):
             return Response(status_code=304, headers=headers)
-    size = artifacts.storage.head(key).size
+    file = artifacts.storage.head(key)
+    size = file.size
     if sha256 and size != (job.made or {}).get("bytes", size):
         require_sound(artifacts.storage, key, sha256)
     start, end, status = 0, size, 200
@@ -135,7 +136,7 @@ def _answer(
         return Response(data[start:end], status, headers, media_type=PDF_TYPE)
     whole = sha256 if end - start == size else None
     if sha256 and not whole:  # a part does not tell whether it is sound
-        require_sound(artifacts.storage, key, sha256)
+        artifacts.require_sound(file, sha256)
     first = artifacts.storage.get_range(key, start, min(start + PIECE_BYTES, end))
     pieces = _pieces(artifacts, key, first, (start, end), whole)
     return StreamingResponse(pieces, status, headers, media_type=PDF_TYPE)

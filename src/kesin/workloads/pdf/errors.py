@@ -1,4 +1,4 @@
-"""What can go wrong with a PDF, in the seed's words; a few of our own stay inside."""
+"""What can go wrong with a PDF, in the seed's words; one of our own stays inside."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ class PdfErrorCode(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-WORKER_LOST: Final = "WORKER_LOST"
-INTERRUPTED: Final = "INTERRUPTED"
 ARTIFACT_WRITE_FAILED: Final = "ARTIFACT_WRITE_FAILED"
 
 TRANSIENT_ERRORS: Final = frozenset(

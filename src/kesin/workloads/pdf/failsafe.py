@@ -9,9 +9,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from kesin.foundation.problems import Unavailable
 from kesin.workloads.pdf.book import CSP
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.heartbeat import check_worker_health
-
-__all__ = ["PDF_RENDER_UNAVAILABLE", "check_worker_health", "handle_unavailable", "unavailable"]
 
 PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
 RETRY_AFTER_S: Final = 15

@@ -30,7 +30,6 @@ EXPIRED: Final = "EXPIRED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 BAD_ROW: Final = "BAD_ROW"
 UNREADABLE: Final = "UNREADABLE"
-ON_THE_WAY: Final = frozenset({"queued", "running"})
 _ROWS: Final = "rows:"
 _PROGRESS: Final = "progress"
 _WHY: Final = {
@@ -72,7 +71,7 @@ class RowResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Progress:
     """How far a batch is."""
 
     fed: int = 0
@@ -149,17 +148,17 @@ class Feeder:
         key = self._jobs.compute_job_key(body["template"], body["payload"], owner)
         return New(dict(body), key=key, tenant=owner)
 
-    def note(self, claim: Job, numbers: Numbers) -> None:
+    def note(self, claim: Job, progress: Progress) -> None:
         """Write down how far it is, for whoever asks; raises ClaimLost."""
-        told = {"fed": numbers.fed, "made": numbers.made, "failed": numbers.failed}
+        told = {"fed": progress.fed, "made": progress.made, "failed": progress.failed}
         with self._under(claim):
             now = self._batches.now()
             self._facts.put_fact(Fact(WORKLOAD, claim.id, _PROGRESS, canonical_json(told), now))
 
-    def numbers(self, batch_id: str) -> Numbers:
+    def progress(self, batch_id: str) -> Progress:
         """How far it was when its worker last said so."""
         fact = self._facts.fact(WORKLOAD, batch_id, _PROGRESS)
-        return Numbers() if fact is None else Numbers(**json.loads(fact.value))
+        return Progress() if fact is None else Progress(**json.loads(fact.value))
 
     def end(self, batch_id: str, *, cancel: bool) -> None:
         """Forget a batch that is over, and take back what it still has in the line.

@@ -21,8 +21,8 @@ from kesin.workloads.pdf.storage import NotStored
 
 LOOK_EVERY: Final = 50  # rows: whether anybody still wants it
 COLUMNS: Final = (
-    *("row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message"),
-)
+    "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
+)  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "'")
 _whole_in_memory = threading.Lock()  # one finished file at a time is read for the storage
 

@@ -41,7 +41,8 @@ class PdfJobStatus(StrEnum):
     EXPIRED = "expired"
 
 
-GOOD: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING, PdfJobStatus.SUCCEEDED})
+ON_THE_WAY: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING})  # batches alike
+GOOD: Final = ON_THE_WAY | {PdfJobStatus.SUCCEEDED}
 
 
 class UnknownJob(KeyError):

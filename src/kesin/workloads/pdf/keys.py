@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.security import MAX_DEPTH
 
 VERSION: Final = 1
-MAX_DEPTH: Final = 32
+_AROUND: Final = 4  # layers around what was sent
 
 
 def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
@@ -34,7 +35,7 @@ def canonical(value: Any) -> str:
 
 def _check(value: Any, depth: int) -> None:
     """Refuse what JSON would bend: keys that are no text, numbers that are none, endless depth."""
-    if depth > MAX_DEPTH + 4:  # the layers around what was sent
+    if depth > MAX_DEPTH + _AROUND:
         raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"values nest deeper than {MAX_DEPTH}")
     if isinstance(value, Mapping):
         for name, inner in value.items():

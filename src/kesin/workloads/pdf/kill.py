@@ -32,12 +32,10 @@ def marked(mark: str) -> list[int]:
     return [pid for pid in _pids() if word in _command(pid)]
 
 
-def kill_marked(mark: str) -> int:
-    """End every process with this mark, and its group; how many there were."""
-    found = marked(mark)
-    for pid in found:
+def kill_marked(mark: str) -> None:
+    """End every process with this mark, and its group."""
+    for pid in marked(mark):
         kill_group(pid)
-    return len(found)
 
 
 def kill_group(pid: int) -> None:

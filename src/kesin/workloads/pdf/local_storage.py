@@ -94,7 +94,7 @@ class LocalStorage:
                 self._missing(key)
             if not stat.S_ISREG(found.st_mode):
                 self._missing(key)
-        return Stored(key, found.st_size, found.st_mtime_ns // 1_000)
+        return _stored(key, found)
 
     def exists(self, key: str) -> bool:
         """Whether it is there."""
@@ -172,7 +172,7 @@ class LocalStorage:
         key, found = path.relative_to(self._base).as_posix(), path.lstat()
         if not is_key(key) or not stat.S_ISREG(found.st_mode):
             return None
-        return Stored(key, found.st_size, found.st_mtime_ns // 1_000)
+        return _stored(key, found)
 
     def _missing(self, key: str) -> NoReturn:
         self._require_folder()
@@ -196,6 +196,13 @@ class LocalStorage:
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error
         except RuntimeError as error:  # how pathlib tells of links that go in a circle
             raise StorageDown(f"the folder {self._base} does not serve: {error}") from error
+
+
+def _stored(key: str, found: os.stat_result) -> Stored:
+    """A time of change can be set back by hand, and the inode's own cannot: the mark has both."""
+    times = f"{found.st_mtime_ns}-{found.st_ctime_ns}"
+    mark = f"{found.st_dev}-{found.st_ino}-{found.st_size}-{times}"
+    return Stored(key, found.st_size, found.st_mtime_ns // 1_000, mark)
 
 
 def _write(path: Path, data: bytes) -> None:

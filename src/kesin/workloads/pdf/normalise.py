@@ -41,9 +41,7 @@ class Pdf:
         if not data.startswith(b"%PDF-") or start is None:
             raise NotAPdf("it does not begin or end as a PDF does")
         table = _TABLE.match(data, int(start[1]))
-        trailer_at = data.rfind(
-            b"trailer", len(data) - _TAIL_BYTES if len(data) > _TAIL_BYTES else 0
-        )
+        trailer_at = data.rfind(b"trailer", max(len(data) - _TAIL_BYTES, 0))
         if table is None or trailer_at < 0:
             raise NotAPdf("it has no plain cross-reference table")
         self._data = bytearray(data)

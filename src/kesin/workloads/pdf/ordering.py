@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from kesin.engine.queue import BadInput, Queue
 from kesin.foundation.problems import Invalid, Problem
-from kesin.workloads.pdf.batch_rows import RowProblem, Table, checked, names_of, read_csv
+from kesin.workloads.pdf.batch_rows import RowProblem, Table, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import BatchRequest, CsvQuery
 from kesin.workloads.pdf.batch_store import Order
-from kesin.workloads.pdf.requests import check_template, wanted
+from kesin.workloads.pdf.requests import check_template, unmended, wanted
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.shop import Tools
 
@@ -90,7 +89,7 @@ def _order(tools: Tools, queue: Queue, request: BatchRequest, known: Sequence[Ro
         file_name=request.file_name,
         webhook_url=request.webhook_url,
     )
-    checked(tools.book, request.template_name, request.rows, known, unfit=_unfit(order, queue))
+    check_rows(tools.book, request.template_name, request.rows, known, unfit=_unfit(order, queue))
     return order
 
 
@@ -103,11 +102,6 @@ def _unfit(order: Order, queue: Queue) -> dict[int, str]:
         except BadInput as problem:
             found[number] = str(problem)
         else:
-            if text != _unmended(body):
+            if text != unmended(body):
                 found[number] = "holds characters that cannot be stored"
     return found
-
-
-def _unmended(body: Mapping[str, Any]) -> str:
-    """As the queue would spell it if a database could keep every character."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from kesin.foundation.problems import Invalid, Problem
+from kesin.foundation.text import canonical_json
 from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import validate_template
 from kesin.workloads.pdf.variables import Problem as Finding
-
-_UNSTORABLE: Final = re.compile(r"\\u0000|[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,13 @@ def check_variables(book: TemplateBook, name: str, variables: Mapping[str, Any])
         raise template_error(problem.message) from None
     if found:
         raise _invalid(found)
-    if _UNSTORABLE.search(json.dumps(variables, ensure_ascii=False)):
+    if canonical_json(variables) != unmended(variables):
         raise _invalid([Finding("", "text", "holds characters that cannot be stored")])
+
+
+def unmended(value: Mapping[str, Any]) -> str:
+    """As the queue would spell it if a database could keep every character."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def template_error(message: str) -> Problem:

@@ -232,7 +232,8 @@ class S3Storage:
 
 def _stored(found: ObjectMeta) -> Stored:
     changed = found["last_modified"] - _EPOCH
-    return Stored(found["path"], found["size"], changed // timedelta(microseconds=1))
+    changed_us = changed // timedelta(microseconds=1)
+    return Stored(found["path"], found["size"], changed_us, found["e_tag"] or "")
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,6 @@ printed is never made.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -19,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from kesin.foundation.text import storable
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs import PdfJobStatus
@@ -31,12 +31,11 @@ MAX_URL: Final = 2_048
 SMALLEST_MM: Final = 10.0
 LARGEST_MM: Final = 5_000.0
 LEAST_ROOM_MM: Final = 1.0  # that margins must leave
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
     """Refuse what no database keeps."""
-    if _UNSTORABLE.search(text):
+    if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text
 

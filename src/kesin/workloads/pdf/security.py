@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -32,7 +32,7 @@ _PLAIN: Final = (bool, int, float, Decimal, date, time, type(None))  # a datetim
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _INSIDE: Final = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa")
-_TUNNELS: Final = tuple(
+_TUNNELS: Final = tuple(  # translated or tunnelled: behind them may be anything
     IPv6Network(net)
     for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
 )
@@ -191,7 +191,7 @@ def _is_inside(host: str) -> bool | None:
     """Whether it belongs to this machine or its network; None for what is no host at all."""
     if host.startswith("["):
         try:
-            return _is_unreachable(IPv6Address(host.removeprefix("[").removesuffix("]")))
+            return not is_public(IPv6Address(host.removeprefix("[").removesuffix("]")))
         except ValueError:
             return None
     labels = host.split(".")
@@ -199,19 +199,20 @@ def _is_inside(host: str) -> bool | None:
         return None
     if _NUMBER.fullmatch(labels[-1]):  # browsers take it for an address, in whatever base
         try:
-            return _is_unreachable(IPv4Address(host))
+            return not is_public(IPv4Address(host))
         except ValueError:
             return None
     return len(labels) == 1 or any(host.endswith(f".{name}") for name in _INSIDE)
 
 
-def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is one of the open Internet, however it is written."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped:
-            return _is_unreachable(ip_address(address.ipv4_mapped))
+            return is_public(address.ipv4_mapped)
         if address.is_site_local or any(address in net for net in _TUNNELS):
-            return True
-    return not address.is_global or address.is_multicast or address.is_reserved
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
 
 
 class _Part(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kesin.engine.queue import Queue
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
+from kesin.lifecycle.budget import HOUR_S
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.book import SHIPPED, TemplateBook
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
@@ -17,7 +18,7 @@ from kesin.workloads.pdf.finding import pick_engine
 from kesin.workloads.pdf.jobs import PdfJobStore
 from kesin.workloads.pdf.keeping import artifacts_place
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.storage import StorageMisconfigured, open_storage
+from kesin.workloads.pdf.storage import StorageBackend, StorageMisconfigured, open_storage
 from kesin.workloads.workload import House
 
 if TYPE_CHECKING:
@@ -56,22 +57,18 @@ def config_of(settings: Settings) -> PdfRenderConfig:
     named = {one.strip() for one in settings.pdf_allowed_templates.split(",") if one.strip()}
     return PdfRenderConfig(
         hard_timeout=settings.pdf_hard_timeout_s,
-        artifact_ttl_seconds=settings.pdf_ttl_hours * 3_600,
+        artifact_ttl_seconds=settings.pdf_ttl_hours * HOUR_S,
         cleanup_interval_seconds=round(settings.tidy_s),
         fail_safe_policy=FailSafePolicy(settings.pdf_fail_safe),
-        template_allowlist=named or shipped_names(),
+        template_allowlist=named or set(_shipped_names()),
         url_allowlist=settings.pdf_allowed_urls.split(),
     )
 
 
 @lru_cache(maxsize=1)
-def _shipped() -> frozenset[str]:
-    return frozenset(one.name for one in SHIPPED.iterdir() if (one / "template.html").is_file())
-
-
-def shipped_names() -> set[str]:
+def _shipped_names() -> frozenset[str]:
     """The templates that come with Kesin."""
-    return set(_shipped())
+    return frozenset(one.name for one in SHIPPED.iterdir() if (one / "template.html").is_file())
 
 
 def artifacts_of(house: House) -> PdfArtifactStore:
@@ -82,9 +79,15 @@ def artifacts_of(house: House) -> PdfArtifactStore:
 def storage_of(settings: Settings, queue: Queue) -> PdfArtifactStore:
     """The same, timed by the clock of this queue."""
     try:
-        return PdfArtifactStore(open_storage(artifacts_place(settings)), queue.clock)
+        return PdfArtifactStore(_opened(artifacts_place(settings)), queue.clock)
     except StorageMisconfigured as problem:
         raise Unavailable(f"{problem}: look at KESIN_PDF_ARTIFACTS") from None
+
+
+@lru_cache(maxsize=8)
+def _opened(place: str) -> StorageBackend:
+    """Once in a process: opened again, a folder whose disk is away would be begun anew, empty."""
+    return open_storage(place)
 
 
 def jobs_of(house: House) -> PdfJobStore:

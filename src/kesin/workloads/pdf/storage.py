@@ -63,6 +63,7 @@ class Stored:
     key: str
     size: int
     changed_us: int  # by the storage's own clock
+    mark: str = ""  # of these very bytes: what is written in their place has another; '' is none
 
 
 class StorageBackend(Protocol):

@@ -14,9 +14,9 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import MAX_PAGE, Filter
 from kesin.workloads.pdf.batch_store import FOLDER, OURS, Batch, BatchStatus, PdfBatchStore
-from kesin.workloads.pdf.feeding import ON_THE_WAY, Feeder
+from kesin.workloads.pdf.feeding import Feeder
 from kesin.workloads.pdf.heartbeat import FORGET_S
-from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.jobs import ON_THE_WAY, PdfJobStore
 from kesin.workloads.pdf.setup import artifacts_of
 from kesin.workloads.pdf.signs import signs_of
 from kesin.workloads.pdf.storage import StorageError

@@ -14,10 +14,10 @@ from typing import Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
+from kesin.workloads.pdf.jobs import ON_THE_WAY
 
 LOOK_EVERY_S: Final = 0.05
 MOST_WAITING: Final = 200
-_ON_THE_WAY: Final = frozenset({"queued", "running"})
 log = Logger("kesin.pdf")
 
 
@@ -108,4 +108,4 @@ class Waiting:
         except Exception as problem:  # noqa: BLE001  # the store is away: the next look tells
             log.warning("look_failed", why=type(problem).__name__)
             return []
-        return [one for one in waiters if states.get(one.job_id) not in _ON_THE_WAY]
+        return [one for one in waiters if states.get(one.job_id) not in ON_THE_WAY]
