@@ -6,12 +6,13 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.contract import StoreUnreachable
@@ -336,6 +337,39 @@ def test_a_time_out_holds_for_what_needs_no_thread_too(make_world):
         await asyncio.Event().wait()
 
     assert error_of(world.client.get("/waits"))["code"] == "timeout"
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_long_answer_has_its_time_for_each_piece(make_world, monkeypatch, pieces):
+    """Else a large file could not be fetched over a slow line; one that is stuck is cut."""
+    world, gone, wait = make_world(request_timeout_s=12.5), [], asyncio.wait
+
+    @world.app.get("/long")
+    async def long() -> StreamingResponse:
+        async def told() -> AsyncIterator[bytes]:
+            for n in range(pieces):
+                yield b"x"
+                gone.append(n)
+                await asyncio.sleep(0)
+            if pieces == 1:
+                await asyncio.Event().wait()
+
+        return StreamingResponse(told())
+
+    async def wait_for_a_piece(tasks, **how):
+        """The time is over whenever one more piece has gone, or no more will."""
+        if how.get("timeout") != 12.5:
+            return await wait(tasks, **how)
+        before = len(gone)
+        for _ in range(1_000):
+            if len(gone) > before or all(one.done() for one in tasks):
+                break
+            await asyncio.sleep(0)
+        return None
+
+    monkeypatch.setattr(asyncio, "wait", wait_for_a_piece)
+    assert world.client.get("/long").content == b"x" * pieces
+    assert len(gone) == pieces
 
 
 # Validation

@@ -13,12 +13,12 @@ from starlette.requests import Request
 
 from kesin.engine.accounts import at_request
 from kesin.foundation.access import Actor
+from kesin.foundation.clock import iso
 from kesin.foundation.problems import Unavailable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from kesin.web import live as live_module
 from kesin.web import stream
-from kesin.web.schemas import spelled
 from tests.web.conftest import ROOT, World, actor, by_cookie, error_of
 
 NO_JOB = "00000000-0000-7000-8000-000000000000"
@@ -64,7 +64,7 @@ def test_stats_count_by_state_and_site(world, boss):
     assert stats["total"] == 3
     assert stats["states"] == {"ready": 2, "running": 0, "done": 0, "failed": 1}
     assert stats["sites"]["south"] == {"ready": 1, "running": 0, "done": 0, "failed": 1}
-    assert stats["now"] == stats["oldest_due_at"] == spelled(world.clock.time_us)
+    assert stats["now"] == stats["oldest_due_at"] == iso(world.clock.time_us)
 
 
 def test_stats_of_one_site_count_that_site(world, boss):
@@ -101,15 +101,15 @@ FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "text of the error": ({"text": "OF AYS"}, {"bad"}),
     "text that is no pattern": ({"text": "%"}, set()),
     "created from": (
-        {"created_from": spelled((T0_S + 30) * 1_000_000)},
+        {"created_from": iso((T0_S + 30) * 1_000_000)},
         {"second", "south"},
     ),
     "created before": (
-        {"created_before": spelled((T0_S + 20) * 1_000_000)},
+        {"created_before": iso((T0_S + 20) * 1_000_000)},
         {"bad", "auth"},
     ),
     "moved before": (
-        {"moved_before": spelled((T0_S + 40) * 1_000_000)},
+        {"moved_before": iso((T0_S + 40) * 1_000_000)},
         {"bad", "auth", "first", "second"},
     ),
     "all of them": ({"state": "failed", "category": "AUTH", "code": "NO_LOGIN"}, {"auth"}),
@@ -395,7 +395,7 @@ def test_a_job_by_hand_can_wait_and_have_a_budget_of_its_own(world, boss):
         world, boss, {"payload": 1, "run_at": "2030-01-01T00:00:00+03:00", "max_attempts": 2}
     )
     job = world.found(answer.json()["jobs"][0]["id"])
-    assert spelled(job.run_at) == "2029-12-31T21:00:00.000000Z"
+    assert iso(job.run_at) == "2029-12-31T21:00:00.000000Z"
     assert job.attempts_left == 2
 
 

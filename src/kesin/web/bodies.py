@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from kesin.engine.command import MOST_AT_ONCE, History, Selection
 from kesin.engine.queue import Bulk, Queue
+from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Event, Outcome, Page, QueueStats
 from kesin.web.payloads import shown
@@ -24,7 +25,6 @@ from kesin.web.schemas import (
     OutcomeBody,
     StateBody,
     Stats,
-    spelled,
 )
 
 
@@ -48,12 +48,12 @@ def job_body(job: Job) -> JobBody:
         error_code=job.error_code,
         error_category=job.error_category,
         error_message=job.error_message,
-        created_at=spelled(job.created_at) or "",
-        moved_at=spelled(job.moved_at) or "",
-        due_at=spelled(job.run_at),
-        timer_at=spelled(job.timer_at),
-        lease_until=spelled(job.lease_until),
-        finished_at=spelled(job.finished_at),
+        created_at=iso(job.created_at) or "",
+        moved_at=iso(job.moved_at) or "",
+        due_at=iso(job.run_at),
+        timer_at=iso(job.timer_at),
+        lease_until=iso(job.lease_until),
+        finished_at=iso(job.finished_at),
     )
 
 
@@ -64,7 +64,7 @@ def page_body(page: Page) -> JobPage:
 def event_body(event: Event) -> EventBody:
     return EventBody(
         seq=event.seq,
-        at=spelled(event.at) or "",
+        at=iso(event.at) or "",
         move=event.move,
         from_state=event.from_state,
         to_state=event.to_state,
@@ -86,7 +86,7 @@ def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> Job
         events=[event_body(one) for one in history.events],
         notes=[
             NoteBody(
-                at=spelled(one.at) or "",
+                at=iso(one.at) or "",
                 kind=one.kind,
                 actor=one.actor,
                 details=_loaded(one.details),
@@ -101,11 +101,11 @@ def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> Job
 def stats_body(stats: QueueStats) -> Stats:
     return Stats(
         queue=stats.queue,
-        now=spelled(stats.now) or "",
+        now=iso(stats.now) or "",
         total=stats.total,
         states=stats.states,
         sites=stats.tenants,
-        oldest_due_at=spelled(stats.oldest_due_at),
+        oldest_due_at=iso(stats.oldest_due_at),
         lease_over=stats.lease_over,
     )
 

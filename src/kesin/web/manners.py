@@ -32,13 +32,14 @@ Told = Callable[[Request, Problem, int], Response]  # how a refusal reads
 
 _MOST_DIGITS: Final = 15
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_CSP: Final = (
+CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
+FRAMING_CSP: Final = f"{CSP}; frame-src 'self'"  # of a page that shows a document of ours
 HEADERS: Final = (
-    (b"content-security-policy", _CSP.encode()),
+    (b"content-security-policy", CSP.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -78,6 +79,7 @@ class _Exchange:
         self._send = send
         self._status = 0
         self._got = 0
+        self._passed = 0  # pieces of the answer that are on their way
         self._too_large = False
         self._refused = False
         self._headers = dict(scope["headers"])
@@ -115,19 +117,28 @@ class _Exchange:
         timeout_s = self._service.settings.request_timeout_s
         task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
         try:
-            await asyncio.wait({task}, timeout=None if self._streams() else timeout_s)
+            await self._in_time(task, None if self._streams() else timeout_s)
         except asyncio.CancelledError:
             task.cancel()
             raise
         if not task.done():  # a thread cannot be stopped: answer, and let it end on its own
             log.warning("request_timed_out", route=self._route())
             task.add_done_callback(_forget)
+            if self._status:  # nobody reads the rest of it
+                task.cancel()
             await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
             return
         if self._too_large:
             await self._refuse(TooLarge(f"a request holds at most {limit} bytes"))
         elif (problem := task.exception()) is not None:
             await self._failed(problem)
+
+    async def _in_time(self, task: asyncio.Future[None], limit_s: float | None) -> None:
+        """Wait for the answer; a long one has this time for each piece, or slow lines had none."""
+        passed = -1
+        while not task.done() and self._passed != passed:
+            passed = self._passed
+            await asyncio.wait({task}, timeout=limit_s)
 
     async def _failed(self, problem: BaseException) -> None:
         """Our fault: told without a word of what it was; the log has it."""
@@ -176,6 +187,7 @@ class _Exchange:
                 headers.append(HSTS)
             message = {**message, "headers": headers}
         await self._send(message)
+        self._passed += 1
 
     async def _refuse(self, problem: Problem, status: int | None = None) -> None:
         self._refused = True

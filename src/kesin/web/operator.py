@@ -78,9 +78,7 @@ def list_jobs(  # noqa: PLR0917  # each one is a query parameter
     key: schemas.Key | None = None,
     text: Annotated[schemas.Text | None, Query(min_length=1, max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: Annotated[
-        str | None, Query(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-    ] = None,
+    cursor: schemas.Cursor = None,
 ) -> Response:
     """A page of jobs, newest first."""
     wanted = schemas.Wanted(

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
+from fastapi import Query
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -17,28 +18,21 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from kesin.foundation.clock import iso
+from kesin.foundation.ids import ID_PATTERN
+from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import (
-    MAX_CODE,
-    MAX_KEY,
-    MAX_MESSAGE,
-    MAX_TENANT,
-    Filter,
-)
+from kesin.store.contract import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_TENANT, Filter
 
 MOST_IDS = 1_000
 MOST_ENQUEUED = 1_000
-_SECOND_US = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CENTURIES = datetime.max.replace(tzinfo=UTC) - _EPOCH
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
 
 
 def _clean(text: str) -> str:
-    if "\x00" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text
 
@@ -61,6 +55,7 @@ def _in_years(at: datetime) -> datetime:
 
 
 Clean = AfterValidator(_clean)
+Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 Text = Annotated[str, Clean]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
 Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
@@ -366,8 +361,3 @@ class LifecycleBody(BaseModel):
 def micros(at: datetime | None) -> int | None:
     """Microseconds since 1970."""
     return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def spelled(at: int | None) -> str | None:
-    """A time as it is sent."""
-    return iso(at)

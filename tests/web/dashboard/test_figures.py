@@ -1,6 +1,7 @@
 import pytest
 
-from kesin.web.dashboard.figures import SECOND_US, Figures
+from kesin.lifecycle.budget import SECOND_US
+from kesin.web.dashboard.figures import Figures
 
 EN, TR = Figures("en"), Figures("tr")
 AT = 1_700_000_000_123_456

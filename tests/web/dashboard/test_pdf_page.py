@@ -22,8 +22,13 @@ SOURCE = {"template": "invoice", "source": json.dumps(INVOICE)}
 def pdf(shared_world: World) -> World:
     shared_world.person("ayse", "admin", all_sites=True)
     shared_world.person("bora", "admin", all_sites=True)
-    Heartbeat(shared_world.store, "one", now=shared_world.service.queues["pdf"].now).beat()
+    beat(shared_world)
     return shared_world
+
+
+def beat(world: World) -> None:
+    """A worker says that it lives."""
+    Heartbeat(world.store, "one", now=world.service.queues["pdf"].now).beat()
 
 
 def post(world: World, path: str, who: str = "ayse", **data: Any) -> Any:
@@ -85,15 +90,15 @@ def test_values_that_will_not_do_are_told_beside_the_last_preview(pdf):
     assert "cannot be read" in post(pdf, "/preview", template="invoice", source="{").text
 
 
-def test_previews_are_few_and_end(pdf, monkeypatch):
+def test_previews_are_few_and_end(pdf):
     first = frame_of(post(pdf, "/preview", **SOURCE).text)
     for _ in range(pdf_desk.MOST_OF_ONE):
         last = frame_of(post(pdf, "/preview", **SOURCE).text)
     assert get(pdf, first).status_code == 404
     assert get(pdf, last).status_code == 200
-    late = pdf_desk.time.monotonic() + pdf_desk.KEPT_S + 1
-    monkeypatch.setattr(pdf_desk.time, "monotonic", lambda: late)
+    pdf.clock.advance(pdf_desk.KEPT_S + 1)
     assert get(pdf, last).status_code == 404
+    beat(pdf)
 
 
 def test_a_row_comes_and_goes_and_what_was_typed_stays(pdf):
@@ -133,7 +138,7 @@ def test_while_nothing_renders_that_is_told(pdf):
     answer = post(pdf, "/jobs", template="invoice", source=json.dumps({**INVOICE, "number": "Z"}))
     assert answer.status_code == 503
     assert "no worker renders" in answer.text
-    Heartbeat(pdf.store, "one", now=pdf.service.queues["pdf"].now).beat()
+    beat(pdf)
 
 
 def test_who_may_not_make_pdfs_is_not_offered_the_page(pdf):

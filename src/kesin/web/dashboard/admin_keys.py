@@ -52,7 +52,7 @@ def create(looking: Looking, fields: Fields) -> HTMLResponse:
     except Refused:
         raise
     except Problem as problem:
-        return _list(looking, problem=problem, fields=fields, status=problem.status)
+        return _list(looking, problem=problem, fields=fields)
     return _list(looking, key=key, kept=kept)
 
 
@@ -98,13 +98,12 @@ def _list(
     key: str | None = None,
     kept: ApiKey | None = None,
     done: bool = False,
-    status: int = 200,
 ) -> HTMLResponse:
     accounts = looking.service.accounts
     found = accounts.keys(looking.actor)
     return looking.page(
         "admin_keys.html",
-        status=status,
+        status=problem.status if problem else 200,
         tab="keys",
         keys=sorted(found, key=lambda one: (one.revoked_at is not None, -one.created_at)),
         scopes=[(scope, looking.say(SCOPE_WORDS[scope])) for scope in SCOPES],

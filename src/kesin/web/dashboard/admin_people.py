@@ -14,7 +14,7 @@ from kesin.foundation.problems import Clash, Invalid, Problem, Refused
 from kesin.store.directory import Person
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.shell import form_lists
-from kesin.web.dashboard.view import TITLES, Looker, Looking
+from kesin.web.dashboard.view import Looker, Looking
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"
@@ -55,7 +55,7 @@ def add(looking: Looking, fields: Fields) -> Response:
     except Refused:
         raise
     except Problem as problem:
-        return _list(looking, problem=problem, fields=fields, status=problem.status)
+        return _list(looking, problem=problem, fields=fields)
     if given:
         return RedirectResponse(f"{PATH}/{name}", status_code=303)
     return _one(looking, name, secret=password)
@@ -94,9 +94,9 @@ def change(looking: Looking, name: str, fields: Fields) -> Response:
             accounts.set_person(actor, name, disabled=what == "disable")
         else:
             accounts.person(actor, name)
-            return _one(looking, name, problem=Invalid("there is no such form"), status=422)
+            return _one(looking, name, problem=Invalid("there is no such form"))
     except (Invalid, Clash) as problem:
-        return _one(looking, name, problem=problem, status=problem.status)
+        return _one(looking, name, problem=problem)
     return RedirectResponse(f"{PATH}/{name}?done=true", status_code=303)
 
 
@@ -119,17 +119,15 @@ def _list(
     *,
     problem: Problem | None = None,
     fields: dict[str, list[str]] | None = None,
-    status: int = 200,
 ) -> HTMLResponse:
     everybody = looking.service.accounts.people(looking.actor)
     return looking.page(
         "admin_people.html",
-        status=status,
+        status=problem.status if problem else 200,
         tab="people",
         people=everybody,
         problem=problem,
         given=fields or {},
-        now=looking.service.accounts.now(),
         **_choices(looking),
     )
 
@@ -141,13 +139,12 @@ def _one(
     problem: Problem | None = None,
     secret: str | None = None,
     done: bool = False,
-    status: int = 200,
 ) -> HTMLResponse:
     accounts = looking.service.accounts
     found: Person = accounts.person(looking.actor, name)
     return looking.page(
         "admin_person.html",
-        status=status,
+        status=problem.status if problem else 200,
         tab="people",
         person=found,
         sessions=accounts.directory.sessions_of(found.name),
@@ -164,5 +161,5 @@ def _choices(looking: Looker) -> dict[str, Any]:
     return {
         "roles": [(role, looking.say(ROLE_WORDS[role])) for role in ROLES],
         "sites": [site.id for site in looking.service.accounts.sites(looking.actor)],
-        "queues": [(name, looking.say(TITLES.get(name, name))) for name in looking.service.queues],
+        "queues": [(name, looking.title_of(name)) for name in looking.service.queues],
     }

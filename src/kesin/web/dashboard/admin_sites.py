@@ -37,7 +37,7 @@ def add(looking: Looking, fields: Fields) -> Response:
     except Refused:
         raise
     except Problem as problem:
-        return _list(looking, problem=problem, fields=fields, status=problem.status)
+        return _list(looking, problem=problem, fields=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
@@ -55,7 +55,7 @@ def change(looking: Looking, site_id: str, fields: Fields) -> Response:
     except (Refused, Unknown):
         raise
     except Problem as problem:
-        return _one(looking, site_id, problem=problem, status=problem.status)
+        return _one(looking, site_id, problem=problem)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
@@ -70,19 +70,17 @@ def _list(
     *,
     problem: Problem | None = None,
     fields: dict[str, list[str]] | None = None,
-    status: int = 200,
 ) -> HTMLResponse:
     accounts = looking.service.accounts
     accounts.require(looking.actor, "admin", "site.list")
     return looking.page(
         "admin_sites.html",
-        status=status,
+        status=problem.status if problem else 200,
         tab="sites",
         sites=accounts.sites(looking.actor),
         channels=_channels(looking),
         problem=problem,
         given=fields or {},
-        now=accounts.now(),
     )
 
 
@@ -92,7 +90,6 @@ def _one(
     *,
     problem: Problem | None = None,
     done: bool = False,
-    status: int = 200,
 ) -> HTMLResponse:
     accounts = looking.service.accounts
     accounts.require(looking.actor, "admin", "site.show", site=site_id)
@@ -101,7 +98,7 @@ def _one(
         raise Unknown("there is no such site")
     return looking.page(
         "admin_site.html",
-        status=status,
+        status=problem.status if problem else 200,
         tab="sites",
         site=found,
         uuid=site_uuid(found.id),

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import Query
 from fastapi.responses import HTMLResponse
 
+from kesin.foundation.ids import is_id
 from kesin.store.directory import LAST, AuditLine
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.masking import masked, masked_text
@@ -54,8 +55,6 @@ def audit(  # noqa: PLR0917  # every filter is in the address
         lines=[_shown(one) for one in found.lines],
         more=more,
         wanted=wanted,
-        first=before == LAST,
-        now=accounts.now(),
         queues=list(looking.service.queues),
     )
 
@@ -65,5 +64,5 @@ def _shown(line: AuditLine) -> Shown:
     if line.details:
         told = masked(json.loads(line.details))
         details = json.dumps(told, ensure_ascii=False)
-    is_job = bool(line.target and line.queue and len(line.target) == 36)  # noqa: PLR2004
+    is_job = line.queue is not None and is_id(line.target)
     return Shown(line, masked_text(line.target) or "", details, is_job)

@@ -23,6 +23,7 @@ from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Fact
 from kesin.web.dashboard.actions import LINKED, linked, reason_key, unmoved
+from kesin.web.dashboard.of_app import once
 from kesin.web.dashboard.trends import WORKLOAD
 from kesin.web.dashboard.view import Looker
 from kesin.web.service import Service
@@ -91,7 +92,7 @@ class Runs:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def begin(  # what an action is made of
+    def begin(
         self,
         actor: Actor,
         queue: str,
@@ -231,17 +232,9 @@ class Runs:
             directory.put_fact(Fact(WORKLOAD, "", _name(actor), value, now))
 
 
-_making = threading.Lock()
-
-
 def runs_of(looking: Looker) -> Runs:
     """The runs of the looker's service."""
-    state = looking.request.app.state
-    with _making:
-        if not hasattr(state, "bulk_runs"):
-            state.bulk_runs = Runs(looking.service)
-    runs: Runs = state.bulk_runs
-    return runs
+    return once(looking.request.app, "bulk_runs", lambda: Runs(looking.service))
 
 
 def _name(actor: Actor) -> str:

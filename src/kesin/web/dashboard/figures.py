@@ -8,10 +8,10 @@ from typing import Final
 from babel.dates import format_datetime, format_timedelta
 from babel.numbers import format_decimal, format_percent
 
+from kesin.lifecycle.budget import SECOND_US
 from kesin.web.dashboard.words import Language
 
 _LOCALES: Final[dict[Language, str]] = {"en": "en_GB", "tr": "tr_TR"}
-SECOND_US: Final = 1_000_000
 
 
 class Figures:

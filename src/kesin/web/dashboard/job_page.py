@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from kesin.engine.command import History
 from kesin.engine.queue import Queue
+from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Unknown
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.svg import svg
@@ -23,18 +24,14 @@ from kesin.web.dashboard.job_panels import Panel, panel_of
 from kesin.web.dashboard.job_story import MOST_LINES, path_of, story
 from kesin.web.dashboard.masking import masked, pretty
 from kesin.web.dashboard.next_thing import Kind, Next, Outlook, outlook
-from kesin.web.dashboard.view import TITLES, Looker, Looking
+from kesin.web.dashboard.view import Looker, Looking
+from kesin.web.manners import FRAMING_CSP
 from kesin.web.payloads import shown
 
 router = guarded_router(include_in_schema=False)
 MOST_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
 SHORT: Final = 40  # characters of a key that make a title
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'; frame-src 'self'"
-)
 STAMPS: Final = {
     "conversion_at": "Conversion",
     "uploaded_at": "Uploaded",
@@ -109,13 +106,13 @@ def _whole(looking: Looker, history: History, queue: Queue, *, bare: bool = Fals
     answer = looking.page("job.html", oob=False, changed=False, **values)
     panel: Panel | None = values["panel"]
     if panel is not None and panel.frames:
-        answer.headers["content-security-policy"] = CSP
+        answer.headers["content-security-policy"] = FRAMING_CSP
     return answer
 
 
 def _found(looking: Looker, job_id: str) -> tuple[History, Queue]:
     commands = looking.service.commands
-    if len(job_id) != ID_LENGTH or not set(job_id) <= set("0123456789abcdef-"):
+    if not is_id(job_id):
         commands.accounts.require(looking.actor, "read", "job.read")
         raise Unknown("there is no such job")
     history = commands.job(looking.actor, job_id)
@@ -132,7 +129,7 @@ def _moving(looking: Looker, history: History, queue: Queue) -> dict[str, Any]:
     state = queue.lifecycle.state.get(job.state)
     return {
         "job": job,
-        "title": looking.say(TITLES.get(job.queue, job.queue)),
+        "title": looking.title_of(job.queue),
         "name": job.dedup_key if job.dedup_key and len(job.dedup_key) <= SHORT else job.id[:8],
         "now": now,
         "family": family_of(queue.lifecycle, job.state),

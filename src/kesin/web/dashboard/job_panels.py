@@ -59,7 +59,6 @@ def _pdf(looking: Looker, history: History) -> Panel:
             "there": job.state == "succeeded",
             "state": job.state,
             "may": actor.has("pdf") and (actor.is_admin or job.tenant == actor.name),
-            "bytes": made.get("bytes"),
             "pages": made.get("pages"),
         },
         frames=True,
@@ -78,7 +77,6 @@ def _optiplan(looking: Looker, history: History) -> Panel:
             "drawn": bool(dossier.xml),
             "xml": dossier.xml,
             "imports": dossier.files,
-            "runs": dossier.runs,
             "deliveries": _deliveries(looking, job, dossier.deliveries),
             "invalid": pretty(masked(dossier.invalid)) if dossier.invalid else "",
         },
@@ -122,7 +120,7 @@ def _oci(looking: Looker, history: History) -> Panel:
     """The row as it is sent to Google, and each answer."""
     from kesin.workloads.oci.conversions import Conversion, Unsendable
     from kesin.workloads.oci.data_manager import event
-    from kesin.workloads.oci.google_ads import VERSION, click_conversion
+    from kesin.workloads.oci.google_ads import click_conversion
 
     job = history.job
     site = looking.service.accounts.find_site(job.tenant)
@@ -139,14 +137,14 @@ def _oci(looking: Looker, history: History) -> Panel:
             row = click_conversion(conversion, "customers/…/conversionActions/…")
             body = {"conversions": [row], "partialFailure": True}
         asked = pretty(masked(body))
+    version = looking.service.settings.oci_google_version
     lines = {
         "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
-        "api": f"POST https://googleads.googleapis.com/{VERSION}/customers/…:uploadClickConversions",
+        "api": f"POST https://googleads.googleapis.com/{version}/customers/…:uploadClickConversions",
     }
     return Panel(
         "panel_oci.html",
         {
-            "channel": channel,
             "line": lines.get(channel, ""),
             "asked": asked,
             "unsendable": unsendable,

@@ -8,6 +8,7 @@ from fastapi import Request, Response
 
 from kesin.foundation.problems import Unknown
 from kesin.web.auth import guarded_router
+from kesin.web.dashboard.pdf_desk import desk_of
 from kesin.web.dashboard.view import Looking
 
 router = guarded_router(include_in_schema=False)
@@ -23,17 +24,17 @@ def paper(looking: Looking, request: Request, job_id: str) -> Response:
     from kesin.workloads.pdf.doors import admit, owners_job
     from kesin.workloads.pdf.download import Conditions, delivered
     from kesin.workloads.pdf.jobs import PdfJobStatus
-    from kesin.workloads.pdf.setup import artifacts_of, jobs_of
 
-    workload = looking.service.workloads.get("pdf")
+    service = looking.service
+    workload = service.workloads.get("pdf")
     if workload is None:
         raise Unknown("there is no such job")
-    house = looking.service.house(workload)
-    admit(house, looking.actor, "download", target=job_id[:64])
-    job = owners_job(jobs_of(house), looking.actor, job_id)
+    admit(service.house(workload), looking.actor, "download", target=job_id[:64])
+    tools = desk_of(request.app, service).tools
+    job = owners_job(tools.jobs, looking.actor, job_id)
     if job.status is not PdfJobStatus.SUCCEEDED:
         raise Unknown("there is no PDF of this job")
-    answer = delivered(artifacts_of(house), job, Conditions.of(request))
+    answer = delivered(tools.artifacts, job, Conditions.of(request))
     answer.headers["content-disposition"] = "inline"
     answer.headers["x-frame-options"] = "SAMEORIGIN"
     answer.headers["content-security-policy"] = CSP

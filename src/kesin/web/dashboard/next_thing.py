@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Job, failing_guard
 from kesin.lifecycle.words import GONE, OWNED, Guard
@@ -80,7 +80,7 @@ def _later(moving: Sequence[Next]) -> tuple[Next, ...]:
 
 def _is_far(one: Next, now: int) -> bool:
     """More than a day away: until then the job waits for somebody rather than for the clock."""
-    return one.at is not None and one.at - now > 24 * 3_600 * SECOND_US
+    return one.at is not None and one.at - now > DAY_S * SECOND_US
 
 
 def _clock_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Next]:

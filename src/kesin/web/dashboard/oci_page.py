@@ -28,16 +28,15 @@ from kesin.web.dashboard.shell import form
 from kesin.web.dashboard.trades import control_path
 from kesin.web.dashboard.uploads import Uploaded
 from kesin.web.dashboard.view import Looker, Looking
+from kesin.web.schemas import Cursor
 from kesin.workloads.workload import House
 
 router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/site/{site_id}/oci-control"
 PAGE_ROWS: Final = 50
-MOST_IDS: Final = 1_500  # as many as fit into a form
 MOST_SITES: Final = 200  # of the switcher
 SHOWN: Final = 25  # rows of a list in a sheet
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _THERE: Final = re.compile(r"it is (\w+) already")
 CHANGED: Final = {"HX-Trigger": json.dumps({"oci-changed": "", "kesin:forget": ""})}
 
@@ -113,7 +112,7 @@ def oci_control(  # noqa: PLR0917  # each one is a query parameter
     code: Word = "",
     category: Word = "",
     q: Annotated[str, Query(max_length=512)] = "",
-    cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+    cursor: Cursor = None,
     part: Literal["", "summary", "rows"] = "",
 ) -> HTMLResponse:
     """The page, or what of it is renewed: the summary, the rows, the rows that follow."""
@@ -150,7 +149,12 @@ def _summary(looking: Looker, house: House, site: Site) -> dict[str, Any]:
         code = stats.breaker.code if one["code"] == "BREAKER_OPEN" else one["code"]
         warnings.append((one, advice(code, stats.breaker.kind or None, looking.language)))
     state = stats.breaker.state(house.queue.now()) if site.channel != "script" else None
-    return {"stats": stats, "warnings": warnings, "breaker": state, "failed_at": 0.2}
+    return {
+        "stats": stats,
+        "warnings": warnings,
+        "breaker": state,
+        "failed_at": control.FAILED_SHARE,
+    }
 
 
 def _rows(
@@ -168,7 +172,7 @@ def _rows(
         limit=PAGE_ROWS,
         cursor=cursor,
     )
-    rows = [(one, control.column(one), _external_id(one)) for one in found]
+    rows = [(one, control.columns(one), _external_id(one)) for one in found]
     advices = {
         one.error_code: advice(one.error_code, one.error_category, looking.language)
         for one in found
@@ -272,7 +276,6 @@ def oci_act(looking: Looking, site_id: str, fields: Fields) -> HTMLResponse:
         "part_oci_acted.html",
         done=done,
         refused=reasons.total(),
-        action=action,
         reasons=reasons.most_common(),
         shown=[(one, _said(looking, why)) for one, why in done.refused[:SHOWN]],
         **frame(looking, house, site),
@@ -309,8 +312,10 @@ def _selection(fields: dict[str, str]) -> tuple[list[str] | None, Chosen]:
     ids = [one for one in fields.get("ids", "").split(",") if one]
     if not ids:
         raise Invalid("choose some rows first", code="bad_selection")
-    if len(ids) > MOST_IDS:
-        raise Invalid(f"choose at most {MOST_IDS} rows, or all that match", code="bad_selection")
+    if len(ids) > actions.MOST_PICKED:
+        raise Invalid(
+            f"choose at most {actions.MOST_PICKED} rows, or all that match", code="bad_selection"
+        )
     return ids, chosen
 
 
@@ -390,7 +395,7 @@ def oci_fixes(looking: Looking, site_id: str, sent: Uploaded) -> HTMLResponse:
     if not sent.data:
         raise Invalid(looking.say("The file is empty. Choose the CSV you mended."), code="no_file")
     _, rows = read_body(sent.data, "text/csv")
-    reason = sent.fields.get("reason", "").strip()[:500] or None
+    reason = sent.fields.get("reason", "").strip()[: actions.MOST_REASON] or None
     results = fix(house, looking.actor, site, rows, reason=reason, again="again" in sent.fields)
     counts = Counter(one.result for one in results)
     refused: Sequence[Any] = [one for one in results if one.result == "rejected"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.engine.sites import site_uuid
+from kesin.engine.sites import CHANNELS, site_uuid
 from kesin.foundation.problems import Invalid, Problem
 from kesin.store.directory import Site
 from kesin.web.auth import guarded_router
@@ -19,7 +19,6 @@ from kesin.workloads.workload import House
 
 router = guarded_router(include_in_schema=False)
 
-CHANNELS: Final = ("script", "api", "data_manager")
 OPTIONAL: Final = ("developer_token", "login_customer_id")
 SECRET: Final = ("client_secret", "refresh_token", "developer_token")
 _OF_SITE: Final = ("name", "channel", "timezone", "currency")

@@ -16,6 +16,7 @@ from kesin.web.dashboard.families import families
 from kesin.web.dashboard.optiplan_ready import ready_orders
 from kesin.web.dashboard.trades import may_see_orders
 from kesin.web.dashboard.view import Looker, Looking
+from kesin.web.schemas import Cursor
 
 if TYPE_CHECKING:
     from kesin.workloads.optiplan.order_desk import OrderDesk
@@ -25,7 +26,6 @@ router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/optiplan"
 ROWS: Final = 25
 HELD: Final = 20
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": ""})}
 ON_THE_WAY: Final = frozenset(
     {"NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "HOLD"}
@@ -89,7 +89,7 @@ def orders_page(  # noqa: PLR0917  # each one is a query parameter
     looking: Looking,
     state: Annotated[str, Query(max_length=32)] = "",
     order_id: Annotated[str, Query(max_length=100)] = "",
-    cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+    cursor: Cursor = None,
     made: Annotated[str, Query(max_length=64)] = "",
     known: Literal["", "1"] = "",
     part: Literal["", "orders"] = "",
@@ -160,12 +160,12 @@ def _is_unknown(desk: OrderDesk, job: Job, order: dict[str, Any]) -> bool:
 
 def _calls(job: Job) -> tuple[Call, ...]:
     """What an operator may try; the desk has the last word."""
-    from kesin.workloads.optiplan.codes import PERMANENT_CODES
+    from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
 
     found: list[Call] = []
     if job.state == "HOLD":
         found.append("approve")
-    if job.state == "FAILED" and job.error_code not in PERMANENT_CODES:
+    if job.state == "FAILED" and job.error_code not in NEVER_RETRIED:
         found.append("retry")
     if job.state in {"FAILED", "DONE"}:
         found.append("reissue")

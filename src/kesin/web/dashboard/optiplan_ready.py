@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fastapi import FastAPI
 
 from kesin.lifecycle.model import Job
+from kesin.web.dashboard.of_app import once
 
 if TYPE_CHECKING:
     from kesin.workloads.optiplan.folders import Entry
@@ -52,13 +53,6 @@ class ReadyOrders:
             return self._seen
 
 
-_opening = threading.Lock()
-
-
 def ready_orders(app: FastAPI) -> ReadyOrders:
     """The app's own."""
-    with _opening:
-        found: ReadyOrders | None = getattr(app.state, "ready_orders", None)
-        if found is None:
-            found = app.state.ready_orders = ReadyOrders()
-        return found
+    return once(app, "ready_orders", ReadyOrders)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,9 +10,10 @@ from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
+from kesin.foundation.ids import ID_PATTERN, is_id
 from kesin.foundation.problems import Clash, Invalid, Problem
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.optiplan_page import CURSOR, PATH, desk_of, frame, reader_desk
+from kesin.web.dashboard.optiplan_page import PATH, desk_of, frame, reader_desk
 from kesin.web.dashboard.optiplan_rules import Typed, changes, form_schema, to_form, to_rules
 from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.web.dashboard.shell import form
@@ -41,7 +41,7 @@ def customers_page(
     phone: Phone = "",
     cursor: Phone = "",
     done: Phone = "",
-    order: Annotated[str | None, Query(pattern=CURSOR)] = None,
+    order: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> HTMLResponse:
     """Everybody the workshop knows, or whoever has a phone; with an order, its customer to keep."""
     desk = reader_desk(looking)
@@ -105,7 +105,7 @@ def keep_customer(looking: Looking, fields: Fields) -> Response:
 
     desk = desk_of(looking)
     asked = fields.get("order", "")
-    order = asked if re.fullmatch(CURSOR, asked) else None
+    order = asked if is_id(asked) else None
     try:
         _, new = desk.add_customer(looking.actor, fields.get("name", ""), fields.get("phone", ""))
     except OrderProblem as problem:

@@ -17,7 +17,7 @@ from kesin.web.auth import guarded_router
 from kesin.web.dashboard.families import Family, ended_badly, families, waits_for_person
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.trends import Trend, Trends
-from kesin.web.dashboard.view import TITLES, Looker, Looking
+from kesin.web.dashboard.view import Looker, Looking
 from kesin.web.dashboard.vitals import next_sweep_s, open_breakers, workers_alive
 
 router = guarded_router(include_in_schema=False)
@@ -77,7 +77,7 @@ def _readable(looking: Looker) -> list[Queue]:
 
 def _any_card(looking: Looker, queue: Queue) -> Card:
     """The queue, or that its store is away: the others may live elsewhere."""
-    title = looking.say(TITLES.get(queue.name, queue.name))
+    title = looking.title_of(queue.name)
     card = Card(queue.name, title, f"/dashboard/queues/{queue.name}")
     try:
         return _Looked(looking, queue, card).card()

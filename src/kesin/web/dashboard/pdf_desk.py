@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fastapi import FastAPI
 
 from kesin.foundation.problems import Unknown
+from kesin.web.dashboard.of_app import once
 from kesin.web.service import Service
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class PdfDesk:
         from kesin.workloads.pdf.shop import Shop
 
         self._shop = Shop(service.house(service.workloads["pdf"]))
+        self._monotonic = service.clock.monotonic
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -58,25 +59,18 @@ class PdfDesk:
                 del self._kept[old]
             while len(self._kept) >= MOST_KEPT:
                 self._kept.popitem(last=False)
-            self._kept[token] = Kept(owner, template, variables, time.monotonic() + KEPT_S)
+            self._kept[token] = Kept(owner, template, variables, self._monotonic() + KEPT_S)
         return token
 
     def kept(self, owner: str, token: str) -> Kept:
         """What lies there; another's looks like nothing."""
         with self._lock:
             found = self._kept.get(token)
-            if found is None or found.owner != owner or found.until < time.monotonic():
+            if found is None or found.owner != owner or found.until < self._monotonic():
                 raise Unknown("this preview is over: change a value to see it again")
             return found
 
 
-_opening = threading.Lock()
-
-
 def desk_of(app: FastAPI, service: Service) -> PdfDesk:
     """The app's own."""
-    with _opening:
-        found: PdfDesk | None = getattr(app.state, "pdf_desk", None)
-        if found is None:
-            found = app.state.pdf_desk = PdfDesk(service)
-        return found
+    return once(app, "pdf_desk", lambda: PdfDesk(service))

@@ -10,12 +10,14 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from kesin.foundation.problems import Invalid, Unknown
+from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.pdf_desk import PdfDesk, desk_of
 from kesin.web.dashboard.schema_form import SchemaForm, by_pointer, worded
 from kesin.web.dashboard.uploads import WideForm
 from kesin.web.dashboard.view import Looker, Looking
-from kesin.web.manners import HEADERS
+from kesin.web.manners import FRAMING_CSP
+from kesin.web.schemas import Cursor
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.book import Template
@@ -25,9 +27,6 @@ router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/pdf"
 JOBS: Final = 20
-CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-# The page shows a document of its own in a frame; nothing else differs from every other page.
-_CSP: Final = f"{dict(HEADERS)[b'content-security-policy'].decode()}; frame-src 'self'"
 FAMILY: Final = {
     "queued": "waiting",
     "running": "working",
@@ -54,7 +53,7 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     template: Name = "",
     start: Literal["sample", "empty"] = "sample",
     everybody: Literal["", "1"] = "",
-    cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
+    cursor: Cursor = None,
     part: Literal["", "jobs"] = "",
 ) -> HTMLResponse:
     """The page, or its list of jobs alone."""
@@ -71,11 +70,8 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
         value = dict(found.sample) if start == "sample" else {}
         told |= {"chosen": found, **_form(looking, desk, found, value, as_json=False)}
         told |= _previewed(looking, desk, found, value)
-    return _framing(looking.page("pdf.html", **told))
-
-
-def _framing(answer: HTMLResponse) -> HTMLResponse:
-    answer.headers["content-security-policy"] = _CSP
+    answer = looking.page("pdf.html", **told)
+    answer.headers["content-security-policy"] = FRAMING_CSP
     return answer
 
 
@@ -102,7 +98,6 @@ def _form(
         "source": json.dumps(value, ensure_ascii=False, indent=2),
         "problems": problems,
         "path": PATH,
-        "language": looking.language,
     }
 
 
@@ -167,7 +162,7 @@ def preview_pdf(looking: Looking, fields: WideForm) -> HTMLResponse:
         answer.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
         return answer
     token = desk.keep(looking.actor.name, template.name, value)
-    return looking.page("part_pdf_preview.html", token=token, path=PATH, problems=())
+    return looking.page("part_pdf_preview.html", token=token, path=PATH)
 
 
 @router.get(f"{PATH}/preview/{{token}}")
@@ -246,7 +241,7 @@ def _jobs(looking: Looker, desk: PdfDesk, *, everybody: bool, cursor: str | None
         "path": PATH,
         "family": FAMILY,
         "made": None,
-        "now_s": jobs.queue.now() / 1_000_000,
+        "now_s": jobs.queue.now() / SECOND_US,
     }
 
 

@@ -32,10 +32,9 @@ from kesin.web.dashboard.filters import (
     wanted_of,
 )
 from kesin.web.dashboard.looked import mark
-from kesin.web.dashboard.masking import masked_text
 from kesin.web.dashboard.queue_charts import Charts, charts_of
 from kesin.web.dashboard.shell import form_lists
-from kesin.web.dashboard.view import TITLES, Looker, Looking
+from kesin.web.dashboard.view import Looker, Looking
 
 router = guarded_router(include_in_schema=False)
 MOST_LISTED: Final = 200  # sites in the filter's list
@@ -170,10 +169,9 @@ def steer(looking: Looking, queue: str) -> HTMLResponse:
     return looking.page(
         "sheet_pause.html",
         queue=found,
-        title=_title(looking, queue),
+        title=looking.title_of(queue),
         whole=seen is None and "" not in paused,
         sites=[one for one in sites if one not in paused][:MOST_LISTED],
-        sited=queue not in commands.unsited,
         most_reason=actions.MOST_REASON,
     )
 
@@ -184,7 +182,7 @@ def pause(looking: Looking, queue: str, sent: Sent) -> Response:
     site = _site_of(sent)
     commands = looking.service.commands
     commands.pause(looking.actor, queue, site=site, reason=actions.reason_of(sent))
-    said = looking.say("%(what)s is paused.", what=site or _title(looking, queue))
+    said = looking.say("%(what)s is paused.", what=site or looking.title_of(queue))
     return _result(looking, commands.queue(looking.actor, queue), call="", told=None, said=said)
 
 
@@ -194,7 +192,7 @@ def resume(looking: Looking, queue: str, sent: Sent) -> Response:
     site = _site_of(sent)
     commands = looking.service.commands
     was = commands.resume(looking.actor, queue, site=site)
-    what = site or _title(looking, queue)
+    what = site or looking.title_of(queue)
     if was:
         said = looking.say("%(what)s runs again.", what=what)
     else:
@@ -220,7 +218,7 @@ def _seen(looking: Looker, queue: Queue, limit: int) -> dict[str, Any]:
     every = stats if not wanted.site else commands.stats(actor, queue.name)
     return {
         **_table(looking, queue, wanted, stats),
-        "title": _title(looking, queue.name),
+        "title": looking.title_of(queue.name),
         "of_site": _site_title(looking, queue.name, wanted.site),
         "jobs": page.jobs,
         "cursor": page.cursor,
@@ -233,7 +231,6 @@ def _seen(looking: Looker, queue: Queue, limit: int) -> dict[str, Any]:
         "sites": _sites(every, wanted),
         "ages": AGES,
         "offers": actions.offers(looking, queue),
-        "operates": actor.has("operate"),
         "whole": commands.visible(actor, queue.name) is None,
         "pauses": commands.pauses(actor, queue.name),
         "runs": runs_shown(looking, queue),
@@ -247,15 +244,10 @@ def _table(looking: Looker, queue: Queue, wanted: Wanted, stats: QueueStats) -> 
         "stats": stats,
         "family": families(queue.lifecycle),
         "sited": queue.name not in looking.service.commands.unsited,
-        "may_act": looking.actor.has("operate"),
+        "operates": looking.actor.has("operate"),
         "most_shown": MOST_SHOWN,
         "narrowest": PAGE,
-        "covered": masked_text,
     }
-
-
-def _title(looking: Looker, queue: str) -> str:
-    return looking.say(TITLES.get(queue, queue))
 
 
 def _shows_failures(queue: Queue, wanted: Wanted) -> bool:

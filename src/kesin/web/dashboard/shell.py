@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
-from kesin.foundation.problems import Invalid, TooLarge, Unknown
+from kesin.foundation.problems import Invalid, Unknown
 from kesin.web.auth import check_origin, guarded_router, is_secure
 from kesin.web.dashboard.view import (
     LANGUAGE_COOKIE,
@@ -20,6 +20,7 @@ from kesin.web.dashboard.view import (
     navigation,
 )
 from kesin.web.dashboard.words import LANGUAGES
+from kesin.web.forms import firsts, read_form
 
 router = guarded_router(include_in_schema=False)
 last = guarded_router(include_in_schema=False)  # after every other page: it takes what is left
@@ -78,17 +79,9 @@ def safe_path(text: str) -> str:
 
 async def form(request: Request) -> dict[str, str]:
     """The fields of a form, each once; raises TooLarge."""
-    return {name: values[0] for name, values in (await form_lists(request)).items()}
+    return firsts(await form_lists(request))
 
 
 async def form_lists(request: Request) -> dict[str, list[str]]:
     """The fields of a form, each as often as it came; raises TooLarge."""
-    body = await request.body()
-    if len(body) > MOST_FORM_BYTES:
-        raise TooLarge(f"a form holds at most {MOST_FORM_BYTES} bytes")
-    try:
-        return parse_qs(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
-        )
-    except ValueError:
-        raise TooLarge(f"a form holds at most {MOST_FIELDS} fields") from None
+    return await read_form(request, most_bytes=MOST_FORM_BYTES, most_fields=MOST_FIELDS)

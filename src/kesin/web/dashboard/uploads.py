@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from email.message import Message
 from typing import Annotated, Final
-from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 
 from kesin.foundation.problems import Invalid, TooLarge
+from kesin.web.forms import firsts, read_form
 
 MOST_WIDE_BYTES: Final = 1_048_576
 MOST_WIDE_FIELDS: Final = 12_000
@@ -35,16 +35,9 @@ class Upload:
 
 async def wide_form(request: Request) -> dict[str, str]:
     """The fields of a form with rows in it, each once; raises TooLarge."""
-    body = await request.body()
-    if len(body) > MOST_WIDE_BYTES:
-        raise TooLarge(f"this form holds at most {MOST_WIDE_BYTES} bytes")
-    try:
-        found = parse_qs(
-            body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_WIDE_FIELDS
-        )
-    except ValueError:
-        raise TooLarge(f"this form holds at most {MOST_WIDE_FIELDS} fields") from None
-    return {name: values[0] for name, values in found.items()}
+    return firsts(
+        await read_form(request, most_bytes=MOST_WIDE_BYTES, most_fields=MOST_WIDE_FIELDS)
+    )
 
 
 async def upload(request: Request) -> Upload:

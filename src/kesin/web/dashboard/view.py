@@ -19,7 +19,7 @@ from kesin.foundation.problems import Problem, Unavailable
 from kesin.store.contract import StoreUnreachable
 from kesin.web.auth import NOBODY, service_of
 from kesin.web.dashboard import charts
-from kesin.web.dashboard.families import ORDER, SHOWN, families
+from kesin.web.dashboard.families import ORDER, SHOWN
 from kesin.web.dashboard.figures import Figures
 from kesin.web.dashboard.job_name import name_of
 from kesin.web.dashboard.looked import marks_of, wanting
@@ -89,6 +89,10 @@ class Looker:
         """A sentence of ours in the looker's language."""
         return self.words.gettext(sentence) % values if values else self.words.gettext(sentence)
 
+    def title_of(self, queue: str) -> str:
+        """What people call a queue."""
+        return self.say(TITLES.get(queue, queue))
+
     def tell(self, message: str | None) -> Markup:
         """A message from below the pages; what is none of ours is marked as English."""
         text = told_in(self.language, message) if message else ""
@@ -98,13 +102,7 @@ class Looker:
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """The template, filled in; every value is escaped."""
-        told = {"looker": self, "themes": THEMES, **values}
-        if "nav" not in told:
-            told["nav"] = navigation(self)
-        told.setdefault("nav_below", below(self))
-        if "switch" not in told:
-            told["switch"] = switch_of(self)
-        text = _environment(self.language).get_template(template).render(told)
+        text = _environment(self.language).get_template(template).render(looker=self, **values)
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status_code=status, headers=headers)
 
@@ -185,7 +183,7 @@ def _queue_places(looking: Looker, path: str) -> list[Place]:
         except StoreUnreachable:  # the others may live elsewhere
             away = True
         where = f"/dashboard/queues/{queue.name}"
-        title = looking.say(TITLES.get(queue.name, queue.name))
+        title = looking.title_of(queue.name)
         here = path == where or path.startswith(f"{where}/")
         trade = queue.name.partition("_")[0] if queue.name in TITLES else queue.name
         places.append(Place(title, where, badge, here=here, away=away, trade=trade))
@@ -237,11 +235,13 @@ def _environment(language: Language) -> Environment:
     made.globals |= {
         "stacked": charts.stacked,
         "sparkline": charts.sparkline,
-        "families": families,
         "name_of": name_of,
         "FAMILIES": ORDER,
         "FAMILY_WORDS": SHOWN,
         "LANGUAGES": LANGUAGES,
-        "TITLES": TITLES,
+        # What the frame shows, asked for by the templates of it alone: parts have no frame.
+        "navigation": navigation,
+        "below": below,
+        "switch_of": switch_of,
     }
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
@@ -22,17 +23,23 @@ def workers_alive(looking: Looker, queue: Queue) -> int:
         one.name for one in looking.service.workers if one.queue.name == queue.name and one.alive
     }
     now = queue.now()
-    states = tuple(
-        {move.target(source) for move in queue.lifecycle.claims for source in move.sources}
-    )
-    for job in queue.jobs(Filter(states=states), limit=MOST_HELD).jobs:
-        if job.worker is not None and job.lease_until is not None and job.lease_until > now:
-            names.add(job.worker)
+    for worker, lease_until in held(queue, MOST_HELD):
+        if lease_until > now:
+            names.add(worker)
     if queue.name == "pdf":
         names |= _renderers(looking, queue)
     workload = looking.service.workloads.get(queue.name)
     beside = workload is not None and workload.apart and looking.service.beside
     return max(len(names), 1 if beside else 0)
+
+
+def held(queue: Queue, most: int) -> Iterator[tuple[str, int]]:
+    """Who holds each of the newest claimed jobs, and until when."""
+    claims = queue.lifecycle.claims
+    states = tuple({move.target(source) for move in claims for source in move.sources})
+    for job in queue.jobs(Filter(states=states), limit=most).jobs:
+        if job.worker is not None and job.lease_until is not None:
+            yield job.worker, job.lease_until
 
 
 def _renderers(looking: Looker, queue: Queue) -> set[str]:

@@ -11,9 +11,10 @@ from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.contract import Filter, StoreUnreachable
+from kesin.store.contract import StoreUnreachable
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.view import TITLES, Looker, Looking
+from kesin.web.dashboard.view import Looker, Looking
+from kesin.web.dashboard.vitals import held
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/workers"
@@ -74,7 +75,7 @@ def _hands(looking: Looker, queues: list[Queue]) -> list[Hand]:
     found: dict[tuple[str, str], Hand] = {}
 
     def hand(queue: Queue, name: str) -> Hand:
-        title = looking.say(TITLES.get(queue.name, queue.name))
+        title = looking.title_of(queue.name)
         return found.setdefault((queue.name, name), Hand(name, queue.name, title))
 
     for queue in queues:
@@ -92,16 +93,12 @@ def _hands(looking: Looker, queues: list[Queue]) -> list[Hand]:
 
 def _holding(queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
     """Who holds claimed jobs; a worker that died still does until a sweep takes them back."""
-    claims = queue.lifecycle.claims
-    states = tuple({move.target(source) for move in claims for source in move.sources})
     now = queue.now()
-    for job in queue.jobs(Filter(states=states), limit=MOST_HELD).jobs:
-        if job.worker is None or job.lease_until is None:
-            continue
-        one = hand(queue, job.worker)
+    for worker, lease_until in held(queue, MOST_HELD):
+        one = hand(queue, worker)
         one.held += 1
-        one.over += job.lease_until <= now
-        one.lease_until = min(one.lease_until or job.lease_until, job.lease_until)
+        one.over += lease_until <= now
+        one.lease_until = min(one.lease_until or lease_until, lease_until)
         one.well = one.well and not one.over
 
 
@@ -127,14 +124,14 @@ def _beside(looking: Looker, queues: list[Queue], found: dict[tuple[str, str], H
     for queue in queues:
         trade = service.workloads.get(queue.name)
         if trade is not None and trade.apart and trade.worker and queue.name not in known:
-            title = looking.say(TITLES.get(queue.name, queue.name))
+            title = looking.title_of(queue.name)
             found[queue.name, name] = Hand(name, queue.name, title, well=service.beside)
 
 
 def _waiting(looking: Looker, queue: Queue) -> dict[str, Any]:
     told: dict[str, Any] = {
         "queue": queue.name,
-        "title": looking.say(TITLES.get(queue.name, queue.name)),
+        "title": looking.title_of(queue.name),
         "away": False,
     }
     try:

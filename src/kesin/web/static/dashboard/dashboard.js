@@ -49,8 +49,6 @@
   document.addEventListener("DOMContentLoaded", () => { age(); setInterval(age, 1000); });
   document.addEventListener("htmx:sendError", () => touch(false));
   document.addEventListener("htmx:timeout", () => touch(false));
-  document.addEventListener("htmx:sseError", () => touch(false));
-  document.addEventListener("htmx:sseOpen", () => touch(true));
   document.addEventListener("htmx:afterOnLoad", (event) => {
     if (event.detail.requestConfig?.verb === "get" && event.detail.target?.closest?.("main")) answered = Date.now();
     touch(true);
@@ -117,7 +115,6 @@
       all.checked = rows.length > 0 && rows.every((one) => one.checked);
       all.indeterminate = !all.checked && rows.some((one) => one.checked);
     }
-    for (const field of document.querySelectorAll("input[data-ids]")) field.value = [...picked.keys()].join(",");
   };
   const mark = (box) => box.closest("tr")?.setAttribute("aria-selected", String(box.checked));
   const pick = (box, on) => {
@@ -143,8 +140,6 @@
       every = false;
       for (const box of boxes()) pick(box, one.checked);
       count();
-    } else if (one.matches?.("[data-submit]")) {
-      one.form.requestSubmit();
     }
   });
   document.addEventListener("click", (event) => {
@@ -233,7 +228,7 @@
     for (const place of document.querySelectorAll("[data-watch]")) watch(place);
   });
 
-  // Keys: / searches, ? is the browser's own, g o goes to the overview.
+  // Keys: / searches, g and then o goes to the overview.
   let before = "";
   document.addEventListener("keydown", (event) => {
     if (event.target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
