@@ -14,28 +14,14 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci import OCI
-from kesin.workloads.oci.lifecycle import configured_lifecycle
 from kesin.workloads.optiplan import OPTIPLAN
-from kesin.workloads.optiplan.lifecycle import configured_lifecycle as optiplan_lifecycle
 from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
-from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
-from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
-from kesin.workloads.pdf.lifecycle import configured_lifecycle as pdf_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
 
 __all__ = ["LIFECYCLES", "WORKLOADS", "House", "Panel", "Workload", "workloads"]
 
 log = Logger("kesin.workloads")
 GROUP: Final = "kesin.workloads"
-
-LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
-    "oci": configured_lifecycle,
-    "pdf": pdf_lifecycle,
-    "pdf_batches": batch_lifecycle,
-    "pdf_webhooks": hook_lifecycle,
-    "optiplan": optiplan_lifecycle,
-    "task": task_lifecycle,
-}
 
 WORKLOADS: Final[tuple[Workload, ...]] = (
     OCI,
@@ -44,6 +30,10 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
     PDF_WEBHOOKS,
     OPTIPLAN,
 )
+LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
+    **{one.name: one.lifecycle for one in WORKLOADS},
+    "task": task_lifecycle,
+}
 
 
 def workloads() -> dict[str, Workload]:

@@ -145,7 +145,7 @@ class GoogleServer:
             "conversion_action_resource_name": self.action,
             "login_customer_id": self.manager,
         }
-        return Credentials(**{**given, **changes})
+        return Credentials.read({**given, **changes})
 
     def then(self, *answers: Whole | Doing) -> None:
         """Answer the next API requests so, one each; afterwards it behaves well again."""

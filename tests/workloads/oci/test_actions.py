@@ -171,6 +171,11 @@ def test_what_makes_no_sense_is_refused_and_moves_nothing(
     assert site.state(job_id) == "QUEUED"
 
 
+def test_an_unknown_action_is_answered_with_all_there_are(site: OwnSite):
+    message = refused(site.ask_act("DELETE", ids=["x"]), 400)["message"]
+    assert all(one in message for one in ("MARK_FAILED", "ENQUEUE_FIX", "DISMISS_WARNING"))
+
+
 # Which rows
 
 

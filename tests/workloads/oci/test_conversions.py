@@ -208,6 +208,7 @@ def test_where_there_is_no_zone_an_offset_is_needed():
         ("0.125", "0.13"),
         (" 1 500,75 ", "1500.75"),
         ("1\u00a0500,75", "1500.75"),
+        ("15,00,000.5", "1500000.5"),
         (10**12, "1000000000000"),
     ],
 )
@@ -215,7 +216,13 @@ def test_an_amount_may_be_spelled_as_here_or_there(given: Any, value: str):
     assert read_value(given, "TRY") == Decimal(value)
 
 
-@pytest.mark.parametrize("given", ["1.500", "1,500", "12.345", "999,999"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("1.500", "1,500", "12.345", "999,999"),
+        *("12.05.2026", "1.5.0", "1,500,75", "12,34.56", "1500.000,75", "1.500,000.5"),
+    ],
+)
 def test_an_amount_that_reads_two_ways_is_refused(given: str):
     with pytest.raises(Unsendable, match="reads one way"):
         read_value(given, "TRY")

@@ -1,13 +1,15 @@
 """The channel ``data_manager`` against a server that behaves like Google."""
 
+from contextlib import contextmanager
+
 import httpx
 import pytest
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.batches import MAX_REQUESTS
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.data_manager import DataManager, Status
+from kesin.workloads.oci.channel import Accepted, Refused, Status
+from kesin.workloads.oci.data_manager import DataManager
 from kesin.workloads.oci.tokens import Tokens
 from tests.workloads.oci.google import GoogleServer, Whole, error_body, hang_up, silence
 from tests.workloads.oci.rows import row, rows
@@ -19,25 +21,25 @@ def google():
         yield server
 
 
-@pytest.fixture
-def client():
-    with httpx.Client(trust_env=False) as client:
-        yield client
+@contextmanager
+def manager_of(google, timeout_s):
+    monotonic = ManualClock().monotonic
+    with httpx.Client(trust_env=False, timeout=timeout_s) as client:
+        tokens = Tokens(client, google.token_url, monotonic=monotonic)
+        yield DataManager(client, tokens, base_url=google.url, monotonic=monotonic)
 
 
 @pytest.fixture
-def manager(google, client):
-    clock = ManualClock()
-    tokens = Tokens(client, google.token_url, monotonic=clock.monotonic)
-    return DataManager(client, tokens, base_url=google.url, timeout_s=1, clock=clock)
+def manager(google):
+    with manager_of(google, 1) as manager:
+        yield manager
 
 
 @pytest.fixture
-def patient(google, client):
+def patient(google):
     """One that waits: two thousand events take a busy machine longer than a second."""
-    clock = ManualClock()
-    tokens = Tokens(client, google.token_url, monotonic=clock.monotonic)
-    return DataManager(client, tokens, base_url=google.url, timeout_s=60, clock=clock)
+    with manager_of(google, 60) as manager:
+        yield manager
 
 
 def only(*numbers):
@@ -148,7 +150,7 @@ def test_a_wrong_destination_stops_the_site(google, manager):
 
 
 def test_an_account_without_access_stops_the_site(google, manager):
-    sent = manager.upload(google.credentials(customer_id="1"), rows(2))
+    sent = manager.upload(google.credentials(customer_id="1111111111"), rows(2))
     assert {one.code for one in sent.rows} == {"PERMISSION_DENIED"}
     assert sent.trouble.kind == "AUTH"
 
@@ -260,7 +262,7 @@ def test_a_check_passes_when_only_its_fake_click_is_refused(google, manager, nam
 def test_a_check_finds_what_is_wrong(google, manager):
     wrong = "customers/1234567890/conversionActions/1"
     token = manager.check(google.credentials(client_secret="bad"))
-    account = manager.check(google.credentials(customer_id="1"))
+    account = manager.check(google.credentials(customer_id="1111111111"))
     action = manager.check(google.credentials(conversion_action_resource_name=wrong))
     google.then(Whole(503))
     down = manager.check(google.credentials())

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kesin.workloads.oci import statuses
 from tests.workloads.oci.conftest import HOUR, MINUTE, SITE, ApiSites
 
 pytestmark = pytest.mark.usefixtures("_quick_hashes")
@@ -67,6 +68,21 @@ def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api:
         api.turn()
     assert len([one for one in api.google.came if "requestStatus" in one.path]) == 8
     assert len(kept_notes(api)) == 1
+
+
+def test_a_request_google_never_tells_of_is_let_go_too(
+    api: ApiSites, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(statuses, "SILENT_TRIES", 3)
+    api.queued(1)
+    api.turn()
+    api.google.statuses["ingest-1"] = {"requestStatus": "WHO_KNOWS"}
+    for _ in range(5):
+        api.clock.advance(HOUR)
+        api.turn()
+    assert len([one for one in api.google.came if "requestStatus" in one.path]) == 3
+    ((_, details),) = kept_notes(api)
+    assert '"status":"UNKNOWN"' in details
 
 
 def test_the_other_site_is_not_asked_about(api: ApiSites):

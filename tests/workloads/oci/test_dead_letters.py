@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.store.contract import MAX_PAGE
-from kesin.workloads.oci.dead_letters import COLUMNS, _lines, dead_letters, safe
+from kesin.workloads.oci.cells import safe
+from kesin.workloads.oci.dead_letters import COLUMNS, _lines, dead_letters
 from kesin.workloads.oci.reading import read_body
 from tests.workloads.oci import own_site
 from tests.workloads.oci.own_site import OwnSite, refused, well

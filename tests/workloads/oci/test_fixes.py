@@ -88,6 +88,13 @@ def test_a_revision_that_failed_is_corrected_in_place(site: OwnSite):
     assert site.look(second).data["revision"] == 2
 
 
+def test_a_row_that_failed_for_another_reason_is_left_and_says_so(site: OwnSite):
+    [job_id] = site.failed(category="TRANSIENT")
+    [told] = fixed(site, {"externalId": "sale-1", "conversionValue": 9})
+    assert (told.result, told.id) == ("duplicate", job_id)
+    assert "RETRY_SELECTED" in (told.message or "")
+
+
 def test_one_row_in_one_file_twice_is_sent_once(site: OwnSite):
     delivered(site)
     row = {"externalId": "sale-1", "conversionValue": 9}

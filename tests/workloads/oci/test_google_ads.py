@@ -47,13 +47,13 @@ def clock():
 
 @pytest.fixture
 def client():
-    with httpx.Client(trust_env=False) as client:
+    with httpx.Client(trust_env=False, timeout=10) as client:
         yield client
 
 
-def channel_to(google, client, clock, timeout_s=10.0, **changes):
-    tokens = Tokens(client, google.token_url, monotonic=clock.monotonic, timeout_s=timeout_s)
-    told = {"base_url": google.url, "timeout_s": timeout_s, "clock": clock, **changes}
+def channel_to(google, client, clock, **changes):
+    tokens = Tokens(client, google.token_url, monotonic=clock.monotonic)
+    told = {"base_url": google.url, "version": "v26", "monotonic": clock.monotonic, **changes}
     return GoogleAds(client, tokens, **told)
 
 
@@ -291,19 +291,13 @@ class Stepping:
         return next(self._seconds)
 
 
-def test_a_server_that_never_answers_is_not_waited_for(google, client, clock):
-    ads = channel_to(google, client, clock, timeout_s=0.2)
-    google.then(silence)
-    sent = ads.upload(google.credentials(), rows(2))
+def test_a_server_that_never_answers_is_not_waited_for(google, clock):
+    with httpx.Client(trust_env=False, timeout=0.2) as hasty:
+        ads = channel_to(google, hasty, clock)
+        google.then(silence)
+        sent = ads.upload(google.credentials(), rows(2))
     assert codes(sent) == {"TIMEOUT"}
     assert sent.trouble.kind == TRANSIENT
-
-
-def test_the_timeout_of_the_client_counts_where_none_is_given(google, clock):
-    with httpx.Client(trust_env=False, timeout=0.2) as hasty:
-        ads = channel_to(google, hasty, clock, timeout_s=None)
-        google.then(silence)
-        assert codes(ads.upload(google.credentials(), rows(1))) == {"TIMEOUT"}
 
 
 def test_an_address_that_nobody_answers_is_passing_trouble(google, client, clock):
@@ -398,8 +392,8 @@ def test_a_refused_request_that_names_nobody_is_halved(google, ads, index):
 
 
 def test_an_account_that_refuses_every_row_is_trouble_of_the_site(google, ads):
-    credentials = google.credentials(conversion_action_resource_name="customers/1/x/2")
-    sent = ads.upload(credentials, rows(3))
+    wrong = "customers/1/conversionActions/2"
+    sent = ads.upload(google.credentials(conversion_action_resource_name=wrong), rows(3))
     assert {one.category for one in sent.rows} == {Category.AUTH}
     assert (sent.trouble.kind, sent.trouble.code) == (AUTH, "NO_CONVERSION_ACTION_FOUND")
 

@@ -4,7 +4,7 @@ import pytest
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.channels import channels_of
-from kesin.workloads.oci.uploader import fair_shares, worker_of
+from kesin.workloads.oci.uploader import Uploader, fair_shares, worker_of
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, OTHER, SITE, ApiSites
 from tests.workloads.oci.google import (
@@ -327,6 +327,16 @@ def test_rows_that_come_singly_wait_a_minute_and_go_together(api: ApiSites, goog
     api.clock.advance(MINUTE)
     assert worker.turn() == {"COMPLETED": 2}
     assert [len(rows) for rows in google.uploads] == [1, 2]
+
+
+def test_each_turn_begins_with_another_site(api: ApiSites):
+    api.switch("api", site=OTHER)
+    api.queued(1)
+    api.queued(1, site=OTHER, first=500)
+    uploader = Uploader(api.house, channels_of(api.settings))
+    first = [next(iter(list(uploader.plan()))).tenants for _ in range(4)]
+    assert first[:2] in ([(SITE,), (OTHER,)], [(OTHER,), (SITE,)])
+    assert first[2:] == first[:2]
 
 
 # Turns that are limited

@@ -17,9 +17,9 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome
 from kesin.store.directory import Site
+from kesin.workloads.oci.conversions import SEAL
 from kesin.workloads.workload import House
 
-SEAL: Final = "seal_"
 CATEGORIES: Final = (
     Category.VALIDATION,
     Category.TRANSIENT,

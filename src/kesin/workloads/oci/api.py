@@ -19,10 +19,10 @@ from kesin.workloads.oci import schemas
 from kesin.workloads.oci.acks import Report, ack, ack_failed
 from kesin.workloads.oci.api_control import control_routes
 from kesin.workloads.oci.doors import Asker, Body, SiteId
-from kesin.workloads.oci.export import MOST, counts_of, export, preview
+from kesin.workloads.oci.export import MOST, export, preview
 from kesin.workloads.oci.ingest import RowResult, ingest
 from kesin.workloads.oci.places import HEARTBEAT, admitted, is_paused, put_fact
-from kesin.workloads.oci.reading import TYPES, read_body
+from kesin.workloads.oci.reading import MAX_ROWS, TYPES, read_body
 from kesin.workloads.workload import House
 
 SESSION_S: Final = 300
@@ -43,7 +43,7 @@ _CONVERSION: Final[dict[str, Any]] = {
         "conversionCurrency": {"type": "string"},
     },
 }
-_LIST: Final[dict[str, Any]] = {"type": "array", "items": _CONVERSION, "maxItems": 10_000}
+_LIST: Final[dict[str, Any]] = {"type": "array", "items": _CONVERSION, "maxItems": MAX_ROWS}
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -133,7 +133,7 @@ def _scripts(router: APIRouter, house: House) -> None:
             {
                 "siteId": site.id,
                 "items": found.items,
-                "counts": counts_of(found),
+                "counts": found.counts,
                 "warnings": found.warnings,
             }
         )

@@ -9,13 +9,14 @@ from fastapi.responses import StreamingResponse
 
 from kesin.foundation.access import Actor
 from kesin.foundation.clock import iso
-from kesin.foundation.problems import Invalid
+from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Flow
 from kesin.store.directory import Site
 from kesin.workloads.oci import control, schemas
 from kesin.workloads.oci.advice import Language, advice
+from kesin.workloads.oci.channel import MAX_ROWS
 from kesin.workloads.oci.channels import channels_of
 from kesin.workloads.oci.credentials import Credentials, vault_name
 from kesin.workloads.oci.dead_letters import dead_letters
@@ -31,6 +32,8 @@ from kesin.workloads.workload import House
 MOST_ROWS: Final = 200
 MOST_FIXES: Final = 1_000
 FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
+DISMISS: Final = "DISMISS_WARNING"
+ACTIONS: Final = (*control.ACTIONS, *FIXES, DISMISS)
 CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 Words = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
@@ -122,9 +125,11 @@ def _acting(router: APIRouter, house: House) -> None:
     def queue_actions(actor: Asker, asked: schemas.ActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
         site = admitted(house, actor, asked.site_id, "operate", action=f"queue.{asked.action[:40]}")
+        if asked.action not in ACTIONS:
+            raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
         if asked.action in FIXES:
             done = _fix(house, actor, site, asked)
-        elif asked.action == "DISMISS_WARNING":
+        elif asked.action == DISMISS:
             dismiss(house, site)
             house.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
             done = control.Acted(0, [])
@@ -222,7 +227,7 @@ def _cron(router: APIRouter, house: House) -> None:
         return schemas.Capped(affected=moved)
 
     def cron_process(
-        request: Request, limit: Annotated[int, Query(ge=1, le=2_000)] = 50
+        request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
         """One turn of our worker, shared fairly between the sites."""
         actor = cron_caller(house, request)
@@ -256,7 +261,7 @@ def _flows(house: House) -> list[Flow]:
 
 def row_body(job: Job) -> schemas.RowBody:
     """A row as it is sent."""
-    told = control.column(job)
+    told = control.columns(job)
     kept = job.data if isinstance(job.data, dict) else {}
     times = {name: iso(value) for name, value in told.items() if name.endswith("_at")}
     named = {name: _text(kept.get(name)) for name in ("orderId", "externalId")}

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.channel import Trouble
+from kesin.workloads.oci.channel import Trouble, TroubleKind
 
 FAILURES: Final = 5  # in a row, and it opens
 OPEN_S: Final = 300
@@ -29,7 +29,7 @@ class Breaker:
     """How a site's connection is. ``probe_at`` is when something is tried next."""
 
     failures: int = 0
-    kind: Literal["", "TRANSIENT", "RATE_LIMIT", "AUTH"] = ""  # why it is open
+    kind: TroubleKind | Literal[""] = ""  # why it is open
     code: str = ""
     message: str = ""
     opened_at: int | None = None

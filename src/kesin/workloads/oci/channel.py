@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions import Conversion
 from kesin.workloads.oci.credentials import Credentials
+
+TroubleKind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
+State = Literal["SUCCESS", "PARTIAL_SUCCESS", "FAILURE", "PROCESSING", "UNKNOWN"]
 
 MAX_ROWS: Final = 2_000  # in one request, on both channels
 NOT_SENT: Final[Mapping[str, Any]] = {"sent": False}  # the note of a row that never left
@@ -54,7 +57,7 @@ class Refused:
 class Trouble:
     """Something wrong with the site's connection as a whole: its breaker is told."""
 
-    kind: Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
+    kind: TroubleKind
     code: str
     message: str
     retry_after_s: float | None = None
@@ -67,6 +70,13 @@ class Sent:
     rows: Sequence[Accepted | Refused]
     trouble: Trouble | None = None
     request_ids: tuple[str, ...] = ()
+
+
+class Status(NamedTuple):
+    """What became of an accepted request; details count events by Google's reason."""
+
+    status: State
+    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +103,13 @@ class Channel(Protocol):
 
     def check(self, credentials: Credentials) -> list[Finding]:
         """Try token, account and conversion action without recording anything."""
+        ...
+
+
+@runtime_checkable
+class AnsweredLater(Protocol):
+    """A channel that tells of an accepted request only afterwards what became of it."""
+
+    def status(self, credentials: Credentials, request_id: str) -> Status:
+        """How an accepted request ended; UNKNOWN while Google does not say."""
         ...

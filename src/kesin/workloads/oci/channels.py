@@ -23,12 +23,19 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
     from kesin.workloads.oci.google_ads import GoogleAds
     from kesin.workloads.oci.tokens import Tokens
 
-    tokens = Tokens(client, url=settings.oci_token_url, monotonic=SystemClock().monotonic)
+    monotonic = SystemClock().monotonic
+    tokens = Tokens(client, settings.oci_token_url, monotonic=monotonic)
     return {
         "api": GoogleAds(
-            client, tokens, base_url=settings.oci_google_url, version=settings.oci_google_version
+            client,
+            tokens,
+            base_url=settings.oci_google_url,
+            version=settings.oci_google_version,
+            monotonic=monotonic,
         ),
-        "data_manager": DataManager(client, tokens, base_url=settings.oci_data_manager_url),
+        "data_manager": DataManager(
+            client, tokens, base_url=settings.oci_data_manager_url, monotonic=monotonic
+        ),
     }
 
 

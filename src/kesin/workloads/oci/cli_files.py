@@ -17,6 +17,7 @@ import typer
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import error_console, say, say_json, tally, visible, warn
 from kesin.store.directory import Site
+from kesin.workloads.oci.cells import safe, said
 from kesin.workloads.oci.cli_desk import (
     FAILED,
     AsJson,
@@ -26,7 +27,7 @@ from kesin.workloads.oci.cli_desk import (
     operator,
     site_of,
 )
-from kesin.workloads.oci.dead_letters import COLUMNS, dead_letters, safe
+from kesin.workloads.oci.dead_letters import COLUMNS, dead_letters
 from kesin.workloads.oci.files import STDIN, Batch, Format, Source, format_of, opened
 from kesin.workloads.oci.fixes import fix
 from kesin.workloads.oci.ingest import Result, RowResult, ingest
@@ -342,7 +343,7 @@ def _records(parts: Iterable[str]) -> Iterator[dict[str, str]]:
     lines = (cells for part in parts for cells in _cells(part))
     next(lines)
     for cells in lines:
-        yield dict(zip(COLUMNS, (one.removeprefix("'") for one in cells), strict=True))
+        yield dict(zip(COLUMNS, map(said, cells), strict=True))
 
 
 def _cells(part: str) -> Iterator[list[str]]:

@@ -13,14 +13,14 @@ from kesin.engine.queue import Bulk
 from kesin.foundation.access import Actor
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid, Problem
-from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Filter, Flow
 from kesin.store.directory import Site
-from kesin.workloads.oci.acks import SEAL, why
+from kesin.workloads.oci.acks import why
 from kesin.workloads.oci.breaker import Breaker
-from kesin.workloads.oci.conversions import MAX_REVISION, key_of
+from kesin.workloads.oci.conversions import MAX_REVISION, SEAL, key_of
 from kesin.workloads.oci.lifecycle import Limits, limits_of
 from kesin.workloads.oci.places import BREAKER, HEARTBEAT, UPLOADS, Place, fact, is_paused
 from kesin.workloads.workload import House
@@ -123,7 +123,7 @@ def _silent_hours(house: House, site: Site) -> int:
 def _is_silent(house: House, site: Site, stats: SiteStats, now: int) -> bool:
     beat = int((fact(house, site, HEARTBEAT) or {}).get("at", 0))
     last = max(beat, stats.last_ack_at or 0, site.created_at)
-    return now - last > _silent_hours(house, site) * 3_600 * SECOND_US
+    return now - last > _silent_hours(house, site) * HOUR_S * SECOND_US
 
 
 # Rows
@@ -279,7 +279,7 @@ def _category(given: str) -> Category:
         ) from None
 
 
-def column(job: Job) -> dict[str, Any]:
+def columns(job: Job) -> dict[str, Any]:
     """A row with the seed's columns; times are microseconds since 1970."""
     waits = job.run_at if job.state == "RETRY" else job.timer_at if job.state == "FAILED" else None
     return {

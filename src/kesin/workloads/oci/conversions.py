@@ -20,6 +20,7 @@ from kesin.lifecycle.budget import SECOND_US
 
 Kind = Literal["gclid", "wbraid", "gbraid"]
 
+SEAL: Final = "seal_"  # before a row's id, wherever a script sees it
 CLICKS: Final[tuple[Kind, ...]] = ("gclid", "wbraid", "gbraid")  # of several, the first is sent
 FUTURE_S: Final = 3_600  # a clock may be wrong by so much, a time zone is wrong by more
 MOST_VALUE: Final = Decimal(10) ** 12
@@ -29,6 +30,7 @@ MAX_REVISION: Final = 99
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
+_GROUPED: Final = re.compile(r"[0-9]{1,3}([.,])(?:[0-9]{2,3}\1)*[0-9]{3}")  # 1.500.000, 15,00,000
 _OLDEST_YEAR: Final = 2000
 _LAST_YEAR: Final = 2999
 _WITHOUT_CENTS: Final = frozenset(
@@ -150,7 +152,7 @@ class Conversion:
     def script_item(self, job_id: str, zone: tzinfo) -> dict[str, Any]:
         """As the script gets it: always the same nine fields."""
         return {
-            "id": f"seal_{job_id}",
+            "id": f"{SEAL}{job_id}",
             "orderId": self.order_id,
             "gclid": self.gclid,
             "wbraid": self.wbraid,
@@ -246,20 +248,27 @@ def _plain(text: str) -> str:
     """
     text = text.strip().replace(" ", "").replace("\u00a0", "")
     last = max(text.rfind(","), text.rfind("."))
+    sign, whole, part = text[last : last + 1], text[: max(last, 0)], text[last + 1 :]
     if last < 0:
         plain = text
-    else:
-        sign, whole, part = text[last], text[:last], text[last + 1 :]
-        other = "." if sign == "," else ","
-        if sign in whole:  # 1.500.000
-            plain = text.replace(sign, "")
-        elif len(part) == 3 and other not in whole and whole != "0":  # noqa: PLR2004
+    elif sign in whole:
+        plain = _whole(text)
+    elif whole.isdecimal():
+        if len(part) == 3 and whole != "0":  # noqa: PLR2004
             raise InvalidOperation
-        else:
-            plain = f"{whole.replace(other, '')}.{part}"
+        plain = f"{whole}.{part}"
+    else:
+        plain = f"{_whole(whole)}.{part}"
     if not _NUMBER.fullmatch(plain):
         raise InvalidOperation
     return plain
+
+
+def _whole(text: str) -> str:
+    """Digits in groups, without what parts them; a date or a slip has other groups."""
+    if not _GROUPED.fullmatch(text):
+        raise InvalidOperation
+    return text.replace(".", "").replace(",", "")
 
 
 def _external_id(given: Any) -> str:
@@ -281,8 +290,8 @@ def _external_id(given: Any) -> str:
 def _revision(given: Any) -> int:
     if given is None or given == "":
         return 1
-    if isinstance(given, str) and given.strip().isdecimal():
-        given = int(given) if len(given) < 4 else 0  # noqa: PLR2004
+    if isinstance(given, str) and (digits := given.strip()).isdecimal():
+        given = int(digits) if len(digits) < 4 else 0  # noqa: PLR2004
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_REVISION:
         raise Unsendable("INVALID_REVISION", "revision", f"revision must lie in 1…{MAX_REVISION}")
     return given

@@ -8,19 +8,28 @@ later and only as a whole: ``status`` asks for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import httpx
 
-from kesin.foundation.clock import Clock, SystemClock
 from kesin.lifecycle.errors import Category
+from kesin.store.contract import MAX_MESSAGE
 from kesin.workloads.oci.batches import Reply, deliver, in_chunks
-from kesin.workloads.oci.channel import Accepted, Channel, Finding, Refused, Row, Sent, Trouble
+from kesin.workloads.oci.channel import (
+    Accepted,
+    Channel,
+    Finding,
+    Refused,
+    Row,
+    Sent,
+    State,
+    Status,
+    Trouble,
+)
 from kesin.workloads.oci.checks import TRIAL, findings
 from kesin.workloads.oci.conversions import Conversion, number
 from kesin.workloads.oci.credentials import Credentials
-from kesin.workloads.oci.google_ads import digits
 from kesin.workloads.oci.google_errors import UNREADABLE_RESPONSE
 from kesin.workloads.oci.line import Failure, Line, failure_of, note_of
 from kesin.workloads.oci.partial_failure import judge_row
@@ -28,14 +37,11 @@ from kesin.workloads.oci.tokens import Tokens
 from kesin.workloads.oci.verdicts import GoogleError, look_up
 from kesin.workloads.oci.wire import OK, Answer, details_of
 
-BASE_URL: Final = "https://datamanager.googleapis.com"
 MAX_WARNINGS: Final = 20
 MAX_DESTINATIONS: Final = 10
 _BAD_REQUEST: Final = 400
 _EVENT: Final = re.compile(r"(?:^|\.)events\[([0-9]{1,9})\]")
 _DESTINATION: Final = re.compile(r"(?:^|\.)destinations?\b", re.IGNORECASE)
-
-State = Literal["SUCCESS", "PARTIAL_SUCCESS", "FAILURE", "PROCESSING", "UNKNOWN"]
 
 _STATES: Final[Mapping[str, State]] = {
     "FAILURE": "FAILURE",
@@ -49,13 +55,6 @@ _ORDER: Final[tuple[State, ...]] = (
 )  # fmt: skip
 
 
-class Status(NamedTuple):
-    """What became of an accepted request; details count events by Google's reason."""
-
-    status: State
-    details: Mapping[str, Any]
-
-
 class DataManager(Channel):
     """Ingests events. Accepted means received: Google looks at them afterwards."""
 
@@ -64,13 +63,11 @@ class DataManager(Channel):
         client: httpx.Client,
         tokens: Tokens,
         *,
-        base_url: str = BASE_URL,
-        timeout_s: float | None = None,
-        clock: Clock | None = None,
+        base_url: str,
+        monotonic: Callable[[], float],
     ) -> None:
         self._base = f"{base_url.rstrip('/')}/v1"
-        monotonic = (clock or SystemClock()).monotonic
-        self._line = Line(client, tokens, monotonic=monotonic, timeout_s=timeout_s)
+        self._line = Line(client, tokens, monotonic=monotonic)
 
     def ready(self, credentials: Credentials) -> Trouble | None:
         """Whether there is a token."""
@@ -148,8 +145,8 @@ def event(conversion: Conversion) -> dict[str, Any]:
     }
 
 
-def _account(number_of: str) -> dict[str, str]:
-    return {"accountType": "GOOGLE_ADS", "accountId": digits(number_of)}
+def _account(account_id: str) -> dict[str, str]:
+    return {"accountType": "GOOGLE_ADS", "accountId": account_id}
 
 
 def _accepted(answer: Answer, count: int) -> Reply:
@@ -193,7 +190,7 @@ def _wrong_destination(error: GoogleError, answer: Answer) -> Failure:
     code, says = look_up(error)
     if says.category is not Category.AUTH:
         code = "INVALID_DESTINATION"
-    message = (error.message or code)[:1_000]
+    message = (error.message or code)[:MAX_MESSAGE]
     refused = Refused(code, message, Category.AUTH, note_of(answer.request_id))
     return Failure(refused, Trouble("AUTH", code, message))
 

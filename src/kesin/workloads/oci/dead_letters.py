@@ -1,8 +1,4 @@
-"""Dead letters as a file people can open, mend and send back.
-
-A spreadsheet runs a cell that begins like a formula: such cells get an apostrophe in front, and
-`reading.py` takes it off again, so a file that went out and came back says what it said.
-"""
+"""Dead letters as a file people can open, mend and send back."""
 
 from __future__ import annotations
 
@@ -16,8 +12,9 @@ from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Site
-from kesin.workloads.oci.acks import SEAL
 from kesin.workloads.oci.advice import Language, advice
+from kesin.workloads.oci.cells import safe
+from kesin.workloads.oci.conversions import SEAL
 from kesin.workloads.workload import House
 
 COLUMNS: Final = (
@@ -26,8 +23,6 @@ COLUMNS: Final = (
     *("errorCode", "errorCategory", "lastError", "whatToDo", "attempts", "failedAt"),
 )
 _THREE_DECIMALS: Final = re.compile(r"[0-9]+\.[0-9]{3}")
-_PARTED: Final = re.compile(r"([;,\t\n\r])(?=[=+\-@'])")
-_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "'")
 
 
 def dead_letters(house: House, site: Site, *, language: Language = "en") -> Iterator[str]:
@@ -65,13 +60,6 @@ def _amount(value: Any) -> Any:
     """Three decimals get a fourth: 12.345 could be read in two ways, and would be refused."""
     text = str(value)
     return f"{text}0" if _THREE_DECIMALS.fullmatch(text) else value
-
-
-def safe(value: Any) -> str:
-    """A cell that no spreadsheet takes for a formula, at whichever sign it parts the line."""
-    text = "" if value is None else str(value)
-    text = _PARTED.sub(r"\1'", text)
-    return f"'{text}" if text.startswith(_STARTS) else text
 
 
 def _lines(rows: Iterable[Sequence[str]]) -> str:

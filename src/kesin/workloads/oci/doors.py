@@ -12,7 +12,7 @@ from kesin.workloads.workload import House
 
 
 async def asker(request: Request) -> Actor:
-    """Whoever asks; nobody is refused here."""
+    """Whoever asks; one without any right is sent to sign in."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")

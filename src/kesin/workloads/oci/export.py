@@ -6,7 +6,7 @@ PROCESSING. The claim is one statement: two scripts at once never share a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from kesin.foundation.problems import Clash
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
-from kesin.workloads.oci.conversions import Conversion, Unsendable
+from kesin.workloads.oci.conversions import SEAL, Conversion, Unsendable
 from kesin.workloads.oci.places import Place, is_paused, zone_of
 from kesin.workloads.workload import House
 
@@ -30,6 +30,11 @@ class Preview:
     items: list[dict[str, Any]]
     skipped: list[dict[str, Any]]
     warnings: list[dict[str, Any]]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many would go, and how many would not."""
+        return {"queued": len(self.items), "skipped": len(self.skipped)}
 
 
 def export(house: House, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
@@ -61,7 +66,7 @@ def preview(house: House, site: Site, *, limit: int) -> Preview:
     sendable, wrong = _sorted(site, jobs)
     skipped = [
         {
-            "id": f"seal_{job.id}",
+            "id": f"{SEAL}{job.id}",
             "externalId": (job.dedup_key or "").partition("\x1f")[0] or None,  # of any revision
             "code": problem.code,
             "message": problem.message,
@@ -83,16 +88,13 @@ def preview(house: House, site: Site, *, limit: int) -> Preview:
     return Preview(_items(site, sendable), skipped, warnings)
 
 
-def reject_unsendable(house: House, site: Site, *, limit: int, actor: str) -> int:
-    """Look at what is due and reject what cannot be sent, before anybody claims it; how many."""
-    rejected = 0
+def reject_unsendable(house: House, site: Site, *, limit: int, actor: str) -> None:
+    """Look at what is due and reject what cannot be sent, before anybody claims it."""
     for _ in range(ROUNDS):
         _, wrong = _sorted(site, house.queue.peek(limit=limit, tenants=[site.id]))
         if not wrong:
-            break
+            return
         house.queue.apply("reject", _reasons(wrong), actor=actor, tenants=[site.id])
-        rejected += len(wrong)
-    return rejected
 
 
 def _sorted(
@@ -107,26 +109,18 @@ def _sorted(
     return sendable, wrong
 
 
-def reason(job_id: str, problem: Unsendable, token: int | None = None) -> Change:
-    """A row's refusal by our own checks."""
-    return Change(
-        job_id,
-        token,
-        error_code=problem.code,
-        error_category=Category.VALIDATION.value,
-        error_message=problem.message,
-    )
-
-
 def _reasons(wrong: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
-    return [reason(job.id, problem) for job, problem in wrong]
+    return [
+        Change(
+            job.id,
+            error_code=problem.code,
+            error_category=Category.VALIDATION.value,
+            error_message=problem.message,
+        )
+        for job, problem in wrong
+    ]
 
 
 def _items(site: Site, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
     zone = zone_of(site)
     return [conversion.script_item(job.id, zone) for job, conversion in sendable]
-
-
-def counts_of(found: Preview) -> Mapping[str, int]:
-    """How many would go, and how many would not."""
-    return {"queued": len(found.items), "skipped": len(found.skipped)}

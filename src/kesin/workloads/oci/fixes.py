@@ -7,6 +7,7 @@ there. Such a row is sent again under an order id of its own; the old row stays 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kesin.engine.queue import New
@@ -26,6 +27,7 @@ from kesin.workloads.workload import House
 AT_ONCE: Final = 500  # rows that commit together
 USUAL: Final = 4  # revisions
 MANY: Final = 100  # conversions whose later revisions are asked for together
+_NOT_ITS_DATA: Final = "it did not fail because of its data: RETRY_SELECTED sends it again"
 
 
 def fix(
@@ -107,10 +109,15 @@ class _Fixing:
     def _correct(self) -> None:
         mended = {job_id: new for job_id, (_, new) in self._corrections.items()}
         note = canonical_json({"reason": self._reason})
-        for outcome in correct(self._house, self._site, mended, self._actor.name, note):
+        for outcome in correct(
+            self._house, self._site, mended, role="operator", actor=self._actor.name, note=note
+        ):
+            index, _ = self._corrections[outcome.id]
+            left = self._results[index]
             if outcome.result == "moved":
-                index, new = self._corrections[outcome.id]
-                self._results[index] = RowResult(index, new.external_id, "corrected", outcome.id)
+                self._results[index] = replace(left, result="corrected")
+            elif outcome.reason == "category_in":
+                self._results[index] = replace(left, message=_NOT_ITS_DATA)
 
     def _revise(self) -> None:
         cap = limits_of(self._house.settings).max_attempts(self._site.channel)

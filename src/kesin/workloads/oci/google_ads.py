@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import httpx
 
-from kesin.foundation.clock import Clock, SystemClock
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.batches import Reply, deliver, without_twins
 from kesin.workloads.oci.channel import Accepted, Channel, Finding, Refused, Row, Sent, Trouble
@@ -34,8 +32,6 @@ from kesin.workloads.oci.tokens import Tokens
 from kesin.workloads.oci.verdicts import judge, read_error
 from kesin.workloads.oci.wire import OK, Answer
 
-BASE_URL: Final = "https://googleads.googleapis.com"
-VERSION: Final = "v26"  # Google retires one after about a year
 _BAD_REQUEST: Final = 400
 _NOT_THE_ROWS: Final = frozenset(  # told of each row, and true of Google as a whole
     {UNREADABLE_RESPONSE, PARTIAL_FAILURE_UNREADABLE}
@@ -46,7 +42,6 @@ _NOT_THE_ROWS: Final = frozenset(  # told of each row, and true of Google as a w
         if says.category in {Category.TRANSIENT, Category.RATE_LIMIT}
     }
 )
-_NO_DIGIT: Final = re.compile(r"[^0-9]")
 
 
 class GoogleAds(Channel):
@@ -57,14 +52,12 @@ class GoogleAds(Channel):
         client: httpx.Client,
         tokens: Tokens,
         *,
-        base_url: str = BASE_URL,
-        version: str = VERSION,
-        timeout_s: float | None = None,
-        clock: Clock | None = None,
+        base_url: str,
+        version: str,
+        monotonic: Callable[[], float],
     ) -> None:
         self._base = f"{base_url.rstrip('/')}/{version}"
-        monotonic = (clock or SystemClock()).monotonic
-        self._line = Line(client, tokens, monotonic=monotonic, timeout_s=timeout_s)
+        self._line = Line(client, tokens, monotonic=monotonic)
 
     def ready(self, credentials: Credentials) -> Trouble | None:
         """Whether there is a token."""
@@ -114,9 +107,8 @@ class GoogleAds(Channel):
         if credentials.developer_token:
             headers["developer-token"] = credentials.developer_token
         if credentials.login_customer_id:
-            headers["login-customer-id"] = digits(credentials.login_customer_id)
-        customer = digits(credentials.customer_id)
-        url = f"{self._base}/customers/{customer}:uploadClickConversions"
+            headers["login-customer-id"] = credentials.login_customer_id
+        url = f"{self._base}/customers/{credentials.customer_id}:uploadClickConversions"
         return self._line.ask(credentials, "POST", url, headers=headers, json=body)
 
 
@@ -131,11 +123,6 @@ def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
         "currencyCode": conversion.currency,
         "orderId": conversion.order_id,
     }
-
-
-def digits(account: str) -> str:
-    """An account's number without what people put between its digits."""
-    return _NO_DIGIT.sub("", account)
 
 
 def _named(answer: Answer, count: int) -> Reply | None:

@@ -16,7 +16,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.contract import Outcome
 from kesin.store.directory import Site
-from kesin.workloads.oci.conversions import Conversion, Unsendable
+from kesin.workloads.oci.conversions import MAX_EXTERNAL_ID, Conversion, Unsendable
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.places import defaults_of
 from kesin.workloads.oci.reading import Read
@@ -60,7 +60,7 @@ def ingest(house: House, site: Site, rows: Sequence[Read], *, actor: str) -> lis
 def rejected(index: int, row: Read, problem: Unsendable) -> RowResult:
     """A row that is not taken, named as far as it can be."""
     named = row.get("externalId") if isinstance(row, Mapping) else None
-    external_id = storable(str(named))[:200] if isinstance(named, str | int) else None
+    external_id = storable(str(named))[:MAX_EXTERNAL_ID] if isinstance(named, str | int) else None
     field = problem.field or None
     return RowResult(index, external_id, "rejected", None, problem.code, field, problem.message)
 
@@ -121,12 +121,12 @@ def _correct(
         job = jobs.get(one.id or "") if one.result == "duplicate" else None
         if job and _mends(job, read[index]) and job.id not in wanted:
             wanted[job.id] = (index, read[index])
-    outcomes = correct(house, site, {job_id: one for job_id, (_, one) in wanted.items()}, actor)
+    mended = {job_id: one for job_id, (_, one) in wanted.items()}
     corrected = {}
-    for outcome in outcomes:
+    for outcome in correct(house, site, mended, role="producer", actor=actor):
         if outcome.result == "moved":
-            index, mended = wanted[outcome.id]
-            corrected[index] = RowResult(index, mended.external_id, "corrected", outcome.id)
+            index, new = wanted[outcome.id]
+            corrected[index] = RowResult(index, new.external_id, "corrected", outcome.id)
     return corrected
 
 
@@ -136,7 +136,13 @@ def _mends(job: Job, new: Conversion) -> bool:
 
 
 def correct(
-    house: House, site: Site, mended: Mapping[str, Conversion], actor: str, note: str | None = None
+    house: House,
+    site: Site,
+    mended: Mapping[str, Conversion],
+    *,
+    role: Literal["producer", "operator"],
+    actor: str,
+    note: str | None = None,
 ) -> list[Outcome]:
     """Replace what failed rows say, and queue them again."""
     if not mended:
@@ -152,5 +158,4 @@ def correct(
         )
         for job_id, one in mended.items()
     ]
-    role: Literal["producer", "operator"] = "operator" if note is not None else "producer"
     return house.queue.apply("correct", changes, role=role, actor=actor, tenants=[site.id])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, Backoff, doubling
@@ -334,19 +334,7 @@ def _people_moves() -> tuple[Move, ...]:
             unstamp=ENDED,
         ),
         reset,
-        Move(
-            "RESET_TO_QUEUED",
-            reset.sources,
-            "QUEUED",
-            by=("operator",),
-            when=(option("clearErrors", is_set=True),),
-            claim="drop",
-            attempt="renew",
-            error="clear",
-            run_at="now",
-            timer="clear",
-            unstamp=ENDED,
-        ),
+        replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),
         Move(
             "MARK_FAILED",
             ("PROCESSING", "QUEUED", "RETRY"),

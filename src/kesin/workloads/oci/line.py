@@ -42,9 +42,8 @@ class Line:
         tokens: Tokens,
         *,
         monotonic: Callable[[], float],
-        timeout_s: float | None = None,
     ) -> None:
-        self._wire = Wire(client, monotonic=monotonic, timeout_s=timeout_s)
+        self._wire = Wire(client, monotonic=monotonic)
         self._tokens = tokens
 
     def ready(self, credentials: Credentials) -> Trouble | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kesin.foundation.problems import Problem, TooLarge
+from kesin.workloads.oci.cells import said
 from kesin.workloads.oci.conversions import Unsendable
 
 MAX_ROWS: Final = 10_000
@@ -23,8 +23,6 @@ _NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "appli
 _CSV: Final = frozenset({"text/csv", "application/csv"})
 _JSON: Final = frozenset({"application/json", "text/json", ""})
 TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
-_FORMULA: Final = re.compile(r"'[=+\-@\t\r']")  # what `dead_letters.py` put before a cell
-_PARTED: Final = re.compile(r"([;,\t\n\r])'(?=[=+\-@'])")  # and inside of one
 csv.field_size_limit(1_000_000_000)  # a body is bounded already
 
 # Columns as other tools name them, without case, spaces and signs.
@@ -140,11 +138,7 @@ def _check_header(header: list[str | None]) -> None:
 def _cells(header: list[str | None], cells: list[str]) -> Read:
     if len(cells) > len(header):
         return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
-    return {
-        name: _PARTED.sub(r"\1", cell[1:] if _FORMULA.match(cell) else cell)
-        for name, cell in zip(header, cells, strict=False)
-        if name
-    }
+    return {name: said(cell) for name, cell in zip(header, cells, strict=False) if name}
 
 
 def _plain(header: str) -> str:

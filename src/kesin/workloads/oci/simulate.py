@@ -185,7 +185,7 @@ class ScriptSimulator:
             return heard
         error = heard.body.get("error") if isinstance(heard.body, dict) else None
         said = error.get("message", "") if isinstance(error, dict) else ""
-        told = " ".join(one for one in (f"{heard.status}:", str(said)) if one)
+        told = f"{heard.status}: {said}" if said else str(heard.status)
         hint = _HINTS.get(heard.status, "")
         raise Problem(
             f"{path.partition('?')[0]} answered {told}" + (f" ({hint})" if hint else ""),

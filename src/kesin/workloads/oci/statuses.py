@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.directory import Fact, Site
-from kesin.workloads.oci.channel import Channel
+from kesin.workloads.oci.channel import AnsweredLater, Channel, Status
 from kesin.workloads.oci.connections import ACTOR, opened
 from kesin.workloads.oci.credentials import Credentials
 from kesin.workloads.oci.places import UPLOADS, WORKLOAD, fact
@@ -22,25 +22,10 @@ from kesin.workloads.workload import House
 FIRST_S: Final = 1_800
 LONGEST_S: Final = 6 * 3_600
 TRIES: Final = 8  # about a day and a half; then it is noted as it is
+SILENT_TRIES: Final = 100  # without an answer, half an hour apart
 PENDING: Final = 200  # requests a site waits for; older ones are let go
 AT_ONCE: Final = 10
 BAD: Final = ("PARTIAL_SUCCESS", "FAILURE")
-
-
-class Status(Protocol):
-    """What Google says of a request."""
-
-    status: str
-    details: Any
-
-
-@runtime_checkable
-class Asked(Protocol):
-    """A channel whose requests are answered later."""
-
-    def status(self, credentials: Credentials, request_id: str) -> Status:
-        """How far the request is."""
-        ...
 
 
 def expect(house: House, site: Site, request_ids: Sequence[str]) -> None:
@@ -65,7 +50,7 @@ def expect(house: House, site: Site, request_ids: Sequence[str]) -> None:
 
 def ask(house: House, site: Site, channel: Channel) -> int:
     """Ask about the requests whose time has come; how many were asked about."""
-    if not isinstance(channel, Asked):
+    if not isinstance(channel, AnsweredLater):
         return 0
     now = house.queue.now()
     pending = (fact(house, site, UPLOADS) or {}).get("pending", [])
@@ -83,8 +68,10 @@ def ask(house: House, site: Site, channel: Channel) -> int:
 
 def _settle(house: House, site: Site, asked: dict[str, Any], told: Status) -> None:
     now, request_id = house.queue.now(), asked["requestId"]
-    tries = asked["tries"] + (told.status != "UNKNOWN")
-    over = told.status not in ("PROCESSING", "UNKNOWN") or tries >= TRIES
+    silent = told.status == "UNKNOWN"
+    tries, silences = asked["tries"] + (not silent), asked.get("silences", 0) + silent
+    undecided = silent or told.status == "PROCESSING"
+    over = not undecided or tries >= TRIES or silences >= SILENT_TRIES
     settled: list[str] = []
 
     def settle(kept: dict[str, Any]) -> None:
@@ -94,7 +81,8 @@ def _settle(house: House, site: Site, asked: dict[str, Any], told: Status) -> No
             return  # somebody else heard it first
         if not over:
             pause_s = min(FIRST_S * 2**tries, LONGEST_S)
-            others.append({**asked, "tries": tries, "askAt": now + pause_s * SECOND_US})
+            ask_at = now + pause_s * SECOND_US
+            others.append({**asked, "tries": tries, "silences": silences, "askAt": ask_at})
         else:
             settled.append(request_id)
             if told.status in BAD:

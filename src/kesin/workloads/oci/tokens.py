@@ -17,7 +17,6 @@ from kesin.foundation.text import storable
 from kesin.workloads.oci.credentials import Credentials
 from kesin.workloads.oci.wire import OK, Unreached, Wire
 
-TOKEN_URL: Final = "https://oauth2.googleapis.com/token"  # noqa: S105  # an address
 EARLY_S: Final = 60.0  # a token is renewed so long before it ends
 UNSAID_S: Final = 300.0  # the life of a token that does not tell
 KEPT: Final = 1_000  # tokens of other credentials; the ended ones go first
@@ -49,12 +48,11 @@ class Tokens:
     def __init__(
         self,
         client: httpx.Client,
-        url: str = TOKEN_URL,
+        url: str,
         *,
         monotonic: Callable[[], float],
-        timeout_s: float | None = None,
     ) -> None:
-        self._wire = Wire(client, monotonic=monotonic, timeout_s=timeout_s)
+        self._wire = Wire(client, monotonic=monotonic)
         self._url = url
         self._monotonic = monotonic
         self._lock = threading.Lock()
@@ -73,14 +71,11 @@ class Tokens:
                 kept.ends_at = self._monotonic() + lasts_s - EARLY_S
             return kept.token
 
-    def forget(self, credentials: Credentials, token: str | None = None) -> None:
-        """Google did not take it: fetch another next time.
-
-        With a ``token``, only that one is forgotten, not a newer one another thread fetched.
-        """
+    def forget(self, credentials: Credentials, token: str) -> None:
+        """Google did not take it: fetch another next time, unless another thread has already."""
         kept = self._place(credentials)
         with kept.lock:
-            if token is None or kept.token == token:
+            if kept.token == token:
                 kept.token = ""
 
     def _place(self, credentials: Credentials) -> _Kept:

@@ -28,6 +28,7 @@ from kesin.workloads.oci.connections import ACTOR, breaker_of, close, opened, te
 from kesin.workloads.oci.conversions import Conversion, Unsendable
 from kesin.workloads.oci.credentials import Credentials, vault_name
 from kesin.workloads.oci.export import WAITING, reject_unsendable
+from kesin.workloads.oci.google_errors import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.places import is_paused
 from kesin.workloads.workload import House
@@ -37,8 +38,8 @@ log = Logger("kesin.oci")
 LANES: Final = 4
 LEASE_S: Final = 120  # renewed while an upload lasts
 POLL_S: Final = 2.0
-_NOT_SENT: Final = Refused(
-    "CIRCUIT_OPEN", "not sent: the site changed meanwhile", Category.TRANSIENT
+_SITE_CHANGED: Final = Refused(
+    CIRCUIT_OPEN, "not sent: the site changed meanwhile", Category.TRANSIENT
 )
 MOST_TWINS: Final = 100  # rows of one click that are looked at
 BY_CLICK: Final = ("CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS")
@@ -72,12 +73,15 @@ class Uploader:
         directory = self._house.commands.accounts.directory
         sites = [one for one in directory.sites() if one.channel in self._channels]
         shares = self._shares(sites)
-        for site in self._in_turn([one for one in sites if shares.get(one.id)]):
+        with self._lock:
+            self._turns += 1
+            turn = self._turns
+        for site in _rotated([one for one in sites if shares.get(one.id)], turn):
             with self._serving(site) as free:
                 rows = self._ready(site, shares[site.id]) if free and self._is_time(site) else 0
                 if rows:
                     yield Share((site.id,), rows)
-        for site in self._in_turn(sites):
+        for site in _rotated(sites, turn):
             with self._serving(site) as free:
                 if free:
                     statuses.ask(self._house, site, self._channels[site.channel])
@@ -98,13 +102,6 @@ class Uploader:
                     due = len(queue.peek(limit=self._limit, tenants=[site.id]))
                     waiting[site.id] = due if due < self._limit else waiting[site.id]
         return fair_shares(waiting, self._limit)
-
-    def _in_turn(self, sites: Sequence[Site]) -> Sequence[Site]:
-        """Each turn begins with another site."""
-        with self._lock:
-            self._turns += 1
-            first = self._turns % len(sites) if sites else 0
-        return [*sites[first:], *sites[:first]]
 
     @contextmanager
     def _serving(self, site: Site) -> Iterator[bool]:
@@ -192,9 +189,10 @@ class Uploader:
                     category=Category.VALIDATION,
                 )
         if rows:
-            self._uploaded[site.id] = self._house.queue.clock.monotonic()
             if len(rows) == MAX_ROWS:
-                del self._uploaded[site.id]
+                self._uploaded.pop(site.id, None)
+            else:
+                self._uploaded[site.id] = self._house.queue.clock.monotonic()
             sent = channel.upload(credentials, rows)
             by_id = {job.id: job for job in jobs}
             for row, told in zip(rows, sent.rows, strict=True):
@@ -263,7 +261,7 @@ class Uploader:
         others = self._house.queue.jobs(same, limit=MOST_TWINS).jobs
         return any(one.id != job.id and one.stamp_1 == sent.at_us for one in others)
 
-    def _given_back(self, job: Job, told: Refused = _NOT_SENT) -> Answer:
+    def _given_back(self, job: Job, told: Refused = _SITE_CHANGED) -> Answer:
         """Nothing was tried: the attempt is returned, while returns are left."""
         if job.return_count < self._house.queue.lifecycle.max_returns:
             return Make("release")
@@ -273,6 +271,12 @@ class Uploader:
             message=told.message,
             category=Category.TRANSIENT,
         )
+
+
+def _rotated(sites: Sequence[Site], turn: int) -> Sequence[Site]:
+    """Each turn begins with another site."""
+    first = turn % len(sites) if sites else 0
+    return [*sites[first:], *sites[:first]]
 
 
 def fair_shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category, Code
-from kesin.workloads.oci.channel import Accepted, Refused
+from kesin.store.contract import MAX_CODE, MAX_MESSAGE
+from kesin.workloads.oci.channel import Accepted, Refused, TroubleKind
 from kesin.workloads.oci.google_errors import (
     ACCOUNT,
     ALIASES,
@@ -29,11 +30,7 @@ from kesin.workloads.oci.google_errors import (
     Says,
 )
 
-MAX_CODE: Final = 64
-MAX_MESSAGE: Final = 1_000
 OURS: Final = ("api", "data_manager")  # where our own worker hears what Google says
-
-Kind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
 
 _GRAVEST: Final = (ACCOUNT, ROW, OUR_FAULT, YOUNG, QUOTA, LATER, HAD)
 _RANK: Final = {says: rank for rank, says in enumerate(_GRAVEST)} | {
@@ -154,7 +151,7 @@ class Judged(NamedTuple):
     """
 
     refused: Refused
-    trouble: Kind | None
+    trouble: TroubleKind | None
 
 
 _LATER_STATUS: Final = frozenset({408, 409, 425, 499})
@@ -189,7 +186,7 @@ def _of_status(status: str) -> tuple[str, Says]:
     return _BY_ALIAS.get(code.casefold()) or (code, _NAMES.get(code, LATER))
 
 
-def _category_of(status: int, found: list[tuple[str, Says]]) -> tuple[Category, Kind | None]:
+def _category_of(status: int, found: list[tuple[str, Says]]) -> tuple[Category, TroubleKind | None]:
     said = {says.category for _, says in found}
     if status == _TOO_LARGE:
         return Category.TRANSIENT, None
@@ -206,7 +203,7 @@ def _category_of(status: int, found: list[tuple[str, Says]]) -> tuple[Category, 
     return Category.AUTH, "AUTH"
 
 
-def _category_of_400(found: list[tuple[str, Says]]) -> tuple[Category, Kind | None]:
+def _category_of_400(found: list[tuple[str, Says]]) -> tuple[Category, TroubleKind | None]:
     """Whose fault a bad request is: the configuration's, the moment's, or that of some rows."""
     if any(name in _SIZE for name, _ in found):
         return Category.TRANSIENT, None

@@ -54,18 +54,12 @@ class Unreached(NamedTuple):
 
 
 class Wire:
-    """An HTTP client with its limits; its own timeout counts where none is given."""
+    """An HTTP client with its limits."""
 
-    def __init__(
-        self,
-        client: httpx.Client,
-        *,
-        monotonic: Callable[[], float],
-        timeout_s: float | None = None,
-    ) -> None:
+    def __init__(self, client: httpx.Client, *, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
-        self._timeout_s = timeout_s or client.timeout.read or TIMEOUT_S
+        self._timeout_s = client.timeout.read or TIMEOUT_S
 
     def exchange(self, method: str, url: str, **request: Any) -> Answer | Unreached:
         """Ask once. Redirects are not followed: they would carry the token elsewhere."""
