@@ -105,7 +105,7 @@ def test_an_order_as_json_is_brought(optiplan: Kesin, tmp_path: Path):
     assert (told["new"], told["pieces"]) == (True, 4)
     other = optiplan("import", file, "--order-id", "S-2")
     assert other.code != 0
-    assert "order_id: is another one" in other.err
+    assert "is the order 'S-1', and --order-id says 'S-2'" in other.err
 
 
 def test_bad_rows_are_told_one_by_one_and_nothing_is_made(optiplan: Kesin, tmp_path: Path):
@@ -187,6 +187,15 @@ def test_what_cannot_be_cut_is_told_and_nothing_is_written(optiplan: Kesin, tmp_
     assert not (tmp_path / "out").exists()
 
 
+def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path: Path):
+    files = [tmp_path / folder / "order.json" for folder in ("north", "south")]
+    for file, quantity in zip(files, (1, 2), strict=True):
+        file.parent.mkdir()
+        file.write_text(json.dumps(order(part(quantity=quantity))))
+    answer = optiplan("optimize", *files, "--out", tmp_path / "out")
+    assert (answer.code, "another file of this name" in answer.err) == (2, True)
+
+
 # Customers
 
 
@@ -263,6 +272,11 @@ def test_the_doctor_names_what_is_wrong(
     rules["optiModeDefault"] = "B"
     workshop.rules_file.write_text(json.dumps(rules))
     assert "RunOptiPlanning.xls" in wrong(optiplan)["optimiser"]
+    monkeypatch.setenv("KESIN_OPTIPLAN_MACRO_COMMAND", "excel '{macro}")
+    assert "KESIN_OPTIPLAN_MACRO_COMMAND" in wrong(optiplan)["optimiser"]
+    rules["optiModeDefault"] = "A"
+    workshop.rules_file.write_text(json.dumps(rules))
+    assert "OptiPlanning.exe" in wrong(optiplan)["optimiser"]  # no macro is needed
     del rules["optiModeDefault"]
     workshop.rules_file.write_text(json.dumps(rules))
     assert "optimiser" not in wrong(optiplan)  # the operator's affair

@@ -4,17 +4,8 @@ import re
 
 import pytest
 
-from kesin.workloads.optiplan import lifecycle
-from kesin.workloads.optiplan.codes import HOLD_CODES, PERMANENT_CODES, OptiCode, OrderProblem
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import optiplan_errors
-
-
-def test_the_hold_codes_are_the_lifecycles():
-    assert set(HOLD_CODES) == {*lifecycle.HOLD_CODES, lifecycle.TRIGGER}
-
-
-def test_the_permanent_codes_are_those_no_retry_is_taken_for():
-    assert set(PERMANENT_CODES) == set(lifecycle.NEVER_RETRIED)
 
 
 def test_every_code_of_the_lifecycle_is_known():
@@ -52,5 +43,3 @@ def test_a_problem_tells_code_message_and_details():
             "details": {"phone_normalized": "+90"},
         }
     }
-    assert problem.holds
-    assert not OrderProblem(OptiCode.OPTI_RUNNER_FAILED, "").holds

@@ -8,7 +8,6 @@ import pytest
 
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.paths import (
-    default_paths,
     load_paths,
     make_folders,
     paths_json,
@@ -63,7 +62,7 @@ def test_a_relative_data_directory_gives_absolute_paths(
 
 
 def test_on_windows_optiplanning_is_where_it_installs_itself(tmp_path: Path):
-    paths = default_paths(tmp_path, windows=True)
+    paths = load_paths(tmp_path / "paths.json", windows=True)
     assert not paths.built_in_optimiser
     assert str(paths.exe).endswith("C:/Biesse/OptiPlanning/System/OptiPlanning.exe")
 
@@ -87,14 +86,14 @@ def test_the_folders_can_be_made_twice(tmp_path: Path):
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("value", ["", "  ", 5, None, "nul\x00", "x" * 1001])
 def test_a_path_that_is_none_is_named(tmp_path: Path, key: str, value: Any):
-    body = {**paths_json(default_paths(tmp_path)), key: value}
+    body = {**paths_json(load_paths(tmp_path / "paths.json")), key: value}
     with pytest.raises(OrderProblem, match=key):
         read_paths(body, tmp_path)
 
 
 def test_unknown_and_missing_keys_are_named_with_the_file(tmp_path: Path):
     file = tmp_path / "paths.json"
-    body = paths_json(default_paths(tmp_path))
+    body = paths_json(load_paths(file))
     del body["tempFolder"]
     file.write_text(json.dumps({**body, "tmpFolder": "x"}))
     with pytest.raises(OrderProblem) as caught:
@@ -106,5 +105,5 @@ def test_unknown_and_missing_keys_are_named_with_the_file(tmp_path: Path):
 
 def test_paths_survive_json(tmp_path: Path):
     for windows in (True, False):
-        paths = default_paths(tmp_path, windows=windows)
+        paths = load_paths(tmp_path / f"{windows}.json", windows=windows)
         assert read_paths(paths_json(paths), tmp_path / "elsewhere") == paths

@@ -37,11 +37,6 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]
         program.end_earlier(bench.workshop.run_folder)
 
 
-@pytest.fixture
-def instant(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> InstantProgram:
-    return InstantProgram(bench, monkeypatch)
-
-
 def failed(bench: Workbench, job: Job) -> tuple[str | None, str]:
     bench.until(job, "FAILED")
     return bench.seen(job).error_code, bench.seen(job).error_message or ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,23 +14,9 @@ from kesin.workloads.optiplan.deliver import drop
 from kesin.workloads.optiplan.folders import FolderAway
 from kesin.workloads.optiplan.program import Ended
 from tests.workloads.optiplan.at_the_saw import claimed, put, retry, sent, take, timed_out
-from tests.workloads.optiplan.workbench import (
-    ME,
-    InstantProgram,
-    Workbench,
-    opened_bench,
-)
+from tests.workloads.optiplan.workbench import ME, InstantProgram, Workbench, opened_bench
 
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    with opened_bench("sqlite", tmp_path, request) as bench:
-        yield bench
-
-
-@pytest.fixture(autouse=True)
-def instant(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> InstantProgram:
-    return InstantProgram(bench, monkeypatch)
+pytestmark = pytest.mark.usefixtures("instant")
 
 
 def test_a_cancel_takes_the_file_back(bench: Workbench):

@@ -33,17 +33,6 @@ def each_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workb
         yield bench
 
 
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    with opened_bench("sqlite", tmp_path, request) as bench:
-        yield bench
-
-
-@pytest.fixture
-def instant(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> InstantProgram:
-    return InstantProgram(bench, monkeypatch)
-
-
 def once(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, happening: Callable[[], object]
 ) -> None:

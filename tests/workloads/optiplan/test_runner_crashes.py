@@ -4,34 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from kesin.lifecycle.model import Job
 from tests.workloads.optiplan.at_the_saw import claimed, put, retry, sent, timed_out
 from tests.workloads.optiplan.crashes import Crasher, SimulatedCrash
-from tests.workloads.optiplan.workbench import (
-    GOOD,
-    ME,
-    InstantProgram,
-    Workbench,
-    opened_bench,
-)
+from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench
 
 BAD = "<Solutions>"
 OTHER = GOOD.replace("5.88", "11.76")
-
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    with opened_bench("sqlite", tmp_path, request) as bench:
-        yield bench
-
-
-@pytest.fixture
-def instant(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> InstantProgram:
-    return InstantProgram(bench, monkeypatch)
 
 
 @pytest.fixture

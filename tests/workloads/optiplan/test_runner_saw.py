@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,29 +12,14 @@ from kesin.workloads.optiplan.codes import OrderProblem
 from kesin.workloads.optiplan.runner import Runner
 from tests.workloads.optiplan.at_the_saw import put, retry, sent, take, timed_out
 from tests.workloads.optiplan.crashes import SimulatedCrash
-from tests.workloads.optiplan.workbench import (
-    GOOD,
-    ME,
-    InstantProgram,
-    Workbench,
-    opened_bench,
-)
+from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench, opened_bench
 
 OTHER = GOOD.replace("5.88", "11.76")
 BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbb"><!ENTITY c "&b;&b;&b;">]><a><b>&c;</b></a>'
 DTD = '<!DOCTYPE a SYSTEM "file:///etc/passwd"><a><b/></a>'
 LARGE = 100_000_000
 
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    with opened_bench("sqlite", tmp_path, request) as bench:
-        yield bench
-
-
-@pytest.fixture(autouse=True)
-def instant(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> InstantProgram:
-    return InstantProgram(bench, monkeypatch)
+pytestmark = pytest.mark.usefixtures("instant")
 
 
 # Stale files

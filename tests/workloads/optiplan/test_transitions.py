@@ -11,8 +11,15 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.contract import Filter, Outcome
 from kesin.workloads.optiplan.audit import audit_of
-from kesin.workloads.optiplan.codes import HOLD_CODES, PERMANENT_CODES, OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_ASKED, REISSUED
+from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import (
+    APPROVED,
+    CANCEL_ASKED,
+    HOLD_CODES,
+    NEVER_RETRIED,
+    REISSUED,
+    TRIGGER,
+)
 from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, opened_bench
 
 WAY = {
@@ -29,10 +36,9 @@ STATES = list(WAY)
 EARLY = STATES[:6]
 STAND_ALONE = ["NEW", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
 LATE = ["OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
-TRIGGER = "E_OPERATOR_TRIGGER_REQUIRED"
-GATES = sorted(HOLD_CODES - {TRIGGER})
+GATES = sorted(HOLD_CODES)
 NOT_OF_A_PASS = {"E_MAX_ATTEMPTS", "E_OPTI_XML_TIMEOUT", "E_OSI_ACK_TIMEOUT"}
-FAILURES = sorted({*OptiCode} - HOLD_CODES - NOT_OF_A_PASS)
+FAILURES = sorted({*OptiCode} - {*HOLD_CODES, TRIGGER} - NOT_OF_A_PASS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -389,12 +395,12 @@ def test_retry_waits_one_three_and_nine_minutes_and_then_no_more(bench: Workbenc
     assert bench.seen(job).retry_count == 3
 
 
-@pytest.mark.parametrize("code", sorted(PERMANENT_CODES))
+@pytest.mark.parametrize("code", sorted(NEVER_RETRIED))
 def test_retry_is_refused_for_what_would_only_fail_again(bench: Workbench, code: str):
     assert refusal(bench, "retry", aside(bench, "FAILED", code)) == code
 
 
-@pytest.mark.parametrize("code", sorted({*FAILURES, *NOT_OF_A_PASS} - PERMANENT_CODES))
+@pytest.mark.parametrize("code", sorted({*FAILURES, *NOT_OF_A_PASS} - {*NEVER_RETRIED}))
 def test_retry_is_granted_for_the_rest(bench: Workbench, code: str):
     assert bench.desk.retry(ME, aside(bench, "FAILED", code).id).state == "NEW"
 

@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.paths import Paths, default_paths
-from kesin.workloads.optiplan.trigger import Trigger, command_for, trigger_for
+from kesin.workloads.optiplan.paths import Paths, load_paths
+from kesin.workloads.optiplan.trigger import Trigger, macro_command, trigger_for
 
 FILES = [Path("/in/a b.xlsx"), Path("/in/c.xlsx")]
+
+
+def built_in(folder: Path) -> Paths:
+    return load_paths(folder / "paths.json", windows=False)
 
 
 @pytest.fixture
@@ -18,14 +22,13 @@ def installed(tmp_path: Path) -> Paths:
     exe = tmp_path / "System" / "OptiPlanning.exe"
     exe.parent.mkdir()
     exe.touch()
-    return replace(default_paths(tmp_path, windows=False), exe=exe)
+    return replace(built_in(tmp_path), exe=exe)
 
 
 def test_out_of_the_box_the_built_in_optimiser_is_started(tmp_path: Path):
-    paths = default_paths(tmp_path, windows=False)
+    paths = built_in(tmp_path)
     command = [sys.executable, "-m", "kesin.workloads.optiplan.optimizer", "--out"]
     command += [str(paths.export_folder), "/in/a b.xlsx", "/in/c.xlsx"]
-    assert command_for("A", paths, FILES) == command
     assert trigger_for("A", paths, FILES) == Trigger(tuple(command), tuple(FILES), None)
 
 
@@ -51,13 +54,13 @@ def test_the_macro_is_opened_by_the_configured_command(installed: Paths):
     assert installed.exe is not None
     macro = installed.exe.with_name("RunOptiPlanning.xls")
     macro.touch()
-    template = ["excel", "/e", "{macro}", "--book={macro}"]
-    command = ["excel", "/e", str(macro), f"--book={macro}", "/in/a b.xlsx", "/in/c.xlsx"]
-    assert command_for("B", installed, FILES, template) == command
+    template = macro_command("excel /e {macro} '--book={macro}'")
+    command = ("excel", "/e", str(macro), f"--book={macro}", "/in/a b.xlsx", "/in/c.xlsx")
+    assert trigger_for("B", installed, FILES, template).command == command
 
 
 def test_a_macro_that_is_not_there_is_missed(installed: Paths, tmp_path: Path):
-    for paths in (installed, default_paths(tmp_path, windows=False)):
+    for paths in (installed, built_in(tmp_path)):
         with pytest.raises(OrderProblem, match=r"RunOptiPlanning\.xls must lie beside") as caught:
             trigger_for("B", paths, FILES, ["excel", "{macro}"])
         assert caught.value.code == OptiCode.OPTI_MODE_B_MACRO_MISSING

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from kesin.workloads.optiplan.audit import audit_of
 from kesin.workloads.optiplan.drawn_plan import plans_of
 from kesin.workloads.optiplan.optimizer import faults
 from kesin.workloads.optiplan.order import Order
 from tests.workloads.optiplan.order_bodies import back, part
-from tests.workloads.optiplan.workbench import ME, Workbench, opened_bench
+from tests.workloads.optiplan.workbench import ME, Workbench
 
 STRANGER = "0532 765 43 21"
-
-
-@pytest.fixture
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    with opened_bench("sqlite", tmp_path, request) as bench:
-        yield bench
 
 
 def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Workbench):

@@ -174,7 +174,8 @@ def _reading(router: APIRouter, desk: OrderDesk) -> None:
         told: list[OrderJob] = []
         following, size = page.cursor, 0
         for job in page.jobs:
-            if told and (size := size + len(job.payload)) > PAGE_BYTES:
+            size += len(job.payload)
+            if told and size > PAGE_BYTES:
                 following = told[-1].id
                 break
             told.append(job_body(desk, job))

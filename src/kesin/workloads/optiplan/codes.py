@@ -1,7 +1,7 @@
-"""Every error code an order can meet, and who may do what about it.
+"""Every error code an order can meet, and what a door answers with it.
 
-A hold waits for a person to mend something and approve. A permanent error is never retried: the
-same order would only fail again. Everything else fails, and a person may retry it.
+What follows from a code is declared in `lifecycle.py`: some hold the order until a person approves,
+the others fail it, and of those some are never retried.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kesin.foundation.problems import Problem
+from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
 
 
 class OptiCode(StrEnum):
@@ -53,26 +54,6 @@ class OptiCode(StrEnum):
     TOKEN_REQUIRED = "E_TOKEN_REQUIRED"  # noqa: S105 - the name of an error
 
 
-HOLD_CODES: Final = frozenset(
-    {
-        OptiCode.CRM_NO_MATCH,
-        OptiCode.TEMPLATE_INVALID,
-        OptiCode.PLATE_SIZE_MISSING,
-        OptiCode.BACKING_THICKNESS_UNKNOWN,
-        OptiCode.TRIM_RULE_MISSING,
-        OptiCode.OPERATOR_TRIGGER_REQUIRED,
-    }
-)
-PERMANENT_CODES: Final = frozenset(
-    {
-        OptiCode.TEMPLATE_INVALID,
-        OptiCode.CRM_NO_MATCH,
-        OptiCode.PLATE_SIZE_MISSING,
-        OptiCode.XML_INVALID,
-        OptiCode.CANCELLED,
-        OptiCode.REISSUED,
-    }
-)
 _STATUSES: Final = {
     OptiCode.UNAUTHORIZED: 401,
     OptiCode.INVALID_CREDENTIALS: 401,
@@ -84,7 +65,7 @@ _STATUSES: Final = {
     OptiCode.JOB_NOT_FAILED: 409,
     OptiCode.JOB_NOT_CANCELLABLE: 409,
     OptiCode.RETRY_LIMIT_REACHED: 409,
-    **dict.fromkeys(PERMANENT_CODES, 409),  # what a refused retry answers with
+    **dict.fromkeys(map(OptiCode, NEVER_RETRIED), 409),  # what a refused retry answers with
     OptiCode.VALIDATION: 422,
     OptiCode.CONFIG_UNAVAILABLE: 503,
 }
@@ -104,8 +85,3 @@ class OrderProblem(Problem):
         super().__init__(message, code=code, details=details)
         self.code = code
         self.status = _STATUSES.get(code, 400)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the job waits for a person rather than failing."""
-        return self.code in HOLD_CODES

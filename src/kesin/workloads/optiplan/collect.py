@@ -7,7 +7,6 @@ files lie in the same folder and are never taken: a name must hold this job's id
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ Seen = dict[str, list[int]]  # by name: size in bytes, time of the last change i
 
 _CANDIDATES_MAX: Final = 200
 _ENDING: Final = ".xml"
-_ANY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def _among(
         fitting = [stem for stem in stems if name.startswith(stem.lower())]
         if fitting:
             by_stem[max(fitting, key=len)].append(one)
-        elif not name.startswith(".") and set(_ANY_ID.findall(name)) == {job_id}:
+        elif not name.startswith(".") and one.job_ids == {job_id}:
             for_all.append(one)
     by_stem = {stem: _latest(some)[:at_most] for stem, some in by_stem.items()}
     return by_stem, _latest(for_all)[:at_most]

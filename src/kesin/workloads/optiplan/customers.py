@@ -8,9 +8,9 @@ from typing import Final
 
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, Fact
+from kesin.workloads.optiplan.dossier import WORKLOAD
 from kesin.workloads.optiplan.gates import Customer
 
-WORKLOAD: Final = "optiplan"
 PLACE: Final = "customers"
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kesin.workloads.optiplan.codes import OrderProblem
-from kesin.workloads.optiplan.paths import MACHINE_FOLDERS, Paths
+from kesin.workloads.optiplan.paths import Paths
 from kesin.workloads.optiplan.payload import Mode
 from kesin.workloads.optiplan.template import check_template
-from kesin.workloads.optiplan.trigger import trigger_for
+from kesin.workloads.optiplan.trigger import macro_command, trigger_for
 from kesin.workloads.optiplan.workshop import Workshop
 
 _WHO: Final[dict[Mode, str]] = {
@@ -51,8 +50,8 @@ def examined(workshop: Workshop) -> Iterator[Check]:
     yield _template(paths)
     yield _writable("import folder", paths.import_folder)
     yield _writable("export folder", paths.export_folder)
-    for name in MACHINE_FOLDERS:
-        yield _writable(f"machine {name}", paths.machine_drop_folder / name)
+    for folder in (paths.inbox, paths.processed, paths.failed):
+        yield _writable(f"machine {folder.name}", folder)
     yield from _optimiser(workshop, paths, mode or ("A" if paths.built_in_optimiser else "C"))
     if workshop.settings.optiplan_xsd is not None:
         yield _schema(workshop.settings.optiplan_xsd)
@@ -83,10 +82,11 @@ def _optimiser(workshop: Workshop, paths: Paths, mode: Mode) -> Iterator[Check]:
     if mode == "C":
         return
     try:
-        macro = shlex.split(workshop.settings.optiplan_macro_command)
+        told = workshop.settings.optiplan_macro_command
+        macro = macro_command(told) if mode == "B" else ()
         command = trigger_for(mode, paths, [], macro).command
-    except (OrderProblem, ValueError) as problem:
-        yield Check("optimiser", ok=False, detail=str(problem))
+    except OrderProblem as problem:
+        yield Check("optimiser", ok=False, detail=problem.message)
         return
     if not hasattr(os, "pidfd_open"):
         told = "programs are started on Linux only: set optiModeDefault to C"

@@ -25,7 +25,7 @@ PRIVATE: Final = {"cache-control": "private, no-store"}  # orders have names and
 
 
 async def asker(request: Request) -> Actor:
-    """Whoever asks; nobody is refused here."""
+    """Whoever asks; one without any right is sent to sign in."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")

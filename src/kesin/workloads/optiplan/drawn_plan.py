@@ -18,6 +18,7 @@ from kesin.workloads.optiplan.artefacts import xml_files
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.dossier import Dossier
 from kesin.workloads.optiplan.optimizer import (
+    GENERATOR,
     Cut,
     Demand,
     Layout,
@@ -36,11 +37,10 @@ from kesin.workloads.optiplan.optimizer.task import task_of
 from kesin.workloads.optiplan.optimizer.words import Language
 from kesin.workloads.optiplan.order import Order
 from kesin.workloads.optiplan.paths import Paths
+from kesin.workloads.optiplan.solution_check import HARDENED
 
-GENERATOR: Final = "Kesin"
 MOST_BOARDS: Final = 500  # drawn at once
 _SIZE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
-_HARDENED: Final = {"resolve_entities": False, "no_network": True, "huge_tree": False}
 
 
 def plans_of(paths: Paths, job: Job, dossier: Dossier) -> list[Plan]:
@@ -100,7 +100,7 @@ def _root(name: str, data: bytes) -> Any:
     from lxml import etree  # type: ignore[import-untyped]
 
     try:
-        return etree.fromstring(data, etree.XMLParser(**_HARDENED))
+        return etree.fromstring(data, etree.XMLParser(**HARDENED))
     except etree.LxmlError:
         raise OrderProblem(OptiCode.XML_INVALID, f"{name} cannot be read", {"file": name}) from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from kesin.foundation.problems import Unavailable
 
 XML_BYTES_MAX: Final = 20_000_000
 _PIECE_BYTES: Final = 1 << 16
+_ANY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 _NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -43,6 +45,11 @@ class Entry:
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def job_ids(self) -> set[str]:
+        """The ids of jobs that its name holds."""
+        return set(_ANY_ID.findall(self.name.lower()))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ steps. Waiting for the slot, the XML or the machine drops the claim and sets a w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
@@ -340,17 +340,7 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
     )
     return (
         approve,
-        Move(
-            "approve",
-            ("HOLD",),
-            "NEW",
-            by=("operator",),
-            when=(code_not_in(TRIGGER),),
-            attempt="renew",
-            error="clear",
-            run_at="now",
-            unstamp=("finished_at",),
-        ),
+        replace(approve, when=(code_not_in(TRIGGER),), flag=()),
         Move(
             "retry",
             ("FAILED",),

@@ -51,19 +51,16 @@ class OrderDesk:
 
     # Orders
 
-    def create(self, actor: Actor, payload: Payload, *, revision: int = 1) -> Created:
+    def create(self, actor: Actor, payload: Payload) -> Created:
         """The job for an order: a new one, or the one that the same payload has."""
         self.may_create(actor)
-        return self._enqueue(actor, self._order(payload, revision))
+        built_in = self.workshop.paths().built_in_optimiser
+        mode = self.workshop.rules().mode(payload.opti_mode, built_in_optimiser=built_in)
+        return self._enqueue(actor, Order(payload, mode))
 
     def may_create(self, actor: Actor) -> None:
         """Raise Refused, and note it, for those who bring no orders; before anything is read."""
         self.house.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
-
-    def _order(self, payload: Payload, revision: int) -> Order:
-        built_in = self.workshop.paths().built_in_optimiser
-        mode = self.workshop.rules().mode(payload.opti_mode, built_in_optimiser=built_in)
-        return Order(payload, mode, revision)
 
     def _enqueue(self, actor: Actor, order: Order) -> Created:
         new = New(order.as_json(), key=order.key, tenant=TENANT, note={"mode": order.mode})

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from kesin.foundation.problems import Invalid
 from kesin.foundation.terminal import visible
-from kesin.workloads.optiplan.importing import order_of_file, order_of_json
+from kesin.workloads.optiplan.importing import order_of_file
 from kesin.workloads.optiplan.orders import BadOrderList, ListDefaults
-from kesin.workloads.optiplan.payload import Payload
+from kesin.workloads.optiplan.payload import Payload, read_payload
 from kesin.workloads.optiplan.rules import Rules
 
 LARGEST_BYTES: Final = 10_000_000
@@ -24,7 +24,7 @@ def order_in(
     rules: Rules,
     defaults: ListDefaults | None = None,
 ) -> Payload:
-    """The order; what is given beside a JSON file wins over what stands in it.
+    """The order. A JSON file may leave out its id; the phone given beside it wins over its own.
 
     Raises Invalid, of a list with every row that is wrong.
     """
@@ -66,6 +66,7 @@ def _of_json(file: Path, data: bytes, order_id: str | None, phone: str | None) -
         raise Invalid(f"{file} is no JSON: {problem}") from None
     if not isinstance(told, dict):
         raise Invalid(f"{file} must hold an object: an order")
-    if phone:
-        told = {**told, "customer_phone": phone}
-    return order_of_json(told, order_id or str(told.get("order_id", file.stem)))
+    told = {"order_id": order_id or file.stem, **told}
+    if order_id is not None and told["order_id"] != order_id:
+        raise Invalid(f"{file} is the order {told['order_id']!r}, and --order-id says {order_id!r}")
+    return read_payload({**told, "customer_phone": phone} if phone else told)

@@ -33,15 +33,21 @@ from kesin.workloads.optiplan.order_heading import (
     read_heading,
     row_thicknesses_mm,
 )
-from kesin.workloads.optiplan.payload import FieldProblem, Mode, PartType, Payload, checked
+from kesin.workloads.optiplan.payload import (
+    MAX_TEXT,
+    UNFIT,
+    FieldProblem,
+    Mode,
+    PartType,
+    Payload,
+    checked,
+)
 from kesin.workloads.optiplan.sheet_rows import Sheet, Unreadable, read_sheets
 
 COLUMNS: Final = "ABCDEFGHIJKL"
 _PROBLEMS_MAX: Final = 200
 _IN_MESSAGE: Final = 5
 _BACK: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
-_NAME_MAX: Final = 250
 _SIZES: Final = slice(1, 4)  # length, width, quantity
 _COLUMN_OF: Final = {
     "thickness_mm": "A",
@@ -279,4 +285,4 @@ def _located(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
 
 def _customer_of(name: str) -> str | None:
     stem = PureWindowsPath(name).stem  # which parts names at / too
-    return _CONTROL.sub(" ", storable(stem)).strip()[:_NAME_MAX] or None
+    return UNFIT.sub(" ", storable(stem)).strip()[:MAX_TEXT] or None

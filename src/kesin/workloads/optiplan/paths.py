@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from kesin.workloads.optiplan.config_file import (
     in_our_words,
@@ -20,11 +20,11 @@ from kesin.workloads.optiplan.config_file import (
     read_json_file,
     write_json_file,
 )
-from kesin.workloads.optiplan.payload import filled, one_line
+from kesin.workloads.optiplan.deliver import FAILED, INBOX, PROCESSED
+from kesin.workloads.optiplan.payload import Strict, filled, one_line
 from kesin.workloads.optiplan.template import ship_template
 
 BUILT_IN: Final = "built-in"
-MACHINE_FOLDERS: Final = ("inbox", "processed", "failed")
 _HERE: Final = {
     "optiplanningExePath": BUILT_IN,
     "optiplanningImportFolder": "optiplan/import",
@@ -47,9 +47,7 @@ _ON_WINDOWS: Final = {
 _Place = Annotated[str, Field(max_length=1_000), AfterValidator(one_line), AfterValidator(filled)]
 
 
-class _PathsFile(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
+class _PathsFile(Strict):
     exe: _Place = Field(alias="optiplanningExePath")
     import_folder: _Place = Field(alias="optiplanningImportFolder")
     export_folder: _Place = Field(alias="optiplanningExportFolder")
@@ -77,20 +75,15 @@ class Paths:
 
     @property
     def inbox(self) -> Path:
-        return self.machine_drop_folder / "inbox"
+        return self.machine_drop_folder / INBOX
 
     @property
     def processed(self) -> Path:
-        return self.machine_drop_folder / "processed"
+        return self.machine_drop_folder / PROCESSED
 
     @property
     def failed(self) -> Path:
-        return self.machine_drop_folder / "failed"
-
-
-def default_paths(base: Path, *, windows: bool = os.name == "nt") -> Paths:
-    """Below the base; on Windows where OptiPlanning installs itself."""
-    return read_paths(_ON_WINDOWS if windows else _HERE, base)
+        return self.machine_drop_folder / FAILED
 
 
 def read_paths(body: Any, base: Path) -> Paths:
@@ -117,7 +110,10 @@ def paths_json(paths: Paths) -> dict[str, str]:
 
 
 def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
-    """The paths in force. On first start the file is made, and the shipped template laid out."""
+    """The paths in force. On first start the file is made, and the shipped template laid out.
+
+    Then everything is below its folder; on Windows, OptiPlanning is where it installs itself.
+    """
     first = not file.exists()
     if first:
         write_json_file(file, _ON_WINDOWS if windows else _HERE)
@@ -136,7 +132,9 @@ def make_folders(paths: Paths) -> None:
         paths.export_folder,
         paths.rules_folder,
         paths.temp_folder,
-        *(paths.machine_drop_folder / name for name in MACHINE_FOLDERS),
+        paths.inbox,
+        paths.processed,
+        paths.failed,
     ):
         folder.mkdir(parents=True, exist_ok=True)
 

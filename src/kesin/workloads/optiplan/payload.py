@@ -30,7 +30,7 @@ MAX_PHONE: Final = 40
 MAX_QUANTITY: Final = 10_000
 MAX_TOLD: Final = 100  # problems of one order; the message names fewer
 _IN_MESSAGE: Final = 5
-_UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 _WORDS: Final = {
     "missing": "is missing",
@@ -50,7 +50,7 @@ _WORDS: Final = {
 
 def one_line(text: str) -> str:
     """A check: nothing that a database, a sheet or a list on a page would choke on."""
-    found = _UNFIT.search(text)
+    found = UNFIT.search(text)
     if found:
         raise ValueError(f"must be one line of text, without the character {found.group()!a}")
     return text
@@ -66,7 +66,7 @@ def filled(text: str) -> str:
 Line = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(one_line)]
 Name = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(one_line), AfterValidator(filled)]
 Phone = Annotated[str, Field(max_length=MAX_PHONE), AfterValidator(one_line)]
-PlateMm = Annotated[Decimal, BeforeValidator(between("1", "10000"))]
+PlateSideMm = Annotated[Decimal, BeforeValidator(between("1", "10000"))]
 PartCm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
 ThicknessMm = Annotated[Decimal, BeforeValidator(between("0.1", "1000"))]
 Quantity = Annotated[int, BeforeValidator(whole_between(1, MAX_QUANTITY))]
@@ -74,18 +74,20 @@ Grain = Annotated[int, BeforeValidator(whole_between(0, 3))]
 Edge = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(one_line)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Nothing is converted, ignored or changed later."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class PlateSize(_Strict):
+class PlateSize(Strict):
     """A board as it lies in the store."""
 
-    width_mm: PlateMm
-    height_mm: PlateMm
+    width_mm: PlateSideMm
+    height_mm: PlateSideMm
 
 
-class Part(_Strict):
+class Part(Strict):
     """One kind of panel. An edge is the name of a band; ``up`` and ``lo`` run along the length."""
 
     id: Name
@@ -112,7 +114,7 @@ def _counted(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return parts
 
 
-class Payload(_Strict):
+class Payload(Strict):
     """A whole order. The mode and the plate fall back to the rules; they are not filled in here."""
 
     order_id: Name

@@ -15,13 +15,10 @@ from kesin.workloads.optiplan.optimizer import (
     Figures,
     Plan,
     Unplannable,
-    draw,
     figures,
     optimise,
-    print_plans,
     read_batch,
-    solution_xml,
-    write_atomically,
+    write_plans,
 )
 from kesin.workloads.optiplan.optimizer.words import Language
 from kesin.workloads.optiplan.order_files import content, order_in
@@ -73,19 +70,27 @@ def planned(
     rules = workshop.rules()
     conditions = Conditions.of_rules(rules_json(rules))
     made: list[Planned] = []
+    stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
             for file in files:
-                batches = {
-                    batch.stem: [optimise(demand) for demand in read_batch(batch, conditions)]
-                    for batch in _batches(file, Path(folder), workshop, rules, color)
-                }
+                batches: dict[str, list[Plan]] = {}
+                for batch in _batches(file, Path(folder), workshop, rules, color):
+                    _add_stem(stems, batch.stem, file)
+                    batches[batch.stem] = [optimise(one) for one in read_batch(batch, conditions)]
                 for stem, plans in batches.items():
-                    _write(out, stem, plans, language)
+                    write_plans(out, stem, plans, language)
                     made += [Planned(stem, plan, figures(plan)) for plan in plans]
     except Unplannable as problem:
         raise Invalid(str(problem)) from None
     return made
+
+
+def _add_stem(stems: set[str], stem: str, file: Path) -> None:
+    """Two of one name would be one: the second would be planned and written as the first."""
+    if stem in stems:
+        raise Unplannable(f"{file}: another file of this name was given too")
+    stems.add(stem)
 
 
 def _batches(
@@ -118,10 +123,3 @@ def _is_import_file(file: Path) -> bool:
         return SHEET in (one.name for one in read_sheets(content(file)))
     except Unreadable:
         return False
-
-
-def _write(folder: Path, stem: str, plans: list[Plan], language: Language) -> None:
-    """The XML comes last: whoever waits for it finds everything."""
-    write_atomically(folder / f"{stem}.svg", draw(plans, language).encode())
-    write_atomically(folder / f"{stem}.pdf", print_plans(plans, language))
-    write_atomically(folder / f"{stem}.xml", solution_xml(plans))

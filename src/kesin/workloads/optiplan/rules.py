@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from kesin.workloads.optiplan.config_file import (
     in_our_words,
@@ -27,7 +27,7 @@ from kesin.workloads.optiplan.numbers import (
     shown,
     whole_between,
 )
-from kesin.workloads.optiplan.payload import Mode, Name, PlateSize
+from kesin.workloads.optiplan.payload import Mode, Name, PlateSize, Strict
 
 NO_BAND: Final = "Bant Yok"
 MAX_RETRIES: Final = 20  # the proof that every order ends is made for each: more would take long
@@ -56,25 +56,21 @@ def _without_band(given: Mapping[str, Decimal | None]) -> Mapping[str, Decimal |
     return given
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class MergePolicy(_Strict):
+class MergePolicy(Strict):
     """Whether equal parts may be put together; kept for the workshop, nothing merges by itself."""
 
     default_disabled: bool = Field(alias="defaultDisabled")
     requires_operator_approval: bool = Field(alias="requiresOperatorApproval")
 
 
-class Timeouts(_Strict):
+class Timeouts(Strict):
     """How long the optimiser and the machine may take."""
 
     opti_xml_minutes: _Minutes = Field(alias="optiXmlMinutes")
     osi_ack_minutes: _Minutes = Field(alias="osiAckMinutes")
 
 
-class Rules(_Strict):
+class Rules(Strict):
     """All of them. Look up trims and bands with the methods, which know how keys are spelled."""
 
     cm_to_mm_multiplier: Annotated[Decimal, BeforeValidator(between("1", "100"))]

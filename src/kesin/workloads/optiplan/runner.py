@@ -7,7 +7,6 @@ wakes up later: no thread sits and waits. Every step may be met half done by the
 
 from __future__ import annotations
 
-import shlex
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -54,7 +53,7 @@ from kesin.workloads.optiplan.tries import (
     check_there,
     taken_back,
 )
-from kesin.workloads.optiplan.trigger import trigger_for
+from kesin.workloads.optiplan.trigger import macro_command, trigger_for
 from kesin.workloads.optiplan.workbook import write_batches
 from kesin.workloads.optiplan.workshop import Workshop
 
@@ -265,7 +264,7 @@ class Runner:
         settings = self._workshop.settings
         files = [here.paths.import_folder / name for name in here.dossier.files]
         mode: Literal["A", "B"] = "A" if here.order.mode == "A" else "B"
-        macro = self._macro_command() if mode == "B" else ()
+        macro = macro_command(settings.optiplan_macro_command) if mode == "B" else ()
         trigger = trigger_for(mode, here.paths, files, macro)
         here.dossier.runs += 1
         here.dossier.program = {"run": here.dossier.runs, "host": self._host}
@@ -281,15 +280,6 @@ class Runner:
             settings.optiplan_program_timeout_s,
         )
         return Wait(self._pause_s(here.job))
-
-    def _macro_command(self) -> list[str]:
-        try:
-            return shlex.split(self._workshop.settings.optiplan_macro_command)
-        except ValueError as problem:
-            raise OrderProblem(
-                OptiCode.OPTI_RUNNER_FAILED,
-                f"KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: {problem}",
-            ) from None
 
     # OPTI_DONE → XML_READY
 

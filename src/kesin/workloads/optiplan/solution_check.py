@@ -32,7 +32,7 @@ _FIGURES: Final[Mapping[str, Callable[[str], Any]]] = {
     "mqDrops": float,
     "diffDrops": int,
 }
-_HARDENED: Final[Mapping[str, bool]] = {
+HARDENED: Final[Mapping[str, bool]] = {
     "resolve_entities": False,
     "load_dtd": False,
     "dtd_validation": False,
@@ -61,7 +61,7 @@ def check_xml(path: Path, xsd: Path | None = None) -> Checked:
 
     data = _content(path)
     reader = _Reader()
-    parser = etree.XMLParser(target=reader, **_HARDENED)
+    parser = etree.XMLParser(target=reader, **HARDENED)
     fed = 0
     try:
         while fed < len(data):
@@ -158,7 +158,7 @@ def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE, f"the XSD {xsd} cannot be used: {problem}"
         ) from None
-    if not schema.validate(etree.fromstring(data, etree.XMLParser(**_HARDENED))):
+    if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED))):
         first = schema.error_log[0]
         _refuse(path, f"it is not as {xsd.name} wants it: {_kind(first.type)}", first.line)
 

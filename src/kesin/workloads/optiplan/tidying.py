@@ -6,7 +6,6 @@ has moved is the machine's. A folder that is away is tidied next time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,7 +26,6 @@ from kesin.workloads.optiplan.workshop import Workshop
 from kesin.workloads.workload import House
 
 KEEP_FILES_DAYS: Final = 30  # of an order that is done
-_ANY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ASIDE: Final = ("old", "failed")  # in the export folder
 
 log = Logger("kesin.optiplan")
@@ -99,7 +97,7 @@ def _files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, Entry]]:
         with minding(folder):
             entries = plain_files(folder)
         for one in entries:
-            ids = set(_ANY_ID.findall(one.name.lower()))
+            ids = one.job_ids
             if len(ids) == 1:
                 yield ids.pop(), one
 

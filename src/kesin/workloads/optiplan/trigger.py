@@ -6,6 +6,7 @@ the operator, for whom nothing is started. There is never a shell in between.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,22 +31,26 @@ class Trigger:
 
 
 def trigger_for(
-    mode: Literal["A", "B"], paths: Paths, files: Sequence[Path], macro_command: Sequence[str] = ()
+    mode: Literal["A", "B"], paths: Paths, files: Sequence[Path], macro: Sequence[str] = ()
 ) -> Trigger:
-    """What to start; raises OrderProblem with what is missing.
+    """What to start; raises OrderProblem with what is missing. ``macro`` opens it, in mode B.
 
     A program of the workshop's runs in its own folder, where such programs look for their settings.
     """
-    command = _program(paths) if mode == "A" else _macro(paths, macro_command)
+    command = _program(paths) if mode == "A" else _macro(paths, macro)
     folder = paths.exe.parent if paths.exe else None
     return Trigger((*command, *map(str, files)), tuple(files), folder)
 
 
-def command_for(
-    mode: Literal["A", "B"], paths: Paths, files: Sequence[Path], macro_command: Sequence[str] = ()
-) -> list[str]:
-    """The command alone, to be shown to somebody."""
-    return list(trigger_for(mode, paths, files, macro_command).command)
+def macro_command(told: str) -> list[str]:
+    """The words of the command that opens the macro; raises OrderProblem."""
+    try:
+        return shlex.split(told)
+    except ValueError as problem:
+        raise OrderProblem(
+            OptiCode.OPTI_RUNNER_FAILED,
+            f"KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: {problem}",
+        ) from None
 
 
 def _program(paths: Paths) -> list[str]:
@@ -60,7 +65,7 @@ def _program(paths: Paths) -> list[str]:
     return [str(paths.exe)]
 
 
-def _macro(paths: Paths, macro_command: Sequence[str]) -> list[str]:
+def _macro(paths: Paths, command: Sequence[str]) -> list[str]:
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not _is_there(macro):
         where = f"beside {paths.exe}" if paths.exe else "beside OptiPlanning, which is not set up"
@@ -69,14 +74,14 @@ def _macro(paths: Paths, macro_command: Sequence[str]) -> list[str]:
             f"{MACRO} must lie {where}",
             {"macro": str(macro) if macro else None},
         )
-    if not macro_command:
+    if not command:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
             f"mode B is given no command to open the macro with: configure one, with {MACRO_HERE}"
             " where the path of the macro belongs",
             {"macro": str(macro)},
         )
-    return [piece.replace(MACRO_HERE, str(macro)) for piece in macro_command]
+    return [piece.replace(MACRO_HERE, str(macro)) for piece in command]
 
 
 def _is_there(file: Path) -> bool:

@@ -15,7 +15,7 @@ from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundre
 from kesin.workloads.optiplan.optimizer.paper import print_plans
 from kesin.workloads.optiplan.optimizer.picture import picture
 from kesin.workloads.optiplan.optimizer.scene import Disc, Hatch, Line, Text, shortened, text_length
-from kesin.workloads.optiplan.optimizer.solution import solution_xml, write_atomically
+from kesin.workloads.optiplan.optimizer.solution import solution_xml
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
 
@@ -90,17 +90,6 @@ def test_several_materials_share_one_file():
     (solution,) = root.iter("Solution")
     assert [int(one.get("number", "")) for one in solution] == list(range(1, len(solution) + 1))
     assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "made" / "plan.xml"
-    write_atomically(path, b"old")
-    write_atomically(path, b"new")
-    assert path.read_bytes() == b"new"
-    with pytest.raises(TypeError):
-        write_atomically(path, "no bytes")  # type: ignore[arg-type]
-    assert [one.name for one in path.parent.iterdir()] == ["plan.xml"]
-    assert path.read_bytes() == b"new"
 
 
 def test_the_drawing_is_well_formed_and_names_every_part():

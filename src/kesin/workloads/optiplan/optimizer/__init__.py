@@ -28,9 +28,11 @@ from kesin.workloads.optiplan.optimizer.model import (
 )
 from kesin.workloads.optiplan.optimizer.paper import print_plans
 from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch
-from kesin.workloads.optiplan.optimizer.solution import solution_xml, write_atomically
+from kesin.workloads.optiplan.optimizer.solution import GENERATOR, solution_xml
+from kesin.workloads.optiplan.optimizer.writing import write_plans
 
 __all__ = [
+    "GENERATOR",
     "Band",
     "Board",
     "Conditions",
@@ -57,5 +59,5 @@ __all__ = [
     "print_plans",
     "read_batch",
     "solution_xml",
-    "write_atomically",
+    "write_plans",
 ]

@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from kesin.workloads.optiplan.optimizer.choose import Effort, WrongPlan, optimise
-from kesin.workloads.optiplan.optimizer.drawing import draw
 from kesin.workloads.optiplan.optimizer.model import Plan, Unplannable
-from kesin.workloads.optiplan.optimizer.paper import print_plans
 from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch, read_json
-from kesin.workloads.optiplan.optimizer.solution import solution_xml, write_atomically
-from kesin.workloads.optiplan.optimizer.words import Language
+from kesin.workloads.optiplan.optimizer.writing import write_plans
 
 PLANNED, WRONG_CALL, NOT_CUTTABLE, OUR_DEFECT = 0, 2, 3, 4
 LONGEST_S: Final = 3_600.0
@@ -45,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in asked.files:
             batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, rules)]
         for stem, plans in batches.items():
-            _write(asked.out, stem, plans, asked.language)
+            write_plans(asked.out, stem, plans, asked.language)
     except Unplannable as problem:
         return _say(problem, NOT_CUTTABLE)
     except WrongPlan as problem:
@@ -60,12 +57,6 @@ def _check_names(files: Sequence[Path]) -> None:
     twice = [stem for stem, count in Counter(file.stem for file in files).items() if count > 1]
     if twice:
         raise Unplannable(f"{twice[0]}: two files of this name were given")
-
-
-def _write(folder: Path, stem: str, plans: Sequence[Plan], language: Language) -> None:
-    write_atomically(folder / f"{stem}.svg", draw(plans, language).encode())
-    write_atomically(folder / f"{stem}.pdf", print_plans(plans, language))
-    write_atomically(folder / f"{stem}.xml", solution_xml(plans))
 
 
 def _say(problem: Exception, code: int) -> int:

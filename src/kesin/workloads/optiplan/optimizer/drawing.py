@@ -5,7 +5,6 @@ Written by hand, because so few shapes need no library; every text is escaped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
@@ -22,10 +21,10 @@ from kesin.workloads.optiplan.optimizer.scene import (
     Shape,
     Text,
 )
+from kesin.workloads.optiplan.optimizer.solution import writable
 from kesin.workloads.optiplan.optimizer.words import WORDS, Language
 
 FONT: Final = "'DejaVu Sans', Verdana, 'Segoe UI', system-ui, sans-serif"
-UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def draw(plans: Sequence[Plan], language: Language = "en") -> str:
@@ -104,4 +103,4 @@ def _outline(stroke: str, width: float) -> str:
 
 
 def _safe(text: str) -> str:
-    return escape(UNWRITABLE.sub("\ufffd", text))
+    return escape(writable(text))

@@ -67,14 +67,7 @@ def figures(plan: Plan) -> Figures:
     sawn = plan.boards * trim_length + sum(
         one.times * cut_length(cut) for one in plan.layouts for cut in one.cuts
     )
-    kept = Counter(
-        {
-            (rest.length, rest.width): 0
-            for one in plan.layouts
-            for rest in one.offcuts
-            if demand.is_reusable(rest)
-        }
-    )
+    kept: Counter[tuple[Hundredths, Hundredths]] = Counter()
     for one in plan.layouts:
         for rest in one.offcuts:
             if demand.is_reusable(rest):

@@ -28,26 +28,11 @@ from kesin.workloads.optiplan.optimizer.model import (
     hundredths,
 )
 from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
+from kesin.workloads.optiplan.template import FIRST_DATA_ROW, SHEET, TAGS
 
-SHEET: Final = "ŞABLON"
-TAGS: Final = (
-    "[P_CODE_MAT]",
-    "[P_LENGTH]",
-    "[P_WIDTH]",
-    "[P_MINQ]",
-    "[P_GRAIN]",
-    "[P_IDESC]",
-    "[P_EDGE_MAT_UP]",
-    "[P_EGDE_MAT_LO]",  # so spelt by OptiPlanning
-    "[P_EDGE_MAT_SX]",
-    "[P_EDGE_MAT_DX]",
-    "[P_IIDESC]",
-    "[P_DESC1]",
-)
-FIRST_ROW: Final = 3
 MOST_ROWS: Final = 5_000
 MOST_BYTES: Final = 5_000_000
-BOUNDS: Final = Bounds(bytes_max=MOST_BYTES, rows_max=MOST_ROWS + FIRST_ROW)
+BOUNDS: Final = Bounds(bytes_max=MOST_BYTES, rows_max=MOST_ROWS + FIRST_DATA_ROW)
 LARGEST_MM: Final = 100_000
 DESCRIBED = re.compile(r"(?P<kind>[^_]*)_(?P<id>.*)_TRIM_(?P<trim>\d+(\.\d+)?)", re.DOTALL)
 PLATE = re.compile(r"(\d+(?:[.,]\d+)?)\s*[*xX×]\s*(\d+(?:[.,]\d+)?)")
@@ -117,12 +102,12 @@ def read_batch(path: Path, conditions: Conditions | None = None) -> tuple[Demand
     told = _beside(path)
     given = replace(conditions or Conditions(), **told)
     found: dict[str, list[_Row]] = {}
-    for number, cells in enumerate(rows[FIRST_ROW - 1 :], start=FIRST_ROW):
+    for number, cells in enumerate(rows[FIRST_DATA_ROW - 1 :], start=FIRST_DATA_ROW):
         if any(cell not in ("", None) for cell in cells):
             row = _row(f"{path.name}, row {number}", number, cells, given)
             found.setdefault(row.material, []).append(row)
     if not found:
-        raise Unplannable(f"{path.name}: no parts below row {FIRST_ROW - 1}")
+        raise Unplannable(f"{path.name}: no parts below row {FIRST_DATA_ROW - 1}")
     return tuple(
         _demand(path, material, rows, given, plate_told="plate_w_mm" in told)
         for material, rows in found.items()
@@ -142,7 +127,7 @@ def _cells(path: Path) -> list[list[Any]]:
         if SHEET not in names:
             raise Unplannable(f"{path.name}: no sheet {SHEET}; there are {', '.join(names)}")
         rows: list[list[Any]] = book.get_sheet_by_name(names[SHEET]).to_python(
-            skip_empty_area=False, nrows=MOST_ROWS + FIRST_ROW
+            skip_empty_area=False, nrows=MOST_ROWS + FIRST_DATA_ROW
         )
     except (OSError, UnsafeXlsx, CalamineError) as problem:
         raise Unplannable(f"{path.name}: cannot be read as a workbook ({problem})") from problem
@@ -156,7 +141,7 @@ def _cells(path: Path) -> list[list[Any]]:
             f"{path.name}: row 1 must hold the 12 tags; column {wrong + 1} should be {wanted},"
             f" is {tags[wrong] if wrong < len(tags) else 'empty'}"
         )
-    if len(rows) > MOST_ROWS + FIRST_ROW - 1:
+    if len(rows) > MOST_ROWS + FIRST_DATA_ROW - 1:
         raise Unplannable(f"{path.name}: more than {MOST_ROWS} rows")
     return [[*row, *[""] * len(TAGS)][: len(TAGS)] for row in rows]
 

@@ -80,8 +80,7 @@ def sheets(plan: Plan, language: Language) -> tuple[list[list[Shape]], list[list
 
 def _summary(plan: Plan, listed: CutList, language: Language) -> list[list[Shape]]:
     words, sums, demand = WORDS[language], figures(plan), plan.demand
-    told = " · ".join(text for text in (demand.name, demand.material) if text)
-    pages = _Sheets(words["plan"], told)
+    pages = _Sheets(words["plan"], _facts(demand))
     pages.room()
     _figures(pages, sums, words)
     columns: list[Column] = [
@@ -121,15 +120,13 @@ def _figures(pages: _Sheets, sums: Figures, words: dict[str, str]) -> None:
     told = [
         (words["boards"], str(sums.boards)),
         (words["yield"], f"{100 * sums.yield_share:.1f} %"),
-        (words["pieces"], ""),
         (words["cuts"], str(sums.cuts)),
         (words["sawn"], f"{sums.cut_metres:.1f}"),
         (words["minutes"], f"{sums.time_s / 60:.0f}"),
     ]
     if sums.cost:
         told.append((words["cost"], f"{sums.cost:,.2f}"))
-    shown = [(name, value) for name, value in told if value]
-    for number, (name, value) in enumerate(shown):
+    for number, (name, value) in enumerate(told):
         x = LEFT + number * 180
         pages.pages[-1] += [
             Text(x, 150, value, 26, INK, bold=True),

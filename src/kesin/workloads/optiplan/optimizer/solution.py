@@ -6,11 +6,8 @@ strategies needed follows as summaries, for whoever compares.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -25,12 +22,15 @@ from kesin.workloads.optiplan.optimizer.model import (
     square_metres,
 )
 
-UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+GENERATOR: Final = "Kesin"  # the name by which a plan of ours is known
+_UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def solution_xml(plans: Sequence[Plan]) -> bytes:
     """The file for one batch: its plans, one a material."""
-    root = ET.Element("Solutions", {"generator": "Kesin", "batch": _safe(plans[0].demand.name)})
+    root = ET.Element(
+        "Solutions", {"generator": GENERATOR, "batch": writable(plans[0].demand.name)}
+    )
     sums = [figures(plan) for plan in plans]
     best = ET.SubElement(root, "Solution", _summary(plans, sums))
     number = 0
@@ -90,7 +90,7 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
         {
             "number": str(number),
             "times": str(layout.times),
-            "material": _safe(demand.material),
+            "material": writable(demand.material),
             "length": mm_text(board.length),
             "width": mm_text(board.width),
             "trimLeft": mm_text(trims.left),
@@ -104,7 +104,7 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
     for placement in layout.placements:
         part = demand.parts[placement.part]
         told = {
-            "part": _safe(part.name),
+            "part": writable(part.name),
             "number": str(placement.part + 1),
             **_place(placement.rect),
             "turned": str(int(placement.turned)),
@@ -112,7 +112,7 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
         }
         for side in ("up", "lo", "sx", "dx"):
             if (band := getattr(part, side)) is not None:
-                told[side] = _safe(band.name)
+                told[side] = writable(band.name)
         ET.SubElement(element, "Piece", told)
     first = trim_count(demand) + 1
     for order, cut in enumerate(layout.cuts, start=first):
@@ -141,22 +141,6 @@ def _place(rect: Rect) -> dict[str, str]:
     }
 
 
-def _safe(text: str) -> str:
+def writable(text: str) -> str:
     """Without the characters that XML cannot hold."""
-    return UNWRITABLE.sub("\ufffd", text)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The whole file under its name, or nothing: it is written aside, flushed and renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, hidden = tempfile.mkstemp(prefix=f".{path.stem[:40]}-", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(hidden, 0o644)  # noqa: PTH101 - mkstemp's own is for us alone
-        os.replace(hidden, path)  # noqa: PTH105 - the name of the one atomic call
-    except BaseException:
-        Path(hidden).unlink(missing_ok=True)
-        raise
+    return _UNWRITABLE.sub("\ufffd", text)
