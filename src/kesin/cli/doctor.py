@@ -19,6 +19,7 @@ def doctor(as_json: AsJson = False) -> None:
     from kesin.cli.checks import all_checks
     from kesin.cli.output import print_table, say, say_json
     from kesin.foundation.logs import set_up_logs
+    from kesin.foundation.terminal import counted
 
     set_up_logs()
     checks = list(all_checks())
@@ -32,6 +33,7 @@ def doctor(as_json: AsJson = False) -> None:
             ("", "check", "found", "what to do"),
             [(signs[one.status], one.name, one.found, one.remedy or " ") for one in checks],
         )
-        say(f"{len(bad)} failures, {len(doubtful)} warnings, {len(checks)} checks")
+        found = {"failure": bad, "warning": doubtful, "check": checks}
+        say(", ".join(counted(len(some), thing) for thing, some in found.items()))
     if bad:
         raise typer.Exit(FAILED)

@@ -131,6 +131,11 @@ def lasting(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def counted(n: int, thing: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+
+
 def tally(counts: dict[str, int], join: str = " · ") -> str:
     """``ready 3 · done 12``, without the zeros."""
     return join.join(f"{name} {n}" for name, n in counts.items() if n)

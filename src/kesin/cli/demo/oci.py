@@ -16,6 +16,7 @@ from kesin.cli.demo.news import News
 from kesin.cli.demo.pace import Pace
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.problems import Problem
+from kesin.foundation.terminal import counted
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.simulate import Crash, Ran, ScriptSimulator, over_http
 
@@ -45,10 +46,10 @@ TURNS: Final[Sequence[Turn]] = (
     None,
 )
 _CRASHED: Final[Mapping[Crash, str]] = {
-    "after-export": "took {exported} conversions and crashed before it uploaded any",
-    "after-upload": "uploaded {exported} conversions and crashed before it could say so",
+    "after-export": "took {exported} and crashed before it uploaded any",
+    "after-upload": "uploaded {exported} and crashed before it could say so",
     "before-ack": (
-        "uploaded {exported} conversions, reported {failed} that failed, and crashed before it "
+        "uploaded {exported}, reported that {failed} of them failed, and crashed before it "
         "acknowledged the others"
     ),
 }
@@ -137,12 +138,14 @@ class Script:
     def _tell(self, ran: Ran) -> None:
         if ran.crashed is not None:
             self._news.count(CRASHES)
-            what = _CRASHED[ran.crashed].format(exported=ran.exported, failed=ran.failed)
+            what = _CRASHED[ran.crashed].format(
+                exported=counted(ran.exported, "conversion"), failed=ran.failed
+            )
             self._news.tell(
                 f"the script {what}; they come back when its lease of {self._lease_s} s is over"
             )
         elif self._turn == "throws":
             self._news.tell(
-                f"Google told the script to come back later: {ran.failed} conversions are tried "
-                "again in about five minutes"
+                f"Google told the script to come back later: {counted(ran.failed, 'conversion')} "
+                "will be tried again in about five minutes"
             )

@@ -20,6 +20,7 @@ from fastapi import APIRouter
 from kesin.cli.crew import Crew
 from kesin.cli.demo.pace import Pace
 from kesin.cli.failures import Failure
+from kesin.cli.output import say
 from kesin.cli.serve import crew_of
 from kesin.engine.queue import Queue
 from kesin.foundation.problems import Unavailable
@@ -138,6 +139,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
         except Unavailable:
             if port is not None:
                 raise
+            say(f"port {settings.port} is taken: the demonstration listens on another one")
             taken = stack.enter_context(bound(HOST, 0))
         yield taken
 

@@ -61,7 +61,7 @@ def _steps(pages: str, stops: Stops) -> Iterator[tuple[str, str, str]]:
         yield (
             "A cutting order that waits for you",
             f"{pages}/optiplan",
-            "Press “Add this customer”, save, then “Approve”: it is planned and goes to the saw.",
+            "Press “Add this customer”, “Keep”, then “Approve”: it is planned and goes to the saw.",
         )
         yield (
             "The same order as a job",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from kesin.cli.demo.news import News
 from kesin.cli.demo.service import Running
 from kesin.engine.queue import Queue
+from kesin.foundation.terminal import counted
 from kesin.store.contract import MAX_PAGE, Filter
 from kesin.web.dashboard.families import Family, families
 
@@ -18,10 +19,10 @@ SHOWN: Final[tuple[Family, ...]] = ("waiting", "working", "retrying", "person", 
 ON_THE_WAY: Final[tuple[Family, ...]] = ("waiting", "working", "retrying")
 RECOVERED: Final = "recovered"
 _CLOCK: Final = {
-    ("oci", "recover"): "{n} conversions of a crashed script came back",
-    ("oci", "revive"): "{n} conversions that Google had put off are tried again",
-    ("pdf", "recover"): "{n} PDFs of a dead process came back",
-    ("optiplan", "recover"): "{n} cutting orders of a dead worker came back",
+    ("oci", "recover"): ("conversion", "of a crashed script came back"),
+    ("oci", "revive"): ("conversion", "that Google had put off came back"),
+    ("pdf", "recover"): ("PDF", "of a dead process came back"),
+    ("optiplan", "recover"): ("cutting order", "of a dead worker came back"),
 }
 
 
@@ -69,7 +70,8 @@ class Watch:
         for (name, move), n in (seen - self._moves).items():
             if (name, move) == ("oci", "recover"):
                 self._news.count(RECOVERED, n)
-            self._news.tell(_CLOCK[name, move].format(n=n) + self._example(name, "RETRY"))
+            thing, what = _CLOCK[name, move]
+            self._news.tell(f"{counted(n, thing)} {what}{self._example(name, 'RETRY')}")
         self._moves = seen
 
     def _example(self, name: str, state: str) -> str:
