@@ -15,6 +15,7 @@ serving=(
 drawing=(
   "chromium                 chromium"
   "chrome-sandbox           chromium-sandbox"
+  "libatomic.so.1           libatomic1"
   "libpangoft2-1.0.so.0     libpangoft2-1.0-0"
   "libharfbuzz-subset.so.0  libharfbuzz-subset0"
   "DejaVuSans.ttf           fonts-dejavu-core"
@@ -37,7 +38,7 @@ may_install() {
 apt_install() {
   echo "Installing $*"
   as_root apt-get -qq update >/dev/null || true
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
 present() {

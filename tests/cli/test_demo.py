@@ -14,6 +14,7 @@ from kesin.cli.demo.service import _sockets
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.web.server import bound
+from kesin.workloads.pdf.finding import find_chromium
 
 
 @pytest.fixture
@@ -129,5 +130,14 @@ def test_without_a_browser_that_starts_weasyprint_draws(program, why, monkeypatc
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", program)
     told, possible = what_is_missing()
     assert why in told
+    assert "WeasyPrint draws the PDFs instead" in told
+    assert possible
+
+
+def test_where_playwright_does_not_run_weasyprint_draws(monkeypatch):
+    monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # it is changed inside
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
+    told, possible = what_is_missing()
+    assert "Playwright, which drives Chromium, does not start (it ends with 1)" in told
     assert "WeasyPrint draws the PDFs instead" in told
     assert possible

@@ -216,6 +216,15 @@ def test_a_browser_without_its_sandbox_says_what_to_install(words, script, monke
     assert "chromium-sandbox" in str(problem)
 
 
+def test_a_driver_that_does_not_run_says_what_may_be_missing(script, monkeypatch):
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script("exit 127"))
+    engine = ChromiumEngine(ChromiumSettings())
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+    assert "libatomic1" in str(problem)
+
+
 def test_a_browser_that_never_answers_failed_to_launch_and_is_killed(script, monkeypatch, tmp_path):
     monkeypatch.setattr(browser, "LAUNCH_S", 4.0)
     engine = ChromiumEngine(ChromiumSettings(executable=script("echo $$ > {pid}; exec sleep 1000")))

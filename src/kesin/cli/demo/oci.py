@@ -49,8 +49,8 @@ _CRASHED: Final[Mapping[Crash, str]] = {
     "after-export": "took {exported} and crashed before it uploaded any",
     "after-upload": "uploaded {exported} and crashed before it could say so",
     "before-ack": (
-        "uploaded {exported}, reported that {failed} of them failed, and crashed before it "
-        "acknowledged the others"
+        "uploaded {exported}, reported {failed} as failed, and crashed before it acknowledged "
+        "the others"
     ),
 }
 
@@ -139,7 +139,7 @@ class Script:
         if ran.crashed is not None:
             self._news.count(CRASHES)
             what = _CRASHED[ran.crashed].format(
-                exported=counted(ran.exported, "conversion"), failed=ran.failed
+                exported=counted(ran.exported, "conversion"), failed=ran.failed or "none"
             )
             self._news.tell(
                 f"the script {what}; they come back when its lease of {self._lease_s} s is over"

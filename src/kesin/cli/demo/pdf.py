@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -37,6 +38,8 @@ def what_is_missing() -> tuple[str, bool]:
         why = "Chromium is driven by Playwright, which is missing (pip install 'kesin[pdf]')"
     elif trouble := _trouble(chromium):
         why = f"{chromium} does not start ({trouble})"
+    elif trouble := _trouble(sys.executable, "-m", "playwright"):
+        why = f"Playwright, which drives Chromium, does not start ({trouble})"
     else:
         return "", True
     if find_spec("weasyprint") is None:
@@ -45,11 +48,11 @@ def what_is_missing() -> tuple[str, bool]:
     return f"{why}: WeasyPrint draws the PDFs instead", True
 
 
-def _trouble(program: Path) -> str:
-    """Why a browser does not even tell its version; '' if it does."""
+def _trouble(*program: str | Path) -> str:
+    """Why a program does not even tell its version; '' if it does."""
     try:
-        asked = subprocess.run(  # noqa: S603  # the browser that renders
-            [program, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False
+        asked = subprocess.run(  # noqa: S603  # the browser that renders, and what drives it
+            [*program, "--version"], capture_output=True, text=True, timeout=VERSION_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         return str(problem)

@@ -48,6 +48,10 @@ _NO_SANDBOX: Final = (
     "its sandbox cannot be made here; install the package chromium-sandbox, or let it make"
     " namespaces (in a unit of systemd: RestrictNamespaces=user pid net)"
 )
+_NO_DRIVER: Final = (
+    "Playwright, which drives it, does not run here; `python -m playwright --version` says why"
+    " (the package libatomic1 may be missing)"
+)
 _log: Final = Logger(__name__)
 
 
@@ -327,12 +331,14 @@ def _note_issue(sheet: Sheet, event: dict[str, Any]) -> None:
 
 
 def _why(problem: Exception, *, sandboxed: bool) -> str:
-    """Why it did not start: of its sandbox it tells in a line further down."""
+    """Why it did not start, where the first line does not say it."""
     if sandboxed and os.getuid() == 0:
         return _ROOT
     text = str(problem)
     if sandboxed and ("No usable sandbox" in text or "new namespace" in text):
         return _NO_SANDBOX
+    if "reading from the driver" in text:
+        return _NO_DRIVER
     return said(problem)
 
 
