@@ -98,8 +98,11 @@ def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
     assert post(shop, "/customers", data={**sent, "name": ""}).status_code == 422
     answer = post(shop, "/customers", data=sent)
     assert answer.headers["location"] == f"{PAGE}#held-{job}"
-    assert "customers?order" not in card(shop, job)
-    assert 'class="button first" hx-get' in card(shop, job)
+    after = card(shop, job)
+    assert "customers?order" not in after
+    assert 'class="button first" hx-get' in after
+    assert "is known now" in after
+    assert "is known now" not in before
     assert "held again at once" not in get(shop, f"/orders/{job}/approve").text
 
 

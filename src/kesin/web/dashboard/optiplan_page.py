@@ -48,6 +48,7 @@ class Line:
     calls: tuple[Call, ...]
     ready: bool = False
     unknown: bool = False  # nobody has its phone: approving it would hold it again
+    known: bool = False  # somebody has it by now: approving it lets it go
     means: str = ""
     act: str = ""
 
@@ -132,6 +133,7 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
     order = order if isinstance(order, dict) else {}
     parts = order.get("parts")
     told = advice(job.error_code, looking.language) if job.error_code else None
+    customer = _missed(desk, job, order)
     return Line(
         job,
         str(order.get("order_id", "–")),
@@ -142,20 +144,24 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
         bool(desk.dossier(job).xml),
         _calls(job),
         ready_orders(looking.request.app).is_ready(desk, job),
-        job.state == "HOLD" and _is_unknown(desk, job, order),
+        customer == "unknown",
+        customer == "known",
         told.means if told else "",
         told.act if told else "",
     )
 
 
-def _is_unknown(desk: OrderDesk, job: Job, order: dict[str, Any]) -> bool:
+def _missed(desk: OrderDesk, job: Job, order: dict[str, Any]) -> Literal["", "unknown", "known"]:
+    """How it is now with the customer for want of whom an order waits."""
     from kesin.workloads.optiplan.codes import OptiCode
     from kesin.workloads.optiplan.phones import normalised_phone
 
-    if job.error_code != OptiCode.CRM_NO_MATCH:
-        return False
+    if job.state != "HOLD" or job.error_code != OptiCode.CRM_NO_MATCH:
+        return ""
     phone = normalised_phone(str(order.get("customer_phone") or ""))
-    return bool(phone) and desk.customers.find(phone) is None
+    if not phone:
+        return ""
+    return "unknown" if desk.customers.find(phone) is None else "known"
 
 
 def _calls(job: Job) -> tuple[Call, ...]:
