@@ -9,6 +9,7 @@ import os
 import sys
 
 from kesin import Job, Queue, Worker, open_store, task_lifecycle
+from kesin.store.contract import StoreError
 
 address = os.environ.get("KESIN_DATABASE_URL", "")
 if not address.startswith(("postgresql://", "postgres://")):
@@ -21,7 +22,10 @@ def greet(job: Job) -> None:
     print("hello", job.data)
 
 
-store = open_store(address)  # brings the schema up to date; migrate=False leaves that to you
+try:
+    store = open_store(address)  # brings the schema up to date; migrate=False leaves that to you
+except StoreError as problem:
+    sys.exit(f"{problem}: is the server there, the password in PGPASSWORD?")
 example = Queue("example", task_lifecycle(), store)
 example.enqueue("Ankara")
 example.enqueue("İzmir")

@@ -149,7 +149,7 @@ def test_a_store_nobody_can_enter_is_warned_about(kesin, database):
     kesin("migrate")
     assert found(kesin("doctor", "--json"))["access"]["status"] == "warning"
     kesin("key", "create", "--name", "watch", "--scope", "metrics")
-    assert found(kesin("doctor", "--json"))["access"]["found"] == "0 users, 1 keys"
+    assert found(kesin("doctor", "--json"))["access"]["found"] == "0 users, 1 key"
 
 
 def test_a_broken_key_ring_is_found_without_showing_it(kesin, monkeypatch):

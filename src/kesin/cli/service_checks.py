@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.cli.check import Check
 from kesin.foundation.settings import BadSettings, Settings, masked
+from kesin.foundation.terminal import counted
 from kesin.lifecycle.budget import SECOND_US
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def people(settings: Settings, store: Store) -> Iterator[Check]:
     accounts = Accounts(Directory(store))
     doctor = system("doctor")
     users, keys = len(accounts.people(doctor)), len(accounts.keys(doctor))
-    found = f"{users} users, {keys} keys"
+    found = f"{counted(users, 'user')}, {counted(keys, 'key')}"
     if accounts.anybody():
         yield Check("access", "ok", found)
     else:

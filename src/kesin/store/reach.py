@@ -20,6 +20,7 @@ def check_reachable(settings: Settings) -> None:
         psycopg.connect(settings.database, connect_timeout=CONNECT_TIMEOUT_S).close()
     except psycopg.Error as problem:
         why = " ".join(str(problem).split()) or type(problem).__name__
-        raise StoreError(
-            f"PostgreSQL is not reachable: {why}; check KESIN_DATABASE_URL and the server"
-        ) from None
+        remedy = "check KESIN_DATABASE_URL and the server"
+        if "no password" in why:
+            remedy = "put the password into PGPASSWORD or ~/.pgpass"
+        raise StoreError(f"PostgreSQL is not reachable: {why}; {remedy}") from None
