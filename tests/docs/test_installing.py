@@ -48,7 +48,9 @@ def do(text: str, folder: Path = ROOT) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["quickstart.md", "baslangic.md"])
+@pytest.mark.parametrize(
+    "page", ["quickstart.md", pytest.param("baslangic.md", marks=pytest.mark.long)]
+)
 def test_kesin_is_installed_as_the_quick_start_says(page, installed, tmp_path):
     do(typed(page, "python3 -m venv"))
     assert (installed / "kesin" / "py.typed").exists()

@@ -138,8 +138,9 @@ def test_a_manifest_that_cannot_be_understood_is_told(dump, tmp_path):
         checked(tmp_path / "b")
 
 
-def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_url, tmp_path):
-    dump = PostgresDump(postgres_url, schema="crafted")
+def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_server, tmp_path):
+    url = postgres_server.create_database("crafted")  # nobody else may be in it
+    dump = PostgresDump(url, schema="crafted")
     for tables in ({"../job": ["id"]}, {"job": ["id) FROM STDIN; DROP TABLE job; --"]}):
         crafted = Dumped("postgres", {1: "x"}, {}, [], tables)
         with pytest.raises(NotRestored, match="has no such table"):
