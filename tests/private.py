@@ -7,13 +7,14 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
 GUARD = 'read -r _; {end}; cd / && rm -rf "$1"'
 
 
-class PrivateServer:
+class PrivateServer(ABC):
     """It disappears with the process that started it, however that process ends.
 
     A guard sees to that: it ends the server by the shell's words in ``end`` ("$1" is the folder)
@@ -38,7 +39,6 @@ class PrivateServer:
                 start_new_session=True,
                 **self.somebody,
             )
-            self.prepare()
             self.start()
         except BaseException:
             self.close()
@@ -61,12 +61,9 @@ class PrivateServer:
         ids = {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []} if who else {}
         return {"cwd": self.folder, **ids}
 
-    def prepare(self) -> None:
-        """What is done once, before the first start."""
-
+    @abstractmethod
     def start(self) -> None:
         """Start, or start again; returns when it answers."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End the server and remove its folder."""

@@ -60,6 +60,8 @@ class PostgresServer(PrivateServer):
     def start(self) -> None:
         """Start, or start again after `stop` or `kill`; returns when connections are accepted."""
         data, log = self.folder / "data", self.folder / "server.log"
+        if not data.exists():
+            self._initialise()
         self._run("pg_ctl", "-D", data, "-l", log, "-t", "60", "-w", "start")
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
@@ -82,7 +84,7 @@ class PostgresServer(PrivateServer):
         (self.folder / "data" / "postmaster.pid").unlink()
         (self.folder / f".s.PGSQL.{PORT}.lock").unlink()
 
-    def prepare(self) -> None:
+    def _initialise(self) -> None:
         options = ("--locale=C.UTF-8", "-E", "UTF8", "-U", "postgres", "-A", "trust", "--no-sync")
         self._run("initdb", "-D", self.folder / "data", *options)
         socket = {"unix_socket_directories": str(self.folder)}

@@ -181,9 +181,8 @@ def test_a_port_that_is_taken_is_told_in_a_sentence_before_anything_starts(progr
         port = other.getsockname()[1]
         answer = programs.run("serve", "--port", port)
     assert (answer.code, answer.out) == (1, "")
-    assert (
-        answer.err == f"kesin: cannot listen on port {port} of 127.0.0.1: address already in use\n"
-    )
+    told = f"kesin: cannot listen on port {port} of 127.0.0.1: address already in use; "
+    assert answer.err == f"{told}choose another one, or end the program that has it\n"
     assert not (tmp_path / "data" / PASSWORD_FILE).exists()
 
 

@@ -94,7 +94,8 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
         except OSError as problem:
             why, taken = _lower(problem), []
         if not taken:
-            raise Unavailable(f"cannot listen on port {port} of {host}: {why}")
+            remedy = "choose another one, or end the program that has it"
+            raise Unavailable(f"cannot listen on port {port} of {host}: {why}; {remedy}")
         yield taken
 
 

