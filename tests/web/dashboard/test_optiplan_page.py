@@ -103,7 +103,9 @@ def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
     assert 'class="button first" hx-get' in after
     assert "is known now" in after
     assert "is known now" not in before
-    assert "held again at once" not in get(shop, f"/orders/{job}/approve").text
+    sheet = get(shop, f"/orders/{job}/approve").text
+    assert "held again at once" not in sheet
+    assert "is known now" in sheet
 
 
 def test_deliveries_are_told_in_words(shop):

@@ -48,7 +48,6 @@ class Line:
     calls: tuple[Call, ...]
     ready: bool = False
     unknown: bool = False  # nobody has its phone: approving it would hold it again
-    known: bool = False  # somebody has it by now: approving it lets it go
     means: str = ""
     act: str = ""
 
@@ -133,7 +132,11 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
     order = order if isinstance(order, dict) else {}
     parts = order.get("parts")
     told = advice(job.error_code, looking.language) if job.error_code else None
+    means, act = (told.means, told.act) if told else ("", "")
     customer = _missed(desk, job, order)
+    if customer == "known":
+        means = looking.say("Its customer was not known when it came, and is known now.")
+        act = looking.say("Approve it.")
     return Line(
         job,
         str(order.get("order_id", "–")),
@@ -145,9 +148,8 @@ def _line(looking: Looker, desk: OrderDesk, job: Job) -> Line:
         _calls(job),
         ready_orders(looking.request.app).is_ready(desk, job),
         customer == "unknown",
-        customer == "known",
-        told.means if told else "",
-        told.act if told else "",
+        means,
+        act,
     )
 
 
