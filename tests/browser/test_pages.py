@@ -34,7 +34,7 @@ from tests.browser.furniture import SITE, Furniture, furnish
 from tests.browser.pages import CONTROL, DIALOG, NAMED, OPENED, PAGES, PARTS, TOLD_AFTERWARDS, Say
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
-from tests.web.test_matrix import doors
+from tests.web.matrix import doors
 from tests.workloads.optiplan.orders_ready import held_order
 
 VENDOR = Path(__file__).parent / "vendor"

@@ -13,7 +13,7 @@ from schemathesis import engine
 from schemathesis.engine import events
 
 from tests.cli.programs import PATIENCE_S
-from tests.web.test_matrix import ROWS
+from tests.web.matrix import ROWS
 
 SEED = 20_270_101
 QUEUES = ("oci", "pdf", "optiplan")

@@ -19,6 +19,7 @@ with warnings.catch_warnings():  # starlette would rather have httpx2, which is 
 
 HOST = "kesin.test"
 ADDRESS = "192.0.2.7"
+PROXY = "198.51.100.1"
 PORTS = {"http": 80, "https": 443}
 
 

@@ -281,3 +281,9 @@ def either_world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World
 @pytest.fixture
 def client(world: World) -> Client:
     return world.client
+
+
+@pytest.fixture
+def ayse(world: World) -> World:
+    world.person("ayse", "operator", sites=["north"])
+    return world

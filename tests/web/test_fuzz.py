@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.faults.fuzz import broken, broken_text
 from tests.web.asked import leaks
 from tests.web.conftest import World
-from tests.web.test_matrix import CREDENTIALS
+from tests.web.matrix import CREDENTIALS
 from tests.workloads.optiplan.workbooks import part_of, sheet_of, with_part
 
 HEADERS = {

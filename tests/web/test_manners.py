@@ -11,18 +11,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.contract import StoreUnreachable
-from kesin.web.auth import address_of
-from kesin.web.limits import Limiter, network_of
-from tests.web.client import ADDRESS, Client
-from tests.web.conftest import MakeWorld, World, by_cookie, error_of, opened
+from kesin.web.limits import Limiter
+from tests.web.client import PROXY, Client
+from tests.web.conftest import MakeWorld, World, error_of, opened
 
 JSON = {"content-type": "application/json"}
-PROXY = "198.51.100.1"
 SECURITY = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -425,118 +422,3 @@ def test_text_no_database_keeps_is_not_valid(name, shared_world):
         "/api/queues/task/actions", content=body, headers=shared_world.key("operate") | JSON
     )
     assert answer.status_code == 422
-
-
-# Addresses
-
-
-def address(world: World, peer: str, *told: str) -> str:
-    lines = [(b"x-forwarded-for", one.encode()) for one in told]
-    scope = {"type": "http", "app": world.app, "client": (peer, 1), "headers": lines}
-    return address_of(Request(scope))
-
-
-@pytest.mark.parametrize(
-    ("peer", "told", "found"),
-    [
-        ("203.0.113.9", (), "203.0.113.9"),
-        ("203.0.113.9", ("10.0.0.1",), "203.0.113.9"),  # nobody we trust
-        (PROXY, (), PROXY),
-        (PROXY, ("10.0.0.1",), "10.0.0.1"),
-        (PROXY, ("6.6.6.6, 10.0.0.1",), "10.0.0.1"),  # the first is the caller's own word
-        (PROXY, ("6.6.6.6", "10.0.0.1"), "10.0.0.1"),  # as a proxy that adds a line says it
-        (PROXY, ("6.6.6.6, 10.0.0.1, ::1",), "10.0.0.1"),  # two proxies we trust
-        (PROXY, ("::1",), "::1"),
-        (PROXY, ("2001:db8::7",), "2001:db8::7"),
-        (PROXY, ("nonsense",), PROXY),
-        (PROXY, ("10.0.0.1, nonsense",), PROXY),
-        (PROXY, ("",), PROXY),
-        ("0:0:0:0:0:0:0:1", ("10.0.0.1",), "10.0.0.1"),
-        ("unix", ("10.0.0.1",), "unix"),
-    ],
-)
-def test_the_address_is_the_last_one_that_is_no_proxy_of_ours(peer, told, found, make_world):
-    world = make_world(trusted_proxies=f" {PROXY} , ::1,")
-    assert address(world, peer, *told) == found
-
-
-def test_without_trusted_proxies_nobody_is_believed(world):
-    assert address(world, "127.0.0.1", "10.0.0.1") == "127.0.0.1"
-
-
-def test_a_request_without_a_peer_has_an_address_too(world):
-    scope = {"type": "http", "app": world.app, "client": None, "headers": []}
-    assert address_of(Request(scope)) == "unknown"
-
-
-# Logs and numbers
-
-
-def test_a_request_is_logged_by_its_route_and_not_by_what_it_names(world, capsys):
-    job = world.job()
-    set_up_logs("json", "info")
-    world.client.get(f"/api/jobs/{job}?secret=hunter2", headers=world.key("read"))
-    written = capsys.readouterr().err
-    assert '"route": "/api/jobs/{job_id}"' in written
-    assert '"status": 200' in written
-    assert job not in written
-    assert "hunter2" not in written
-
-
-def test_numbers_count_requests_by_route(world):
-    world.client.get("/api/queues/task/stats", headers=world.key("read"))
-    page = world.client.get("/metrics", headers=world.key("metrics")).text
-    route = 'method="GET",route="/api/queues/{queue}/stats",status="200"'
-    assert f"kesin_http_requests_total{{{route}}} 1.0" in page
-
-
-def test_methods_that_callers_invent_are_counted_as_one(world):
-    for method in ("BREW", "WHEN"):
-        assert world.client.request(method, "/health/live").status_code == 405
-    page = world.client.get("/metrics", headers=world.key("metrics")).text
-    assert 'method="other"' in page
-    assert "BREW" not in page
-
-
-# Health
-
-
-def test_ready_says_what_is_not(world, monkeypatch):
-    def broken() -> None:
-        raise StoreUnreachable("password=hunter2")
-
-    monkeypatch.setattr(world.store, "ping", broken)
-    answer = world.client.get("/health/ready")
-    assert answer.status_code == 503
-    assert answer.json()["status"] == "not_ready"
-    assert answer.json()["checks"]["store"] == {"ok": False, "detail": "the store does not answer"}
-
-
-def test_a_service_that_stops_is_alive_and_not_ready(world):
-    world.service.begin_stop()
-    assert world.client.get("/health/live").status_code == 200
-    assert world.client.get("/health/ready").status_code == 503
-
-
-def test_the_docs_load_nothing_from_elsewhere(client):
-    page = client.get("/docs").text
-    assert "//" not in page.replace("<!--", "")
-    assert "<script>" not in page
-    assert "style=" not in page
-
-
-def test_a_signed_in_visitor_keeps_the_headers_of_a_page(world):
-    world.person("ayse")
-    answer = world.client.get("/sign-in", headers=by_cookie(world.token("ayse")))
-    assert answer.headers["content-security-policy"] == SECURITY["content-security-policy"]
-
-
-def test_the_client_of_these_tests_comes_from_where_it_says(world):
-    world.client.post("/api/session", json={"name": "x", "password": "y"})
-    assert world.audit()[-1].address == ADDRESS
-
-
-def test_addresses_of_one_ipv6_subscriber_count_as_one():
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
-    assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
-    assert network_of("192.0.2.1") != network_of("192.0.2.2")

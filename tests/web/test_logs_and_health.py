@@ -1,0 +1,80 @@
+"""What the log, the numbers and the probes say of requests and of the service."""
+
+from __future__ import annotations
+
+from kesin.foundation.logs import set_up_logs
+from kesin.store.contract import StoreUnreachable
+from kesin.web.limits import network_of
+from tests.web.client import ADDRESS
+from tests.web.conftest import by_cookie
+from tests.web.test_manners import SECURITY
+
+
+def test_a_request_is_logged_by_its_route_and_not_by_what_it_names(world, capsys):
+    job = world.job()
+    set_up_logs("json", "info")
+    world.client.get(f"/api/jobs/{job}?secret=hunter2", headers=world.key("read"))
+    written = capsys.readouterr().err
+    assert '"route": "/api/jobs/{job_id}"' in written
+    assert '"status": 200' in written
+    assert job not in written
+    assert "hunter2" not in written
+
+
+def test_numbers_count_requests_by_route(world):
+    world.client.get("/api/queues/task/stats", headers=world.key("read"))
+    page = world.client.get("/metrics", headers=world.key("metrics")).text
+    route = 'method="GET",route="/api/queues/{queue}/stats",status="200"'
+    assert f"kesin_http_requests_total{{{route}}} 1.0" in page
+
+
+def test_methods_that_callers_invent_are_counted_as_one(world):
+    for method in ("BREW", "WHEN"):
+        assert world.client.request(method, "/health/live").status_code == 405
+    page = world.client.get("/metrics", headers=world.key("metrics")).text
+    assert 'method="other"' in page
+    assert "BREW" not in page
+
+
+# Health
+
+
+def test_ready_says_what_is_not(world, monkeypatch):
+    def broken() -> None:
+        raise StoreUnreachable("password=hunter2")
+
+    monkeypatch.setattr(world.store, "ping", broken)
+    answer = world.client.get("/health/ready")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "not_ready"
+    assert answer.json()["checks"]["store"] == {"ok": False, "detail": "the store does not answer"}
+
+
+def test_a_service_that_stops_is_alive_and_not_ready(world):
+    world.service.begin_stop()
+    assert world.client.get("/health/live").status_code == 200
+    assert world.client.get("/health/ready").status_code == 503
+
+
+def test_the_docs_load_nothing_from_elsewhere(client):
+    page = client.get("/docs").text
+    assert "//" not in page.replace("<!--", "")
+    assert "<script>" not in page
+    assert "style=" not in page
+
+
+def test_a_signed_in_visitor_keeps_the_headers_of_a_page(world):
+    world.person("ayse")
+    answer = world.client.get("/sign-in", headers=by_cookie(world.token("ayse")))
+    assert answer.headers["content-security-policy"] == SECURITY["content-security-policy"]
+
+
+def test_the_client_of_these_tests_comes_from_where_it_says(world):
+    world.client.post("/api/session", json={"name": "x", "password": "y"})
+    assert world.audit()[-1].address == ADDRESS
+
+
+def test_addresses_of_one_ipv6_subscriber_count_as_one():
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
+    assert network_of("2001:db8:0:1::1") != network_of("2001:db8::1")
+    assert network_of("192.0.2.1") != network_of("192.0.2.2")
