@@ -80,6 +80,7 @@ def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given
 
 
 @given(bodies, st.integers(1, 3))
+@example(("csv", b"\n" + CSV.replace(",", ";").encode()), 1)
 def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, size):
     kind, body = given_body
     whole = read(body, TYPES[kind])

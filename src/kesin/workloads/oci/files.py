@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final, Literal, NamedTuple, TextIO
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.workloads.oci.reading import MAX_ROWS, TYPES, Read, parsed, read_body
+from kesin.workloads.oci.reading import MAX_ROWS, TYPES, Read, csv_rows, parsed, read_body
 
 Format = Literal["csv", "ndjson", "json"]
 
@@ -25,7 +24,7 @@ _ENDINGS: Final[dict[str, Format]] = {
     ".jsonl": "ndjson",
     ".json": "json",
 }
-_JSON, _NDJSON, _CSV = TYPES
+_JSON, _NDJSON, _ = TYPES
 
 
 class Batch(NamedTuple):
@@ -91,29 +90,9 @@ def opened(name: str, kind: Format) -> Iterator[Source]:
 
 
 def _of_csv(text: TextIO, size: int) -> Iterator[Batch]:
-    """Each batch is spelled anew under the same header, so that it is read as if it stood alone."""
-    first = text.readline()
-    delimiter = max(",;\t", key=first.count)
-    lines = csv.reader(chain([first], text), delimiter=delimiter)
-    filled = (cells for cells in lines if any(cell.strip() for cell in cells))
-    try:
-        header = next(filled, None)
-        if header is None:
-            return
-        part = list(islice(filled, size))
-        while True:
-            yield Batch(*read_body(_spelled([header, *part]), _CSV))
-            part = list(islice(filled, size))
-            if not part:
-                return
-    except csv.Error as problem:
-        raise Problem(f"line {lines.line_num} is no CSV: {problem}", code="not_csv") from None
-
-
-def _spelled(rows: list[list[str]]) -> bytes:
-    page = io.StringIO(newline="")
-    csv.writer(page).writerows(rows)
-    return page.getvalue().encode()
+    rows = csv_rows(text)
+    while part := list(islice(rows, size)):
+        yield Batch(None, part)
 
 
 def _of_ndjson(text: TextIO, size: int) -> Iterator[Batch]:

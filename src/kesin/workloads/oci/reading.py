@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from kesin.foundation.problems import Problem, TooLarge
@@ -23,6 +24,8 @@ _NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "appli
 _CSV: Final = frozenset({"text/csv", "application/csv"})
 _JSON: Final = frozenset({"application/json", "text/json", ""})
 TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
+_DELIMITERS: Final = ",;\t"
+_SAYS_NOTHING: Final = f'{_DELIMITERS} "\r\n'
 csv.field_size_limit(1_000_000_000)  # a body is bounded already
 
 # Columns as other tools name them, without case, spaces and signs.
@@ -48,7 +51,7 @@ def read_body(body: bytes, content_type: str) -> tuple[str | None, list[Read]]:
     except UnicodeDecodeError:
         raise Problem("the body is no UTF-8", code="not_utf8") from None
     if kind in _CSV:
-        return None, _bounded(_csv_rows(text))
+        return None, _bounded(csv_rows(io.StringIO(text, newline="")))
     if kind in _NDJSON:
         return None, _bounded(_lines(text))
     if kind in _JSON or kind.endswith("+json"):
@@ -106,10 +109,16 @@ def _row(given: Any) -> Read:
     return Unsendable("NOT_AN_OBJECT", "", "a conversion is an object with fields")
 
 
-def _csv_rows(text: str) -> Iterator[Read]:
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+def csv_rows(lines: Iterable[str]) -> Iterator[Read]:
+    """The rows under a header, which is the first line that says something; raises Problem."""
+    lines = iter(lines)
+    top: list[str] = []  # up to the header
+    for line in lines:
+        top.append(line)
+        if line.strip(_SAYS_NOTHING):
+            break
+    delimiter = max(_DELIMITERS, key="".join(top[-1:]).count)
+    rows = csv.reader(chain(top, lines), delimiter=delimiter)
     header: list[str | None] = []
     try:
         for cells in rows:
