@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.web.dashboard.schema_form import MOST_ROWS, SchemaForm
+from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.workloads.pdf import filters
 from kesin.workloads.pdf.batch_rows import LONGEST_NAME, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import MOST_ROWS as MOST_BATCH_ROWS
@@ -233,9 +233,17 @@ FIELDS = ("v/lines/0/title", "v/lines/²/title", "v/number", "v/seller/title", "
 )
 @example({"v/lines/²/title": "x", "v/lines/0/title": "y"}, "/lines/²")
 @example({f"v/lines/{'9' * 5_000}/title": "x"}, f"/lines/{'9' * 5_000}")
+@example({"v/lines": "5"}, "/lines/0")
 def test_a_form_is_a_value_and_its_rows_come_and_go(fields, pointer):
     form = SchemaForm(SCHEMA)
     value = form.read(fields)
-    form.draw(form.added(value, pointer))
-    gone = form.removed(value, pointer)
-    assert len(gone.get("lines", [])) <= MOST_ROWS if isinstance(gone, dict) else True
+    more, fewer = form.added(value, pointer), form.removed(value, pointer)
+    for one in (value, more, fewer):
+        form.draw(one)
+    assert lines_in(more) - lines_in(value) in (0, 1)
+    assert lines_in(fewer) in (0, lines_in(value) - 1, lines_in(value))
+
+
+def lines_in(value):
+    lines = value.get("lines") if isinstance(value, dict) else None
+    return len(lines) if isinstance(lines, list) else 0
