@@ -160,7 +160,8 @@ def _preamble(asked: argparse.Namespace) -> str:
         " tables without triggers, two hand-written fenced statements that write the events"
         f" themselves (SQL `{floors.fingerprint()}`). **F1** is the store's own generated"
         " statements, all triggers on, in a bare loop. **Engine** is a worker with a handler that"
-        " does nothing. After every run: three events a job, counters equal to `count(*)`, replay"
+        f" does nothing, in {lanes.LANES} threads in all: two in one process, one in each of two."
+        " After every run: three events a job, counters equal to `count(*)`, replay"
         " empty."
     )
 

@@ -21,7 +21,7 @@ from kesin.store.sqlite import SqliteStore
 
 QUEUE = "bench"
 BATCH = 500
-THREADS = 2  # of the engine; PgQueuer has four connections for the same end
+LANES = 2  # of the engine in all; PgQueuer has four connections a process for the same end
 WAYS = ("F0", "F1", "engine")
 Results = multiprocessing.Queue  # of (jobs completed, when the last one was)
 
@@ -67,13 +67,13 @@ def drain_by_statements(queue: kesin.Queue, worker: str) -> int:
         done += sum(outcome.result == "moved" for outcome in outcomes)
 
 
-def drain_by_engine(queue: kesin.Queue, worker: str) -> int:
+def drain_by_engine(queue: kesin.Queue, worker: str, threads: int) -> int:
     """The real thing: a worker with a handler that does nothing, claiming while it finishes."""
-    return kesin.Worker(queue, lambda _job: None, name=worker, threads=THREADS).drain()
+    return kesin.Worker(queue, lambda _job: None, name=worker, threads=threads).drain()
 
 
 def _drain(
-    way: str, address: str, number: int, start: Barrier, done: multiprocessing.Queue
+    way: str, address: str, number: int, threads: int, start: Barrier, done: multiprocessing.Queue
 ) -> None:
     worker = f"w{number}"
     queue = open_queue(address)
@@ -81,7 +81,7 @@ def _drain(
     if way == "F1":
         count = drain_by_statements(queue, worker)
     elif way == "engine":
-        count = drain_by_engine(queue, worker)
+        count = drain_by_engine(queue, worker, threads)
     elif isinstance(queue.store, SqliteStore):
         count = floors.drain_sqlite(queue.store, QUEUE, worker, BATCH)
     else:
@@ -98,11 +98,12 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     if way == "F0":
         assert isinstance(queue.store, PostgresStore | SqliteStore)
         floors.drop_triggers(queue.store)
+    threads = max(LANES // processes, 1)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(processes + 1)
     done = context.Queue()
     lanes = [
-        context.Process(target=_drain, args=(way, address, number, start, done))
+        context.Process(target=_drain, args=(way, address, number, threads, start, done))
         for number in range(processes)
     ]
     for lane in lanes:

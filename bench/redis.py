@@ -40,7 +40,7 @@ WARM = 6  # documents a worker renders before the clock runs
 WORKERS = (1, 2, 3)
 PATIENCE_S = 120.0
 WAYS = {
-    "Kesin, engine": (JOBS, {"threads": lanes.THREADS}),
+    "Kesin, engine": (JOBS, {"threads": lanes.LANES}),
     "Kesin, one job a claim": (ONE_BY_ONE, {"batch": 1}),
 }
 
