@@ -19,7 +19,7 @@ from kesin.workloads import workloads
 
 from .text import ROOT, anchor, page, plain, table
 
-_MATRIX: Final = ROOT / "tests" / "web" / "test_matrix.py"
+_MATRIX: Final = ROOT / "tests" / "web" / "matrix.py"
 _GROUPS: Final = {
     "operator": "Queues and jobs",
     "session": "Signing in",

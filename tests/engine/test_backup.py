@@ -11,6 +11,7 @@ from kesin import Queue, task_lifecycle
 from kesin.engine import backup
 from kesin.engine.backup import Kept, back_up
 from kesin.engine.restore import checked, restore
+from kesin.store import dump_postgres
 from kesin.store.contract import StoreError
 from kesin.store.dump import Dumped, NotBackedUp, NotRestored
 from kesin.store.dump_postgres import PostgresDump
@@ -145,6 +146,24 @@ def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_serve
         crafted = Dumped("postgres", {1: "x"}, {}, [], tables)
         with pytest.raises(NotRestored, match="has no such table"):
             dump.put_back(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)
+
+
+def test_who_is_just_hanging_up_is_waited_for_and_who_stays_is_not(postgres_server, monkeypatch):
+    url = postgres_server.create_database("leaving")
+    dump, looked = PostgresDump(url), PostgresDump._others
+    with closing(open_store(url, migrate=True)) as store:
+        monkeypatch.setattr(dump_postgres, "LEAVING_S", dump_postgres.LOOK_S)
+        with pytest.raises(NotRestored, match=r"in use \(connections of kesin: 1\)"):
+            dump.require_room(replace=True)
+        monkeypatch.undo()
+
+        def last(connection):
+            found = looked(connection)
+            store.close()
+            return found
+
+        monkeypatch.setattr(PostgresDump, "_others", staticmethod(last))
+        dump.require_room(replace=True)
 
 
 def test_a_database_is_refused_for_what_would_be_lost_and_for_nothing_else(dump):

@@ -32,6 +32,8 @@ from kesin.store.timed import APPLICATION, CONNECTION, TimedConnection
 
 PIECE: Final = 1 << 20  # bytes sent at a time
 LOCK_S: Final = 30  # to wait for transactions of others
+LEAVING_S: Final = 2.0  # who hung up a moment ago is still counted by the server
+LOOK_S: Final = 0.05
 _SMALLER: Final = 4  # rows of JSON shrink to less than that part of their tables
 _FAST: Final = 1  # of gzip: the disk is slower than that
 _LEFT: Final = {"schema_migration"}  # migrating writes it
@@ -152,18 +154,29 @@ class PostgresDump(Dump):
             connection.execute(f"SELECT setval(%s, (SELECT max(id) FROM {table}))", found[0])
 
     def _refuse(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
-        others = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = %s AND pid <> pg_backend_pid()",
-            (APPLICATION,),
-        ).fetchall()[0][0]
+        others = self._others(connection)
+        for _ in range(round(LEAVING_S / LOOK_S)):
+            if not others:
+                break
+            connection.execute("SELECT pg_sleep(%s), pg_stat_clear_snapshot()", (LOOK_S,))
+            others = self._others(connection)
         if others:
             raise NotRestored(
-                f"the database is in use by {others} connections of kesin: stop the service, the"
+                f"the database is in use (connections of kesin: {others}): stop the service, the"
                 " workers and the sweeper on every machine, and run this again"
             )
         found = holding(self._reads(connection), self._tables(connection))
         refuse_holding(f"the schema {self._schema}", found, replace=replace)
+
+    @staticmethod
+    def _others(connection: psycopg.Connection[Any]) -> int:
+        """How many connections of Kesin there are beside this one."""
+        found: int = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = %s AND pid <> pg_backend_pid()",
+            (APPLICATION,),
+        ).fetchall()[0][0]
+        return found
 
     @contextmanager
     def _snapshot(self) -> Iterator[psycopg.Connection[Any]]:
