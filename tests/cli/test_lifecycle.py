@@ -18,6 +18,9 @@ def made():
 def needs(argument):
     return mine
 
+def slips():
+    return "1" + 1
+
 number = 7
 without_recovery = replace(
     mine, name="endless", moves=tuple(move for move in mine.moves if move.name != "recover")
@@ -119,6 +122,11 @@ def test_an_attribute_that_is_no_lifecycle_is_bad_usage(kesin, module, attribute
     answer = kesin("lifecycle", "prove", f"{module(OWN)}:{attribute}")
     assert answer.code == 2
     assert sentence in answer.err
+
+
+def test_what_a_function_throws_itself_is_a_bug_of_its_own(kesin, module):
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        kesin("lifecycle", "prove", f"{module(OWN)}:slips")
 
 
 def test_an_unknown_name_gets_a_suggestion(kesin):

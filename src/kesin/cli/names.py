@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -71,10 +72,20 @@ def find_lifecycle(name: str) -> Lifecycle:
         )
     found = load_object(name)
     if callable(found) and not isinstance(found, Lifecycle):
-        try:
-            found = found()
-        except TypeError as problem:
-            raise Usage(f"{name} cannot be called without arguments: {problem}") from problem
+        _require_no_arguments(name, found)
+        found = found()
     if not isinstance(found, Lifecycle):
         raise Usage(f"{name} is no lifecycle and returns none, but a {type(found).__name__}")
     return found
+
+
+def _require_no_arguments(name: str, function: Callable[..., Any]) -> None:
+    """Asked beforehand: a TypeError that it throws itself is its own and tells its own story."""
+    try:
+        taken = inspect.signature(function)
+    except (TypeError, ValueError):  # it does not say what it takes
+        return
+    try:
+        taken.bind()
+    except TypeError as problem:
+        raise Usage(f"{name} cannot be called without arguments: {problem}") from problem
