@@ -148,7 +148,10 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
         assert prune(source.store) == 20
         enough.set()
 
-    def progress(_stage, _jobs):
+    told = Counter()
+
+    def progress(stage, jobs):
+        told[stage] += jobs
         begun.set()
         assert enough.wait(PATIENCE_S)
 
@@ -158,6 +161,7 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
     other.join(PATIENCE_S)
     assert (copied.jobs, copied.notes) == (60, 20)
     assert copied.passes > 1
+    assert told["proved"] == 60 <= told["copied"] <= 80, "however many passes"
     assert everything(target.store, "pdf") == everything(source.store, "pdf")
     late = Queue("pdf", pdf_lifecycle(), target.store).enqueue({}, key="k3")
     assert late.result == "duplicate"

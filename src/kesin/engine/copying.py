@@ -160,6 +160,7 @@ class _Way:
     _before: Pause | None = field(init=False, default=None)  # somebody else's, on the source
     _flows: list[Flow] | None = field(init=False, default=None)  # the source's, as copied
     _resumable: bool = field(init=False, default=False)
+    _furthest: Counter[Stage] = field(init=False, default_factory=Counter)  # of all passes
 
     def __post_init__(self) -> None:
         self.copied = Copied(self.queue)
@@ -307,7 +308,7 @@ class _Way:
 
     def _pass(self) -> int:
         """One look at everything; how many jobs differed."""
-        found = 0
+        found = seen = 0
         for heads in _pages(self._from, self.queue):
             ids = [head.id for head in heads]
             there = self._to.heads_of(self.queue, ids)
@@ -315,7 +316,8 @@ class _Way:
             if stale:
                 self._copy(stale, [one for one in stale if one in there])
             found += len(stale)
-            self.progress("copied", len(heads))
+            seen += len(heads)
+            self._tell("copied", seen)
         for heads in _pages(self._to, self.queue):
             ids = [head.id for head in heads]
             known = self._from.heads_of(self.queue, ids)
@@ -325,6 +327,12 @@ class _Way:
                     self._to.drop(self.queue, gone)
             found += len(gone)
         return found
+
+    def _tell(self, stage: Stage, seen: int) -> None:
+        """How much further this is than any pass before it came."""
+        more = max(seen - self._furthest[stage], 0)
+        self._furthest[stage] += more
+        self.progress(stage, more)
 
     def _copy(self, ids: Sequence[str], there: Sequence[str]) -> None:
         fresh = self._whole(self._from.histories(self.queue, ids))
@@ -356,7 +364,7 @@ class _Way:
 
         What is equal replays alike, so the copy is replayed and the original need not be.
         """
-        copied, total = Copied(self.queue, passes=self.copied.passes), 0
+        copied, total, seen = Copied(self.queue, passes=self.copied.passes), 0, 0
         counts: Counter[tuple[str, str]] = Counter()
         for heads in _pages(self._from, self.queue):
             ids = [head.id for head in heads]
@@ -373,7 +381,8 @@ class _Way:
                 copied.jobs += 1
                 copied.events += len(one.events)
                 copied.notes += len(one.notes)
-            self.progress("proved", len(heads))
+            seen += len(heads)
+            self._tell("proved", seen)
         if self.moved_since():
             return False
         self.refuse_company()
