@@ -8,18 +8,22 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from itertools import chain, repeat
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.responses import StreamingResponse
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.contract import StoreUnreachable
+from kesin.web import manners
 from kesin.web.limits import Limiter
 from tests.web.client import PROXY, Client
 from tests.web.conftest import MakeWorld, World, error_of, opened
 
 JSON = {"content-type": "application/json"}
+GONE = {"type": "http.disconnect"}
 SECURITY = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -229,14 +233,51 @@ def test_somebody_who_is_not_signed_in_is_told_how(client):
 # Sizes
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read(strict):
-    def never() -> Iterator[bytes]:
-        yield pytest.fail("read")
+def test_a_body_that_says_it_is_too_large_is_answered_at_once_and_then_dropped(strict):
+    """Whoever still sends when the line is cut never sees the answer; a proxy makes a 502 of it."""
+    told = []
+    rest = chain([{"type": "http.request", "body": b"x", "more_body": True}], repeat(GONE))
 
-    answer = strict.client.post(
-        "/api/session", content=never(), headers={"content-length": "1001", **JSON}
-    )
-    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+    async def send(message):
+        told.append(message)
+
+    async def receive():
+        told.append("read")
+        return next(rest)
+
+    asyncio.run(strict.app(asked_with("1001"), receive, send))
+    start, body, *reads, end = told
+    assert (start["status"], json.loads(body["body"])["error"]["code"]) == (413, "too_large")
+    assert (body["more_body"], reads, end["body"]) == (True, ["read", "read"], b"")
+
+
+def test_a_body_that_is_dropped_is_read_for_a_while_only(strict, monkeypatch):
+    monkeypatch.setattr(manners, "LINGER_BYTES", 3_000)
+    pieces = []
+
+    async def receive():
+        pieces.append(b"x" * 1_000)
+        return {"type": "http.request", "body": pieces[-1], "more_body": True}
+
+    asyncio.run(strict.app(asked_with("9" * 12), receive, AsyncMock()))
+    assert len(pieces) == 3
+
+    async def silent():
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(manners, "LINGER_S", 0)
+    asyncio.run(strict.app(asked_with("9" * 12), silent, AsyncMock()))
+
+
+def asked_with(length: str) -> dict[str, Any]:
+    headers = [(b"content-length", length.encode()), (b"host", b"kesin")]
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/session",
+        "query_string": b"",
+        "headers": headers,
+    }
 
 
 def test_a_length_of_very_many_digits_is_too_large(strict):

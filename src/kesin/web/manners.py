@@ -10,6 +10,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -30,6 +31,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Told = Callable[[Request, Problem, int], Response]  # how a refusal reads
 
+LINGER_BYTES: Final = 32 << 20  # of a body that is refused, read and dropped
+LINGER_S: Final = 5.0
 _MOST_DIGITS: Final = 15
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CSP: Final = (
@@ -112,7 +115,7 @@ class _Exchange:
         limit = self._service.settings.body_limit
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > _MOST_DIGITS or int(length) > limit):
-            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"))
+            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"), unread=True)
             return
         timeout_s = self._service.settings.request_timeout_s
         task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
@@ -129,7 +132,7 @@ class _Exchange:
             await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
             return
         if self._too_large:
-            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"))
+            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"), unread=True)
         elif (problem := task.exception()) is not None:
             await self._failed(problem)
 
@@ -189,7 +192,9 @@ class _Exchange:
         await self._send(message)
         self._passed += 1
 
-    async def _refuse(self, problem: Problem, status: int | None = None) -> None:
+    async def _refuse(
+        self, problem: Problem, status: int | None = None, *, unread: bool = False
+    ) -> None:
         self._refused = True
         if self._status:  # the answer has begun: it can only be cut
             return
@@ -197,7 +202,26 @@ class _Exchange:
         answer = self._told(Request(self._scope), problem, code)
         headers = [*answer.raw_headers, (b"connection", b"close")]
         await self._pass_on({"type": "http.response.start", "status": code, "headers": headers})
-        await self._pass_on({"type": "http.response.body", "body": answer.body})
+        body = {"type": "http.response.body", "body": answer.body}
+        if unread:
+            await self._pass_on({**body, "more_body": True})
+            await self._drop_the_rest()
+            body["body"] = b""
+        await self._pass_on(body)
+
+    async def _drop_the_rest(self) -> None:
+        """Read on for a while: who still sends when the line is cut never sees the answer.
+
+        A proxy makes a 502 of it.
+        """
+        dropped = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while dropped < LINGER_BYTES:
+                    message = await self._receive()
+                    if not message.get("more_body"):  # all of it, or whoever sent it is gone
+                        return
+                    dropped += len(message["body"])
 
 
 def _as_json(_request: Request, problem: Problem, status: int) -> Response:
