@@ -25,6 +25,7 @@ from kesin.store.compile import Dialect
 from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
+from kesin.store.reach import why_not
 from kesin.store.sqlstore import CONFLICT_TRIES, Asked, Conflict, Remark, SqlStore, refusal
 from kesin.store.statements import (
     Statement,
@@ -111,7 +112,8 @@ class PostgresStore(SqlStore):
             self._pool.wait(timeout_s)
         except PoolTimeout as problem:
             self.close()
-            raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s") from problem
+            why = why_not(url) or "now it answers: try again"
+            raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s: {why}") from problem
         if migrate:
             self.migrate()
 

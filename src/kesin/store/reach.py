@@ -1,4 +1,4 @@
-"""Whether a database answers, asked before a pool begins to wait for it."""
+"""Whether a PostgreSQL answers, and what it says if it lets nobody in."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ def check_reachable(settings: Settings) -> None:
     if settings.database_file is not None:
         return
     try:
-        import psycopg
+        why = why_not(settings.database, told_by="KESIN_DATABASE_URL")
     except ImportError:
         return  # the store says what to install
+    if why is not None:
+        raise StoreError(f"PostgreSQL is not reachable: {why}")
+
+
+def why_not(url: str, *, told_by: str = "the address") -> str | None:
+    """Why nobody can connect, in the server's words and with what to do; None where one can."""
+    import psycopg
+
     try:
-        psycopg.connect(settings.database, connect_timeout=CONNECT_TIMEOUT_S).close()
+        psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S).close()
     except psycopg.Error as problem:
-        why = " ".join(str(problem).split()) or type(problem).__name__
-        remedy = "check KESIN_DATABASE_URL and the server"
-        if "no password" in why:
-            remedy = "put the password into PGPASSWORD or ~/.pgpass"
-        raise StoreError(f"PostgreSQL is not reachable: {why}; {remedy}") from None
+        words = " ".join(str(problem).split()) or type(problem).__name__
+        if "no password" in words:
+            return f"{words}; put the password into PGPASSWORD or ~/.pgpass"
+        return f"{words}; check {told_by} and the server"
+    return None
