@@ -36,6 +36,7 @@ from kesin.store.directory import Fact
 from kesin.store.open import _check_postgres, open_store
 from kesin.store.redis_answers import Busy, Undeclared, check_version, trouble
 from kesin.store.sqlite import SqliteStore
+from kesin.web.bodies import _loaded
 from kesin.web.dashboard.filters import wanted_of
 from kesin.web.dashboard.shell import safe_path
 from kesin.web.dashboard.uploads import read_upload
@@ -146,11 +147,13 @@ def test_a_payload_has_one_spelling_or_is_no_json(value):
 
 
 @given(broken(b'{"a": [1]}', b'"text"'))
+@example(b"[" * 5_000)
 def test_the_command_line_reads_json_or_says_how_to_write_it(data):
     text = data.decode("utf-8", "surrogateescape")
     with suppress(Usage):
         _parsed(text)
     decoded(text)
+    _loaded(text)
 
 
 @given(broken_json(["token", "digest", 0], None).map(json.dumps) | broken_text("[]", "null"))

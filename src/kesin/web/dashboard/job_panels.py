@@ -183,7 +183,7 @@ def _exchanges(history: History) -> list[Exchange]:
 def _loaded(text: str | None) -> dict[str, Any]:
     try:
         told = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
 

@@ -138,7 +138,7 @@ def _said(text: str | None) -> tuple[str, str]:
         return "", ""
     try:
         told: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return masked_text(text) or "", ""
     if isinstance(told, str):
         return masked_text(told) or "", ""

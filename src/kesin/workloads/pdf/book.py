@@ -195,7 +195,7 @@ def _json(name: str, files: Mapping[str, bytes], file: str) -> dict[str, Any]:
         found = json.loads(files[file])
     except KeyError:
         raise refused(name, f"{file} is missing") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise refused(name, f"{file} is no JSON: {problem}") from None
     if not isinstance(found, dict):
         raise refused(name, f"{file} must hold an object")
