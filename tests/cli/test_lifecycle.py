@@ -9,6 +9,7 @@ OWN = """
 from kesin import task_lifecycle
 from kesin.lifecycle.declare import Move
 from dataclasses import replace
+from functools import wraps
 
 mine = task_lifecycle("mine", max_attempts=2)
 
@@ -20,6 +21,10 @@ def needs(argument):
 
 def slips():
     return "1" + 1
+
+@wraps(needs)
+def given():
+    return needs(7)
 
 number = 7
 without_recovery = replace(
@@ -122,6 +127,10 @@ def test_an_attribute_that_is_no_lifecycle_is_bad_usage(kesin, module, attribute
     answer = kesin("lifecycle", "prove", f"{module(OWN)}:{attribute}")
     assert answer.code == 2
     assert sentence in answer.err
+
+
+def test_a_function_is_called_as_it_stands_there(kesin, module):
+    assert kesin("lifecycle", "prove", f"{module(OWN)}:given").code == 0
 
 
 def test_what_a_function_throws_itself_is_a_bug_of_its_own(kesin, module):

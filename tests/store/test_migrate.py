@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from kesin.store.contract import StoreError
 from kesin.store.migrate import MigrationRefused, migrations
 from kesin.store.open import open_store
 from kesin.store.postgres import PostgresStore
+from kesin.store.reach import why_not
 from kesin.store.sqlite import SqliteStore
 from tests.store.conftest import SQL_STORES
 from tests.store.conftest import opened as fresh
@@ -251,6 +253,17 @@ def test_a_server_that_cannot_be_reached_is_a_clear_error(tmp_path):
     url = f"postgresql://nobody@/nothing?host={tmp_path}"
     with pytest.raises(StoreError, match=r"within 0\.3 s: .+ check the address and the"):
         PostgresStore(url, listen=False, timeout_s=0.3)
+
+
+@pytest.mark.parametrize("login", ["u:hun%zzter", "u:p@hunter", "u:hunter@[::1"])
+def test_an_address_that_cannot_be_read_is_told_without_its_password(login):
+    url = f"postgresql://{login}@127.0.0.1:1/db"
+    with pytest.raises(StoreError, match="of a password as %40") as told:
+        open_store(url)
+    assert not {"hun", "zzter", "hunter"} & set(re.split(r"\W", str(told.value)))
+    assert why_not(url) == (
+        "the address cannot be read: in a password write @ : / % as %40 %3A %2F %25"
+    )
 
 
 def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):

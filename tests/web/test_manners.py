@@ -269,8 +269,14 @@ def test_a_body_that_is_dropped_is_read_for_a_while_only(strict, monkeypatch):
     asyncio.run(strict.app(asked_with("9" * 12), silent, AsyncMock()))
 
 
-def asked_with(length: str) -> dict[str, Any]:
-    headers = [(b"content-length", length.encode()), (b"host", b"kesin")]
+def test_who_waits_to_be_asked_for_a_body_is_not_waited_for(strict):
+    receive = AsyncMock()
+    asyncio.run(strict.app(asked_with("1001", (b"expect", b"100-continue")), receive, AsyncMock()))
+    assert not receive.called
+
+
+def asked_with(length: str, *more: tuple[bytes, bytes]) -> dict[str, Any]:
+    headers = [(b"content-length", length.encode()), (b"host", b"kesin"), *more]
     return {
         "type": "http",
         "method": "POST",

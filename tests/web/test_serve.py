@@ -199,7 +199,7 @@ def test_an_address_of_no_machine_is_told_in_a_sentence(programs):
 def test_who_sends_far_too_much_is_told_so_and_not_cut_off(start):
     served = start(KESIN_BODY_LIMIT="1000000")
     asked = b"POST /api/session HTTP/1.1\r\nhost: kesin\r\ncontent-length: 20000000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.client.base_url.port)) as line:
+    with socket.create_connection(("127.0.0.1", served.client.base_url.port), 60) as line:
         line.sendall(asked + bytes(20_000_000))
         assert line.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
 

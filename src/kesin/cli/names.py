@@ -82,7 +82,7 @@ def find_lifecycle(name: str) -> Lifecycle:
 def _require_no_arguments(name: str, function: Callable[..., Any]) -> None:
     """Asked beforehand: a TypeError that it throws itself is its own and tells its own story."""
     try:
-        taken = inspect.signature(function)
+        taken = inspect.signature(function, follow_wrapped=False)  # as it is called
     except (TypeError, ValueError):  # it does not say what it takes
         return
     try:

@@ -80,12 +80,10 @@ def _make_private(file: Path) -> None:
 
 def _check_postgres(url: str) -> None:
     """An address that cannot be read is told at once, and not repeated: it may hold a password."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
+    from kesin.store.reach import is_readable
 
-    try:
-        conninfo_to_dict(url)
-    except ProgrammingError:
+    if not is_readable(url):
         raise StoreError(
-            "no address of a PostgreSQL server: expected postgresql://user:password@host/database"
-        ) from None
+            "no address of a PostgreSQL server: expected postgresql://user:password@host/database,"
+            " with @ : / % of a password as %40 %3A %2F %25"
+        )

@@ -112,7 +112,7 @@ class PostgresStore(SqlStore):
             self._pool.wait(timeout_s)
         except PoolTimeout as problem:
             self.close()
-            why = why_not(url) or "now it answers: try again"
+            why = why_not(url) or "it answers now, try again"
             raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s: {why}") from problem
         if migrate:
             self.migrate()

@@ -24,6 +24,8 @@ def why_not(url: str, *, told_by: str = "the address") -> str | None:
     """Why nobody can connect, in the server's words and with what to do; None where one can."""
     import psycopg
 
+    if not is_readable(url):  # and its words would repeat a part of it, which may be a password
+        return f"{told_by} cannot be read: in a password write @ : / % as %40 %3A %2F %25"
     try:
         psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S).close()
     except psycopg.Error as problem:
@@ -32,3 +34,15 @@ def why_not(url: str, *, told_by: str = "the address") -> str | None:
             return f"{words}; put the password into PGPASSWORD or ~/.pgpass"
         return f"{words}; check {told_by} and the server"
     return None
+
+
+def is_readable(url: str) -> bool:
+    """Whether it is an address of a server, and not one with a stray sign in its password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        host = conninfo_to_dict(url).get("host")
+    except ProgrammingError:
+        return False
+    return "@" not in str(host)

@@ -84,7 +84,9 @@ class _Exchange:
         self._got = 0
         self._passed = 0  # pieces of the answer that are on their way
         self._too_large = False
+        self._comes_more = False  # of the body
         self._refused = False
+        self._refused_at: float | None = None
         self._headers = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -99,7 +101,7 @@ class _Exchange:
             await self._within_limits()
         finally:
             service.metrics.open_requests.dec()
-            lasted_s = service.clock.monotonic() - began
+            lasted_s = (self._refused_at or service.clock.monotonic()) - began
             route = self._route()
             service.metrics.answered(self._scope["method"], route, self._status, lasted_s)
             log.info(
@@ -115,7 +117,9 @@ class _Exchange:
         limit = self._service.settings.body_limit
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > _MOST_DIGITS or int(length) > limit):
-            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"), unread=True)
+            waits = b"expect" in self._headers  # to be asked for its body
+            refusal = TooLarge(f"a request holds at most {limit} bytes")
+            await self._refuse(refusal, comes_more=not waits)
             return
         timeout_s = self._service.settings.request_timeout_s
         task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
@@ -132,7 +136,8 @@ class _Exchange:
             await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
             return
         if self._too_large:
-            await self._refuse(TooLarge(f"a request holds at most {limit} bytes"), unread=True)
+            refusal = TooLarge(f"a request holds at most {limit} bytes")
+            await self._refuse(refusal, comes_more=self._comes_more)
         elif (problem := task.exception()) is not None:
             await self._failed(problem)
 
@@ -164,6 +169,7 @@ class _Exchange:
     async def _counted(self) -> Message:
         message = await self._receive()
         self._got += len(message.get("body", b""))
+        self._comes_more = message.get("more_body", False)
         limit = self._service.settings.body_limit
         if self._got > limit:
             self._too_large = True
@@ -193,7 +199,7 @@ class _Exchange:
         self._passed += 1
 
     async def _refuse(
-        self, problem: Problem, status: int | None = None, *, unread: bool = False
+        self, problem: Problem, status: int | None = None, *, comes_more: bool = False
     ) -> None:
         self._refused = True
         if self._status:  # the answer has begun: it can only be cut
@@ -203,8 +209,9 @@ class _Exchange:
         headers = [*answer.raw_headers, (b"connection", b"close")]
         await self._pass_on({"type": "http.response.start", "status": code, "headers": headers})
         body = {"type": "http.response.body", "body": answer.body}
-        if unread:
+        if comes_more:
             await self._pass_on({**body, "more_body": True})
+            self._refused_at = self._service.clock.monotonic()
             await self._drop_the_rest()
             body["body"] = b""
         await self._pass_on(body)
@@ -221,7 +228,7 @@ class _Exchange:
                     message = await self._receive()
                     if not message.get("more_body"):  # all of it, or whoever sent it is gone
                         return
-                    dropped += len(message["body"])
+                    dropped += len(message.get("body", b""))
 
 
 def _as_json(_request: Request, problem: Problem, status: int) -> Response:

@@ -118,7 +118,7 @@ def test_a_csv_may_be_separated_by_comma_semicolon_or_tab(sign: str):
     ]
 
 
-@pytest.mark.parametrize("top", ["\n", "\r\n\r\n", " \n", ";;\n", '""\n'])
+@pytest.mark.parametrize("top", ["\n", "\r\n\r\n", " \n", ";;\n", '""\n', "\xa0\n\f\n"])
 def test_lines_that_say_nothing_stand_before_a_header_of_any_kind(top: str):
     assert rows(f"{top}externalId;gclid\na;b\n", CSV) == [{"externalId": "a", "gclid": "b"}]
 

@@ -25,7 +25,7 @@ _CSV: Final = frozenset({"text/csv", "application/csv"})
 _JSON: Final = frozenset({"application/json", "text/json", ""})
 TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
 _DELIMITERS: Final = ",;\t"
-_SAYS_NOTHING: Final = f'{_DELIMITERS} "\r\n'
+_SAYS_NOTHING: Final = f'{_DELIMITERS}"'
 csv.field_size_limit(1_000_000_000)  # a body is bounded already
 
 # Columns as other tools name them, without case, spaces and signs.
@@ -111,14 +111,13 @@ def _row(given: Any) -> Read:
 
 def csv_rows(lines: Iterable[str]) -> Iterator[Read]:
     """The rows under a header, which is the first line that says something; raises Problem."""
-    lines = iter(lines)
-    top: list[str] = []  # up to the header
-    for line in lines:
-        top.append(line)
-        if line.strip(_SAYS_NOTHING):
+    lines, skipped = iter(lines), 0
+    first = ""
+    for first in lines:
+        if "".join(first.split()).strip(_SAYS_NOTHING):
             break
-    delimiter = max(_DELIMITERS, key="".join(top[-1:]).count)
-    rows = csv.reader(chain(top, lines), delimiter=delimiter)
+        skipped += 1
+    rows = csv.reader(chain([first], lines), delimiter=max(_DELIMITERS, key=first.count))
     header: list[str | None] = []
     try:
         for cells in rows:
@@ -130,7 +129,8 @@ def csv_rows(lines: Iterable[str]) -> Iterator[Read]:
                 header = [_COLUMNS.get(_plain(cell)) for cell in cells]
                 _check_header(header)
     except csv.Error as problem:
-        raise Problem(f"line {rows.line_num} is no CSV: {problem}", code="not_csv") from None
+        line = skipped + rows.line_num
+        raise Problem(f"line {line} is no CSV: {problem}", code="not_csv") from None
 
 
 def _check_header(header: list[str | None]) -> None:
