@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from kesin.lifecycle.model import edges
 from kesin.lifecycle.words import STAGES
 from kesin.workloads.oci.channel import Trouble
+from kesin.workloads.oci.uploader import BY_CLICK
 from tests.web.conftest import opened
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, SITE
 from tests.workloads.oci.google_in_hand import GOOGLE_SAYS
@@ -42,7 +43,7 @@ kind = st.sampled_from(["plain", "plain", "plain", "plain", "revision", "no clic
 told = st.one_of(
     st.just("take"),
     st.sampled_from(["take", "lose", "leave"]),
-    st.sampled_from(["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND"]).map(
+    st.sampled_from(["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND", *BY_CLICK]).map(
         lambda value: ("conversionUploadError", value)
     ),
     st.sampled_from(GOOGLE_SAYS),
