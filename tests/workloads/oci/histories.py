@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kesin.engine.replay import differences, verify
+from kesin.foundation.ids import IdMaker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED, Stage
@@ -47,6 +48,7 @@ class TwoSites(Oci):
     def __init__(self, store: Store, folder: Path) -> None:
         super().__init__(store, folder, secret_keys=SECRET_KEYS)
         self.google = Google()
+        self.chance = random.Random()
         self.made: set[tuple[str, str, str]] = set()  # (move, from, to) of all histories
         self.producers = {site: self.key("oci:ingest", site=site) for site in SITES}
         self.scripts = {
@@ -59,11 +61,15 @@ class TwoSites(Oci):
             assert answer.status_code == 200, answer.text
 
     def to_google(self, patch: pytest.MonkeyPatch) -> None:
-        """Let the doors reach the Google of the history at hand, and draw no lots."""
+        """Let the doors reach the Google of the history at hand."""
         ways = _Ways(self)
         patch.setattr(api_control, "channels_of", lambda _settings: ways)
-        chance = partial(worker_of, chance=random.Random(1))
-        patch.setattr(api_control, "worker_of", chance)
+        patch.setattr(api_control, "worker_of", partial(worker_of, chance=self.chance))
+
+    def draw_as_before(self) -> None:
+        """The same lots and, but for their times, the same ids: a history can be repeated."""
+        self.chance.seed(1)
+        self.house.queue._ids = IdMaker(self.clock, seed=1)
 
 
 class _Ways(Mapping[str, Google]):
@@ -132,6 +138,7 @@ class History:
         self.channel = dict.fromkeys(SITES, "script")
         self.seen: dict[str, Seen] = {}
         self.touched: set[str] = set(SITES)
+        sites.draw_as_before()
         for site in SITES:
             self.switch(site, "script")
             close(sites.house, sites.place(site))
