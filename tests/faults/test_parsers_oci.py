@@ -156,6 +156,7 @@ def test_bytes_from_google_are_json_or_nothing(content):
     broken_text("120", "Wed, 21 Oct 2026 07:28:00 GMT", ""),
     broken_text("Wed, 21 Oct 2026 07:27:00 GMT", ""),
 )
+@example({"error": {"status": "\0"}}, 503, "", "")
 def test_a_failure_is_judged_whatever_its_body_says(body, status, pause, date):
     headers = {"retry-after": visible(pause), "date": visible(date), "request-id": "r"}
     answer = Answer(status, httpx.Headers(headers), body)

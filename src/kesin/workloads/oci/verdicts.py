@@ -168,7 +168,7 @@ def judge_status(http_status: int, body: Any) -> Judged:
     errors = errors_in(body)
     status = told.get("status")
     named = [look_up(one) for one in errors]
-    if isinstance(status, str) and status:
+    if isinstance(status, str) and (status := storable(status).strip()):
         named.append(_of_status(status))
     category, trouble = _category_of(http_status, named[: len(errors)] or named)
     code = next(
@@ -182,7 +182,7 @@ def judge_status(http_status: int, body: Any) -> Judged:
 
 
 def _of_status(status: str) -> tuple[str, Says]:
-    code = storable(status)[:MAX_CODE]
+    code = status[:MAX_CODE]
     return _BY_ALIAS.get(code.casefold()) or (code, _NAMES.get(code, LATER))
 
 
