@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from kesin.cli.failures import Usage
 from kesin.cli.filters import Wanted as Typed
-from kesin.cli.output import decoded
 from kesin.cli.queues import _parsed
 from kesin.engine.copy_mark import Mark, _mark_of
 from kesin.engine.queue import BadInput, Queue
@@ -28,7 +27,7 @@ from kesin.foundation.settings import (
     strangers,
     variable,
 )
-from kesin.foundation.text import NotJson, canonical_json, storable
+from kesin.foundation.text import NotJson, canonical_json, decoded, storable
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Filter, Outcome, StoreError
@@ -36,7 +35,6 @@ from kesin.store.directory import Fact
 from kesin.store.open import _check_postgres, open_store
 from kesin.store.redis_answers import Busy, Undeclared, check_version, trouble
 from kesin.store.sqlite import SqliteStore
-from kesin.web.bodies import _loaded
 from kesin.web.dashboard.filters import wanted_of
 from kesin.web.dashboard.shell import safe_path
 from kesin.web.dashboard.uploads import read_upload
@@ -153,7 +151,6 @@ def test_the_command_line_reads_json_or_says_how_to_write_it(data):
     with suppress(Usage):
         _parsed(text)
     decoded(text)
-    _loaded(text)
 
 
 @given(broken_json(["token", "digest", 0], None).map(json.dumps) | broken_text("[]", "null"))

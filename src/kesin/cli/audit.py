@@ -218,7 +218,7 @@ def show_log(
 
 def audit_record(line: AuditLine) -> dict[str, Any]:
     """A line of the audit log."""
-    from kesin.cli.output import decoded
     from kesin.foundation.clock import iso
+    from kesin.foundation.text import decoded
 
     return {**line._asdict(), "at": iso(line.at), "details": decoded(line.details)}

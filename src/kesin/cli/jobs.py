@@ -133,8 +133,9 @@ def show_job(
 
 def print_job(job: Job, names: Definition | None) -> None:
     """The row, without what is empty, then the payload."""
-    from kesin.cli.output import clock_time, decoded, print_table, say, visible_lines
+    from kesin.cli.output import clock_time, print_table, say, visible_lines
     from kesin.cli.records import PHASES, flag_names, stamps
+    from kesin.foundation.text import decoded
 
     times = {
         "created": job.created_at,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from kesin.foundation.terminal import (
     NOTHING,
@@ -41,7 +39,6 @@ __all__ = [
     "clock_time",
     "console",
     "counting",
-    "decoded",
     "error_console",
     "lasting",
     "on_terminal",
@@ -55,16 +52,6 @@ __all__ = [
     "visible_lines",
     "warn",
 ]
-
-
-def decoded(text: str | None) -> Any:
-    """JSON text of the store as a value; text that is none stays as it is."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kesin.cli.output import decoded
 from kesin.foundation.clock import iso
+from kesin.foundation.text import decoded
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Definition, Event, Note
 

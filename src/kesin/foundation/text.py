@@ -24,6 +24,16 @@ def canonical_json(value: Any) -> str:  # any JSON value
     return _dumps(_cleaned(value)) if _holds_unstorable(text) else text
 
 
+def decoded(text: str | None) -> Any:
+    """JSON text as a value; what is none, or lies too deep to be read, stays as it is."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def wire_json(rows: Any) -> str:
     """Rows on their way into a database: unstorable characters are dropped here at the latest."""
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)

@@ -80,10 +80,7 @@ def _make_private(file: Path) -> None:
 
 def _check_postgres(url: str) -> None:
     """An address that cannot be read is told at once, and not repeated: it may hold a password."""
-    from kesin.store.reach import is_readable
+    from kesin.store.reach import UNREADABLE, is_readable
 
     if not is_readable(url):
-        raise StoreError(
-            "no address of a PostgreSQL server: expected postgresql://user:password@host/database,"
-            " with @ : / % of a password as %40 %3A %2F %25"
-        )
+        raise StoreError(UNREADABLE)

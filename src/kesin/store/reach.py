@@ -6,6 +6,10 @@ from kesin.foundation.settings import Settings
 from kesin.store.contract import StoreError
 
 CONNECT_TIMEOUT_S = 5
+UNREADABLE = (
+    "no address of a PostgreSQL server: expected postgresql://user:password@host/database,"
+    " with @ : / % of a password as %40 %3A %2F %25"
+)
 
 
 def check_reachable(settings: Settings) -> None:
@@ -25,7 +29,7 @@ def why_not(url: str, *, told_by: str = "the address") -> str | None:
     import psycopg
 
     if not is_readable(url):  # and its words would repeat a part of it, which may be a password
-        return f"{told_by} cannot be read: in a password write @ : / % as %40 %3A %2F %25"
+        return UNREADABLE
     try:
         psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S).close()
     except psycopg.Error as problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from kesin.engine.command import MOST_AT_ONCE, History, Selection
 from kesin.engine.queue import Bulk, Queue
 from kesin.foundation.clock import iso
+from kesin.foundation.text import decoded
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Event, Outcome, Page, QueueStats
 from kesin.web.payloads import shown
@@ -74,7 +74,7 @@ def event_body(event: Event) -> EventBody:
         error_code=event.error_code,
         error_category=event.error_category,
         error_message=event.error_message,
-        note=_loaded(event.note),
+        note=decoded(event.note),
     )
 
 
@@ -89,7 +89,7 @@ def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> Job
                 at=iso(one.at) or "",
                 kind=one.kind,
                 actor=one.actor,
-                details=_loaded(one.details),
+                details=decoded(one.details),
             )
             for one in history.notes
         ],
@@ -157,13 +157,3 @@ def states_of(queue: Queue) -> list[StateBody]:
         )
         for one in queue.lifecycle.states
     ]
-
-
-def _loaded(text: str | None) -> Any:
-    """JSON where it is JSON; some notes are a plain word."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

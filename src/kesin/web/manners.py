@@ -86,7 +86,7 @@ class _Exchange:
         self._too_large = False
         self._comes_more = False  # of the body
         self._refused = False
-        self._refused_at: float | None = None
+        self._refused_at: float | None = None  # what comes after it is dropped
         self._headers = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -101,7 +101,8 @@ class _Exchange:
             await self._within_limits()
         finally:
             service.metrics.open_requests.dec()
-            lasted_s = (self._refused_at or service.clock.monotonic()) - began
+            ended = service.clock.monotonic() if self._refused_at is None else self._refused_at
+            lasted_s = ended - began
             route = self._route()
             service.metrics.answered(self._scope["method"], route, self._status, lasted_s)
             log.info(
@@ -118,8 +119,7 @@ class _Exchange:
         length = self._headers.get(b"content-length", b"0")
         if length.isdigit() and (len(length) > _MOST_DIGITS or int(length) > limit):
             waits = b"expect" in self._headers  # to be asked for its body
-            refusal = TooLarge(f"a request holds at most {limit} bytes")
-            await self._refuse(refusal, comes_more=not waits)
+            await self._refuse(_too_large(limit), comes_more=not waits)
             return
         timeout_s = self._service.settings.request_timeout_s
         task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
@@ -136,8 +136,7 @@ class _Exchange:
             await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
             return
         if self._too_large:
-            refusal = TooLarge(f"a request holds at most {limit} bytes")
-            await self._refuse(refusal, comes_more=self._comes_more)
+            await self._refuse(_too_large(limit), comes_more=self._comes_more)
         elif (problem := task.exception()) is not None:
             await self._failed(problem)
 
@@ -173,7 +172,7 @@ class _Exchange:
         limit = self._service.settings.body_limit
         if self._got > limit:
             self._too_large = True
-            raise TooLarge(f"a request holds at most {limit} bytes")
+            raise _too_large(limit)
         return message
 
     async def _polished(self, message: Message) -> None:
@@ -229,6 +228,10 @@ class _Exchange:
                     if not message.get("more_body"):  # all of it, or whoever sent it is gone
                         return
                     dropped += len(message.get("body", b""))
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"a request holds at most {limit} bytes")
 
 
 def _as_json(_request: Request, problem: Problem, status: int) -> Response:

@@ -7,37 +7,34 @@ histories: each ends with every row pruned, and the clock only moves forward.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from kesin.engine.replay import differences, verify
+from kesin.engine.replay import verify
 from kesin.foundation.ids import IdMaker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED, Stage
-from kesin.store.compile import MASK
-from kesin.store.contract import Event, Store
+from kesin.store.contract import Store
 from kesin.workloads.oci import api_control
 from kesin.workloads.oci.channel import Accepted, Refused
 from kesin.workloads.oci.connections import close
 from kesin.workloads.oci.control import STATES
-from kesin.workloads.oci.conversions import Conversion, Unsendable, key_of, order_id_of
+from kesin.workloads.oci.conversions import key_of
 from kesin.workloads.oci.uploader import BY_CLICK, worker_of
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import CRON, DAY, HOUR, OTHER, SECRET_KEYS, SITE, Oci, seals
 from tests.workloads.oci.google_in_hand import CREDENTIALS, Google
+from tests.workloads.oci.seen import Seen, check_row
 
 SITES = (SITE, OTHER)
 SCRIPTS = ("first", "second")
-SCRIPT_LEASE_US = 900 * 1_000_000
-OUR_LEASE_US = 120 * 1_000_000
 KEPT_DAYS = {"COMPLETED": 90, "FAILED": 365}
 AGES_D = (0.1, 1, 2, 10, 60, 89)  # of the sales, when the history begins
 
@@ -88,39 +85,6 @@ class _Ways(Mapping[str, Google]):
 
     def __len__(self) -> int:
         return 2
-
-
-class Seen(NamedTuple):
-    """A row in its three shapes."""
-
-    job: Job
-    events: list[Event]
-    row: dict[str, Any]
-
-    @property
-    def state(self) -> str:
-        return self.job.state
-
-    @property
-    def corrections(self) -> int:
-        return sum(event.move == "correct" for event in self.events)
-
-    @property
-    def claims(self) -> int:
-        return sum(event.claim == 1 for event in self.events)
-
-    @property
-    def is_sendable(self) -> bool:
-        try:
-            Conversion.of(self.job.data, self.job.tenant)
-        except Unsendable:
-            return False
-        return True
-
-    def is_due(self, now: int) -> bool:
-        """Whether an export may hand it over."""
-        due = self.job.run_at is not None and self.job.run_at <= now
-        return self.state in ("QUEUED", "RETRY") and due and self.job.attempts_left > 0
 
 
 class History:
@@ -423,9 +387,9 @@ class History:
 
     def _is_twin(self, job: Job) -> bool:
         """Google cannot have this row yet, and may have another with its click and second."""
-        others = [_click_of(one.job) for key, one in self.seen.items() if key != job.id]
         first = job.attempt_count - job.return_count - job.retry_count <= 1
-        return first and _click_of(job) in others
+        others = [one.click for key, one in self.seen.items() if key != job.id]
+        return first and self.seen[job.id].click in others
 
     # The clock
 
@@ -457,55 +421,3 @@ class History:
         self.check()
         assert not self.seen
         assert verify(self.oci.store, "oci")
-
-
-def check_row(seen: Seen) -> None:
-    """What holds of one row at any time."""
-    job, events, row = seen
-    assert row["status"] == job.state
-    assert [str(one) for one in differences(job, events)] == []
-    assert row["attempt_count"] == seen.claims
-    assert (row["claimed_at"] is not None) == (job.phase == OWNED) == (job.state == "PROCESSING")
-    assert (row["uploaded_at"] is not None) == (job.state == "COMPLETED")
-    assert (row["failed_at"] is not None) == (job.state == "FAILED")
-    assert row["next_retry_at"] is None or job.state in ("RETRY", "FAILED")
-    if isinstance(job.data.get("externalId"), str):
-        key = (job.data["externalId"], job.data.get("revision", 1))
-        assert row["orderId"] == order_id_of(job.tenant, *key)
-    if job.state == "FAILED":
-        assert row["provider_error_code"]
-        assert row["provider_error_category"]
-        assert row["last_error"]
-    _check_events(events)
-
-
-def _check_events(events: Iterable[Event]) -> None:
-    claim: Event | None = None
-    category: str | None = None
-    for event in events:
-        assert event.from_state != "COMPLETED", "it left COMPLETED"
-        assert 0 <= event.attempt - event.attempt_base <= event.max_attempts
-        if event.move in ("recover", "attempt_cap") and event.from_state == "PROCESSING":
-            assert claim is not None
-            by_script = (claim.worker or "").startswith("key:")
-            lease_us = SCRIPT_LEASE_US if by_script else OUR_LEASE_US
-            assert event.at >= claim.at + lease_us, "a claim was taken away early"
-        if event.move == "revive":
-            assert category in ("TRANSIENT", "RATE_LIMIT"), (
-                "the clock took up what people must mend"
-            )
-        elif event.from_state == "FAILED":
-            assert event.actor != "clock"
-            assert event.move != "correct" or category == "VALIDATION"
-        if event.claim == 1:
-            assert claim is None, "two hold it at once"
-            assert event.from_state in ("QUEUED", "RETRY")
-            claim = event
-        elif event.claim == 0:
-            claim = None
-        if event.mask & MASK["error"]:
-            category = event.error_category
-
-
-def _click_of(job: Job) -> tuple[object, ...]:
-    return job.tenant, job.stamp_1, json.loads(job.payload).get("gclid")

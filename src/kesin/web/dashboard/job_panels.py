@@ -6,7 +6,6 @@ imports its trade when it is first asked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from kesin.engine.command import History
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem
+from kesin.foundation.text import decoded
 from kesin.lifecycle.model import Job
 from kesin.web.dashboard.masking import masked, masked_text, pretty
 from kesin.web.dashboard.view import Looker
@@ -181,10 +181,7 @@ def _exchanges(history: History) -> list[Exchange]:
 
 
 def _loaded(text: str | None) -> dict[str, Any]:
-    try:
-        told = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {}
+    told = decoded(text)
     return told if isinstance(told, dict) else {}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.command import History
+from kesin.foundation.text import decoded
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.compile import MASK
 from kesin.store.contract import Event, Note
@@ -136,10 +136,7 @@ def _said(text: str | None) -> tuple[str, str]:
     """A note's reason, and the rest of it as JSON."""
     if not text:
         return "", ""
-    try:
-        told: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return masked_text(text) or "", ""
+    told = decoded(text)
     if isinstance(told, str):
         return masked_text(told) or "", ""
     reason = ""

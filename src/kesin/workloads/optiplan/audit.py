@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
+from kesin.foundation.text import decoded
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.contract import Event, Note
 from kesin.workloads.optiplan.lifecycle import APPROVED
@@ -101,5 +102,5 @@ def _details(event: Event, approved: int) -> dict[str, Any]:
 
 
 def _decoded(text: str | None) -> dict[str, Any]:
-    value = json.loads(text) if text else {}
+    value = decoded(text)
     return value if isinstance(value, dict) else {}

@@ -1,0 +1,101 @@
+"""A row as it is seen from three sides, and what holds of one at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kesin.engine.replay import differences
+from kesin.lifecycle.model import Job
+from kesin.lifecycle.words import OWNED
+from kesin.store.compile import MASK
+from kesin.store.contract import Event
+from kesin.workloads.oci.conversions import Conversion, Unsendable, order_id_of
+
+SCRIPT_LEASE_US = 900 * 1_000_000
+OUR_LEASE_US = 120 * 1_000_000
+
+
+class Seen(NamedTuple):
+    """A row in its three shapes."""
+
+    job: Job
+    events: list[Event]
+    row: dict[str, Any]
+
+    @property
+    def state(self) -> str:
+        return self.job.state
+
+    @property
+    def corrections(self) -> int:
+        return sum(event.move == "correct" for event in self.events)
+
+    @property
+    def claims(self) -> int:
+        return sum(event.claim == 1 for event in self.events)
+
+    @property
+    def is_sendable(self) -> bool:
+        try:
+            Conversion.of(self.job.data, self.job.tenant)
+        except Unsendable:
+            return False
+        return True
+
+    @property
+    def click(self) -> tuple[object, ...]:
+        return self.job.tenant, self.job.stamp_1, self.job.data.get("gclid")
+
+    def is_due(self, now: int) -> bool:
+        """Whether an export may hand it over."""
+        due = self.job.run_at is not None and self.job.run_at <= now
+        return self.state in ("QUEUED", "RETRY") and due and self.job.attempts_left > 0
+
+
+def check_row(seen: Seen) -> None:
+    """What holds of one row at any time."""
+    job, events, row = seen
+    assert row["status"] == job.state
+    assert [str(one) for one in differences(job, events)] == []
+    assert row["attempt_count"] == seen.claims
+    assert (row["claimed_at"] is not None) == (job.phase == OWNED) == (job.state == "PROCESSING")
+    assert (row["uploaded_at"] is not None) == (job.state == "COMPLETED")
+    assert (row["failed_at"] is not None) == (job.state == "FAILED")
+    assert row["next_retry_at"] is None or job.state in ("RETRY", "FAILED")
+    if isinstance(job.data.get("externalId"), str):
+        key = (job.data["externalId"], job.data.get("revision", 1))
+        assert row["orderId"] == order_id_of(job.tenant, *key)
+    if job.state == "FAILED":
+        assert row["provider_error_code"]
+        assert row["provider_error_category"]
+        assert row["last_error"]
+    _check_events(events)
+
+
+def _check_events(events: Iterable[Event]) -> None:
+    claim: Event | None = None
+    category: str | None = None
+    for event in events:
+        assert event.from_state != "COMPLETED", "it left COMPLETED"
+        assert 0 <= event.attempt - event.attempt_base <= event.max_attempts
+        if event.move in ("recover", "attempt_cap") and event.from_state == "PROCESSING":
+            assert claim is not None
+            by_script = (claim.worker or "").startswith("key:")
+            lease_us = SCRIPT_LEASE_US if by_script else OUR_LEASE_US
+            assert event.at >= claim.at + lease_us, "a claim was taken away early"
+        if event.move == "revive":
+            assert category in ("TRANSIENT", "RATE_LIMIT"), (
+                "the clock took up what people must mend"
+            )
+        elif event.from_state == "FAILED":
+            assert event.actor != "clock"
+            assert event.move != "correct" or category == "VALIDATION"
+        if event.claim == 1:
+            assert claim is None, "two hold it at once"
+            assert event.from_state in ("QUEUED", "RETRY")
+            claim = event
+        elif event.claim == 0:
+            claim = None
+        if event.mask & MASK["error"]:
+            category = event.error_category
