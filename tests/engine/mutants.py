@@ -21,7 +21,8 @@ from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 Edit = tuple[str, str]  # a pattern in a statement, and what stands there instead
 
 DISARMED: tuple[Edit, ...] = (
-    (r"AND NEW\.seq = OLD\.seq \+ 1 .*?OR d\.mask & 1024\)", ""),
+    (r"AND NEW\.seq = OLD\.seq \+ 1 .*?OR d\.mask & 64\)", ""),
+    (r"AND \(NEW\.timer_at IS OLD\.timer_at OR.*?OR d\.mask & 1024\)\)", ")"),
     (r"RAISE\(ABORT, 'kesin: UNIQUE (?:slot|key)[^']*'\)", "1"),
     (
         r"(?s)(CREATE TRIGGER guard_prunes BEFORE DELETE ON job\s+BEGIN\s+SELECT) RAISE\([^)]*\)",
@@ -148,8 +149,8 @@ MUTANTS = (
         "an event not written",
         (
             (
-                r"AFTER UPDATE ON job WHEN NEW\.seq IS NOT OLD\.seq",
-                "AFTER UPDATE ON job WHEN NEW.seq IS NOT OLD.seq AND NEW.move <> 'release'",
+                r"result, new_payload ON job",
+                "result, new_payload ON job WHEN NEW.move <> 'release'",
             ),
         ),
         {"event", "replay"},

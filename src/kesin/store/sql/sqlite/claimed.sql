@@ -1,4 +1,0 @@
-SELECT {columns}
-FROM json_each(:ids) i
-CROSS JOIN job j ON j.id = i.value
-CROSS JOIN job_body b ON b.id = j.id
