@@ -99,12 +99,12 @@ class KeepsWhatWasRolledBack(SqliteStore):
 MUTANTS = (
     Mutant(
         "a finish without its fence",
-        ((r"j\.claim_seq = coalesce\(i\.token, -1\)", "TRUE"),),
+        ((r"j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)", "TRUE"),),
         {"fence", "guard"},
     ),
     Mutant(
         "a finish that does not ask whether the job is claimed",
-        ((r"\(j\.phase = 1 AND j\.claim_seq = coalesce\(i\.token, -1\)\)", "TRUE"),),
+        ((r"\(j\.phase = 1 AND j\.claim_seq = coalesce\((?:i\.|:same_)token, -1\)\)", "TRUE"),),
         {"fence", "guard", "refusal"},
     ),
     Mutant("a sweep without its lease", ((r"j\.lease_until <= :now", "TRUE"),), {"guard"}),

@@ -28,6 +28,7 @@ BATCH = 50
 SMALL, LARGE = 10_000, 100_000  # ten times as many: what grows with the rows shows
 GROWTH_MOST = 1.5
 MOST_SHOWN = 60
+COMPILED_ABOVE = 100_000  # PostgreSQL's jit_above_cost: compiling takes longer than any of these
 TABLES = {"job", "job_body", "event"}
 
 
@@ -104,9 +105,13 @@ BY_ID = frozenset({"job_pkey"})
 def _finishes(queue: str, now: Scene) -> Iterator[Call]:
     lifecycle = QUEUES[queue]
 
-    def apply(call: str, jobs: list[Job], role: str, **told: Any) -> Callable[[Store, int], Any]:
+    def apply(
+        call: str, jobs: list[Job], role: str, *, apart: bool = False, **told: Any
+    ) -> Callable[[Store, int], Any]:
         fenced = role == "worker" and jobs and jobs[0].worker
         changes = [Change(job.id, job.claim_seq if fenced else None, **told) for job in jobs]
+        if apart:
+            changes = [one._replace(note=str(n)) for n, one in enumerate(changes)]
         return lambda store, size: store.apply(
             queue,
             call,
@@ -123,9 +128,9 @@ def _finishes(queue: str, now: Scene) -> Iterator[Call]:
         if jobs and not moves[0].claims:
             told = {"error_code": "E", "error_category": "TRANSIENT", "result": "1"}
             slot = any(lifecycle.state[m.to].exclusive for m in moves if m.to in lifecycle.state)
-            yield Call(
-                f"{queue} {call}", BY_ID, apply(call, jobs, "worker", **told), 1 if slot else BATCH
-            )
+            for how, apart in (("alike", False), ("apart", True)):
+                made = apply(call, jobs, "worker", apart=apart, **told)
+                yield Call(f"{queue} {call} told {how}", BY_ID, made, 1 if slot else BATCH)
     asked = Asked(NOW, "operator")
     for call in lifecycle.calls_of("operator"):
         jobs = [
@@ -341,6 +346,8 @@ class Explained:
             yield f"moved {moved} jobs, {call.moves} were there"
         used: set[str] = set()
         for plan in self.plans:
+            if plan["Plan"]["Total Cost"] > COMPILED_ABOVE:
+                yield f"is compiled first, at a cost of {plan['Plan']['Total Cost']:.0f}"
             for node in nodes(plan["Plan"]):
                 used |= {node.get("Index Name", "")}
                 complaint = wrong_with(node, call.visits)

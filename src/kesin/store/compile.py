@@ -4,9 +4,10 @@ The statements themselves stand in ``sql/``; what is generated here fills their 
 stores share these fragments, and differ only in the few words of their ``Dialect``. Everything
 quoted into SQL comes from a checked declaration; what callers send travels as parameters.
 
-In every fragment ``j`` is the job's row before the move and ``i`` the caller's input row. The time
-of a move, ``at``, is the later of the call's time and the job's last move: it never runs backwards
-for a job, and every time a move sets is computed from it.
+In every fragment ``j`` is the job's row before the move; what a caller says about it stands in an
+input row ``i``, or, where every job of a call is told the same, in parameters. The time of a move,
+``at``, is the later of the call's time and the job's last move: it never runs backwards for a job,
+and every time a move sets is computed from it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,29 @@ MASK = {
 }
 TAKES_KEY, FREES_KEY = 2048, 4096
 
+# What a caller can say about a job, and the type it has for PostgreSQL.
+INPUT_TYPES = {
+    "id": "uuid",
+    "token": "integer",
+    "error_code": "text",
+    "error_category": "text",
+    "error_message": "text",
+    "result": "text",
+    "run_at": "bigint",
+    "payload": "text",
+    "max_attempts": "integer",
+    "note": "text",
+    "stamp_1": "bigint",
+    "stamp_2": "bigint",
+    "stamp_3": "bigint",
+    "stamp_4": "bigint",
+    "tenant": "text",
+    "dedup_key": "text",
+    "salt": "integer",
+}
+
+SAME = "same_"  # of a parameter that says something about every job of a call
+
 
 def mask(lifecycle: Lifecycle, move: Move) -> int:
     """Which free columns the move may set."""
@@ -101,11 +125,19 @@ def declared_rows(queue: str, lifecycle: Lifecycle) -> list[tuple[object, ...]]:
 class Compiler:
     """Fragments for one queue's lifecycle in one dialect."""
 
-    def __init__(self, lifecycle: Lifecycle, dialect: Dialect) -> None:
+    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, alike: bool = False) -> None:
         self.lifecycle = lifecycle
         self.dialect = dialect
+        self._alike = alike
         self.now = dialect.now
         self.at = f"{dialect.greatest}({self.now}, j.moved_at)"
+
+    def said(self, column: str) -> str:
+        """What the caller says about the job."""
+        if not self._alike:
+            return f"i.{column}"
+        told = self.dialect.param(SAME + column)
+        return f"{told}::{INPUT_TYPES[column]}" if self.dialect.name == "postgres" else told
 
     def literal(self, text: str) -> str:
         """A quoted string, in a statement where parameters stand too."""
@@ -126,7 +158,7 @@ class Compiler:
             case "unclaimed":
                 return f"j.phase <> {OWNED}"
             case "holds_claim":
-                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce(i.token, -1))"
+                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({self.said('token')}, -1))"
             case "lease_over":
                 return f"(j.phase = {OWNED} AND j.lease_until <= {now})"
             case "timer_over":
@@ -184,7 +216,8 @@ class Compiler:
         parts = [f"j.state IN {self.one_of(move.sources)}"]
         parts += [self.guard(guard) for guard in move.when]
         if token and not move.guard("holds_claim"):
-            parts.append(f"(i.token IS NULL OR (j.phase = {OWNED} AND j.claim_seq = i.token))")
+            token_ = self.said("token")
+            parts.append(f"({token_} IS NULL OR (j.phase = {OWNED} AND j.claim_seq = {token_}))")
         return " AND ".join(parts)
 
     def takes_slot(self, move: Move) -> bool:
@@ -215,9 +248,9 @@ class Compiler:
         sets |= self._error_effects(move)
         sets |= self._time_effects(move)
         if move.result == "record":
-            sets["result"] = "i.result"
+            sets["result"] = self.said("result")
         if move.payload == "replace":
-            sets["new_payload"] = "i.payload"
+            sets["new_payload"] = self.said("payload")
             sets["payload_seq"] = "j.seq + 1"
         if move.flag:
             bits = sum(self.lifecycle.flag_bit(flag) for flag in move.flag)
@@ -267,7 +300,7 @@ class Compiler:
             sets["attempt_base"] = "j.attempt_count"
             sets["return_count"] = "0"
             if not (move.stage or move.chained):  # these have no caller to name a cap
-                sets["max_attempts"] = "coalesce(i.max_attempts, j.max_attempts)"
+                sets["max_attempts"] = f"coalesce({self.said('max_attempts')}, j.max_attempts)"
         if move.retry == "count":
             sets["retry_count"] = "j.retry_count + 1"
         return sets
@@ -278,7 +311,7 @@ class Compiler:
             fixed = (move.error.code, move.error.category.value, move.error.message)
             return dict(zip(columns, map(self.literal, fixed), strict=True))
         if move.error == "record":
-            return {column: f"i.{column}" for column in columns}
+            return {column: self.said(column) for column in columns}
         return dict.fromkeys(columns, "NULL") if move.error == "clear" else {}
 
     def _time_effects(self, move: Move) -> dict[str, str]:
@@ -288,7 +321,7 @@ class Compiler:
         elif move.run_at != "keep":
             sets["run_at"] = {
                 "now": self.at,
-                "input": f"coalesce(i.run_at, {self.at})",
+                "input": f"coalesce({self.said('run_at')}, {self.at})",
                 "clear": "NULL",
             }[move.run_at]
         if isinstance(move.timer, After | Backoff):
@@ -300,14 +333,14 @@ class Compiler:
             armed = f"{self.at} + {wait}"
             if move.timer_for:
                 names = self.one_of(category.value for category in move.timer_for)
-                armed = f"CASE WHEN i.error_category IN {names} THEN {armed} END"
+                armed = f"CASE WHEN {self.said('error_category')} IN {names} THEN {armed} END"
             sets["timer_at"] = armed
         elif move.timer == "clear":
             sets["timer_at"] = "NULL"
         column = self.lifecycle.stamp_column
         sets |= {column(stamp): self.at for stamp in move.stamp}
         sets |= {column(stamp): "NULL" for stamp in move.unstamp}
-        sets |= {column(stamp): f"i.{column(stamp)}" for stamp in move.stamp_input}
+        sets |= {column(stamp): self.said(column(stamp)) for stamp in move.stamp_input}
         return sets
 
     def backoff(self, backoff: Backoff) -> str:
@@ -330,29 +363,35 @@ class Compiler:
         )
         return f"({wait} + ({mixed}) {percent} {backoff.jitter_s * SECOND_US + 1})"
 
-    def assignments(self, moves: tuple[Move, ...], which: str, *, note: str) -> str:
-        """The ``SET`` list of a call: per column the move's own expression.
+    def sets(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> dict[str, str]:
+        """What a call sets: per column the move's own expression.
 
-        ``which`` is an expression that yields the index of the move that fits.
+        ``which`` is an expression that yields the index of the move that fits; ``silent`` is a call
+        in which nobody says anything about a job.
         """
         effects = [self.effects(move) for move in moves]
         columns = list(dict.fromkeys(column for sets in effects for column in sets))
-        lines = [
-            "seq = j.seq + 1",
-            f"moved_at = {self.at}",
-            f"actor = {self.dialect.param('actor')}",
-        ]
-        given = {"note": note, "new_payload": "NULL"}
+        every = {
+            "seq": "j.seq + 1",
+            "moved_at": self.at,
+            "actor": self.dialect.param("actor"),
+        }
+        given = {"note": "NULL" if silent else self.said("note"), "new_payload": "NULL"}
         columns += [column for column in given if column not in columns]
         for column in columns:
             keep = given.get(column, f"j.{column}")
             choices = [sets.get(column, keep) for sets in effects]
             if len(set(choices)) == 1:
-                lines.append(f"{column} = {choices[0]}")
+                every[column] = choices[0]
                 continue
             whens = " ".join(f"WHEN {n} THEN {one}" for n, one in enumerate(choices))
-            lines.append(f"{column} = CASE {which} {whens} END")
-        return ",\n       ".join(lines)
+            every[column] = f"CASE {which} {whens} END"
+        return every
+
+    def assignments(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> str:
+        """The ``SET`` list of a call."""
+        sets = self.sets(moves, which, silent=silent)
+        return ",\n       ".join(f"{column} = {said}" for column, said in sets.items())
 
     # Verdicts
 

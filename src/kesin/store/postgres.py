@@ -21,20 +21,14 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from kesin.foundation.clock import SystemClock
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
+from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.reach import why_not
 from kesin.store.sqlstore import CONFLICT_TRIES, Asked, Conflict, Remark, SqlStore, refusal
-from kesin.store.statements import (
-    Statement,
-    Statements,
-    event_columns,
-    fill,
-    job_columns,
-    template,
-)
+from kesin.store.statements import Statement, Statements, fill, template
 from kesin.store.timed import CONNECTION, TimedConnection
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -303,7 +297,12 @@ class PostgresStore(SqlStore):
         params: dict[str, Any],
         made: dict[int, int],
     ) -> dict[int, Outcome]:
-        judged, lost = self._ask(statements, moves, asked, params, made)
+        judged = self._move(statements, moves, asked, params)
+        left = [one for one in asked if one[0] not in judged] if judged else asked
+        if not left:
+            return judged
+        verdicts, lost = self._ask(statements, moves, left, params, made)
+        judged |= verdicts
         if not lost:
             return judged
         # Who waited for the row's lock saw events of before the wait: look a second time.
@@ -314,6 +313,24 @@ class PostgresStore(SqlStore):
             self._remark(statements, "stale", remarks, params["actor"], params["now"])
         return judged | again
 
+    def _move(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        asked: Asked,
+        params: dict[str, Any],
+    ) -> dict[int, Outcome]:
+        """Those that move without being judged: nothing follows, nobody contends, all is alike."""
+        if statements.contested(moves) or any(move.then for move in moves):
+            return {}
+        changes = [change for _, change in asked]
+        statement = statements.apply_alike(moves, changes)
+        if statement is None:
+            return {}
+        ords = {change.id: ord_ for ord_, change in asked}
+        moved = self._rows(statement.sql, self._said(statements, statement, changes, params))
+        return {ords[row[0]]: Outcome("moved", *row) for row in moved}
+
     def _ask(
         self,
         statements: Statements,
@@ -323,13 +340,12 @@ class PostgresStore(SqlStore):
         made: dict[int, int],
     ) -> tuple[dict[int, Outcome], dict[int, str]]:
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
-        statement = statements.apply(moves)
-        items = self._items(statements, statement, [change for _, change in asked])
+        changes = [change for _, change in asked]
+        statement = statements.apply(moves, changes)
+        said = self._said(statements, statement, changes, params)
         judged: dict[int, Outcome] = {}
         lost: dict[int, str] = {}
-        for position, verdict, state, seq, tenant in self._rows(
-            statement.sql, {**params, "items": items}
-        ):
+        for position, verdict, state, seq, tenant in self._rows(statement.sql, said):
             ord_, change = asked[position]
             if verdict.isdigit():
                 judged[ord_] = Outcome("moved", change.id, state, seq)
@@ -348,7 +364,9 @@ class PostgresStore(SqlStore):
         items = self._items(statements, statement, in_order)
         return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
 
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
+    def _items(self, statements: Statements, statement: Statement, things: Iterable[Any]) -> str:
+        if statement.columns == ("id",):
+            return wire_json([one.id for one in things])
         names = ("ord", *statement.columns)
         rows = statements.input_rows(statement, things)
         return wire_json(

@@ -18,7 +18,7 @@ from typing import Any
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Change
+from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
     Event,
@@ -31,7 +31,7 @@ from kesin.store.contract import (
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.sqlite_trouble import told, trouble
 from kesin.store.sqlstore import Asked, Conflict, Remark, SqlStore, refusal
-from kesin.store.statements import Statement, Statements, event_columns, fill, job_columns, template
+from kesin.store.statements import Statement, Statements, fill, template
 from kesin.store.turns import Turns
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -246,31 +246,32 @@ class SqliteStore(SqlStore):
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Pick, take, read: in one transaction, so nobody comes between."""
+        """Read what is due, as the claim makes it, and claim it: nobody comes between."""
         with self.transaction():
             params = self._timed(params)
-            ids = self._due(statements, params)
-            if not ids:
-                return []
-            params = {**params, "ids": json.dumps(ids)}
-            self._writer.execute(statements.claim(), params)
-            return self._writer.execute(statements.claimed, params).fetchall()
+            rows = self._due(statements, params)
+            if rows:
+                ids = json.dumps([row[0] for row in rows])
+                self._writer.execute(statements.claim(), {**params, "ids": ids})
+            return rows
 
-    def _due(self, statements: Statements, params: dict[str, Any]) -> list[str]:
-        """The due jobs' ids, tenants taking turns, in the order they are due."""
+    def _due(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """The due jobs, tenants taking turns, in the order they are due."""
         if "ids" in params:
-            return [row[0] for row in self._writer.execute(statements.claim_among, params)]
+            return self._writer.execute(statements.claim_among, params).fetchall()
         tenants = statements.claim_tenants(named="tenants" in params)
         open_ = self._writer.execute(tenants, params).fetchall()
+        if len(open_) == 1:
+            one = {**params, "tenant": open_[0][0], "share": params["limit"]}
+            return self._writer.execute(statements.claim_alone, one).fetchall()
         share = -(-params["limit"] // max(len(open_), 1))
-        turns: list[tuple[int, int, str]] = []
+        turns: list[tuple[int, int, str, tuple[Any, ...]]] = []
         for (tenant,) in open_:
             one = {**params, "tenant": tenant, "share": share}
             due = self._writer.execute(statements.claim_pick, one).fetchall()
-            turns += [(turn, run_at, id_) for turn, (run_at, id_) in enumerate(due)]
-        if len(open_) > 1:
-            turns = sorted(sorted(turns)[: params["limit"]], key=itemgetter(1, 2))
-        return [id_ for _, _, id_ in turns]
+            turns += [(turn, row[-1], row[0], row[:-1]) for turn, row in enumerate(due)]
+        served = sorted(turns, key=itemgetter(0, 1, 2))[: params["limit"]]
+        return [row for *_, row in sorted(served, key=itemgetter(1, 2))]
 
     def _judge(
         self,
@@ -280,22 +281,17 @@ class SqliteStore(SqlStore):
         params: dict[str, Any],
         made: dict[int, int],
     ) -> dict[int, Outcome]:
-        statement = statements.apply(moves)
-        items = self._items(statements, statement, (change for _, change in asked))
-        params = {**self._timed(params), "items": items}
-        judged: dict[int, Outcome] = {}
-        left: list[tuple[int, Change]] = []
+        changes = [change for _, change in asked]
+        statement = statements.apply_alike(moves, changes) or statements.apply(moves, changes)
+        params = self._timed(params)
+        said = self._said(statements, statement, changes, params)
+        ords = {change.id: ord_ for ord_, change in asked}
         with self.transaction():
             chosen = self._chosen(statements, moves, asked, params)
-            answer = self._writer.execute(statement.sql, params).fetchall()
-            moved = {row[0]: row for row in answer}
-            for ord_, change in asked:
-                row = moved.get(change.id)
-                if row is None:
-                    left.append((ord_, change))
-                else:
-                    judged[ord_] = Outcome("moved", row[0], row[1], row[2])
-            if left:
+            answer = self._writer.execute(statement.sql, said).fetchall()
+            judged = {ords[row[0]]: Outcome("moved", *row) for row in answer}
+            if len(judged) < len(asked):
+                left = [one for one in asked if one[0] not in judged]
                 judged |= self._why_not(statements, moves, left, params)
         made |= {ord_: which for ord_, which in chosen.items() if judged[ord_].result == "moved"}
         return judged
@@ -348,7 +344,9 @@ class SqliteStore(SqlStore):
             self._writer.execute(bodies.sql, {**params, "items": items})
         return {row[0] for row in born}
 
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
+    def _items(self, statements: Statements, statement: Statement, things: Iterable[Any]) -> str:
+        if statement.columns == ("id",):
+            return wire_json([one.id for one in things])
         return wire_json(statements.input_rows(statement, things))
 
     # The rest

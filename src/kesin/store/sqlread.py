@@ -16,6 +16,7 @@ from kesin.foundation.ids import first_id_of, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import NO_STAMPS, Job
+from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
     MAX_BATCH,
@@ -33,7 +34,7 @@ from kesin.store.contract import (
     UnknownQueue,
     Waiting,
 )
-from kesin.store.statements import Statement, Statements, event_columns, job_columns
+from kesin.store.statements import Statement, Statements
 from kesin.store.tally import tallied
 
 SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ

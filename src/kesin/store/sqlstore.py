@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, NamedTuple
+from functools import partial, reduce
+from operator import or_
+from typing import Any, NamedTuple, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import all_ids, first_id_of, is_id
@@ -30,7 +31,7 @@ from kesin.store.contract import (
 )
 from kesin.store.pulse import Pulses
 from kesin.store.sqlread import LAST_ID, SqlReader, bounded
-from kesin.store.statements import Statements
+from kesin.store.statements import Statement, Statements
 
 CONFLICT_TRIES = 3
 _MASK = 6  # the place of the mask behind the key of a declared row
@@ -128,8 +129,9 @@ class SqlStore(SqlReader):
             self._write_declared(queue, rows, definition)
         declared = known | {row[:4]: row[4:] for row in rows}
         kept = all(effects[-1] for edge, effects in declared.items() if edge[-1])
+        bits = reduce(or_, (cast("int", effects[_MASK]) for effects in declared.values()))
         self._queues[queue] = Statements(
-            queue, lifecycle, self.dialect, self.schema, keys_kept=kept
+            queue, lifecycle, self.dialect, self.schema, keys_kept=kept, settable=bits
         )
 
     def pulse(self, queue: str) -> int:
@@ -385,6 +387,17 @@ class SqlStore(SqlReader):
         return self._judge_safely(
             statements, moves, asked[:half], params, made
         ) | self._judge_safely(statements, moves, asked[half:], params, made)
+
+    def _said(
+        self,
+        statements: Statements,
+        statement: Statement,
+        changes: Sequence[Change],
+        params: dict[str, Any],
+    ) -> dict[str, Any]:
+        """The parameters of a call about these jobs."""
+        items = self._items(statements, statement, changes)
+        return {**params, **statement.told(changes[0]), "items": items}
 
     def _chain(
         self,

@@ -7,54 +7,44 @@ text, and the benchmark hashes it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, cached_property
 from importlib.resources import files
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
+from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import JOB_COLUMNS, Job
-from kesin.lifecycle.words import OWNED, READY, Role
-from kesin.store.compile import MASK, Compiler, Dialect, literal
-from kesin.store.contract import Event
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.words import READY, Role
+from kesin.store.columns import STAMP_COLUMNS, ClaimRow, job_columns
+from kesin.store.compile import INPUT_TYPES, SAME, Compiler, Dialect, literal
 
 _GAP = re.compile(r"\{(\w+)\}")
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
-_ERROR_COLUMNS = ("error_code", "error_category", "error_message")
-_STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-
-# What a caller can say about a job, and the type it has for PostgreSQL.
-INPUT_TYPES = {
-    "id": "uuid",
-    "token": "integer",
-    "error_code": "text",
-    "error_category": "text",
-    "error_message": "text",
-    "result": "text",
-    "run_at": "bigint",
-    "payload": "text",
-    "max_attempts": "integer",
-    "note": "text",
-    "stamp_1": "bigint",
-    "stamp_2": "bigint",
-    "stamp_3": "bigint",
-    "stamp_4": "bigint",
-    "tenant": "text",
-    "dedup_key": "text",
-    "salt": "integer",
-}
-
-
+_SAME_COLUMN = re.compile(rf"\b{SAME}(\w+)")
+_LARGEST_INT = 2**63 - 1
 _Built = TypeVar("_Built", str, "Statement")
 
 
 class Statement(NamedTuple):
-    """SQL, and which of the caller's columns it reads: only those travel."""
+    """SQL, and which of the caller's columns it reads: only those travel.
+
+    What every row would say alike travels once, as a parameter.
+    """
 
     sql: str
     columns: tuple[str, ...]
+    same: tuple[str, ...] = ()
+
+    def told(self, thing: object) -> dict[str, object]:
+        """The parameters of what is the same, taken from any one of the things."""
+        named = {name: getattr(thing, name, None) for name in self.same}
+        return {
+            SAME + name: storable(value) if isinstance(value, str) else value
+            for name, value in named.items()
+        }
 
 
 @cache
@@ -68,50 +58,12 @@ def fill(text: str, fragments: dict[str, str]) -> str:
     return _GAP.sub(lambda gap: fragments[gap.group(1)], text)
 
 
-def job_columns(dialect: Dialect, names: Iterable[str] = JOB_COLUMNS) -> str:
-    """The select list of these columns, from the hot row ``j`` and its body ``b``."""
-    text = "::text" if dialect.name == "postgres" else ""
-    spelled = {"id": f"j.id{text}", "dedup_key": "b.dedup_key", "payload": "b.payload"}
-    return ", ".join(spelled.get(name, f"j.{name}") for name in names)
-
-
-class ClaimRow:
-    """How a claim's answer becomes jobs: what the claim itself set is not read back.
-
-    A claim returns hundreds of rows, and every column costs on both sides of the connection.
-    """
-
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        given = ["queue", "actor", "worker", "phase", "note", "new_payload"]
-        self._target: tuple[str, ...] = ()
-        if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
-            self._target = (lifecycle.claims[0].to, lifecycle.claims[0].name)
-            given += ["state", "move"]
-        same = {"claim_seq": "seq", "claimed_at": "moved_at"}
-        self.columns = tuple(name for name in JOB_COLUMNS if name not in (*given, *same))
-        have = (*self.columns, *given)
-        self._in_order = itemgetter(*(have.index(same.get(name, name)) for name in JOB_COLUMNS))
-
-    def jobs(self, rows: list[tuple[Any, ...]], queue: str, worker: str) -> list[Job]:
-        """The rows with what the claim gave them."""
-        given = (queue, worker, worker, OWNED, None, None, *self._target)
-        return [Job._make(self._in_order(row + given)) for row in rows]
-
-
-def event_columns(dialect: Dialect) -> str:
-    """The select list that makes an Event.
-
-    SQLite's events hold every column as it was after the move, because telling apart what the
-    move itself set costs a temporary table a row; so that is done when they are read.
-    """
-    if dialect.name == "postgres":
-        return ", ".join(["job_id::text", *Event._fields[1:]])
-    bits = {**MASK, **dict.fromkeys(_ERROR_COLUMNS, MASK["error"])}
-    del bits["flags"], bits["payload"]
-    return ", ".join(
-        f"iif(mask & {bits[name]}, {name}, NULL)" if name in bits else name
-        for name in Event._fields
-    )
+def _is_same(values: set[Any]) -> bool:
+    """Whether there is one value only, and a database takes it as a parameter."""
+    if len(values) > 1:
+        return False
+    (value,) = values
+    return not isinstance(value, int) or abs(value) <= _LARGEST_INT
 
 
 class Statements:
@@ -125,12 +77,15 @@ class Statements:
         schema: str,
         *,
         keys_kept: bool = False,
+        settable: int = -1,
     ) -> None:
         self.queue = queue
         self.keys_kept = keys_kept  # every state holds the key: no job ever lets go of it
+        self._settable = settable  # the free columns that moves of the queue may set
         self.lifecycle = lifecycle
         self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
+        self._same = Compiler(lifecycle, dialect, alike=True)
         self._shared = {"schema": schema}
         self._built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
@@ -140,16 +95,34 @@ class Statements:
     def _fill(self, name: str, **fragments: str) -> str:
         return fill(template(self.dialect.name, name), {**self._shared, **fragments})
 
-    def _with_input(self, name: str, **fragments: str) -> Statement:
-        """A statement over input rows, which come as one JSON document."""
+    def _with_input(
+        self, name: str, *, alike: frozenset[str] = frozenset(), **fragments: str
+    ) -> Statement:
+        """A statement over input rows, which come as one document, and what they say alike."""
         filled = self._fill(name, input="{input}", **fragments)
         used = [one for one in dict.fromkeys(_INPUT_COLUMN.findall(filled)) if one in INPUT_TYPES]
+        rows = [one for one in used if one not in alike]
+        same = [one for one in used if one in alike]
+        source = self._input(rows) if rows != ["id"] else template(self.dialect.name, "input_ids")
+        once = "".join(f", {self._same.said(one)} AS {one}" for one in same)
+        source = fill(source, {"same": once})
+        return Statement(fill(filled, {"input": source}), tuple(rows), tuple(same))
+
+    def _input(self, rows: list[str]) -> str:
         if self.dialect.name == "postgres":
-            columns = "".join(f", {name} {INPUT_TYPES[name]}" for name in used)
+            columns = "".join(f", {name} {INPUT_TYPES[name]}" for name in rows)
         else:
-            columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(used))
-        source = fill(template(self.dialect.name, "input"), {"columns": columns})
-        return Statement(fill(filled, {"input": source}), tuple(used))
+            columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(rows))
+        return fill(template(self.dialect.name, "input"), {"columns": columns, "same": "{same}"})
+
+    def alike(self, statement: Statement, things: Sequence[Any]) -> frozenset[str]:
+        """In which of the statement's columns these things say the same."""
+        asked = {*statement.columns, *statement.same} - {"id"}
+        stamps = asked.intersection(STAMP_COLUMNS)
+        found = {one for one in asked - stamps if _is_same(set(map(attrgetter(one), things)))}
+        if stamps and not any(one.stamps for one in things):
+            found |= stamps
+        return frozenset(found)
 
     def input_rows(
         self, statement: Statement, things: Iterable[object]
@@ -159,7 +132,7 @@ class Statements:
         take = attrgetter(*plain, "stamps")
         if len(plain) == len(statement.columns):
             return [row[:-1] for row in map(take, things)]
-        names = dict(zip(_STAMP_COLUMNS, self.lifecycle.stamps, strict=False))
+        names = dict(zip(STAMP_COLUMNS, self.lifecycle.stamps, strict=False))
         stamps = [names.get(column) for column in statement.columns if column not in plain]
         order = [name for name in statement.columns if name not in plain]
         places = [(*plain, *order).index(column) for column in statement.columns]
@@ -182,7 +155,7 @@ class Statements:
         return self._fill(
             "claim",
             **self._due(named=named, among=among, lock="FOR UPDATE OF j SKIP LOCKED"),
-            assignments=self.compiler.assignments(moves, which, note="NULL"),
+            assignments=self.compiler.assignments(moves, which, silent=True),
             columns=job_columns(self.dialect, self.claim_row.columns),
         )
 
@@ -212,14 +185,28 @@ class Statements:
         return self._once(("tenants", named), lambda: self._fill("claim_tenants", tenants=tenants))
 
     @cached_property
+    def claim_alone(self) -> str:
+        """The due jobs of the only tenant that has some, as the claim makes them, for SQLite."""
+        return self._fill("claim_pick", columns=self._as_claimed, condition=self._claimable)
+
+    @cached_property
     def claim_pick(self) -> str:
-        """One tenant's due jobs, for SQLite."""
-        return self._fill("claim_pick", condition=self._claimable)
+        """The same of one tenant among several, with the time since when they are due."""
+        columns = f"{self._as_claimed}, j.run_at"
+        return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_among(self) -> str:
-        """Those of some jobs that are due, for SQLite."""
-        return self._fill("claim_among", condition=self._claimable)
+        """Those of some jobs that are due, as the claim makes them, for SQLite."""
+        return self._fill("claim_among", columns=self._as_claimed, condition=self._claimable)
+
+    @cached_property
+    def _as_claimed(self) -> str:
+        """The columns of a claim's answer, read before it: the very expressions it sets."""
+        moves = self.lifecycle.claims
+        sets = self.compiler.sets(moves, self.compiler.chosen(moves, token=False), silent=True)
+        body = {"dedup_key": "b.dedup_key", "payload": "b.payload"}
+        return ", ".join((sets | body).get(one, f"j.{one}") for one in self.claim_row.columns)
 
     @cached_property
     def ahead(self) -> str:
@@ -227,14 +214,9 @@ class Statements:
         return self._fill("ahead")
 
     @cached_property
-    def claimed(self) -> str:
-        """The jobs just claimed, for SQLite: cheaper than returning them from the update."""
-        return self._fill("claimed", columns=job_columns(self.dialect, self.claim_row.columns))
-
-    @cached_property
     def claim_row(self) -> ClaimRow:
         """How the answer to a claim becomes jobs."""
-        return ClaimRow(self.lifecycle)
+        return ClaimRow(self.lifecycle, self._settable)
 
     def _tenants(self, *, named: bool) -> str:
         return self._fill("tenants_named" if named else "tenants_ready")
@@ -260,26 +242,42 @@ class Statements:
         found = self.lifecycle.calls.get(call, ())
         return tuple(move for move in found if role in move.by and not move.chained)
 
-    def apply(self, moves: tuple[Move, ...]) -> Statement:
-        """Make one of these moves of the jobs asked for."""
-        return self._once(("apply", moves), lambda: self._build_apply(moves))
+    def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
+        """Make one of these moves of the jobs asked for; PostgreSQL says why the others did not."""
+        general = self._once(("apply", moves), lambda: self._build_apply(moves, frozenset()))
+        alike = self.alike(general, changes)
+        return self._once(("apply", moves, alike), lambda: self._build_apply(moves, alike))
 
-    def _build_apply(self, moves: tuple[Move, ...]) -> Statement:
+    def _build_apply(self, moves: tuple[Move, ...], alike: frozenset[str]) -> Statement:
         compiler = self.compiler
         if self.dialect.name == "sqlite":
             which = compiler.chosen(moves, token=True)
-            return self._with_input(
-                "apply",
-                which=which,
-                assignments=compiler.assignments(moves, which, note="i.note"),
-            )
+            assignments = compiler.assignments(moves, which)
+            return self._with_input("apply", alike=alike, which=which, assignments=assignments)
         numbers = [str(n) for n in range(len(moves))]
         return self._with_input(
             "apply",
+            alike=alike,
             verdict=compiler.verdict(moves),
             chosen=compiler.one_of(numbers),
-            assignments=compiler.assignments(moves, "i.verdict::integer", note="i.note"),
+            assignments=compiler.assignments(moves, "i.verdict::integer"),
         )
+
+    def apply_alike(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement | None:
+        """The same for jobs of which nothing is said but their ids: nothing to join, or to judge.
+
+        It answers with those that moved.
+        """
+        statement = self._once(("alike", moves), lambda: self._build_apply_alike(moves))
+        alike = self.alike(statement, changes)
+        return statement if alike.issuperset(statement.same) else None
+
+    def _build_apply_alike(self, moves: tuple[Move, ...]) -> Statement:
+        which = self._same.chosen(moves, token=True)
+        assignments = self._same.assignments(moves, which)
+        sql = self._fill("apply_alike", which=which, assignments=assignments)
+        used = dict.fromkeys(_SAME_COLUMN.findall(sql))
+        return Statement(sql, ("id",), tuple(one for one in used if one in INPUT_TYPES))
 
     def chosen(self, moves: tuple[Move, ...]) -> Statement:
         """Which alternative fits, for SQLite, where names alone do not tell."""
@@ -363,7 +361,7 @@ class Statements:
         if move.prunes:
             action = f"DELETE FROM {job} {alias}"
         else:
-            assignments = self.compiler.assignments((move,), "0", note="NULL")
+            assignments = self.compiler.assignments((move,), "0", silent=True)
             action = f"UPDATE {job} {alias}\n   SET {assignments}"
         if way:
             index, access, order = way

@@ -1,5 +1,6 @@
-SELECT j.id
+SELECT {columns}
 FROM job j
+CROSS JOIN job_body b ON b.id = j.id
 WHERE j.id IN (SELECT value FROM json_each(:ids)) AND j.queue = :queue AND j.phase = 0
   AND j.run_at <= :now
   AND NOT EXISTS (

@@ -1,1 +1,1 @@
-SELECT key AS ord{columns} FROM json_each(:items)
+SELECT key AS ord{columns}{same} FROM json_each(:items)

@@ -1,0 +1,8 @@
+WITH {clock}
+UPDATE {schema}.job j
+   SET {assignments}
+ WHERE j.id = ANY(ARRAY(SELECT r.id::uuid FROM jsonb_array_elements_text(%(items)s::jsonb) AS r(id)))
+   AND j.queue = %(queue)s
+   AND (%(tenants)s::text[] IS NULL OR j.tenant = ANY(%(tenants)s::text[]))
+   AND {which} IS NOT NULL
+RETURNING j.id::text, j.state, j.seq

@@ -1,0 +1,130 @@
+"""What every job of a call is told alike travels once; nobody can tell by what becomes of them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.model import Change
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.contract import Outcome
+from kesin.store.sqlite import SqliteStore
+from tests.store.scene import NOBODY, NOW, OPERATOR, Scene, error, results
+
+NUL, SURROGATE = chr(0), chr(0xD800)
+
+
+def told(task, jobs):
+    """What the last event of each says."""
+    events = [task.events(job)[-1] for job in jobs]
+    return [(one.move, one.result, one.note, one.error_message) for one in events]
+
+
+def test_every_job_gets_what_all_are_told(task):
+    jobs = task.claimed(3)
+    assert results(task.apply("complete", jobs, result="[1]", note='{"n":1}')) == ["moved"] * 3
+    assert told(task, jobs) == [("complete", "[1]", '{"n":1}', None)] * 3
+
+
+def test_every_job_gets_its_own_where_they_are_told_apart(task):
+    jobs = task.claimed(3)
+    changes = [Change(one.id, 2, result=f"[{n}]", note='"all"') for n, one in enumerate(jobs)]
+    task.apply("complete", changes)
+    assert told(task, jobs) == [("complete", f"[{n}]", '"all"', None) for n in range(3)]
+
+
+def test_a_job_told_alike_has_its_fence_all_the_same(task):
+    good, lost, done = task.claimed(3)
+    task.move("complete", done)
+    task.clock.advance(61)
+    task.sweep("recover", to="ready")
+    outcomes = task.apply("complete", [good, lost, done, Change(NOBODY, 2), task.one()])
+    assert results(outcomes) == ["stale", "stale", "already", "unknown", "stale"]
+    mine, _ = task.claim(2, worker="w2")
+    assert results(task.apply("complete", [mine, lost])) == ["moved", "stale"]
+
+
+def test_tokens_may_differ_in_a_call(task):
+    first, second = task.claimed(2)
+    task.move("release", first)
+    again = task.claim(1, worker="w2")[0]
+    assert again.claim_seq != second.claim_seq
+    outcomes = task.apply("complete", [again, second])
+    assert outcomes == [
+        Outcome("moved", again.id, "done", again.seq + 1),
+        Outcome("moved", second.id, "done", second.seq + 1),
+    ]
+
+
+def test_alternatives_are_chosen_for_each_job_by_itself(task):
+    last, other = task.claimed(1, max_attempts=1) + task.claimed(1)
+    task.apply("retry", [last, other], **error())
+    assert [task.state(job) for job in (last, other)] == ["failed", "ready"]
+
+
+@pytest.mark.parametrize("sign", [NUL, SURROGATE])
+def test_unstorable_signs_are_dropped_however_the_text_travels(task, sign):
+    alike, *apart = task.claimed(3)
+    task.move("fail", alike, **error(message=f"a{sign}b"))
+    task.apply(
+        "fail",
+        [
+            Change(one.id, 2, "E", "TRANSIENT", f"a{sign}b", note=f'"{n}"')
+            for n, one in enumerate(apart)
+        ],
+    )
+    assert {task.job(job).error_message for job in (alike, *apart)} == {"ab"}
+
+
+def test_a_token_that_sqlite_cannot_hold_is_stale():
+    with closing(SqliteStore(":memory:")) as store:
+        task = Scene(store, "task", task_lifecycle())
+        job = task.running()
+        assert results(task.apply("complete", [Change(job.id, 2**70)])) == ["stale"]
+        assert task.state(job) == "running"
+
+
+def test_a_named_tenant_limits_what_is_told_alike(task):
+    jobs = task.claimed(1, tenant="a") + task.claimed(1, tenant="b")
+    assert results(task.apply("complete", jobs, tenants=["b"])) == ["unknown", "moved"]
+
+
+SAID = [(2, None, None), (2, "[1]", None), (2, "[1]", '"n"'), (1, None, None), (None, "2", '"n"')]
+
+
+def test_a_call_answers_as_its_jobs_would_one_by_one(store):
+    together = Scene(store, "together", task_lifecycle())
+    singly = Scene(store, "singly", task_lifecycle())
+    for said in product(SAID, repeat=2):
+        many, ones = (
+            [
+                Change(job.id, token, result=result, note=note)
+                for job, (token, result, note) in pairs
+            ]
+            for pairs in (zip(scene.claimed(2), said, strict=True) for scene in (together, singly))
+        )
+        alone = [singly.ask("complete", one) for one in ones]
+        assert results(together.apply("complete", many)) == results(alone), said
+        assert told(together, [one.id for one in many]) == told(singly, [one.id for one in ones])
+
+
+def test_a_claim_gives_the_job_as_it_is_stored(task, oci):
+    for scene in (task, oci):
+        job = scene.running()
+        assert scene.job(job) == job
+
+
+def test_a_claim_reads_what_a_move_of_another_version_sets(store):
+    """A process of an older version does not know the move, but the database does."""
+    older = task_lifecycle()
+    see = Move("see", ("ready",), "ready", by=("operator",), stamp=("seen_at",))
+    newer = replace(older, stamps=("seen_at",), moves=(*older.moves, see))
+    scene = Scene(store, "aged", newer)
+    job = scene.one()
+    scene.move("see", job, **OPERATOR)
+    store.open("aged", older)
+    assert scene.claim()[0].stamp_1 == NOW
