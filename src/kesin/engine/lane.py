@@ -159,7 +159,8 @@ class Lane:
 
         While the store is away nobody knows which these are: their leases are left to run out.
         """
-        looked_at = [job for job in jobs if _may_be_suspect(job)] if len(jobs) > 1 else []
+        again = [job for job in jobs if job.attempt_count - job.attempt_base > 1]
+        looked_at = [job for job in again if _may_be_suspect(job)] if len(jobs) > 1 else []
         if not looked_at:
             return jobs
         try:
@@ -245,29 +246,37 @@ class Lane:
         """Write answers back, one statement a call; what was refused is logged and noted."""
         if not results:
             return
+        change_for = self.worker.change_for
         groups: dict[Key, list[Change]] = {}
         for job, answer in results:
             try:
-                key, change = self.worker.change_for(job, answer)
+                key, change = change_for(job, answer)
             except Exception as problem:  # noqa: BLE001  # an answer may be anything
                 failed = Failed("BAD_ANSWER", words_of(problem), category=Category.PERMANENT)
-                key, change = self.worker.change_for(job, failed)
-            groups.setdefault(key, []).append(change)
+                key, change = change_for(job, failed)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = []
+            group.append(change)
         for (call, options), changes in groups.items():
             outcomes = self._apply(call, changes, options)
-            for outcome in outcomes:
-                if not outcome.done:
-                    log.warning(
-                        "answer_refused",
-                        queue=self.queue.name,
-                        job=outcome.id,
-                        call=call,
-                        reason=outcome.reason or outcome.result,
-                    )
-            ended = [outcome.state or "" for outcome in outcomes if outcome.done]
-            self.ended.update(ended)
-            self.worker.completed += len(ended)
+            done = [outcome for outcome in outcomes if outcome.done]
+            if len(done) < len(outcomes):
+                self._refused(call, outcomes)
+            self.ended.update([outcome.state or "" for outcome in done])
+            self.worker.completed += len(done)
         self.worker.leases.drop([job for job, _ in results])
+
+    def _refused(self, call: str, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if not outcome.done:
+                log.warning(
+                    "answer_refused",
+                    queue=self.queue.name,
+                    job=outcome.id,
+                    call=call,
+                    reason=outcome.reason or outcome.result,
+                )
 
     def _apply(self, call: str, changes: list[Change], options: frozenset[str]) -> list[Outcome]:
         """Write answers, again while the store is away: what got through answers "already"."""

@@ -7,7 +7,9 @@ than a third of the lease are renewed: quick jobs never cost a statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import attrgetter
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
@@ -18,10 +20,7 @@ log = Logger("kesin.leases")
 
 
 _Claim = tuple[str, int]  # a job can be claimed again by the same worker: the token tells
-
-
-def _claim(job: Job) -> _Claim:
-    return (job.id, job.claim_seq)
+_claim: Callable[[Job], _Claim] = attrgetter("id", "claim_seq")
 
 
 class Leases:
@@ -36,16 +35,16 @@ class Leases:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def take(self, jobs: Iterable[Job]) -> None:
+    def take(self, jobs: Sequence[Job]) -> None:
         """These were just claimed."""
-        now = self._queue.clock.monotonic()
+        since = zip(jobs, repeat(self._queue.clock.monotonic()), strict=False)
         with self._lock:
-            self._held.update((_claim(job), (job, now)) for job in jobs)
+            self._held.update(zip(map(_claim, jobs), since, strict=True))
 
-    def drop(self, jobs: Iterable[Job]) -> None:
+    def drop(self, jobs: Sequence[Job]) -> None:
         """These were written back or given up."""
+        claims = list(map(_claim, jobs))
         with self._lock:
-            claims = [_claim(job) for job in jobs]
             for claim in claims:
                 self._held.pop(claim, None)
             if self._lost:
