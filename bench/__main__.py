@@ -14,7 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import dashboard, floors, growth, lanes, oci, optimizer, pdf, peers_run, redis
 from bench.report import Report
@@ -125,7 +128,7 @@ def _arguments() -> argparse.Namespace:
         default="all",
     )
     parser.add_argument("--jobs", type=int, default=40_000, help="jobs a drain (default 40 000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds, the best counts")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, the best counts")
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgres"])
     parser.add_argument("--no-peers", action="store_true", help="only Kesin's own figures")
     parser.add_argument("--no-growth", action="store_true", help="leave the growing tables out")
@@ -170,36 +173,58 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _best(
-    store: str, asked: argparse.Namespace, processes: int, address
-) -> dict[str, lanes.Drained]:  # type: ignore[no-untyped-def]
-    """The best round of each way, rounds interleaved."""
-    best: dict[str, lanes.Drained] = {}
-    for number in range(asked.rounds):
-        for way in lanes.WAYS:
+class Speeds(dict[str, float]):
+    """Completed jobs per second: the best of every contestant's rounds."""
+
+    def race(self, store: str, rounds: int, contestants: dict[str, Callable[[int], float]]) -> None:
+        """Let everybody run in every round, one after the other."""
+        for number in range(rounds):
+            for name, run in contestants.items():
+                speed = run(number)
+                _say(f"{store} {name}: {speed:,.0f} jobs/s")
+                self[name] = max(self.get(name, 0.0), speed)
+
+
+def _ours(
+    asked: argparse.Namespace, processes: int, address: Address, speeds: Speeds
+) -> dict[str, Callable[[int], float]]:
+    def drain(way: str) -> Callable[[int], float]:
+        def run(number: int) -> float:
             place = address(f"{way.lower()}_{processes}_{number}")
-            run = lanes.measure(way, place, asked.jobs, processes)
-            _say(f"{store} {way} × {processes}: {run.per_second:,.0f} jobs/s")
-            if way not in best or run.per_second > best[way].per_second:
-                best[way] = run
-    return best
+            drained = lanes.measure(way, place, asked.jobs, processes)
+            filled = asked.jobs / drained.enqueue_seconds
+            if processes == 1:
+                speeds["enqueue, 1 process"] = max(speeds.get("enqueue, 1 process", 0.0), filled)
+            return drained.per_second
+
+        return run
+
+    return {_named(way, processes): drain(way) for way in lanes.WAYS}
 
 
-def _drains(
-    report: Report, store: str, asked: argparse.Namespace, processes: int, address: Address
-) -> tuple[list[tuple[str, ...]], float]:
-    best = _best(store, asked, processes, address)
-    floor, bare, engine = (best[way].per_second for way in lanes.WAYS)
-    enqueue = asked.jobs / min(one.enqueue_seconds for one in best.values())
-    rows: list[tuple[str, ...]] = [
-        (f"{way}, {processes} process{'es' if processes > 1 else ''}", f"{one.per_second:,.0f}")
-        for way, one in best.items()
-    ]
-    if processes == 1:
-        rows.append(("enqueue, 1 process", f"{enqueue:,.0f}"))
-        report.aim(f"{store}: F1 / F0", bare / floor, least=0.70)
-        report.aim(f"{store}: engine / F1", engine / bare, least=0.80)
-    return rows, engine
+def _theirs(
+    peer: str, jobs: int, processes: int, where: Callable[[str], list[str]]
+) -> Callable[[int], float]:
+    def run(number: int) -> float:
+        place = where(f"{peer}_{processes}_{number}")
+        line = peers_run.run(peer, jobs=jobs, processes=processes, where=place)
+        return float(line["drain_per_second"])
+
+    return run
+
+
+def _named(way: str, processes: int) -> str:
+    return f"{way}, {processes} process{'es' if processes > 1 else ''}"
+
+
+def _floors(report: Report, store: str, speeds: Speeds) -> None:
+    floor, bare, engine = (speeds[_named(way, 1)] for way in lanes.WAYS)
+    report.aim(f"{store}: F1 / F0", bare / floor, least=0.70)
+    report.aim(f"{store}: engine / F1", engine / bare, least=0.80)
+
+
+def _table(report: Report, speeds: Speeds) -> None:
+    report.table(("drain", "jobs/s"), [(name, f"{speed:,.0f}") for name, speed in speeds.items()])
 
 
 def _grow(report: Report, store: str, asked: argparse.Namespace, address: Address) -> None:
@@ -230,49 +255,65 @@ def _sqlite(report: Report, asked: argparse.Namespace, folder: Path) -> None:
     def address(name: str) -> str:
         return str(folder / f"{name}.db")
 
+    def home(name: str) -> list[str]:
+        (folder / name).mkdir()
+        return ["--dir", str(folder / name)]
+
     report.say("## SQLite (jobs per second)")
-    rows, engine = _drains(report, "SQLite", asked, 1, address)
-    more, _ = _drains(report, "SQLite", asked, 2, address)
-    rows += more
-    if not asked.no_peers:
-        best = None
-        for number in range(asked.rounds):
-            home = folder / f"huey{number}"
-            home.mkdir()
-            line = peers_run.run("huey_sqlite", jobs=5_000, processes=1, where=["--dir", str(home)])
-            _say(f"Huey: {line['drain_per_second']:,.0f} jobs/s")
-            if best is None or line["drain_per_second"] > best["drain_per_second"]:
-                best = line
-        assert best is not None
-        rows.append((f"Huey {best['version']}, 1 process", f"{best['drain_per_second']:,.0f}"))
-        report.aim("SQLite: engine / Huey", engine / best["drain_per_second"], least=10)
-    report.table(("drain", "jobs/s"), rows)
+    speeds = Speeds()
+    huey = _named(f"Huey {version('huey')}", 1) if not asked.no_peers else ""
+    contestants = _ours(asked, 1, address, speeds)
+    if huey:
+        contestants[huey] = _theirs("huey_sqlite", 5_000, 1, home)
+    speeds.race("SQLite", asked.rounds, contestants)
+    speeds.race("SQLite", asked.rounds, _ours(asked, 2, address, speeds))
+    _floors(report, "SQLite", speeds)
+    if huey:
+        ratio = speeds[_named("engine", 1)] / speeds[huey]
+        report.aim("SQLite: engine / Huey", ratio, least=10)
+    _table(report, speeds)
     if not asked.no_growth:
         _grow(report, "SQLite", asked, address)
 
 
+class Peer(NamedTuple):
+    """Somebody to be measured beside, and how many times faster is aimed at."""
+
+    module: str
+    name: str
+    jobs: int
+    least: float
+
+    def shown(self, processes: int) -> str:
+        """Its line in the table."""
+        return _named(f"{self.name} {version(self.module)}", processes)
+
+
+PEERS = (
+    Peer("pgqueuer", "PgQueuer", 10_000, 1.4),
+    Peer("procrastinate", "Procrastinate", 1_500, 30),
+)
+
+
 def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer) -> None:
+    def url(name: str) -> list[str]:
+        return ["--url", server.create_database(name)]
+
     report.say("## PostgreSQL (jobs per second)")
-    rows: list[tuple[str, ...]] = []
+    speeds = Speeds()
+    peers = () if asked.no_peers else PEERS
     for processes in (1, 2):
-        part, engine = _drains(report, "PostgreSQL", asked, processes, server.create_database)
-        rows += part
-        if asked.no_peers:
-            continue
-        for peer, name, jobs, least in (
-            ("pgqueuer", "PgQueuer", 10_000, 1.4),
-            ("procrastinate", "Procrastinate", 1_500, 30),
-        ):
-            speeds = []
-            for number in range(asked.rounds):
-                url = server.create_database(f"{peer}_{processes}_{number}")
-                line = peers_run.run(peer, jobs=jobs, processes=processes, where=["--url", url])
-                _say(f"{name} × {processes}: {line['drain_per_second']:,.0f} jobs/s")
-                speeds.append(line["drain_per_second"])
-            count = f"{processes} process{'es' if processes > 1 else ''}"
-            rows.append((f"{name} {line['version']}, {count}", f"{max(speeds):,.0f}"))
-            report.aim(f"PostgreSQL: engine / {name}, {count}", engine / max(speeds), least=least)
-    report.table(("drain", "jobs/s"), rows)
+        contestants = _ours(asked, processes, server.create_database, speeds)
+        for peer in peers:
+            run = _theirs(peer.module, peer.jobs, processes, url)
+            contestants[peer.shown(processes)] = run
+        speeds.race("PostgreSQL", asked.rounds, contestants)
+    _floors(report, "PostgreSQL", speeds)
+    for processes, peer in product((1, 2), peers):
+        ratio = speeds[_named("engine", processes)] / speeds[peer.shown(processes)]
+        what = _named(f"PostgreSQL: engine / {peer.name}", processes)
+        report.aim(what, ratio, least=peer.least)
+    _table(report, speeds)
     if not asked.no_growth:
         _grow(report, "PostgreSQL", asked, server.create_database)
 
