@@ -21,7 +21,7 @@ from kesin.store.sqlite import SqliteStore
 
 QUEUE = "bench"
 BATCH = 500
-LANES = 2  # of the engine in all; PgQueuer has four connections a process for the same end
+LANES = 2  # of the engine on PostgreSQL in all; PgQueuer has four connections a process
 WAYS = ("F0", "F1", "engine")
 Results = multiprocessing.Queue  # of (jobs completed, when the last one was)
 
@@ -98,7 +98,8 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     if way == "F0":
         assert isinstance(queue.store, PostgresStore | SqliteStore)
         floors.drop_triggers(queue.store)
-    threads = max(LANES // processes, 1)
+    # SQLite has one writer: a second thread would only wait for the first.
+    threads = 1 if isinstance(queue.store, SqliteStore) else max(LANES // processes, 1)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(processes + 1)
     done = context.Queue()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A ratio and what it should be."""
+    """A ratio and what it should be; without either, it is there to be compared with."""
 
     what: str
     value: float
@@ -22,6 +22,8 @@ class Aim:
 
     def row(self) -> tuple[str, str, str, str]:
         """A line of the table."""
+        if self.least is None and self.most is None:
+            return (self.what, f"{self.value:.2f}", "", "")
         aim = f"≥ {self.least:g}" if self.least is not None else f"< {self.most:g}"
         return (self.what, f"{self.value:.2f}", aim, "met" if self.met else "**falls short**")
 

@@ -1,4 +1,7 @@
-"""Procrastinate on PostgreSQL: psycopg, its worker with wait=False."""
+"""Procrastinate on PostgreSQL: psycopg, its worker with wait=False.
+
+Either as it comes (one job at a time, on the pool it makes for itself), or tuned as far as we can.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ async def fill(url: str, jobs: int) -> float:
 
 
 async def drain(
-    ready: Callable[[], object], url: str, concurrency: int, connections: int
+    ready: Callable[[], object], url: str, concurrency: int, connections: int, *, as_it_comes: bool
 ) -> common.Finished:
     app = App(connector=PsycopgConnector(conninfo=url))
     jobs = 0
@@ -58,6 +61,11 @@ async def drain(
         nonlocal jobs
         jobs += 1
 
+    if as_it_comes:
+        async with app.open_async():
+            ready()
+            await app.run_worker_async(wait=False, install_signal_handlers=False)
+            return common.Finished(time.monotonic(), jobs)
     async with pool(url, connections) as opened, app.open_async(opened):
         await opened.wait()
         ready()
@@ -71,9 +79,10 @@ async def drain(
 
 
 def work(
-    ready: Callable[[], object], *, url: str, concurrency: int, connections: int
+    ready: Callable[[], object], *, url: str, concurrency: int, connections: int, as_it_comes: bool
 ) -> common.Finished:
-    return asyncio.run(drain(ready, url, concurrency, connections))
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)
+    return asyncio.run(drain(ready, url, concurrency, connections, as_it_comes=as_it_comes))
 
 
 def completed(url: str) -> int:
@@ -88,12 +97,17 @@ def main() -> int:
     parser.add_argument("--url", required=True)
     parser.add_argument("--concurrency", type=common.positive, default=CONCURRENCY)
     parser.add_argument("--connections", type=common.positive, default=CONNECTIONS)
+    parser.add_argument("--as-it-comes", action="store_true", help="nothing tuned")
     asked = parser.parse_args()
     with common.scratch_database(asked.url, "procrastinate") as url:
         enqueue_seconds = asyncio.run(fill(url, asked.jobs))
         common.settle(url)
         worker = partial(
-            work, url=url, concurrency=asked.concurrency, connections=asked.connections
+            work,
+            url=url,
+            concurrency=asked.concurrency,
+            connections=asked.connections,
+            as_it_comes=asked.as_it_comes,
         )
         drain_seconds, _ = common.drain(worker, asked.processes)
         done = completed(url)

@@ -164,6 +164,11 @@ def is_refused(world, sql):
     return refused
 
 
+def test_every_column_is_tried(world):
+    columns = [one[0] for one in world.raw.execute(f"SELECT * FROM {world.names['job']}").description]
+    assert set(columns) == {*EDITS, "keyed", "lease_until"}
+
+
 @pytest.mark.parametrize("job", ["ready", "running", "done"])
 @pytest.mark.parametrize("column", EDITS)
 def test_no_column_can_be_edited(world, column, job):
