@@ -123,6 +123,20 @@ def then(*statements):
     return "\n---\n".join(statements)
 
 
+def together(**moves: dict[str, str]) -> str:
+    """One statement that sets for each of these jobs what is said of it."""
+    told = []
+    for column in dict.fromkeys(column for sets in moves.values() for column in sets):
+        whens = [
+            f"WHEN id = '<{job}>' THEN {sets[column]}"
+            for job, sets in moves.items()
+            if column in sets
+        ]
+        told.append(f"{column} = CASE {' '.join(whens)} ELSE {column} END")
+    ids = ", ".join(f"'<{job}>'" for job in moves)
+    return f"UPDATE [job] SET {', '.join(told)} WHERE id IN ({ids})"
+
+
 # Attacks
 
 EDITS = {

@@ -41,10 +41,11 @@ from tests.store.attacks import (
     WRONG_CLAIMS,
     insert,
     then,
+    together,
     update,
 )
 from tests.store.conftest import all_is_well, opened
-from tests.store.scene import NOW, Scene, error
+from tests.store.scene import NOW, Scene, error, rows
 
 TABLES = ("job", "job_body", "event", "flow", "note")
 KINDS = ("sqlite-file", "postgres")
@@ -306,6 +307,33 @@ def test_many_jobs_may_be_moved_by_hand_in_one_statement(own_world):
         update("ready", CLAIM).replace("WHERE id = '<ready>'", "WHERE id IN ('<ready>', '<other>')")
     )
     assert (own_world.job("ready").state, own_world.job("other").state) == ("running", "running")
+
+
+def test_jobs_may_go_several_ways_in_one_statement(own_world):
+    before = own_world.store.stats("task", now=NOW).states
+    own_world.execute(together(running=COMPLETE, failed=REQUEUE, ready=CLAIM, other=CLAIM))
+    names = ("running", "failed", "ready", "other")
+    assert [own_world.job(one).state for one in names] == ["done", "ready", "running", "running"]
+    after = own_world.store.stats("task", now=NOW).states
+    assert {one: n - before[one] for one, n in after.items() if n != before[one]} == {
+        "done": 1,
+        "running": 1,
+        "ready": -1,
+        "failed": -1,
+    }
+
+
+@pytest.mark.parametrize("own_world", ["postgres"], indirect=True)
+def test_a_claim_and_a_renewal_in_one_statement_count_as_one_move(own_world):
+    claim = CLAIM | {"state": "'NEW'"}
+    own_world.execute(together(new=claim, started={"lease_until": str(LATER)}))
+    assert (own_world.job("new").worker, own_world.job("started").lease_until) == ("me", LATER)
+    counted = "SELECT sum(n) FROM {flow} WHERE queue = 'optiplan' AND move = 'claim'"
+    made = (
+        "SELECT count(*) FROM {event} e JOIN {job} j ON j.id = e.job_id"
+        " WHERE j.queue = 'optiplan' AND e.move = 'claim'"
+    )
+    assert rows(own_world.store, counted) == rows(own_world.store, made)
 
 
 def test_the_store_takes_on_a_job_that_was_moved_by_hand(own_world):

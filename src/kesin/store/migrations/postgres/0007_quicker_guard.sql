@@ -91,7 +91,8 @@ BEGIN
       max(n.moved_at)
     FROM fresh n
     WHERE moved = total OR (n.queue = edge.queue AND n.move = edge.move
-      AND n.state = edge.to_state AND n.id IN (SELECT id FROM stale WHERE state = edge.from_state))
+      AND n.state = edge.to_state
+      AND (n.id, n.seq - 1) IN (SELECT id, seq FROM stale WHERE state = edge.from_state))
     GROUP BY n.tenant;
   END LOOP;
   IF written <> total THEN
