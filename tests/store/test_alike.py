@@ -128,3 +128,14 @@ def test_a_claim_reads_what_a_move_of_another_version_sets(store):
     scene.move("see", job, **OPERATOR)
     store.open("aged", older)
     assert scene.claim()[0].stamp_1 == NOW
+
+
+def test_a_claim_reads_what_another_version_of_a_move_sets(store):
+    older = task_lifecycle()
+    moves = [
+        replace(one, stamp=("given_at",)) if one.name == "release" else one for one in older.moves
+    ]
+    scene = Scene(store, "aged", replace(older, stamps=("given_at",), moves=tuple(moves)))
+    scene.move("release", scene.running())
+    store.open("aged", older)
+    assert scene.claim()[0].stamp_1 == NOW

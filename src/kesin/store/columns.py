@@ -16,13 +16,6 @@ from kesin.store.contract import Event
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 
-# Columns that hold what they were born with until a move sets them: its bit, and that value.
-_SET_BY: dict[str, tuple[int, int | None]] = {
-    **{name: (MASK[name], None) for name in ("timer_at", "finished_at", *STAMP_COLUMNS)},
-    "flags": (MASK["flags"], 0),
-    "payload_seq": (MASK["payload"], 1),
-}
-
 
 def job_columns(dialect: Dialect, names: Iterable[str] = JOB_COLUMNS) -> str:
     """The select list of these columns, from the hot row ``j`` and its body ``b``."""
@@ -32,10 +25,11 @@ def job_columns(dialect: Dialect, names: Iterable[str] = JOB_COLUMNS) -> str:
 
 
 class ClaimRow:
-    """How a claim's answer becomes jobs: what the claim itself set, or no move sets, is not read.
+    """How a claim's answer becomes jobs: what the claim itself set is not read, nor unused stamps.
 
     A claim returns hundreds of rows, and every column costs on both sides of the connection.
-    ``settable`` are the columns that moves of the queue may set, by their bits.
+    ``settable`` are the columns that declared moves may set, by their bits. A process does not read
+    a stamp that a newer version came to use after it began: it has no name for it.
     """
 
     def __init__(self, lifecycle: Lifecycle, settable: int) -> None:
@@ -43,7 +37,7 @@ class ClaimRow:
         given |= {"phase": OWNED, "note": None, "new_payload": None}
         if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
             given |= {"state": lifecycle.claims[0].to, "move": lifecycle.claims[0].name}
-        given |= {name: born for name, (bit, born) in _SET_BY.items() if not settable & bit}
+        given |= {name: None for name in STAMP_COLUMNS if not settable & MASK[name]}
         same = {"claim_seq": "seq", "claimed_at": "moved_at"}
         self.columns = tuple(name for name in JOB_COLUMNS if name not in (*given, *same))
         have = (*self.columns, *given)

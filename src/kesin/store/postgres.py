@@ -1,9 +1,10 @@
 """The store for several machines: PostgreSQL through psycopg 3 and a pool.
 
-Every call is one statement in autocommit, a chain one transaction. No session state is kept, so a
-transaction pooler may stand in between. Statements are planned anew each time: a plan prepared on
-an empty table would be kept while the table grows. NOTIFY only shortens a wait; polling alone is
-enough.
+Every call is one statement in autocommit, a chain one transaction; a call of which some jobs do not
+move asks a second time, about these only, and who is cut off in between repeats it like any other.
+No session state is kept, so a transaction pooler may stand in between. Statements are planned anew
+each time: a plan prepared on an empty table would be kept while the table grows. NOTIFY only
+shortens a wait; polling alone is enough.
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ class SqlStore(SqlReader):
             self._write_declared(queue, rows, definition)
         declared = known | {row[:4]: row[4:] for row in rows}
         kept = all(effects[-1] for edge, effects in declared.items() if edge[-1])
-        bits = reduce(or_, (cast("int", effects[_MASK]) for effects in declared.values()))
+        every = (*known.values(), *(row[4:] for row in rows))
+        bits = reduce(or_, (cast("int", effects[_MASK]) for effects in every))
         self._queues[queue] = Statements(
             queue, lifecycle, self.dialect, self.schema, keys_kept=kept, settable=bits
         )

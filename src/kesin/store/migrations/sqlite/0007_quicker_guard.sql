@@ -1,7 +1,8 @@
 -- The same guard for less work a move. A trigger of named columns is no part of a statement that
 -- does not set them: so columns no move sets are refused by a trigger of their own, columns few
--- moves set are checked by another, and a lease that is renewed meets none at all (it can only be
--- there while the job is owned: job_owned sees to that).
+-- moves set are checked by another, and a lease that is renewed meets none at all: that it can only
+-- be there while the job is owned is what job_owned sees to. A statement that renews a lease may name
+-- no other column, not even with the value it has.
 
 DROP TRIGGER guard_moves;
 DROP TRIGGER guard_stays;
