@@ -160,7 +160,8 @@ def _preamble(asked: argparse.Namespace) -> str:
         f" jobs a drain, best of {asked.rounds} interleaved rounds. **F0** is the floor: the same"
         " tables without triggers, two hand-written fenced statements that write the events"
         f" themselves (SQL `{floors.fingerprint()}`). **F1** is the store's own generated"
-        " statements, all triggers on, in a bare loop. **Engine** is a worker with a handler that"
+        " statements, all triggers on, in a bare loop; their ratio is that of batches taken in"
+        " turn, one of each. **Engine** is a worker with a handler that"
         f" does nothing; on PostgreSQL {lanes.LANES} threads in all, two in one process or one in"
         " each of two, and on SQLite, which has one writer, one in each process."
         " Peers are set to what was fastest for each, durable like us (`bench/peers` says how);"
@@ -217,9 +218,12 @@ def _named(way: str, processes: int) -> str:
     return f"{way}, {processes} process{'es' if processes > 1 else ''}"
 
 
-def _floors(report: Report, store: str, speeds: Speeds) -> None:
-    floor, bare, engine = (speeds[_named(way, 1)] for way in lanes.WAYS)
-    report.aim(f"{store}: F1 / F0", bare / floor, least=0.70)
+def _floors(
+    report: Report, store: str, asked: argparse.Namespace, address: Address, speeds: Speeds
+) -> None:
+    ratio = lanes.in_step(address("step_f0"), address("step_f1"), asked.jobs)
+    report.aim(f"{store}: F1 / F0, batch by batch in turn", ratio, least=0.70)
+    engine, bare = speeds[_named("engine", 1)], speeds[_named("F1", 1)]
     report.aim(f"{store}: engine / F1", engine / bare, least=0.80)
 
 
@@ -230,10 +234,9 @@ def _table(report: Report, speeds: Speeds) -> None:
 
 def _grow(report: Report, store: str, asked: argparse.Namespace, address: Address) -> None:
     sizes = [10_000, 1_000_000, *([10_000_000] if asked.huge else [])]
-    costs = []
-    for size in sizes:
-        costs.append(growth.measure(address(f"grow_{size}"), size))
-        _say(f"{store} with {size:,} rows: {costs[-1]}")
+    costs = growth.measure(address, sizes)
+    for one in costs:
+        _say(f"{store} with {one.rows:,} rows: {one}")
     report.say(f"### {store}: cost as the table grows (milliseconds, median)")
     report.table(
         ("finished jobs beside", "claim 500", "finish 500", "stats", "page of 100"),
@@ -268,7 +271,7 @@ def _sqlite(report: Report, asked: argparse.Namespace, folder: Path) -> None:
         contestants[huey] = _theirs("huey_sqlite", 5_000, 1, home)
     speeds.race("SQLite", asked.rounds, contestants)
     speeds.race("SQLite", asked.rounds, _ours(asked, 2, address, speeds))
-    _floors(report, "SQLite", speeds)
+    _floors(report, "SQLite", asked, address, speeds)
     if huey:
         ratio = speeds[_named("engine", 1)] / speeds[huey]
         report.aim("SQLite: engine / Huey", ratio, least=10)
@@ -317,7 +320,7 @@ def _postgres(report: Report, asked: argparse.Namespace, server: PostgresServer)
         contestants = _ours(asked, processes, server.create_database, speeds)
         contestants |= {peer.shown(processes): run(peer, processes) for peer in peers}
         speeds.race("PostgreSQL", asked.rounds, contestants)
-    _floors(report, "PostgreSQL", speeds)
+    _floors(report, "PostgreSQL", asked, server.create_database, speeds)
     for processes, peer in product((1, 2), peers):
         ratio = speeds[_named("engine", processes)] / speeds[peer.shown(processes)]
         what = _named(f"PostgreSQL: engine / {peer.name}{peer.how}", processes)

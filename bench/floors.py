@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -103,24 +104,22 @@ def drop_triggers(store: PostgresStore | SqliteStore) -> None:
         store._rows(f"DROP TRIGGER {name}", {})
 
 
-def drain_postgres(url: str, queue: str, worker: str, batch: int) -> int:
-    """Claim and finish until nothing is ready."""
-    done = 0
+def postgres_batches(url: str, queue: str, worker: str, batch: int) -> Iterator[int]:
+    """Claim and finish until nothing is ready; how many, batch by batch."""
     with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
         while True:
             now = wall_clock_us()
             params: dict[str, Any] = {"queue": queue, "now": now, "limit": batch, "worker": worker}
             rows = connection.execute(PG_CLAIM, params).fetchall()
             if not rows:
-                return done
+                return
             items = json.dumps([{"id": row[0], "token": row[1]} for row in sorted(rows)])
             params = {"items": items, "now": now, "worker": worker}
-            done += len(connection.execute(PG_FINISH, params).fetchall())
+            yield len(connection.execute(PG_FINISH, params).fetchall())
 
 
-def drain_sqlite(store: SqliteStore, queue: str, worker: str, batch: int) -> int:
-    """Claim and finish until nothing is ready, on the store's own writer."""
-    done = 0
+def sqlite_batches(store: SqliteStore, queue: str, worker: str, batch: int) -> Iterator[int]:
+    """The same on the store's own writer."""
     writer = store._writer
     while True:
         now = wall_clock_us()
@@ -131,9 +130,10 @@ def drain_sqlite(store: SqliteStore, queue: str, worker: str, batch: int) -> int
             event = {"items": items, "from_state": "ready", "claim": 1, "mask": 0}
             writer.execute(LITE_EVENTS, event)
         if not rows:
-            return done
+            return
         with store.transaction():
             params = {"items": items, "now": now, "worker": worker}
-            done += len(writer.execute(LITE_FINISH, params).fetchall())
+            done = len(writer.execute(LITE_FINISH, params).fetchall())
             event = {"items": items, "from_state": "running", "claim": 0, "mask": 73}
             writer.execute(LITE_EVENTS, event)
+        yield done

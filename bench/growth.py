@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -62,23 +62,32 @@ class Costs:
     page_ms: float
 
 
-def measure(address: str, rows: int) -> Costs:
-    """Load so many finished jobs beside the ready ones, then time each call."""
-    queue = open_queue(address)
-    load(queue, rows)
-    for first in range(0, READY, 1_000):
-        queue.enqueue_many([kesin.New({"n": first + n}) for n in range(1_000)])
-    claims, finishes, stats, pages = [], [], [], []
+def measure(address: Callable[[str], str], sizes: Sequence[int]) -> list[Costs]:
+    """Load so many finished jobs beside the ready ones, then time each call, the sizes in turn."""
+    queues = {rows: open_queue(address(f"grow_{rows}")) for rows in sizes}
+    for rows, queue in queues.items():
+        load(queue, rows)
+        for first in range(0, READY, 1_000):
+            queue.enqueue_many([kesin.New({"n": first + n}) for n in range(1_000)])
+    found: dict[int, list[tuple[float, ...]]] = {rows: [] for rows in sizes}
     for _ in range(REPEATS):
-        jobs, seconds = timed(lambda: queue.claim("w", limit=BATCH))
-        claims.append(seconds)
-        changes = [Change(job.id, job.claim_seq) for job in jobs]
-        finishes.append(timed(partial(queue.apply, "complete", changes, actor="w"))[1])
-        stats.append(timed(queue.stats)[1])
-        pages.append(timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1])
-    queue.store.close()
-    medians = [1_000 * statistics.median(each) for each in (claims, finishes, stats, pages)]
-    return Costs(rows, *medians)
+        for rows, queue in queues.items():
+            found[rows].append(_once(queue))
+    for queue in queues.values():
+        queue.store.close()
+    return [
+        Costs(rows, *(1_000 * statistics.median(each) for each in zip(*times, strict=True)))
+        for rows, times in found.items()
+    ]
+
+
+def _once(queue: kesin.Queue) -> tuple[float, ...]:
+    jobs, claim = timed(lambda: queue.claim("w", limit=BATCH))
+    changes = [Change(job.id, job.claim_seq) for job in jobs]
+    finish = timed(partial(queue.apply, "complete", changes, actor="w"))[1]
+    stats = timed(queue.stats)[1]
+    page = timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1]
+    return claim, finish, stats, page
 
 
 def timed(call: Callable[[], Answer]) -> tuple[Answer, float]:

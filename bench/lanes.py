@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
+from statistics import median
 
 import kesin
 from bench import floors
@@ -55,16 +57,19 @@ def fill(queue: kesin.Queue, jobs: int) -> float:
     return time.perf_counter() - started
 
 
-def drain_by_statements(queue: kesin.Queue, worker: str) -> int:
+def statement_batches(queue: kesin.Queue, worker: str) -> Iterator[int]:
     """F1: the store's own generated statements, all triggers on, in a bare loop."""
-    done = 0
-    while True:
-        jobs = queue.claim(worker, limit=BATCH)
-        if not jobs:
-            return done
+    while jobs := queue.claim(worker, limit=BATCH):
         changes = [Change(job.id, job.claim_seq) for job in jobs]
         outcomes = queue.apply("complete", changes, actor=worker)
-        done += sum(outcome.result == "moved" for outcome in outcomes)
+        yield sum(outcome.result == "moved" for outcome in outcomes)
+
+
+def floor_batches(queue: kesin.Queue, address: str, worker: str) -> Iterator[int]:
+    """F0: the hand-written statements."""
+    if isinstance(queue.store, SqliteStore):
+        return floors.sqlite_batches(queue.store, QUEUE, worker, BATCH)
+    return floors.postgres_batches(address, QUEUE, worker, BATCH)
 
 
 def drain_by_engine(queue: kesin.Queue, worker: str, threads: int) -> int:
@@ -79,13 +84,11 @@ def _drain(
     queue = open_queue(address)
     start.wait()
     if way == "F1":
-        count = drain_by_statements(queue, worker)
+        count = sum(statement_batches(queue, worker))
     elif way == "engine":
         count = drain_by_engine(queue, worker, threads)
-    elif isinstance(queue.store, SqliteStore):
-        count = floors.drain_sqlite(queue.store, QUEUE, worker, BATCH)
     else:
-        count = floors.drain_postgres(address, QUEUE, worker, BATCH)
+        count = sum(floor_batches(queue, address, worker))
     done.put((count, time.perf_counter()))
     queue.store.close()
 
@@ -119,6 +122,28 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
     _check(queue, way, jobs, completed)
     queue.store.close()
     return Drained(way, completed, seconds, enqueue_seconds)
+
+
+def in_step(floor: str, bare: str, jobs: int) -> float:
+    """F1 / F0, batch by batch in turn: what the machine does meanwhile falls on both alike."""
+    queues = {"F0": open_queue(floor), "F1": open_queue(bare)}
+    for queue in queues.values():
+        fill(queue, jobs)
+        _settle(queue.store)
+    assert isinstance(queues["F0"].store, PostgresStore | SqliteStore)
+    floors.drop_triggers(queues["F0"].store)
+    ways = (floor_batches(queues["F0"], floor, "w"), statement_batches(queues["F1"], "w"))
+    lasted: tuple[list[float], list[float]] = ([], [])
+    done = [0, 0]
+    while done != [jobs, jobs]:
+        for number, batches in enumerate(ways):
+            started = time.perf_counter()
+            done[number] += next(batches)
+            lasted[number].append(time.perf_counter() - started)
+    for way, queue in queues.items():
+        _check(queue, way, jobs, jobs)
+        queue.store.close()
+    return median(lasted[0]) / median(lasted[1])
 
 
 def _settle(store: Store) -> None:
