@@ -159,8 +159,7 @@ class Lane:
 
         While the store is away nobody knows which these are: their leases are left to run out.
         """
-        again = [job for job in jobs if job.attempt_count - job.attempt_base > 1]
-        looked_at = [job for job in again if _may_be_suspect(job)] if len(jobs) > 1 else []
+        looked_at = [job for job in jobs if _may_be_suspect(job)] if len(jobs) > 1 else []
         if not looked_at:
             return jobs
         try:
@@ -254,10 +253,7 @@ class Lane:
             except Exception as problem:  # noqa: BLE001  # an answer may be anything
                 failed = Failed("BAD_ANSWER", words_of(problem), category=Category.PERMANENT)
                 key, change = change_for(job, failed)
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = []
-            group.append(change)
+            groups.setdefault(key, []).append(change)
         for (call, options), changes in groups.items():
             outcomes = self._apply(call, changes, options)
             done = [outcome for outcome in outcomes if outcome.done]
