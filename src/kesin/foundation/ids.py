@@ -6,13 +6,14 @@ import os
 import random
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kesin.foundation.clock import Clock, wall_clock_us
 
 ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # for doors that say what they take
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_IDS = re.compile(f"(?:{_ID.pattern} )*")
+_ID_LENGTH = 36
+_HYPHENS = (8, 13, 18, 23)
 _RANDOM_BITS = 74
 _COUNTER_STEP_BITS = 32  # successive ids of one millisecond differ by a random step below 2^32
 
@@ -68,6 +69,17 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def all_ids(texts: Iterable[str]) -> bool:
+def ids_json(ids: Iterable[str]) -> str:
+    """Ids as a JSON array: nothing in an id has to be escaped."""
+    spelled = '","'.join(ids)
+    return f'["{spelled}"]' if spelled else "[]"
+
+
+def all_ids(texts: Collection[str]) -> bool:
     """Whether every one spells an id; one look at all is cheaper than one at each."""
-    return _IDS.fullmatch("".join([f"{text} " for text in texts])) is not None
+    if not set(map(type, texts)) <= {str} or not set(map(len, texts)) <= {_ID_LENGTH}:
+        return False
+    spelled, hyphens = "".join(texts), "-" * len(texts)
+    rest = spelled.encode("utf-8", "replace").translate(None, b"0123456789abcdef").decode()
+    placed = all(spelled[place::_ID_LENGTH] == hyphens for place in _HYPHENS)
+    return placed and rest == hyphens * len(_HYPHENS)

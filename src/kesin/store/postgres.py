@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -20,16 +20,16 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from kesin.foundation.clock import SystemClock
-from kesin.foundation.text import wire_json
 from kesin.lifecycle.declare import Move
+from kesin.lifecycle.model import Change
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.reach import why_not
-from kesin.store.sqlstore import CONFLICT_TRIES, Asked, Conflict, Remark, SqlStore, refusal
-from kesin.store.statements import Statement, Statements, fill, template
+from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, moved, refusal
+from kesin.store.statements import Statements, fill, template
 from kesin.store.timed import CONNECTION, TimedConnection
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -294,12 +294,12 @@ class PostgresStore(SqlStore):
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[int, int],
-    ) -> dict[int, Outcome]:
-        judged = self._move(statements, moves, asked, params)
-        left = [one for one in asked if one[0] not in judged] if judged else asked
+        made: dict[str, int],
+    ) -> dict[str, Outcome]:
+        judged = self._move(statements, moves, changes, params)
+        left = [one for one in changes if one.id not in judged] if judged else changes
         if not left:
             return judged
         verdicts, lost = self._ask(statements, moves, left, params, made)
@@ -307,9 +307,9 @@ class PostgresStore(SqlStore):
         if not lost:
             return judged
         # Who waited for the row's lock saw events of before the wait: look a second time.
-        places = dict(asked)
-        again, still = self._ask(statements, moves, [(o, places[o]) for o in lost], params, made)
-        remarks = [Remark(places[o].id, still[o], moves[0].call) for o in still]
+        left = [one for one in left if one.id in lost]
+        again, still = self._ask(statements, moves, left, params, made)
+        remarks = [Remark(id_, tenant, moves[0].call) for id_, tenant in still.items()]
         if remarks:
             self._remark(statements, "stale", remarks, params["actor"], params["now"])
         return judged | again
@@ -318,43 +318,40 @@ class PostgresStore(SqlStore):
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-    ) -> dict[int, Outcome]:
+    ) -> dict[str, Outcome]:
         """Those that move without being judged: nothing follows, nobody contends, all is alike."""
         if statements.contested(moves) or any(move.then for move in moves):
             return {}
-        changes = [change for _, change in asked]
         statement = statements.apply_alike(moves, changes)
         if statement is None:
             return {}
-        ords = {change.id: ord_ for ord_, change in asked}
-        moved = self._rows(statement.sql, self._said(statements, statement, changes, params))
-        return {ords[row[0]]: Outcome("moved", *row) for row in moved}
+        said = self._said(statements, statement, changes, params)
+        return moved(self._rows(statement.sql, said))
 
     def _ask(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[int, int],
-    ) -> tuple[dict[int, Outcome], dict[int, str]]:
+        made: dict[str, int],
+    ) -> tuple[dict[str, Outcome], dict[str, str]]:
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
-        changes = [change for _, change in asked]
         statement = statements.apply(moves, changes)
         said = self._said(statements, statement, changes, params)
-        judged: dict[int, Outcome] = {}
-        lost: dict[int, str] = {}
+        judged: dict[str, Outcome] = {}
+        lost: dict[str, str] = {}
         for position, verdict, state, seq, tenant in self._rows(statement.sql, said):
-            ord_, change = asked[position]
+            id_ = changes[position].id
             if verdict.isdigit():
-                judged[ord_] = Outcome("moved", change.id, state, seq)
-                made[ord_] = int(verdict)
+                judged[id_] = Outcome("moved", id_, state, seq)
+                made[id_] = int(verdict)
             else:
-                judged[ord_] = refusal(verdict, change.id, state, seq or 0)
+                judged[id_] = refusal(verdict, id_, state, seq or 0)
                 if verdict == "stale":
-                    lost[ord_] = tenant
+                    lost[id_] = tenant
         return judged, lost
 
     def _insert(
@@ -362,17 +359,8 @@ class PostgresStore(SqlStore):
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
         statement = statements.enqueue()
-        items = self._items(statements, statement, in_order)
+        items = statements.items(statement, in_order)
         return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
-
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[Any]) -> str:
-        if statement.columns == ("id",):
-            return wire_json([one.id for one in things])
-        names = ("ord", *statement.columns)
-        rows = statements.input_rows(statement, things)
-        return wire_json(
-            [dict(zip(names, (ord_, *row), strict=True)) for ord_, row in enumerate(rows)]
-        )
 
     # The rest
 

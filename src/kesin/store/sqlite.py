@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.text import wire_json
+from kesin.foundation.ids import ids_json
 from kesin.lifecycle.declare import Move
+from kesin.lifecycle.model import Change
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
@@ -30,8 +31,8 @@ from kesin.store.contract import (
 )
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.sqlite_trouble import told, trouble
-from kesin.store.sqlstore import Asked, Conflict, Remark, SqlStore, refusal
-from kesin.store.statements import Statement, Statements, fill, template
+from kesin.store.sqlstore import Conflict, Remark, SqlStore, moved, refusal
+from kesin.store.statements import Statements, fill, template
 from kesin.store.turns import Turns
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
@@ -251,7 +252,7 @@ class SqliteStore(SqlStore):
             params = self._timed(params)
             rows = self._due(statements, params)
             if rows:
-                ids = json.dumps([row[0] for row in rows])
+                ids = ids_json([row[0] for row in rows])
                 self._writer.execute(statements.claim(), {**params, "ids": ids})
             return rows
 
@@ -277,57 +278,55 @@ class SqliteStore(SqlStore):
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[int, int],
-    ) -> dict[int, Outcome]:
-        changes = [change for _, change in asked]
+        made: dict[str, int],
+    ) -> dict[str, Outcome]:
         statement = statements.apply_alike(moves, changes) or statements.apply(moves, changes)
         params = self._timed(params)
         said = self._said(statements, statement, changes, params)
-        ords = {change.id: ord_ for ord_, change in asked}
         with self.transaction():
-            chosen = self._chosen(statements, moves, asked, params)
+            chosen = self._chosen(statements, moves, changes, params)
             answer = self._writer.execute(statement.sql, said).fetchall()
-            judged = {ords[row[0]]: Outcome("moved", *row) for row in answer}
-            if len(judged) < len(asked):
-                left = [one for one in asked if one[0] not in judged]
+            judged = moved(answer)
+            if len(judged) < len(changes):
+                left = [one for one in changes if one.id not in judged]
                 judged |= self._why_not(statements, moves, left, params)
-        made |= {ord_: which for ord_, which in chosen.items() if judged[ord_].result == "moved"}
+        made |= {id_: which for id_, which in chosen.items() if judged[id_].result == "moved"}
         return judged
 
     def _chosen(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-    ) -> dict[int, int]:
+    ) -> dict[str, int]:
         """Which alternative each job will make, where that decides what follows."""
         if not any(move.then for move in moves):
             return {}
         statement = statements.chosen(moves)
-        items = self._items(statements, statement, (change for _, change in asked))
+        items = statements.items(statement, changes)
         rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
-        return {asked[row[0]][0]: row[1] for row in rows if row[1] is not None}
+        return {changes[row[0]].id: row[1] for row in rows if row[1] is not None}
 
     def _why_not(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        left: Asked,
+        left: Sequence[Change],
         params: dict[str, Any],
-    ) -> dict[int, Outcome]:
+    ) -> dict[str, Outcome]:
         statement = statements.reasons(moves)
-        items = self._items(statements, statement, (change for _, change in left))
+        items = statements.items(statement, left)
         rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
-        judged: dict[int, Outcome] = {}
+        judged: dict[str, Outcome] = {}
         remarks: list[Remark] = []
         for position, why, state, seq, tenant in rows:
-            ord_, change = left[position]
-            judged[ord_] = refusal(why, change.id, state, seq or 0)
+            id_ = left[position].id
+            judged[id_] = refusal(why, id_, state, seq or 0)
             if why == "stale":
-                remarks.append(Remark(change.id, tenant, moves[0].call))
+                remarks.append(Remark(id_, tenant, moves[0].call))
         if remarks:
             self._remark(statements, "stale", remarks, params["actor"], params["now"])
         return judged
@@ -338,16 +337,11 @@ class SqliteStore(SqlStore):
         params = self._timed(params)
         rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
         with self.transaction():
-            items = self._items(statements, rows, jobs)
+            items = statements.items(rows, jobs)
             born = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
-            items = self._items(statements, bodies, jobs)
+            items = statements.items(bodies, jobs)
             self._writer.execute(bodies.sql, {**params, "items": items})
         return {row[0] for row in born}
-
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[Any]) -> str:
-        if statement.columns == ("id",):
-            return wire_json([one.id for one in things])
-        return wire_json(statements.input_rows(statement, things))
 
     # The rest
 

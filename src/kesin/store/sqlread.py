@@ -34,7 +34,7 @@ from kesin.store.contract import (
     UnknownQueue,
     Waiting,
 )
-from kesin.store.statements import Statement, Statements
+from kesin.store.statements import Statements
 from kesin.store.tally import tallied
 
 SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ
@@ -62,10 +62,6 @@ class SqlReader(Store):
     @abstractmethod
     def _array(self, values: Sequence[str] | None) -> Any:
         """A list of text as this database takes it."""
-
-    @abstractmethod
-    def _items(self, statements: Statements, statement: Statement, things: Iterable[object]) -> str:
-        """Input rows as one JSON document: a tenth of the cost of binding them one by one."""
 
     def statements(self, queue: str) -> Statements:
         """The queue's statements, for those who look under the bonnet: plans and benchmarks."""
@@ -115,7 +111,7 @@ class SqlReader(Store):
 
     def _held(self, statements: Statements, keys: Sequence[Key]) -> list[tuple[int, str]]:
         """The place of each key that is held, and who holds it."""
-        items = self._items(statements, statements.holders, keys)
+        items = statements.items(statements.holders, keys)
         params = {"queue": statements.queue, "items": items}
         return [(row[0], row[1]) for row in self._read(statements.holders.sql, params)]
 

@@ -7,11 +7,11 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import or_
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import all_ids, first_id_of, is_id
@@ -38,7 +38,7 @@ _MASK = 6  # the place of the mask behind the key of a declared row
 _VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
-Asked = Sequence[tuple[int, Change]]  # each with its place among the caller's changes
+Taken = TypeVar("Taken", bound=tuple[Any, ...])
 
 
 class Conflict(Exception):  # not an error for the caller: it is tried again
@@ -82,11 +82,11 @@ class SqlStore(SqlReader):
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[int, int],
-    ) -> dict[int, Outcome]:
-        """Run the apply statement; the outcome of each, and in ``made`` which move it was."""
+        made: dict[str, int],
+    ) -> dict[str, Outcome]:
+        """Run the apply statement; the outcome of each job, and in ``made`` which move it was."""
 
     @abstractmethod
     def _insert(
@@ -192,7 +192,7 @@ class SqlStore(SqlReader):
         self, statements: Statements, jobs: Sequence[NewJob]
     ) -> dict[int, tuple[str, str, int]]:
         """Index of a new job → (id, state, seq) of the job that holds its key."""
-        items = self._items(statements, statements.holders, jobs)
+        items = statements.items(statements.holders, jobs)
         rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
@@ -222,7 +222,7 @@ class SqlStore(SqlReader):
     ) -> None:
         """Leave notes beside these jobs, in one statement."""
         params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        params["items"] = self._items(statements, statements.remark, remarks)
+        params["items"] = statements.items(statements.remark, remarks)
         self._rows(statements.remark.sql, params)
 
     # Claims
@@ -288,7 +288,7 @@ class SqlStore(SqlReader):
         bounded(claims)
         changes = [Change(job_id, token) for job_id, token in sorted(claims) if is_id(job_id)]
         params: dict[str, Any] = {"queue": queue, "lease_us": lease_us, "now": now}
-        params["items"] = self._items(statements, statements.renew, changes)
+        params["items"] = statements.items(statements.renew, changes)
         return {row[0] for row in self._rows(statements.renew.sql, params)}
 
     # Moves
@@ -314,22 +314,20 @@ class SqlStore(SqlReader):
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
-        where: dict[str, int] = {}
-        for index, change in enumerate(changes):
-            where.setdefault(change.id, index)
-        known = where if all_ids(where) else [one for one in where if is_id(one)]
-        asked = [(where[one], changes[where[one]]) for one in sorted(known)]
+        said = {change.id: change for change in reversed(changes)}  # the first of a job counts
+        known = said if all_ids(said) else [one for one in said if is_id(one)]
+        asked = [said[one] for one in sorted(known)]
         if any(move.then for move in moves):
             with self.transaction():
-                made: dict[int, int] = {}
+                made: dict[str, int] = {}
                 judged = self._judge_safely(statements, moves, asked, params, made)
-                judged |= self._chain(statements, moves, made, changes, params)
+                judged |= self._chain(statements, moves, made, params)
         else:
             judged = self._judge_safely(statements, moves, asked, params, {})
         if any(one.result == "moved" for one in judged.values()):
             self._pulses.beat(queue)
         self._name_rivals(statements, judged)
-        return [judged.get(where[change.id]) or Outcome("unknown", change.id) for change in changes]
+        return [judged.get(change.id) or Outcome("unknown", change.id) for change in changes]
 
     def foresee(
         self,
@@ -352,42 +350,42 @@ class SqlStore(SqlReader):
         sql = statements.foresee(moves, filters, wanted, among=among is not None)
         return {(row[0], row[1]): row[2] for row in self._read(sql, params)}
 
-    def _name_rivals(self, statements: Statements, judged: dict[int, Outcome]) -> None:
+    def _name_rivals(self, statements: Statements, judged: dict[str, Outcome]) -> None:
         """Say who has the key, to those refused because of it."""
-        lost = {one.id: ord_ for ord_, one in judged.items() if one.reason == "duplicate"}
+        lost = [Change(one.id) for one in judged.values() if one.reason == "duplicate"]
         if lost:
-            items = self._items(statements, statements.rivals, [Change(one) for one in lost])
+            items = statements.items(statements.rivals, lost)
             for job_id, holder in self._rows(statements.rivals.sql, {"items": items}):
-                judged[lost[job_id]] = judged[lost[job_id]]._replace(holder=holder)
+                judged[job_id] = judged[job_id]._replace(holder=holder)
 
     def _judge_safely(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        asked: Asked,
+        changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[int, int],
-    ) -> dict[int, Outcome]:
+        made: dict[str, int],
+    ) -> dict[str, Outcome]:
         """Judge a batch; where a unique index objects, judge its halves, and a single job again."""
-        if not asked:
+        if not changes:
             return {}
         if not statements.contested(moves):
-            return self._judge(statements, moves, asked, params, made)
-        for _ in range(CONFLICT_TRIES if len(asked) == 1 else 1):
+            return self._judge(statements, moves, changes, params, made)
+        for _ in range(CONFLICT_TRIES if len(changes) == 1 else 1):
             try:
                 with self._savepoint():
-                    return self._judge(statements, moves, asked, params, made)
+                    return self._judge(statements, moves, changes, params, made)
             except Conflict:
                 continue
-        if len(asked) == 1:
-            ord_, change = asked[0]
+        if len(changes) == 1:
             why = "busy" if statements.takes_slot(moves) else "duplicate"
-            job = self.job(change.id)
-            return {ord_: refusal(why, change.id, job and job.state, job.seq if job else 0)}
-        half = len(asked) // 2
+            id_ = changes[0].id
+            job = self.job(id_)
+            return {id_: refusal(why, id_, job and job.state, job.seq if job else 0)}
+        half = len(changes) // 2
         return self._judge_safely(
-            statements, moves, asked[:half], params, made
-        ) | self._judge_safely(statements, moves, asked[half:], params, made)
+            statements, moves, changes[:half], params, made
+        ) | self._judge_safely(statements, moves, changes[half:], params, made)
 
     def _said(
         self,
@@ -397,27 +395,24 @@ class SqlStore(SqlReader):
         params: dict[str, Any],
     ) -> dict[str, Any]:
         """The parameters of a call about these jobs."""
-        items = self._items(statements, statement, changes)
+        items = statements.items(statement, changes)
         return {**params, **statement.told(changes[0]), "items": items}
 
     def _chain(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        made: dict[int, int],
-        changes: Sequence[Change],
+        made: dict[str, int],
         params: dict[str, Any],
-    ) -> dict[int, Outcome]:
+    ) -> dict[str, Outcome]:
         """Make the second link for the jobs that moved and whose guards let it."""
-        answers: dict[int, Outcome] = {}
+        answers: dict[str, Outcome] = {}
         for number, move in enumerate(moves):
             links = statements.lifecycle.chained(move)
-            ready = [
-                (ord_, Change(changes[ord_].id)) for ord_, which in made.items() if which == number
-            ]
+            ready = [Change(id_) for id_, which in made.items() if which == number]
             if links and ready:
                 linked = self._judge_safely(statements, links, ready, params, {})
-                answers |= {o: one for o, one in linked.items() if one.result == "moved"}
+                answers |= {id_: one for id_, one in linked.items() if one.result == "moved"}
         return answers
 
     def sweep(
@@ -448,7 +443,7 @@ class SqlStore(SqlReader):
             if move.then:
                 links = statements.lifecycle.chained(move)
                 links = tuple(link for link in links if "clock" in link.by)
-                changes = [(index, Change(row[0])) for index, row in enumerate(sorted(moved))]
+                changes = [Change(row[0]) for row in sorted(moved)]
                 judged = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
                 self._judge_safely(statements, links, changes, judged, {})
         if moved:
@@ -484,6 +479,11 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
         choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
         raise StoreError(f"{moves[0].call} has no option {strange[0]!r}: {choice}")
     return {f"option_{name}": name in options for name in known}
+
+def moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
+    """The outcomes of jobs that moved, from rows of id, state and seq."""
+    return {id_: Outcome("moved", id_, state, seq) for id_, state, seq in rows}
+
 
 
 def refusal(why: str, job_id: str, state: str | None, seq: int) -> Outcome:

@@ -13,7 +13,8 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from kesin.foundation.text import storable
+from kesin.foundation.ids import ids_json
+from kesin.foundation.text import storable, wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
@@ -124,10 +125,18 @@ class Statements:
             found |= stamps
         return frozenset(found)
 
-    def input_rows(
-        self, statement: Statement, things: Iterable[object]
-    ) -> list[tuple[object, ...]]:
-        """What these changes or births say, as the columns the statement reads."""
+    def items(self, statement: Statement, things: Iterable[Any]) -> str:
+        """What these changes or births say, as one document: binding each would cost ten times."""
+        if statement.columns == ("id",):
+            return ids_json([one.id for one in things])
+        rows = self._rows_of(statement, things)
+        if self.dialect.name == "sqlite":
+            return wire_json(rows)
+        names = ("ord", *statement.columns)
+        return wire_json([dict(zip(names, (n, *row), strict=True)) for n, row in enumerate(rows)])
+
+    def _rows_of(self, statement: Statement, things: Iterable[object]) -> list[tuple[object, ...]]:
+        """The columns the statement reads."""
         plain = [name for name in statement.columns if not name.startswith("stamp_")]
         take = attrgetter(*plain, "stamps")
         if len(plain) == len(statement.columns):
