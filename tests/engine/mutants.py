@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "time that runs backwards",
-        ((r"max\(:now, j\.moved_at\)", ":now"),),
+        ((r"iif\(:now > j\.moved_at, :now, j\.moved_at\)", ":now"),),
         {"effect", "answer"},
         oci_lifecycle,
     ),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.words import After, Fixed
 from kesin.store.contract import UnknownQueue
-from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error, sent_by
+from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, Scene, error, sent_by
 
 MODEL_CLAIM = {"worker": "w1", "actor": "w1"}
+ODD = 'no: "\\u0000"\n\tçığ 🪚 {[,]} %s :now'
 
 
 def ids(jobs):
@@ -120,6 +124,38 @@ def test_a_claim_returns_exactly_the_rows_it_changed(oci):
     taken = oci.claim(12)
     stored = [job for job, _ in oci.store.scan("oci")]
     assert sorted(taken) == [job for job in stored if job.seq == 2]
+
+
+def test_a_claim_gives_new_and_seasoned_jobs_as_they_are_stored(task):
+    """What a job has been through travels apart from what every job has."""
+    task.move("retry", task.running(), **error(message=ODD))
+    task.move("release", task.running())
+    task.clock.advance(86_400)
+    task.one(key="k")
+    taken = task.claim(3)
+    assert [task.job(job) for job in taken] == taken
+    assert {(job.seq, job.error_message) for job in taken} == {(4, ODD), (4, None), (2, None)}
+
+
+def test_a_first_claim_by_a_clock_behind_the_jobs_birth_is_given_as_it_is_stored(task):
+    task.clock.advance(60)
+    task.one(run_at=NOW)
+    task.clock.advance(-60)
+    task.one()
+    late, timely = taken = task.claim(2)
+    assert [task.job(job) for job in taken] == taken
+    assert (late.moved_at, timely.moved_at) == (NOW + MINUTE, NOW)
+    assert late.lease_until == late.claimed_at + LEASE_S * SECOND
+
+
+def test_a_claim_gives_what_it_sets_itself(store):
+    task = task_lifecycle()
+    seen = {"flag": ("seen",), "timer": After(60), "error": Fixed("SEEN", Category.TRANSIENT, ODD)}
+    moves = tuple(replace(one, **seen) if one.claims else one for one in task.moves)
+    scene = Scene(store, "seen", replace(task, flags=("seen",), moves=moves))
+    job = scene.running()
+    assert scene.job(job) == job
+    assert (job.flags, job.timer_at, job.error_message) == (1, NOW + MINUTE, ODD)
 
 
 def test_a_claim_brings_payload_and_key(task):

@@ -32,7 +32,7 @@ class Dialect:
     """Where PostgreSQL and SQLite spell the same thing differently."""
 
     name: str
-    greatest: str
+    greater: Callable[[str, str], str]  # of two expressions
     now: str  # the time of the call, as an expression
     modulo: str
     param: Callable[[str], str]
@@ -130,7 +130,7 @@ class Compiler:
         self.dialect = dialect
         self._alike = alike
         self.now = dialect.now
-        self.at = f"{dialect.greatest}({self.now}, j.moved_at)"
+        self.at = dialect.greater(self.now, "j.moved_at")
 
     def said(self, column: str) -> str:
         """What the caller says about the job."""
@@ -356,7 +356,7 @@ class Compiler:
         if not backoff.jitter_s:
             return f"({wait})"
         percent = self.dialect.modulo
-        positive = f"{self.dialect.greatest}({tries}, 0)"
+        positive = self.dialect.greater(tries, "0")
         mixed = (
             f"(CAST(j.salt AS bigint) * {JITTER_MULTIPLIER} + {positive} * {JITTER_STEP})"
             f" {percent} {JITTER_MODULUS}"

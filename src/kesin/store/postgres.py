@@ -60,7 +60,7 @@ class Undone(StoreUnreachable):
 def _dialect(schema: str) -> Dialect:
     return Dialect(
         name="postgres",
-        greatest="greatest",
+        greater=lambda one, other: f"greatest({one}, {other})",
         now="(SELECT t FROM clock)",
         modulo="%%",  # psycopg reads a single one as a placeholder
         param=lambda name: f"%({name})s",
@@ -286,9 +286,9 @@ class PostgresStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} = ANY(%({name})s::text[])"
 
-    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        return self._rows(sql, params)
+        return statements.claim_row.jobs(self._rows(sql, params), params)
 
     def _judge(
         self,

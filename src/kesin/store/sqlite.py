@@ -38,7 +38,7 @@ from kesin.store.turns import Turns
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 SQLITE = Dialect(
     name="sqlite",
-    greatest="max",
+    greater=lambda one, other: f"iif({one} > {other}, {one}, {other})",  # max() is a call
     now=":now",
     modulo="%",
     param=lambda name: f":{name}",
@@ -246,7 +246,7 @@ class SqliteStore(SqlStore):
     def _is_in(self, column: str, name: str) -> str:
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
-    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         """Read what is due, as the claim makes it, and claim it: nobody comes between."""
         with self.transaction():
             params = self._timed(params)
@@ -254,7 +254,7 @@ class SqliteStore(SqlStore):
             if rows:
                 ids = ids_json([row[0] for row in rows])
                 self._writer.execute(statements.claim(), {**params, "ids": ids})
-            return rows
+        return statements.claim_row.jobs(rows, params)
 
     def _due(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """The due jobs, tenants taking turns, in the order they are due."""

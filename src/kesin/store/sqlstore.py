@@ -74,8 +74,8 @@ class SqlStore(SqlReader):
         """Undo everything inside on an exception; unique violations come out as Conflict."""
 
     @abstractmethod
-    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Take what is due, fairly between tenants; the rows in the order they are due."""
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        """Take what is due, fairly between tenants; the jobs in the order they are due."""
 
     @abstractmethod
     def _judge(
@@ -253,16 +253,15 @@ class SqlStore(SqlReader):
         elif tenants is not None:
             params["tenants"] = self._array(tenants)
         take = partial(self._claim, statements)
-        rows = self._pick(statements, statements.lifecycle.claims, take, params)
-        return statements.claim_row.jobs(rows, queue, worker)
+        return self._pick(statements, statements.lifecycle.claims, take, params)
 
     def _pick(
         self,
         statements: Statements,
         moves: Sequence[Move],
-        take: Callable[[dict[str, Any]], list[tuple[Any, ...]]],
+        take: Callable[[dict[str, Any]], list[Taken]],
         params: dict[str, Any],
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Taken]:
         """Run a claim or a sweep; where it takes a slot or a key, somebody else may be first."""
         if not statements.contested(moves):
             return take(params)
@@ -480,10 +479,10 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
         raise StoreError(f"{moves[0].call} has no option {strange[0]!r}: {choice}")
     return {f"option_{name}": name in options for name in known}
 
+
 def moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
     """The outcomes of jobs that moved, from rows of id, state and seq."""
     return {id_: Outcome("moved", id_, state, seq) for id_, state, seq in rows}
-
 
 
 def refusal(why: str, job_id: str, state: str | None, seq: int) -> Outcome:

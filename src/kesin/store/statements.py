@@ -165,7 +165,7 @@ class Statements:
             "claim",
             **self._due(named=named, among=among, lock="FOR UPDATE OF j SKIP LOCKED"),
             assignments=self.compiler.assignments(moves, which, silent=True),
-            columns=job_columns(self.dialect, self.claim_row.columns),
+            columns=self.claim_row.columns,
         )
 
     def _due(self, *, named: bool, among: bool = False, lock: str = "") -> dict[str, str]:
@@ -196,26 +196,20 @@ class Statements:
     @cached_property
     def claim_alone(self) -> str:
         """The due jobs of the only tenant that has some, as the claim makes them, for SQLite."""
-        return self._fill("claim_pick", columns=self._as_claimed, condition=self._claimable)
+        columns = self.claim_row.columns
+        return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_pick(self) -> str:
         """The same of one tenant among several, with the time since when they are due."""
-        columns = f"{self._as_claimed}, j.run_at"
+        columns = f"{self.claim_row.columns}, j.run_at"
         return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_among(self) -> str:
         """Those of some jobs that are due, as the claim makes them, for SQLite."""
-        return self._fill("claim_among", columns=self._as_claimed, condition=self._claimable)
-
-    @cached_property
-    def _as_claimed(self) -> str:
-        """The columns of a claim's answer, read before it: the very expressions it sets."""
-        moves = self.lifecycle.claims
-        sets = self.compiler.sets(moves, self.compiler.chosen(moves, token=False), silent=True)
-        body = {"dedup_key": "b.dedup_key", "payload": "b.payload"}
-        return ", ".join((sets | body).get(one, f"j.{one}") for one in self.claim_row.columns)
+        columns = self.claim_row.columns
+        return self._fill("claim_among", columns=columns, condition=self._claimable)
 
     @cached_property
     def ahead(self) -> str:
@@ -224,8 +218,10 @@ class Statements:
 
     @cached_property
     def claim_row(self) -> ClaimRow:
-        """How the answer to a claim becomes jobs."""
-        return ClaimRow(self.lifecycle, self._settable)
+        """How the answer to a claim becomes jobs; SQLite reads the very expressions it sets."""
+        moves = self.lifecycle.claims
+        sets = self.compiler.sets(moves, self.compiler.chosen(moves, token=False), silent=True)
+        return ClaimRow(self.lifecycle, self.dialect, self._settable, sets)
 
     def _tenants(self, *, named: bool) -> str:
         return self._fill("tenants_named" if named else "tenants_ready")
