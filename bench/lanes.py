@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
+from operator import truediv
 from statistics import median
 
 import kesin
@@ -125,7 +126,7 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
 
 
 def in_step(floor: str, bare: str, jobs: int) -> float:
-    """F1 / F0, batch by batch in turn: what the machine does meanwhile falls on both alike."""
+    """F1 / F0, of batches taken in turn: what the machine does meanwhile falls on both alike."""
     queues = {"F0": open_queue(floor), "F1": open_queue(bare)}
     for queue in queues.values():
         fill(queue, jobs)
@@ -143,7 +144,7 @@ def in_step(floor: str, bare: str, jobs: int) -> float:
     for way, queue in queues.items():
         _check(queue, way, jobs, jobs)
         queue.store.close()
-    return median(lasted[0]) / median(lasted[1])
+    return median(map(truediv, *lasted))
 
 
 def _settle(store: Store) -> None:
