@@ -140,10 +140,6 @@ def _arguments() -> argparse.Namespace:
 WHY = """
 ## Why some aims are missed
 
-- **SQLite, F1 / F0.** The floor checks nothing, counts nothing and reads an id, a token and the
-  payload. What lies between are four things of about the same size: that nobody can forge an
-  event (two look-ups for every one), that a move is declared, that it is counted, and that a claim
-  returns whole jobs and a finish an answer for each. None can be left out, and none alone is it.
 - **Huey.** It commits once for every job, and where flushing the disk is as quick as here, that is
   cheap. Ten times its speed is more than the floor reaches: see the comparison. The slower the
   disk, the larger our lead, because we commit twice for five hundred jobs.
