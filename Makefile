@@ -11,6 +11,10 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check -c constraints.txt
 WORKERS ?= $(shell echo $$(( $$(nproc) + 1 )))
 # Where memory can be had as a folder, no test waits for a disk.
 ROOM := $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && int($$1) >= 4 { print "/dev/shm" }')
+# A socket's path may have 107 signs, and Chromium and PostgreSQL need some of them.
+ifneq ($(shell printf %s "$$TMPDIR" | wc -c | awk '$$1 > 60'),)
+export TMPDIR := /tmp
+endif
 ARGS ?=
 
 help: ## List the targets
