@@ -216,6 +216,17 @@ def test_a_browser_without_its_sandbox_says_what_to_install(words, script, monke
     assert "chromium-sandbox" in str(problem)
 
 
+def test_a_browser_in_a_folder_of_a_long_name_says_what_to_set(monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    engine = ChromiumEngine(ChromiumSettings())
+    problem = failed(engine, invoice())
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+    assert "TMPDIR" in str(problem)
+
+
 def test_a_driver_that_does_not_run_says_what_may_be_missing(script, monkeypatch):
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script("exit 127"))
     engine = ChromiumEngine(ChromiumSettings())

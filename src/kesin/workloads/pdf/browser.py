@@ -52,6 +52,9 @@ _NO_DRIVER: Final = (
     "Playwright, which drives it, does not run here; `python -m playwright --version` says why"
     " (the package libatomic1 may be missing)"
 )
+_LONG_FOLDER: Final = (
+    "the name of the temporary folder is too long for its socket; set TMPDIR to a shorter one"
+)
 _log: Final = Logger(__name__)
 
 
@@ -337,6 +340,8 @@ def _why(problem: Exception, *, sandboxed: bool) -> str:
     text = str(problem)
     if sandboxed and ("No usable sandbox" in text or "new namespace" in text):
         return _NO_SANDBOX
+    if "Socket path too long" in text:
+        return _LONG_FOLDER
     if "reading from the driver" in text:
         return _NO_DRIVER
     return said(problem)
