@@ -271,6 +271,14 @@ def test_a_pdf_is_shown_in_a_frame_of_ours_and_nowhere_else(world):
     assert paper.headers["content-disposition"] == "inline"
 
 
+def test_a_pdf_comes_before_the_facts_and_once(world):
+    text = read(world, made_pdf(world))
+    assert text.count('id="job-panel"') == 1
+    assert text.index("<iframe") < text.index('id="job-facts"')
+    other = read(world, world.job())
+    assert other.index('id="job-facts"') < other.index('id="job-panel"')
+
+
 def test_an_operator_sees_the_job_and_not_its_pdf(world):
     text = read(world, made_pdf(world), "operator")
     assert "<iframe" not in text
