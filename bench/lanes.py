@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
-from operator import truediv
 from statistics import median
 
 import kesin
@@ -126,7 +125,7 @@ def measure(way: str, address: str, jobs: int, processes: int) -> Drained:
 
 
 def in_step(floor: str, bare: str, jobs: int) -> float:
-    """F1 / F0, of batches taken in turn: what the machine does meanwhile falls on both alike."""
+    """F1 / F0, the median of pairs of batches: a spell of slowness falls on both of a pair."""
     queues = {"F0": open_queue(floor), "F1": open_queue(bare)}
     for queue in queues.values():
         fill(queue, jobs)
@@ -136,15 +135,17 @@ def in_step(floor: str, bare: str, jobs: int) -> float:
     ways = (floor_batches(queues["F0"], floor, "w"), statement_batches(queues["F1"], "w"))
     lasted: tuple[list[float], list[float]] = ([], [])
     done = [0, 0]
+    turn = (0, 1)
     while done != [jobs, jobs]:
-        for number, batches in enumerate(ways):
+        for number in turn:
             started = time.perf_counter()
-            done[number] += next(batches)
+            done[number] += next(ways[number])
             lasted[number].append(time.perf_counter() - started)
+        turn = turn[::-1]
     for way, queue in queues.items():
         _check(queue, way, jobs, jobs)
         queue.store.close()
-    return median(map(truediv, *lasted))
+    return median(floor_s / bare_s for floor_s, bare_s in zip(*lasted, strict=True))
 
 
 def _settle(store: Store) -> None:

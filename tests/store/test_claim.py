@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.words import After, Fixed
-from kesin.store.contract import UnknownQueue
+from kesin.store.contract import NewJob, UnknownQueue
+from kesin.store.sqlite import SqliteStore
 from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, Scene, error, sent_by
 
 MODEL_CLAIM = {"worker": "w1", "actor": "w1"}
@@ -146,6 +148,17 @@ def test_a_first_claim_by_a_clock_behind_the_jobs_birth_is_given_as_it_is_stored
     assert [task.job(job) for job in taken] == taken
     assert (late.moved_at, timely.moved_at) == (NOW + MINUTE, NOW)
     assert late.lease_until == late.claimed_at + LEASE_S * SECOND
+
+
+def test_an_id_that_is_none_of_ours_spoils_no_claim():
+    """PostgreSQL refuses it by its type; on SQLite a prompt can bring it in."""
+    with closing(SqliteStore(":memory:")) as store:
+        scene = Scene(store, "task", task_lifecycle())
+        odd = ['a"b', "x\\u0031", "x1"]
+        scene.enqueue(*(NewJob(id_, "{}", max_attempts=3, salt=1) for id_ in odd))
+        mine = scene.one()
+        assert sorted(ids(scene.claim(9))) == sorted([*odd, mine])
+        assert scene.claim(9) == []
 
 
 def test_a_claim_gives_what_it_sets_itself(store):

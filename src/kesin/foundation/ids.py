@@ -6,7 +6,7 @@ import os
 import random
 import re
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from kesin.foundation.clock import Clock, wall_clock_us
 
@@ -67,12 +67,6 @@ def salt_of(job_id: str) -> int:
 def is_id(text: object) -> bool:
     """Whether this spells an id, in the one spelling the stores use."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
-
-
-def ids_json(ids: Iterable[str]) -> str:
-    """Ids as a JSON array: nothing in an id has to be escaped."""
-    spelled = '","'.join(ids)
-    return f'["{spelled}"]' if spelled else "[]"
 
 
 def all_ids(texts: Collection[str]) -> bool:

@@ -16,20 +16,19 @@ from kesin.store.compile import MASK, Dialect
 from kesin.store.contract import Event
 
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-NOTHING_SET: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
-
-
-# What every job is born with, whatever its lifecycle: the guard lets none in otherwise.
+# What every job is born with, whatever its lifecycle: the guard lets none in otherwise, and one
+# that was copied was born so elsewhere.
 _AT_BIRTH: dict[str, object] = {
-    **dict.fromkeys(("seq", "payload_seq"), 1),
+    "payload_seq": 1,
     **dict.fromkeys(("attempt_count", "attempt_base", "return_count", "retry_count", "flags"), 0),
     **dict.fromkeys((*_ERROR_COLUMNS, "result", "timer_at", "finished_at")),
 }
 
 
 def job_columns(
-    dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = NOTHING_SET
+    dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NOTHING
 ) -> str:
     """The select list of these columns, from the hot row ``j`` and its body ``b``.
 
@@ -44,12 +43,14 @@ class ClaimRow:
     """How a claim's answer becomes jobs.
 
     A claim returns hundreds of rows, and every column costs on both sides of the connection. So
-    what the claim itself set is not read, nor are unused stamps; and what a job has been through
-    before comes as one column, which is NULL for a job whose first move this is.
+    what every claim sets alike is not read, nor are unused stamps; and what a job has been through
+    comes as one column, ``past``, which is NULL for a job that was born and claimed and no more.
 
     ``settable`` are the columns that declared moves may set, by their bits. A process does not read
     a stamp that a newer version came to use after it began: it has no name for it. ``sets`` is what
-    the claim sets. SQLite's time of a claim is known before it, PostgreSQL's is part of the answer.
+    the claim sets: SQLite reads these expressions before it, PostgreSQL the columns after it. The
+    time of a claim is known beforehand on SQLite, so it is part of the past where it is another,
+    for a clock may lie behind a job's last move; on PostgreSQL it is part of every answer.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class ClaimRow:
         counted = {int(move.attempt == "count") for move in lifecycle.claims}
         if len(counted) == 1:
             first["attempt_count"] = counted.pop()
-        self._timed = dialect.name == "sqlite"
-        past = (*first, *(("moved_at", "lease_until") if self._timed else ()))
+        self._time_known = dialect.name == "sqlite"
+        past = (*first, *(("moved_at", "lease_until") if self._time_known else ()))
         same = {"claim_seq": "seq", "claimed_at": "moved_at"}
         own = [name for name in JOB_COLUMNS if name not in {*past, *given, *same}]
         have = (*own, "past", *past, *given)
@@ -78,19 +79,18 @@ class ClaimRow:
         self, dialect: Dialect, own: list[str], past: tuple[str, ...], sets: Mapping[str, str]
     ) -> str:
         """The select list: on SQLite before the claim, on PostgreSQL after it."""
-        if self._timed:
-            known = job_columns(dialect, past, sets)
+        if self._time_known:
             first = f"j.seq = 1 AND j.moved_at <= {dialect.now}"
-            return f"{job_columns(dialect, own, sets)}, iif({first}, NULL, json_array({known}))"
-        known = job_columns(dialect, past)
-        cell = f"CASE WHEN j.seq <> 2 THEN json_build_array({known})::text END"
-        return f"{job_columns(dialect, own)}, {cell}"
+            cell = f"iif({first}, NULL, json_array({job_columns(dialect, past, sets)}))"
+            return f"{job_columns(dialect, own, sets)}, {cell} AS past"
+        cell = f"CASE WHEN j.seq <> 2 THEN json_build_array({job_columns(dialect, past)})::text END"
+        return f"{job_columns(dialect, own)}, {cell} AS past"
 
     def jobs(self, rows: list[tuple[Any, ...]], params: Mapping[str, Any]) -> list[Job]:
         """The rows with what is known without reading it."""
         worker, now = params["worker"], params["now"]
         given = (params["queue"], worker, worker, *self._given)
-        times = (now, now + params["lease_us"]) if self._timed else ()
+        times = (now, now + params["lease_us"]) if self._time_known else ()
         first = (*self._first, *times, *given)
         rest: Iterable[tuple[Any, ...]] = repeat(first)
         if any(map(itemgetter(-1), rows)):

@@ -32,7 +32,7 @@ class Dialect:
     """Where PostgreSQL and SQLite spell the same thing differently."""
 
     name: str
-    greater: Callable[[str, str], str]  # of two expressions
+    greater: Callable[[str, str], str]  # of two expressions that are not NULL
     now: str  # the time of the call, as an expression
     modulo: str
     param: Callable[[str], str]

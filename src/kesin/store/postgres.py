@@ -28,7 +28,7 @@ from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreU
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.reach import why_not
-from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, moved, refusal
+from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, as_moved, refusal
 from kesin.store.statements import Statements, fill, template
 from kesin.store.timed import CONNECTION, TimedConnection
 
@@ -328,7 +328,7 @@ class PostgresStore(SqlStore):
         if statement is None:
             return {}
         said = self._said(statements, statement, changes, params)
-        return moved(self._rows(statement.sql, said))
+        return as_moved(self._rows(statement.sql, said))
 
     def _ask(
         self,

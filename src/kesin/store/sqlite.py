@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.ids import ids_json
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.store.columns import event_columns, job_columns
@@ -31,7 +30,7 @@ from kesin.store.contract import (
 )
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.sqlite_trouble import told, trouble
-from kesin.store.sqlstore import Conflict, Remark, SqlStore, moved, refusal
+from kesin.store.sqlstore import Conflict, Remark, SqlStore, as_moved, refusal
 from kesin.store.statements import Statements, fill, template
 from kesin.store.turns import Turns
 
@@ -252,7 +251,7 @@ class SqliteStore(SqlStore):
             params = self._timed(params)
             rows = self._due(statements, params)
             if rows:
-                ids = ids_json([row[0] for row in rows])
+                ids = json.dumps([row[0] for row in rows])
                 self._writer.execute(statements.claim(), {**params, "ids": ids})
         return statements.claim_row.jobs(rows, params)
 
@@ -288,7 +287,7 @@ class SqliteStore(SqlStore):
         with self.transaction():
             chosen = self._chosen(statements, moves, changes, params)
             answer = self._writer.execute(statement.sql, said).fetchall()
-            judged = moved(answer)
+            judged = as_moved(answer)
             if len(judged) < len(changes):
                 left = [one for one in changes if one.id not in judged]
                 judged |= self._why_not(statements, moves, left, params)

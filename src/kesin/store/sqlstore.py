@@ -313,9 +313,9 @@ class SqlStore(SqlReader):
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
-        said = {change.id: change for change in reversed(changes)}  # the first of a job counts
-        known = said if all_ids(said) else [one for one in said if is_id(one)]
-        asked = [said[one] for one in sorted(known)]
+        first = {change.id: change for change in reversed(changes)}  # of a job's, the first counts
+        known = first if all_ids(first) else [one for one in first if is_id(one)]
+        asked = [first[one] for one in sorted(known)]
         if any(move.then for move in moves):
             with self.transaction():
                 made: dict[str, int] = {}
@@ -480,7 +480,7 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     return {f"option_{name}": name in options for name in known}
 
 
-def moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
+def as_moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
     """The outcomes of jobs that moved, from rows of id, state and seq."""
     return {id_: Outcome("moved", id_, state, seq) for id_, state, seq in rows}
 

@@ -13,7 +13,6 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from kesin.foundation.ids import ids_json
 from kesin.foundation.text import storable, wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -128,7 +127,7 @@ class Statements:
     def items(self, statement: Statement, things: Iterable[Any]) -> str:
         """What these changes or births say, as one document: binding each would cost ten times."""
         if statement.columns == ("id",):
-            return ids_json([one.id for one in things])
+            return wire_json([one.id for one in things])
         rows = self._rows_of(statement, things)
         if self.dialect.name == "sqlite":
             return wire_json(rows)
