@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from statistics import median
@@ -72,9 +72,17 @@ def floor_batches(queue: kesin.Queue, address: str, worker: str) -> Iterator[int
     return floors.postgres_batches(address, QUEUE, worker, BATCH)
 
 
-def drain_by_engine(queue: kesin.Queue, worker: str, threads: int) -> int:
-    """The real thing: a worker with a handler that does nothing, claiming while it finishes."""
-    return kesin.Worker(queue, lambda _job: None, name=worker, threads=threads).drain()
+def _drainer(
+    way: str, queue: kesin.Queue, address: str, worker: str, threads: int
+) -> Callable[[], int]:
+    """Everything made and imported, ready to begin."""
+    if way == "engine":  # the real thing: a worker with a handler that does nothing
+        return kesin.Worker(queue, lambda _job: None, name=worker, threads=threads).drain
+    if way == "F1":
+        batches = statement_batches(queue, worker)
+    else:
+        batches = floor_batches(queue, address, worker)
+    return lambda: sum(batches)
 
 
 def _drain(
@@ -82,14 +90,9 @@ def _drain(
 ) -> None:
     worker = f"w{number}"
     queue = open_queue(address)
+    drain = _drainer(way, queue, address, worker, threads)
     start.wait()
-    if way == "F1":
-        count = sum(statement_batches(queue, worker))
-    elif way == "engine":
-        count = drain_by_engine(queue, worker, threads)
-    else:
-        count = sum(floor_batches(queue, address, worker))
-    done.put((count, time.perf_counter()))
+    done.put((drain(), time.perf_counter()))
     queue.store.close()
 
 
