@@ -145,8 +145,8 @@ WHY = """
 - **Huey.** It commits once for every job, and where flushing the disk is as quick as here, that is
   cheap. Ten times its speed is more than the floor reaches: see the comparison. The slower the
   disk, the larger our lead, because we commit twice for five hundred jobs.
-- **Procrastinate, tuned.** It commits for every job, too. With one process the floor does not
-  reach the aim either; with two it does, and the guard and the worker's own work are the rest.
+- **Procrastinate, tuned, two processes.** It commits for every job, too. The floor, which checks
+  and counts nothing, is just above the aim; the guard and the worker's own work are missing.
 """
 
 
