@@ -1,7 +1,7 @@
 """``make bench``: Kesin and its peers, side by side, in one run on one machine.
 
 Figures depend on the machine; ratios hardly do. Rounds are interleaved, so that a slow minute of
-the machine falls on everybody, and the best round of each counts.
+the machine falls on everybody; each page says which round counts.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ WHY = """
   cheap. Ten times its speed is more than the floor reaches: see the comparison. The slower the
   disk, the larger our lead, because we commit twice for five hundred jobs.
 - **Procrastinate, tuned, two processes.** It commits for every job, too. The floor, which checks
-  and counts nothing, is just above the aim; the guard and the worker's own work are missing.
+  and counts nothing, is just above the aim; the guard and the worker's own work take the rest.
 """
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Outcome
 from kesin.store.sqlite import SqliteStore
-from tests.store.scene import NOBODY, NOW, OPERATOR, Scene, error, results
+from tests.store.scene import NOBODY, Scene, error, results
 
 NUL, SURROGATE = chr(0), chr(0xD800)
 
@@ -110,32 +108,3 @@ def test_a_call_answers_as_its_jobs_would_one_by_one(store):
         alone = [singly.ask("complete", one) for one in ones]
         assert results(together.apply("complete", many)) == results(alone), said
         assert told(together, [one.id for one in many]) == told(singly, [one.id for one in ones])
-
-
-def test_a_claim_gives_the_job_as_it_is_stored(task, oci):
-    for scene in (task, oci):
-        job = scene.running()
-        assert scene.job(job) == job
-
-
-def test_a_claim_reads_what_a_move_of_another_version_sets(store):
-    """A process of an older version does not know the move, but the database does."""
-    older = task_lifecycle()
-    see = Move("see", ("ready",), "ready", by=("operator",), stamp=("seen_at",))
-    newer = replace(older, stamps=("seen_at",), moves=(*older.moves, see))
-    scene = Scene(store, "aged", newer)
-    job = scene.one()
-    scene.move("see", job, **OPERATOR)
-    store.open("aged", older)
-    assert scene.claim()[0].stamp_1 == NOW
-
-
-def test_a_claim_reads_what_another_version_of_a_move_sets(store):
-    older = task_lifecycle()
-    moves = [
-        replace(one, stamp=("given_at",)) if one.name == "release" else one for one in older.moves
-    ]
-    scene = Scene(store, "aged", replace(older, stamps=("given_at",), moves=tuple(moves)))
-    scene.move("release", scene.running())
-    store.open("aged", older)
-    assert scene.claim()[0].stamp_1 == NOW

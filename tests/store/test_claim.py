@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
-from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import After, Fixed
-from kesin.store.contract import NewJob, UnknownQueue
-from kesin.store.sqlite import SqliteStore
-from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, Scene, error, sent_by
-
-MODEL_CLAIM = {"worker": "w1", "actor": "w1"}
-ODD = 'no: "\\u0000"\n\tçığ 🪚 {[,]} %s :now'
+from kesin.store.contract import UnknownQueue
+from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error, sent_by
 
 
 def ids(jobs):
@@ -111,70 +103,6 @@ def test_an_unknown_queue_is_refused_by_name(store):
 
 
 # What a claim writes
-
-
-def test_a_claim_is_what_the_model_says(task):
-    before = task.job(task.one(key="k", payload='{"a":1}'))
-    task.clock.advance(5)
-    expected = task.modelled(task.declared("claim"), before, **MODEL_CLAIM)
-    assert task.claim() == [expected]
-
-
-def test_a_claim_returns_exactly_the_rows_it_changed(oci):
-    for n in range(20):
-        oci.one(key=f"k{n}", payload=f'{{"n":{n}}}', tenant=f"t{n % 3}")
-    taken = oci.claim(12)
-    stored = [job for job, _ in oci.store.scan("oci")]
-    assert sorted(taken) == [job for job in stored if job.seq == 2]
-
-
-def test_a_claim_gives_new_and_seasoned_jobs_as_they_are_stored(task):
-    """What a job has been through travels apart from what every job has."""
-    task.move("retry", task.running(), **error(message=ODD))
-    task.move("release", task.running())
-    task.clock.advance(86_400)
-    task.one(key="k")
-    taken = task.claim(3)
-    assert [task.job(job) for job in taken] == taken
-    assert {(job.seq, job.error_message) for job in taken} == {(4, ODD), (4, None), (2, None)}
-
-
-def test_a_first_claim_by_a_clock_behind_the_jobs_birth_is_given_as_it_is_stored(task):
-    task.clock.advance(60)
-    task.one(run_at=NOW)
-    task.clock.advance(-60)
-    task.one()
-    late, timely = taken = task.claim(2)
-    assert [task.job(job) for job in taken] == taken
-    assert (late.moved_at, timely.moved_at) == (NOW + MINUTE, NOW)
-    assert late.lease_until == late.claimed_at + LEASE_S * SECOND
-
-
-def test_an_id_that_is_none_of_ours_spoils_no_claim():
-    """PostgreSQL refuses it by its type; on SQLite a prompt can bring it in."""
-    with closing(SqliteStore(":memory:")) as store:
-        scene = Scene(store, "task", task_lifecycle())
-        odd = ['a"b', "x\\u0031", "x1"]
-        scene.enqueue(*(NewJob(id_, "{}", max_attempts=3, salt=1) for id_ in odd))
-        mine = scene.one()
-        assert sorted(ids(scene.claim(9))) == sorted([*odd, mine])
-        assert scene.claim(9) == []
-
-
-def test_a_claim_gives_what_it_sets_itself(store):
-    task = task_lifecycle()
-    seen = {"flag": ("seen",), "timer": After(60), "error": Fixed("SEEN", Category.TRANSIENT, ODD)}
-    moves = tuple(replace(one, **seen) if one.claims else one for one in task.moves)
-    scene = Scene(store, "seen", replace(task, flags=("seen",), moves=moves))
-    job = scene.running()
-    assert scene.job(job) == job
-    assert (job.flags, job.timer_at, job.error_message) == (1, NOW + MINUTE, ODD)
-
-
-def test_a_claim_brings_payload_and_key(task):
-    task.one(key="the key", payload='{"the":"payload"}')
-    (job,) = task.claim()
-    assert (job.dedup_key, job.payload) == ("the key", '{"the":"payload"}')
 
 
 def test_a_lease_runs_from_the_claim(task):

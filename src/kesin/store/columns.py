@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
 # What every job is born with, whatever its lifecycle: the guard lets none in otherwise, and one
 # that was copied was born so elsewhere.
-_AT_BIRTH: dict[str, object] = {
+AT_BIRTH: dict[str, object] = {
     "payload_seq": 1,
     **dict.fromkeys(("attempt_count", "attempt_base", "return_count", "retry_count", "flags"), 0),
     **dict.fromkeys((*_ERROR_COLUMNS, "result", "timer_at", "finished_at")),
@@ -61,7 +61,7 @@ class ClaimRow:
         if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
             given |= {"state": lifecycle.claims[0].to, "move": lifecycle.claims[0].name}
         given |= {name: None for name in STAMP_COLUMNS if not settable & MASK[name]}
-        first = {name: value for name, value in _AT_BIRTH.items() if name not in sets} | {"seq": 2}
+        first = {name: value for name, value in AT_BIRTH.items() if name not in sets} | {"seq": 2}
         counted = {int(move.attempt == "count") for move in lifecycle.claims}
         if len(counted) == 1:
             first["attempt_count"] = counted.pop()

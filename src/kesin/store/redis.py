@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kesin.foundation.clock import SystemClock
-from kesin.foundation.ids import all_ids, is_id
+from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json, wire_json
 from kesin.lifecycle.budget import SECOND_US
@@ -52,7 +52,7 @@ from kesin.store.redis_answers import (
 from kesin.store.redis_listener import RedisListener
 from kesin.store.redis_program import SEPARATOR, Program, script
 from kesin.store.redis_read import RedisReader, job_of
-from kesin.store.sqlread import bounded
+from kesin.store.sqlread import askable, bounded
 from kesin.store.sqlstore import only_added
 
 log = Logger("kesin.redis")
@@ -337,17 +337,8 @@ class RedisStore(RedisReader):
         now: int | None = None,
     ) -> list[Outcome]:
         program = self.program(queue)
-        bounded(changes)
         moves = program.asked(call, role, queue)
-        if any(move.payload == "replace" for move in moves) and any(
-            change.payload is None for change in changes
-        ):
-            raise StoreError(f"{call} replaces the payload: give one for every job")
-        where: dict[str, Change] = {}
-        for change in changes:
-            where.setdefault(change.id, change)
-        known = where if all_ids(where) else [one for one in where if is_id(one)]
-        asked = [where[one] for one in sorted(known)]
+        asked = askable(call, moves, changes)
         ask = {
             "queue": queue,
             "actor": actor,

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kesin.foundation.ids import first_id_of, is_id
+from kesin.foundation.ids import all_ids, first_id_of, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import NO_STAMPS, Job
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.model import NO_STAMPS, Change, Job
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
 from kesin.store.contract import (
@@ -322,6 +322,17 @@ def bounded(batch: Sequence[object]) -> None:
     """Refuse more than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
+
+
+def askable(call: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:
+    """The changes that a call asks a database for: one a job, the first, in the order of ids."""
+    bounded(changes)
+    replaces = any(move.payload == "replace" for move in moves)
+    if replaces and any(change.payload is None for change in changes):
+        raise StoreError(f"{call} replaces the payload: give one for every job")
+    first = {change.id: change for change in reversed(changes)}
+    known = first if all_ids(first) else [one for one in first if is_id(one)]
+    return [first[one] for one in sorted(known)]
 
 
 def check_aged(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:

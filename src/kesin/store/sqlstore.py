@@ -14,7 +14,7 @@ from operator import or_
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.ids import all_ids, first_id_of, is_id
+from kesin.foundation.ids import first_id_of, is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import NO_STAMPS, Change, Job
@@ -30,7 +30,7 @@ from kesin.store.contract import (
     StoreError,
 )
 from kesin.store.pulse import Pulses
-from kesin.store.sqlread import LAST_ID, SqlReader, bounded
+from kesin.store.sqlread import LAST_ID, SqlReader, askable, bounded
 from kesin.store.statements import Statement, Statements
 
 CONFLICT_TRIES = 3
@@ -305,17 +305,11 @@ class SqlStore(SqlReader):
         now: int | None = None,
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        bounded(changes)
         moves = _moves(statements, call, role)
-        replaces = any(move.payload == "replace" for move in moves)
-        if replaces and any(change.payload is None for change in changes):
-            raise StoreError(f"{call} replaces the payload: give one for every job")
+        asked = askable(call, moves, changes)
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
-        first = {change.id: change for change in reversed(changes)}  # of a job's, the first counts
-        known = first if all_ids(first) else [one for one in first if is_id(one)]
-        asked = [first[one] for one in sorted(known)]
         if any(move.then for move in moves):
             with self.transaction():
                 made: dict[str, int] = {}

@@ -28,8 +28,7 @@ class Panel:
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    frames: bool = False  # it shows a document of ours in a frame
-    beside: bool = False  # it stands under the story, beside the facts, and not below both
+    frames: bool = False  # it shows a document of ours in a frame, under the job's story
 
 
 Maker = Callable[[Looker, History], Panel | None]
@@ -63,7 +62,6 @@ def _pdf(looking: Looker, history: History) -> Panel:
             "pages": made.get("pages"),
         },
         frames=True,
-        beside=True,
     )
 
 
