@@ -259,7 +259,7 @@ def made_pdf(world: World) -> str:
 def test_a_pdf_is_shown_in_a_frame_of_ours_and_nowhere_else(world):
     job_id = made_pdf(world)
     page = asked(world, job_id)
-    assert f'src="/dashboard/jobs/{job_id}/paper"' in page.text
+    assert f'src="/dashboard/jobs/{job_id}/paper#navpanes=0"' in page.text
     assert "frame-src 'self'" in page.headers["content-security-policy"]
     other = asked(world, world.job())
     assert "frame-src" not in other.headers["content-security-policy"]
