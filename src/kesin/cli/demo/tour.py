@@ -72,7 +72,7 @@ def _steps(pages: str, stops: Stops) -> Iterator[tuple[str, str, str]]:
         yield (
             "An invoice, as the PDF it became",
             f"{pages}/jobs/{stops.invoice}",
-            f"The PDF is further down the page. As admin, make one of your own at {pages}/pdf",
+            f"The PDF stands under what happened. As admin, make one of your own at {pages}/pdf",
         )
     if stops.pids:
         yield (
