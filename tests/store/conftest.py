@@ -197,6 +197,7 @@ def lonely(store: Store) -> Scene:
 IN_MEMORY = {
     "test_apply",
     "test_claim",
+    "test_claim_answer",
     "test_directory",
     "test_enqueue",
     "test_fence",
