@@ -27,7 +27,7 @@ from bench.report import Report
 from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.store.sqlite import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service

@@ -16,8 +16,8 @@ import kesin
 from bench.lanes import BATCH, open_queue
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Filter
 from kesin.store.postgres import PostgresStore
+from kesin.store.records import Filter
 from kesin.store.sqlite import SqliteStore
 
 Answer = TypeVar("Answer")

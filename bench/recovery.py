@@ -36,7 +36,7 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from tests.apart import Member, Start, crew
 from tests.faults.cast import Address
 from tests.faults.promise import check_promise

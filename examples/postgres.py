@@ -9,7 +9,7 @@ import os
 import sys
 
 from kesin import Job, Queue, Worker, open_store, task_lifecycle
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 
 address = os.environ.get("KESIN_DATABASE_URL", "")
 if not address.startswith(("postgresql://", "postgres://")):

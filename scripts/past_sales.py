@@ -19,8 +19,10 @@ from kesin.engine.sweeper import Sweeper
 from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
-from kesin.store.contract import MAX_PAGE, Filter, Store
+from kesin.store.contract import Store
 from kesin.store.directory import Directory, Site
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.workloads.oci.acks import Report, ack, ack_failed
 from kesin.workloads.oci.export import export
 from kesin.workloads.oci.ingest import ingest

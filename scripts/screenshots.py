@@ -28,9 +28,9 @@ from kesin.engine.worker import Worker
 from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
-from kesin.store.contract import Filter
 from kesin.store.directory import Fact
 from kesin.store.open import open_store
+from kesin.store.records import Filter
 from kesin.web.app import create_app
 from kesin.web.dashboard.trends import KEEP, WORKLOAD, Trends
 from kesin.web.service import Service

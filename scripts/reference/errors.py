@@ -17,7 +17,8 @@ from kesin.foundation.problems import Problem
 from kesin.foundation.secrets import NoKeys, NotOpened
 from kesin.lifecycle.errors import Taxonomy
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import MAX_CODE, StoreTrouble
+from kesin.store.errors import StoreTrouble
+from kesin.store.limits import MAX_CODE
 from kesin.workloads import workloads
 from kesin.workloads.oci import advice as oci
 from kesin.workloads.optiplan import advice as optiplan

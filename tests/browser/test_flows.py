@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kesin.foundation.access import Actor
-from kesin.store.contract import Change
+from kesin.lifecycle.model import Change
 from kesin.web.dashboard import actions, bulk, queue_page
 from kesin.web.dashboard.bulk import Runs
 from tests.browser.furniture import conversions

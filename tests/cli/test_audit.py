@@ -87,8 +87,8 @@ def test_every_event_is_exported_as_a_line(kesin, worked):
 
 def test_the_export_is_enough_to_replay_a_job(kesin, worked):
     from kesin.foundation.settings import load_settings
-    from kesin.store.contract import Event
     from kesin.store.open import open_store
+    from kesin.store.records import Event
 
     store = open_store(load_settings().database)
     job = store.job(worked[1])

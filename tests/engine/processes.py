@@ -10,8 +10,9 @@ from multiprocessing.connection import Connection
 from kesin import Done, Job, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.contract import Filter, Store
+from kesin.store.contract import Store
 from kesin.store.postgres import PostgresStore
+from kesin.store.records import Filter
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 

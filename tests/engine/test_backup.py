@@ -12,10 +12,10 @@ from kesin.engine import backup
 from kesin.engine.backup import Kept, back_up
 from kesin.engine.restore import checked, restore
 from kesin.store import dump_postgres
-from kesin.store.contract import StoreError
 from kesin.store.dump import Dumped, NotBackedUp, NotRestored
 from kesin.store.dump_postgres import PostgresDump
 from kesin.store.dump_sqlite import SqliteDump
+from kesin.store.errors import StoreError
 from kesin.store.open import open_store
 
 STRANGE = ("a b.pdf", "back\\slash.pdf", "line\nbreak.pdf", "ş.pdf", os.fsdecode(b"\xff.pdf"))

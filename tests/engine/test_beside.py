@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kesin import Failed, Queue, Worker
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from tests.engine.conftest import only, states
 
 

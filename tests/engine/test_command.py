@@ -8,8 +8,8 @@ from kesin.engine.queue import New, Queue
 from kesin.foundation.access import system
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Filter
 from kesin.store.directory import Directory
+from kesin.store.records import Filter
 from tests.store.conftest import opened
 
 BOSS = system("boss")

@@ -16,7 +16,7 @@ from kesin.engine.simulate import simulate
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 from kesin.store.sqlite import SqliteStore
 from kesin.store.sqlstore import SqlStore
 

@@ -10,7 +10,7 @@ import kesin.engine.leases
 from kesin import Job, Queue, Sweeper, task_lifecycle
 from kesin.engine.leases import Leases
 from kesin.foundation.clock import ManualClock
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 from kesin.store.sqlite import SqliteStore
 from tests.engine.conftest import PATIENCE_S, only
 

@@ -6,7 +6,8 @@ import pytest
 from kesin import BadInput, New, Queue, Unproved, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import Filter, Outcome, StoreError
+from kesin.store.errors import StoreError
+from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.engine.conftest import moves, only, states

@@ -7,7 +7,7 @@ import pytest
 from kesin import Done, Failed, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite import SqliteStore
 from tests.engine.conftest import moves
 

@@ -20,7 +20,7 @@ from kesin.foundation import passwords
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreTrouble
+from kesin.store.errors import StoreTrouble
 from kesin.store.open import open_store
 from kesin.store.sqlite import SqliteStore
 from tests.faults.conftest import fill

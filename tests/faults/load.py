@@ -10,7 +10,8 @@ from typing import Self
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Store, StoreUnreachable
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.faults.cast import LEASE_S, Address, Ahead
 from tests.faults.promise import Kept, check_promise

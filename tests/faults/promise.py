@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from kesin.engine.replay import verify
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Event, Store
+from kesin.store.contract import Store
+from kesin.store.records import Event
 from kesin.store.sqlite import SqliteStore
 
 

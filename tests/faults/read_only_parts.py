@@ -16,7 +16,7 @@ from kesin.cli import app
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreTrouble
+from kesin.store.errors import StoreTrouble
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from tests.faults.conftest import fill

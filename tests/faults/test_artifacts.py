@@ -16,7 +16,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.foundation.settings import load_settings
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreTrouble
+from kesin.store.errors import StoreTrouble
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf import artifacts, download
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures

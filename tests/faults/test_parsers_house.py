@@ -30,9 +30,10 @@ from kesin.foundation.settings import (
 from kesin.foundation.text import NotJson, canonical_json, decoded, storable
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Filter, Outcome, StoreError
 from kesin.store.directory import Fact
+from kesin.store.errors import StoreError
 from kesin.store.open import _check_postgres, open_store
+from kesin.store.records import Filter, Outcome
 from kesin.store.redis_answers import Busy, Undeclared, check_version, trouble
 from kesin.store.sqlite import SqliteStore
 from kesin.web.dashboard.filters import wanted_of

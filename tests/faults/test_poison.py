@@ -23,7 +23,8 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.logs import LONGEST_TRACEBACK, Logger, set_up_logs
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import MAX_MESSAGE, Store
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_MESSAGE
 from kesin.store.sqlite import SqliteStore
 from tests.apart import PATIENCE_S, crew
 from tests.faults.cast import LEASE_S, Address

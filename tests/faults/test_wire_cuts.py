@@ -17,7 +17,7 @@ from kesin.engine.queue import Bulk, New, Queue
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.faults.promise import check_promise
 from tests.faults.proxy import How

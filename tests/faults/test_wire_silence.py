@@ -17,7 +17,7 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres import PostgresStore
 from tests.cli.programs import wait_until
 from tests.engine.conftest import Meeting

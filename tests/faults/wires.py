@@ -19,7 +19,8 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store import hearing, listener, redis_listener, timed
 from kesin.store import redis as redis_store
-from kesin.store.contract import Store, StoreUnreachable
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres import PostgresStore
 from kesin.store.redis import RedisStore
 from tests.faults.proxy import Postgres, Proxy, Redis

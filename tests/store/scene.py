@@ -16,7 +16,8 @@ from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, step
 from kesin.lifecycle.words import Role
-from kesin.store.contract import Event, NewJob, Note, Outcome, Store
+from kesin.store.contract import Store
+from kesin.store.records import Event, NewJob, Note, Outcome
 from kesin.store.redis import RedisStore
 
 SECOND = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 from kesin.store.sqlite import SqliteStore
 from tests.store.scene import NOBODY, Scene, error, results
 

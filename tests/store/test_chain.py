@@ -9,7 +9,7 @@ import pytest
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.words import budget_left, budget_spent, holds_claim
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import error
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import UnknownQueue
+from kesin.store.errors import UnknownQueue
 from tests.store.scene import HOUR, LEASE_S, MINUTE, NOW, SECOND, error, sent_by
 
 

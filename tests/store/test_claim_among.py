@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kesin.foundation.ids import IdMaker
-from kesin.store.contract import MAX_BATCH, StoreError
+from kesin.store.errors import StoreError
+from kesin.store.limits import MAX_BATCH
 from tests.store.scene import MINUTE, NOBODY, NOW, error, sent_by
 
 

@@ -10,7 +10,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.words import After, Fixed
 from kesin.store.columns import AT_BIRTH
-from kesin.store.contract import NewJob
+from kesin.store.records import NewJob
 from kesin.store.sqlite import SqliteStore
 from tests.store.attacks import WRONG_BIRTHS
 from tests.store.scene import LEASE_S, MINUTE, NOW, OPERATOR, SECOND, Scene, error

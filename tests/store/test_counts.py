@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Flow
+from kesin.store.records import Flow
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from kesin.lifecycle.model import Change
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres import PostgresStore
 from tests.store.scene import DAY, Scene
 

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from kesin.store import directory as directories
-from kesin.store.contract import StoreError
 from kesin.store.directory import (
     ApiKey,
     AuditLine,
@@ -22,6 +21,7 @@ from kesin.store.directory import (
     Session,
     Site,
 )
+from kesin.store.errors import StoreError
 from kesin.store.redis import RedisStore
 from tests.store.conftest import SQL_STORES, opened
 

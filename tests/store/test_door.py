@@ -11,7 +11,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Filter, Outcome
+from kesin.store.records import Filter, Outcome
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.conftest import listed
 from tests.store.scene import NOW, error, kept

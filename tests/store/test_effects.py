@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Outcome, StoreError
+from kesin.store.errors import StoreError
+from kesin.store.records import Outcome
 from tests.store.scene import (
     DAY,
     HOUR,

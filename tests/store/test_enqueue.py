@@ -8,7 +8,9 @@ import pytest
 
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import MAX_BATCH, Outcome, StoreError, UnknownQueue
+from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.limits import MAX_BATCH
+from kesin.store.records import Outcome
 from tests.store.scene import DAY, HOUR, NOW, SECOND, error, kept, rows, sent_by
 
 

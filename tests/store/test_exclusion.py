@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 from tests.store.scene import OPERATOR, error, results
 
 # Exclusive states

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Note, Outcome
+from kesin.store.records import Note, Outcome
 from tests.store.scene import (
     LEASE_S,
     NOW,

@@ -13,7 +13,9 @@ import pytest
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import MAX_BATCH, Filter, StoreError
+from kesin.store.errors import StoreError
+from kesin.store.limits import MAX_BATCH
+from kesin.store.records import Filter
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

@@ -10,7 +10,9 @@ import pytest
 from kesin.engine.queue import BadInput, Queue
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import MAX_BATCH, Filter, StoreError, UnknownQueue, Waiting
+from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.limits import MAX_BATCH
+from kesin.store.records import Filter, Waiting
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.scene import (
     DAY,

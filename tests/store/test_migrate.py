@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 from kesin.store.migrate import MigrationRefused, migrations
 from kesin.store.open import open_store
 from kesin.store.postgres import PostgresStore

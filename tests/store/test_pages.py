@@ -7,7 +7,8 @@ import random
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Filter, StoreError, UnknownQueue
+from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.records import Filter
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.scene import (
     DAY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.store.contract import Flow
+from kesin.store.records import Flow
 from tests.store.scene import NOW, error, kept
 
 

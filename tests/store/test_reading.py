@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Note, Pause
+from kesin.store.records import Note, Pause
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import (

@@ -15,7 +15,8 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.words import age_over
 from kesin.store import redis as redis_module
-from kesin.store.contract import Filter, StoreError, StoreUnreachable
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.records import Filter
 from kesin.store.redis import RedisStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import STORE, RedisServer

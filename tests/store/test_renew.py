@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import UnknownQueue
+from kesin.store.errors import UnknownQueue
 from tests.store.scene import LEASE_S, NOBODY, NOW, SECOND, error, sent_by
 
 

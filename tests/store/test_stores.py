@@ -13,8 +13,8 @@ from kesin.engine.command import Commands
 from kesin.engine.queue import Queue
 from kesin.foundation.access import system
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreUnreachable
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreUnreachable
 from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
 from kesin.store.stores import Stores

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard
-from kesin.store.contract import Flow, UnknownQueue
+from kesin.store.errors import UnknownQueue
+from kesin.store.records import Flow
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 from kesin.store.redis import RedisStore
 from kesin.store.sqlite import SqliteStore
 from tests.store.scene import NOW, PRODUCER, error, rows

@@ -14,8 +14,8 @@ from kesin.engine.replay import verify
 from kesin.engine.vault import Vault
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import StoreError
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreError
 from kesin.store.migrate import MigrationRefused, migrations
 from kesin.store.postgres import PostgresStore
 from kesin.store.sqlite import SqliteStore

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kesin.store.contract import Filter
 from kesin.store.directory import AuditLine
+from kesin.store.records import Filter
 from tests.web.client import ADDRESS
 from tests.web.conftest import CRON_SECRET, PASSWORD, SAME_ORIGIN, World, by_cookie
 

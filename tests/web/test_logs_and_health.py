@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kesin.foundation.logs import set_up_logs
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.web.limits import network_of
 from tests.web.client import ADDRESS
 from tests.web.conftest import by_cookie

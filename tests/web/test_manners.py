@@ -16,7 +16,7 @@ import pytest
 from starlette.responses import StreamingResponse
 
 from kesin.foundation.logs import set_up_logs
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.web import manners
 from kesin.web.limits import Limiter
 from tests.web.client import PROXY, Client

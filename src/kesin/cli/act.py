@@ -29,7 +29,7 @@ from kesin.cli.options import (
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
     from kesin.lifecycle.declare import Lifecycle
-    from kesin.store.contract import Filter
+    from kesin.store.records import Filter
 
 BATCH = 1_000
 

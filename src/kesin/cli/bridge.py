@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 from urllib.parse import quote
 
 from kesin.foundation.settings import Settings
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 from kesin.store.open import NO_PSYCOPG
 from kesin.store.reach import CONNECT_TIMEOUT_S, check_reachable
 from kesin.store.sqlite_trouble import trouble

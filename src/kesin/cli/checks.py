@@ -26,7 +26,8 @@ from kesin.foundation.settings import (
     strangers,
 )
 from kesin.lifecycle.prove import prove
-from kesin.store.contract import Store, StoreTrouble
+from kesin.store.contract import Store
+from kesin.store.errors import StoreTrouble
 from kesin.store.migrate import MigrationRefused
 from kesin.store.open import open_stores
 

@@ -17,8 +17,9 @@ from kesin.foundation.logs import Level, set_up_logs
 from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import typist
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.contract import Store, StoreUnreachable
+from kesin.store.contract import Store
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreUnreachable
 from kesin.store.open import open_stores
 from kesin.workloads import House, Workload, workloads
 

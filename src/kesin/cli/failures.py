@@ -65,7 +65,7 @@ def _explain_kesin(problem: BaseException) -> Told | None:
     from kesin.foundation.settings import BadSettings
     from kesin.lifecycle.prove import Unproved
     from kesin.lifecycle.words import DeclarationError
-    from kesin.store.contract import StoreError
+    from kesin.store.errors import StoreError
 
     if isinstance(problem, BadInput | BadSettings):
         return Told(str(problem), BAD_USAGE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kesin.cli.failures import check_choice
 
 if TYPE_CHECKING:
-    from kesin.store.contract import Definition, Filter
+    from kesin.store.records import Definition, Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Wanted:
 
     def checked(self, names: Definition | None) -> Filter:
         """As the store takes it; a state or a category that does not exist is refused."""
-        from kesin.store.contract import Filter
+        from kesin.store.records import Filter
 
         known = names.states if names else tuple(self.states or ())
         return Filter(

@@ -24,7 +24,7 @@ from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
     from kesin.lifecycle.model import Job
-    from kesin.store.contract import Definition, Event, Note
+    from kesin.store.records import Definition, Event, Note
 
 MOST = 1_000
 MESSAGE_WIDTH = 80

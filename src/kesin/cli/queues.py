@@ -15,7 +15,7 @@ from kesin.cli.options import AsJson, LifecycleName, QueueName
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
-    from kesin.store.contract import Outcome
+    from kesin.store.records import Outcome
 
 BATCH = 1_000
 MOST_TOLD = 20  # refused lines that are told one by one

@@ -7,7 +7,7 @@ from typing import Any, Final
 from kesin.foundation.clock import iso
 from kesin.foundation.text import decoded
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Definition, Event, Note
+from kesin.store.records import Definition, Event, Note
 
 PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
 

@@ -12,7 +12,8 @@ from kesin.foundation.terminal import counted
 from kesin.lifecycle.budget import SECOND_US
 
 if TYPE_CHECKING:
-    from kesin.store.contract import Pause, Store
+    from kesin.store.contract import Store
+    from kesin.store.records import Pause
 
 PARTS: Final = {  # extra → what it is for
     "web": "`kesin serve` is to run",
@@ -55,7 +56,7 @@ def ring(settings: Settings) -> Check:
 
 def redis(settings: Settings) -> Iterator[Check]:
     """Whether the Redis of the PDFs answers, keeps what it is given, and is worked on."""
-    from kesin.store.contract import StoreError
+    from kesin.store.errors import StoreError
     from kesin.store.open import open_redis
 
     if not settings.redis_url:
@@ -133,7 +134,7 @@ def moved(store: Store) -> Iterator[Check]:
 
 def pauses(store: Store, queue: str) -> list[Pause]:
     """What is paused there, if anybody can say."""
-    from kesin.store.contract import StoreUnreachable
+    from kesin.store.errors import StoreUnreachable
 
     try:
         return store.paused(queue)

@@ -48,7 +48,7 @@ def stats(
 def queue_record(store: Store, name: str) -> dict[str, Any]:
     """A queue's numbers."""
     from kesin.foundation.clock import iso
-    from kesin.store.contract import StoreUnreachable
+    from kesin.store.errors import StoreUnreachable
 
     try:
         seen, pauses = store.stats(name), store.paused(name)

@@ -17,8 +17,8 @@ from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES, Actor, Scope
 from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.store.contract import StoreTrouble
 from kesin.store.directory import ApiKey, Person, Session
+from kesin.store.errors import StoreTrouble
 
 SESSION_S: Final = 8 * 3_600  # from sign-in
 IDLE_S: Final = 3_600  # from the last request

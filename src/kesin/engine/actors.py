@@ -29,7 +29,8 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard
 from kesin.lifecycle.words import STAGES, Role
-from kesin.store.contract import Store, StoreUnreachable
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
 
 TENANTS: Final = ("default", "ankara", "van")
 WORKERS: Final = 3

@@ -19,16 +19,8 @@ from kesin.foundation.access import Actor, Right
 from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import (
-    Event,
-    Filter,
-    Note,
-    Outcome,
-    Page,
-    Pause,
-    QueueStats,
-    StoreUnreachable,
-)
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Event, Filter, Note, Outcome, Page, Pause, QueueStats
 
 _NOBODY: Final[frozenset[str]] = frozenset()
 MOST_AT_ONCE: Final = 100_000  # jobs one bulk action moves; the next call goes on

@@ -11,7 +11,7 @@ from typing import Final
 
 from kesin.engine.expected import broken
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 
 _OF: Final = "of"  # the job a handler worked on, in what it answers
 

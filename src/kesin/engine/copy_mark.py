@@ -14,10 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from kesin.store.contract import Flow, Store
+from kesin.store.contract import Store
 from kesin.store.copier import Copier
 from kesin.store.directory import Fact
 from kesin.store.facts import Facts, facts_of
+from kesin.store.records import Flow
 
 WORKLOAD: Final = "store copy"
 

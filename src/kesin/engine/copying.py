@@ -21,8 +21,10 @@ from typing import Final, Literal
 from kesin.engine.copy_mark import Disturbed, Ground, TakenOver
 from kesin.engine.replay import differences, miscounts
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.contract import Flow, Pause, Store, StoreError
+from kesin.store.contract import Store
 from kesin.store.copier import Copier, Head, History, copier_of
+from kesin.store.errors import StoreError
+from kesin.store.records import Flow, Pause
 
 ACTOR: Final = "store copy"
 BATCH: Final = 500  # jobs read and written at a time

@@ -15,7 +15,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
 from kesin.lifecycle.words import OWNED, READY, Role
-from kesin.store.contract import Event, NewJob, Outcome
+from kesin.store.records import Event, NewJob, Outcome
 
 Rows = Mapping[str, Job]
 NO_CHANGE = Change("")

@@ -20,7 +20,8 @@ from kesin.engine.run import Run
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import Outcome, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Outcome
 
 if TYPE_CHECKING:
     from kesin.engine.worker import Worker

@@ -14,7 +14,7 @@ from operator import attrgetter
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
-from kesin.store.contract import MAX_BATCH
+from kesin.store.limits import MAX_BATCH
 
 log = Logger("kesin.leases")
 

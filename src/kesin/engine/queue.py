@@ -22,23 +22,9 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.prove import Unproved
 from kesin.lifecycle.words import Role
-from kesin.store.contract import (
-    MAX_BATCH,
-    MAX_CODE,
-    MAX_KEY,
-    MAX_MESSAGE,
-    MAX_PAGE,
-    MAX_TENANT,
-    Event,
-    Filter,
-    NewJob,
-    Note,
-    Outcome,
-    Page,
-    QueueStats,
-    Store,
-    Waiting,
-)
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_TENANT
+from kesin.store.records import Event, Filter, NewJob, Note, Outcome, Page, QueueStats, Waiting
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_ATTEMPTS = 1_000

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.compile import MASK
-from kesin.store.contract import Event, Flow, Store
+from kesin.store.contract import Store
+from kesin.store.records import Event, Flow
 
 _SINGLE = (
     "run_at",

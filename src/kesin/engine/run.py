@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Outcome
+from kesin.store.records import Outcome
 
 if TYPE_CHECKING:
     from kesin.engine.worker import Worker

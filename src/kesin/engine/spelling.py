@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kesin.foundation.text import storable
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 
 
 def all_storable(names: Sequence[str] | None) -> list[str] | None:

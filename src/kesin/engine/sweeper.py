@@ -15,7 +15,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.words import STAGES, Stage
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 
 log = Logger("kesin.sweeper")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kesin.engine.adversary import Act
 from kesin.engine.expected import broken
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 
 if TYPE_CHECKING:
     from kesin.engine.actors import World

@@ -19,7 +19,8 @@ from kesin.engine.replay import differences, verify
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED
-from kesin.store.contract import Event, Filter, Outcome, Store
+from kesin.store.contract import Store
+from kesin.store.records import Event, Filter, Outcome
 
 MOST_ROWS = 1_000
 COUNT_EVERY = 16  # calls between two looks at the counters

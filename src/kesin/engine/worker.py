@@ -29,7 +29,9 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.errors import Verdict
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import MAX_BATCH, MAX_CODE, MAX_MESSAGE, Outcome, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
+from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
+from kesin.store.records import Outcome
 
 log = Logger("kesin.worker")
 

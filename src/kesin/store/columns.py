@@ -13,7 +13,7 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.words import OWNED
 from kesin.store.compile import MASK, Dialect
-from kesin.store.contract import Event
+from kesin.store.records import Event
 
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 _NOTHING: Mapping[str, str] = MappingProxyType({})

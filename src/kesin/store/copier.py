@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Definition, Event, Flow, Note, Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
+from kesin.store.records import Definition, Event, Flow, Note
 from kesin.store.sqlstore import SqlStore
 
 Declared = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects

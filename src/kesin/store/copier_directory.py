@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
 from kesin.store.copier import copier_of
 from kesin.store.copier_sql import SqlCopier
 from kesin.store.directory import ApiKey, AuditLine, Person, Secret, Site
+from kesin.store.errors import StoreError
 from kesin.store.facts import facts_of
 
 AT_ONCE: Final = 500  # lines of the audit log

@@ -8,7 +8,6 @@ from typing import Any
 
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.model import HOT_COLUMNS
-from kesin.store.contract import Event
 from kesin.store.copier import History
 from kesin.store.copier_sql import (
     BODY_COLUMNS,
@@ -18,6 +17,7 @@ from kesin.store.copier_sql import (
     job_row,
     note_rows,
 )
+from kesin.store.records import Event
 
 
 class PostgresCopier(SqlCopier):

@@ -10,9 +10,9 @@ from typing import Any
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job
 from kesin.store.columns import event_columns
-from kesin.store.contract import Definition, Event, Flow, Note
 from kesin.store.copier import Declared, Head, History
-from kesin.store.sqlread import bounded
+from kesin.store.limits import bounded
+from kesin.store.records import Definition, Event, Flow, Note
 from kesin.store.sqlstore import SqlStore, only_added
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from kesin.lifecycle.model import HOT_COLUMNS
-from kesin.store.contract import Event
 from kesin.store.copier import History
 from kesin.store.copier_sql import (
     BODY_COLUMNS,
@@ -17,6 +16,7 @@ from kesin.store.copier_sql import (
     job_row,
     note_rows,
 )
+from kesin.store.records import Event
 
 _OF_STATE = (
     "(SELECT d.{} FROM declared d WHERE d.queue = :queue AND d.move = :move"

@@ -14,7 +14,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple, cast
 
 from kesin.foundation.text import storable
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 from kesin.store.sqlread import like
 from kesin.store.sqlstore import SqlStore
 

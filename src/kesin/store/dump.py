@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 from kesin.foundation.secrets import key_of
 from kesin.foundation.settings import POSTGRES, SQLITE
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 
 Kind = Literal["sqlite", "postgres"]
 Read = Callable[[str], list[tuple[Any, ...]]]  # a statement, with {table} where a table belongs

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 

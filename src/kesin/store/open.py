@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 
 if TYPE_CHECKING:
     from kesin.foundation.settings import Settings

@@ -21,14 +21,15 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Change
+from kesin.lifecycle.model import Change, Job
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
-from kesin.store.contract import Event, Job, NewJob, Outcome, StoreError, StoreUnreachable
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.reach import why_not
-from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, as_moved, refusal
+from kesin.store.records import Event, NewJob, Outcome, refusal
+from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, as_moved
 from kesin.store.statements import Statements, fill, template
 from kesin.store.timed import CONNECTION, TimedConnection
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kesin.foundation.settings import Settings
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 
 CONNECT_TIMEOUT_S = 5
 UNREADABLE = (

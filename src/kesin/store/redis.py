@@ -30,17 +30,10 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
 from kesin.store.compile import declared_rows
-from kesin.store.contract import (
-    MAX_BATCH,
-    QUEUE_NAME,
-    Definition,
-    NewJob,
-    Outcome,
-    StoreError,
-    StoreUnreachable,
-    UnknownQueue,
-)
+from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
+from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded
 from kesin.store.pulse import Pulses
+from kesin.store.records import Definition, NewJob, Outcome
 from kesin.store.redis_answers import (
     SCHEMA,
     Busy,
@@ -52,7 +45,6 @@ from kesin.store.redis_answers import (
 from kesin.store.redis_listener import RedisListener
 from kesin.store.redis_program import SEPARATOR, Program, script
 from kesin.store.redis_read import RedisReader, job_of
-from kesin.store.sqlread import askable, bounded
 from kesin.store.sqlstore import only_added
 
 log = Logger("kesin.redis")

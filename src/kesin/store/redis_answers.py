@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import redis
 
-from kesin.store.contract import Outcome, StoreError, StoreUnreachable
-from kesin.store.sqlstore import refusal
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.records import Outcome, refusal
 
 SCHEMA: Final = "1"  # of the layout of the keys
 _BUSY, _LOST, _UNDECLARED = "KESINBUSY", "KESINLOST", "KESINUNDECLARED"

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kesin.foundation.text import storable
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
 from kesin.store.directory import Fact
+from kesin.store.errors import StoreError
 from kesin.store.redis import RedisStore
 from kesin.store.redis_program import SEPARATOR
 

@@ -23,8 +23,8 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.lifecycle.words import READY, After, Fixed, Guard, Role
 from kesin.store.compile import MASK
-from kesin.store.contract import StoreError
-from kesin.store.sqlstore import option_params
+from kesin.store.errors import StoreError
+from kesin.store.limits import option_params
 
 PARTS = ("begin", "rows", "judge", "writing", "reading")
 SEPARATOR = "\x1f"

@@ -18,9 +18,10 @@ import redis
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.words import Role
-from kesin.store.contract import (
-    MAX_BATCH,
-    MAX_PAGE,
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.limits import MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.records import (
     Definition,
     Event,
     Filter,
@@ -29,13 +30,10 @@ from kesin.store.contract import (
     Page,
     Pause,
     QueueStats,
-    Store,
-    StoreError,
-    StoreUnreachable,
     Waiting,
 )
 from kesin.store.redis_program import NUMBERS, SEPARATOR, Program
-from kesin.store.sqlread import LAST_ID, bounded, check_aged
+from kesin.store.sqlread import LAST_ID
 from kesin.store.tally import tallied
 
 SCAN_JOBS: Final = 200  # histories read at a time

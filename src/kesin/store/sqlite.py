@@ -17,20 +17,14 @@ from typing import Any
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.model import Change
+from kesin.lifecycle.model import Change, Job
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
-from kesin.store.contract import (
-    Event,
-    Job,
-    NewJob,
-    Outcome,
-    StoreError,
-    StoreUnreachable,
-)
+from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.migrate import migrations, outstanding
+from kesin.store.records import Event, NewJob, Outcome, refusal
 from kesin.store.sqlite_trouble import told, trouble
-from kesin.store.sqlstore import Conflict, Remark, SqlStore, as_moved, refusal
+from kesin.store.sqlstore import Conflict, Remark, SqlStore, as_moved
 from kesin.store.statements import Statements, fill, template
 from kesin.store.turns import Turns
 

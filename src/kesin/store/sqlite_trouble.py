@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kesin.store.contract import StoreTrouble
+from kesin.store.errors import StoreTrouble
 
 _PRIMARY: Final = 0xFF  # the lowest byte of an extended code is the plain one
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

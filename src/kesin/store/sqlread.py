@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kesin.foundation.ids import all_ids, first_id_of, is_id
+from kesin.foundation.ids import first_id_of, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import NO_STAMPS, Change, Job
+from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.columns import event_columns, job_columns
 from kesin.store.compile import Dialect
-from kesin.store.contract import (
-    MAX_BATCH,
-    MAX_PAGE,
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.limits import MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.records import (
     Definition,
     Event,
     Filter,
@@ -29,9 +29,6 @@ from kesin.store.contract import (
     Page,
     Pause,
     QueueStats,
-    Store,
-    StoreError,
-    UnknownQueue,
     Waiting,
 )
 from kesin.store.statements import Statements
@@ -316,32 +313,6 @@ class SqlReader(Store):
                     history.append(Event._make(pending))
                 pending = next(events, None)
             yield job, history
-
-
-def bounded(batch: Sequence[object]) -> None:
-    """Refuse more than one call takes."""
-    if len(batch) > MAX_BATCH:
-        raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
-
-
-def askable(call: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:
-    """The changes that a call asks a database for: one a job, the first, in the order of ids."""
-    bounded(changes)
-    replaces = any(move.payload == "replace" for move in moves)
-    if replaces and any(change.payload is None for change in changes):
-        raise StoreError(f"{call} replaces the payload: give one for every job")
-    first = {change.id: change for change in reversed(changes)}
-    known = first if all_ids(first) else [one for one in first if is_id(one)]
-    return [first[one] for one in sorted(known)]
-
-
-def check_aged(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:
-    """Refuse to look for an age that no index tells."""
-    if aged is not None and lifecycle.stamps[:1] != aged[:1]:
-        raise StoreError(
-            f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
-            " jobs are found by the age of that one only"
-        )
 
 
 def _id_at(at: int | None, skew_s: int) -> str | None:

@@ -20,22 +20,15 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import NO_STAMPS, Change, Job
 from kesin.lifecycle.words import Role
 from kesin.store.compile import declared_rows
-from kesin.store.contract import (
-    MAX_BATCH,
-    QUEUE_NAME,
-    Filter,
-    NewJob,
-    Outcome,
-    Result,
-    StoreError,
-)
+from kesin.store.errors import StoreError
+from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded, option_params
 from kesin.store.pulse import Pulses
-from kesin.store.sqlread import LAST_ID, SqlReader, askable, bounded
+from kesin.store.records import Filter, NewJob, Outcome, refusal
+from kesin.store.sqlread import LAST_ID, SqlReader
 from kesin.store.statements import Statement, Statements
 
 CONFLICT_TRIES = 3
 _MASK = 6  # the place of the mask behind the key of a declared row
-_VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
 Taken = TypeVar("Taken", bound=tuple[Any, ...])
@@ -465,23 +458,6 @@ def _moves(statements: Statements, call: str, role: Role) -> tuple[Move, ...]:
     return moves
 
 
-def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
-    known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
-    strange = sorted(options - known)
-    if strange:
-        choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-        raise StoreError(f"{moves[0].call} has no option {strange[0]!r}: {choice}")
-    return {f"option_{name}": name in options for name in known}
-
-
 def as_moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
     """The outcomes of jobs that moved, from rows of id, state and seq."""
     return {id_: Outcome("moved", id_, state, seq) for id_, state, seq in rows}
-
-
-def refusal(why: str, job_id: str, state: str | None, seq: int) -> Outcome:
-    """What a job answers that did not move."""
-    result = _VERDICTS.get(why)
-    if result:
-        return Outcome(result, job_id, state, seq)
-    return Outcome("refused", job_id, state, seq, why)

@@ -13,7 +13,9 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
-from kesin.store.contract import (
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import (
     Definition,
     Event,
     Filter,
@@ -24,8 +26,6 @@ from kesin.store.contract import (
     Page,
     Pause,
     QueueStats,
-    Store,
-    StoreUnreachable,
     Waiting,
 )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kesin.store.contract import Flow
+from kesin.store.records import Flow
 
 
 class Tally(NamedTuple):

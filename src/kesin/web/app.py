@@ -25,7 +25,7 @@ from kesin.engine.queue import BadInput
 from kesin.foundation.extras import needed
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
-from kesin.store.contract import StoreError, StoreTrouble, StoreUnreachable
+from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
 from kesin.web import operator, probes, session, sites
 from kesin.web.auth import identify
 from kesin.web.dashboard import dashboard_routes

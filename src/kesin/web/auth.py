@@ -26,7 +26,7 @@ from kesin.engine.accounts import at_request, cron_actor
 from kesin.foundation.access import Actor
 from kesin.foundation.passwords import KEY_SESSION, key_id_of, same
 from kesin.foundation.problems import NotSignedIn, Problem, Refused
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 from kesin.web.limits import network_of
 from kesin.web.service import Service
 

@@ -13,7 +13,7 @@ from kesin.engine.queue import Bulk, Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.text import decoded
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Event, Outcome, Page, QueueStats
+from kesin.store.records import Event, Outcome, Page, QueueStats
 from kesin.web.payloads import shown
 from kesin.web.schemas import (
     ActionBody,

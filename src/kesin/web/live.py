@@ -16,7 +16,9 @@ from weakref import WeakSet
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
-from kesin.store.contract import QueueStats, Store, StoreUnreachable
+from kesin.store.contract import Store
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import QueueStats
 
 log = Logger("kesin.live")
 

@@ -15,7 +15,7 @@ from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job, edges
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 
 log = Logger("kesin.metrics")
 

@@ -18,7 +18,8 @@ from kesin.engine.queue import BadInput, New, Queue
 from kesin.foundation.access import Actor
 from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_PAGE, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
+from kesin.store.limits import MAX_PAGE
 from kesin.web import bodies, schemas
 from kesin.web.auth import Asker, guarded_router, service_of
 from kesin.web.stream import events

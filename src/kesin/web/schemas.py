@@ -21,7 +21,8 @@ from pydantic import (
 from kesin.foundation.ids import ID_PATTERN
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_TENANT, Filter
+from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_TENANT
+from kesin.store.records import Filter
 
 MOST_IDS = 1_000
 MOST_ENQUEUED = 1_000

@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import Request
 
 from kesin.foundation.access import Actor
-from kesin.store.contract import QueueStats
+from kesin.store.records import QueueStats
 from kesin.web import bodies
 from kesin.web.auth import still
 from kesin.web.live import Watch

@@ -10,7 +10,8 @@ from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import OWNED, Role
-from kesin.store.contract import Filter, NewJob, Outcome, Store
+from kesin.store.contract import Store
+from kesin.store.records import Filter, NewJob, Outcome
 from tests.store.model.reference import Reference
 
 Answer = TypeVar("Answer")

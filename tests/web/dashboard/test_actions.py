@@ -10,7 +10,7 @@ import pytest
 
 from kesin.foundation.access import Actor
 from kesin.foundation.problems import Clash
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.web.dashboard import actions, bulk
 from kesin.web.dashboard.bulk import (
     KEPT,

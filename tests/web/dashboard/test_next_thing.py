@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.model import Change
-from kesin.store.contract import Job, Pause
+from kesin.lifecycle.model import Change, Job
+from kesin.store.records import Pause
 from kesin.web.dashboard.next_thing import Outlook, outlook
 from tests.web.conftest import World
 

@@ -17,8 +17,8 @@ import pytest
 from kesin.engine.sites import site_uuid
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import Stage
-from kesin.store.contract import Event, Filter
 from kesin.store.directory import AuditLine, Site
+from kesin.store.records import Event, Filter
 from kesin.workloads.workload import House
 from tests.web.conftest import ROOT, opened
 from tests.workloads.oci.conftest import SECRET_KEYS, Oci, seals

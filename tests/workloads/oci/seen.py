@@ -9,7 +9,7 @@ from kesin.engine.replay import differences
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED
 from kesin.store.compile import MASK
-from kesin.store.contract import Event
+from kesin.store.records import Event
 from kesin.workloads.oci.conversions import Conversion, Unsendable, order_id_of
 
 SCRIPT_LEASE_US = 900 * 1_000_000

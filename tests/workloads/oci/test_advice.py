@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 import pytest
 
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_CODE
+from kesin.store.limits import MAX_CODE
 from kesin.workloads.oci import advice as module
 from kesin.workloads.oci.advice import LANGUAGES, Advice, advice, codes, describe
 from kesin.workloads.oci.lifecycle import oci_errors

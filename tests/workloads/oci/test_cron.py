@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from tests.web.conftest import error_of, opened
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import CRON, DAY, HOUR, MINUTE, Oci, bare

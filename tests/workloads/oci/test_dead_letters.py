@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.store.contract import MAX_PAGE
+from kesin.store.limits import MAX_PAGE
 from kesin.workloads.oci.cells import safe
 from kesin.workloads.oci.dead_letters import COLUMNS, _lines, dead_letters
 from kesin.workloads.oci.reading import read_body

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kesin.store.contract import Event
+from kesin.store.records import Event
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import Oci, bare
 from tests.workloads.oci.own_site import OwnSite, well

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.workloads.oci import OCI, channels, uploader
 from kesin.workloads.oci.channels import channels_of
 from kesin.workloads.oci.fixes import fix

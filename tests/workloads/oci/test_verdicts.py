@@ -1,7 +1,7 @@
 import pytest
 
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict
-from kesin.store.contract import MAX_CODE
+from kesin.store.limits import MAX_CODE
 from kesin.workloads.oci.channel import Accepted, Refused
 from kesin.workloads.oci.google_errors import TABLE
 from kesin.workloads.oci.lifecycle import oci_errors

@@ -12,7 +12,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.workloads.optiplan import runner
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.optiplan.runner import worker_of

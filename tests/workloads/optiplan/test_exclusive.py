@@ -13,8 +13,8 @@ import pytest
 
 from kesin.engine.replay import verify
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter
 from kesin.store.postgres import PostgresStore
+from kesin.store.records import Filter
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.optiplan import program
 from kesin.workloads.optiplan.saw import Saw

@@ -12,7 +12,7 @@ from kesin.engine.answers import Make
 from kesin.engine.queue import Queue
 from kesin.engine.run import Run
 from kesin.lifecycle.model import Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan import runner as runner_module
 from kesin.workloads.optiplan.dossier import Dossier
 from kesin.workloads.optiplan.program import Ended, Running

@@ -23,8 +23,9 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import STAGES
-from kesin.store.contract import Filter, Store
+from kesin.store.contract import Store
 from kesin.store.directory import Directory
+from kesin.store.records import Filter
 from kesin.workloads.optiplan import gates, program, workbook
 from kesin.workloads.optiplan.dossier import Dossier, Dossiers
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.workloads.pdf.tidying import forget_batches
 from tests.workloads.pdf.batching import Bindery, opened_bindery
 from tests.workloads.pdf.front import Front, opened_front

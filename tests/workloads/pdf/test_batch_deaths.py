@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.store.redis import RedisStore
 from kesin.workloads.pdf import batches as module
 from kesin.workloads.pdf.rq_line import DISPATCHED

@@ -8,7 +8,7 @@ import pytest
 
 from kesin.engine.queue import New
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf.hook_lifecycle import MAX_ATTEMPTS, WAIT_S
 from kesin.workloads.pdf.webhooks import MOST_LOOKED_AT, worker_of

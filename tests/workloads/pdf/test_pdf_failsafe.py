@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf import FailSafePolicy, check_worker_health, handle_unavailable
 from kesin.workloads.pdf.heartbeat import FRESH_S, Heartbeat

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.facts import facts_of
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed

@@ -11,7 +11,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite import SqliteStore
 from kesin.workloads.pdf import asking, waiting
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

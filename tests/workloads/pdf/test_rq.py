@@ -18,7 +18,7 @@ import rq
 from rq.serializers import JSONSerializer
 
 from kesin.store import redis as redis_store
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.redis import HOLD_S
 from kesin.workloads.pdf import rq_line
 from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job

@@ -16,8 +16,10 @@ from kesin.cli.demo.service import LOG
 from kesin.cli.demo.tour import title
 from kesin.cli.demo.watch import RECOVERED, TITLES
 from kesin.cli.output import print_table, say, tally
-from kesin.store.contract import MAX_PAGE, Filter, Store
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_PAGE
 from kesin.store.open import open_store
+from kesin.store.records import Filter
 
 _OCI: Final = "oci"
 

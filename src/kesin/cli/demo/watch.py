@@ -11,7 +11,8 @@ from kesin.cli.demo.news import News
 from kesin.cli.demo.service import Running
 from kesin.engine.queue import Queue
 from kesin.foundation.terminal import counted
-from kesin.store.contract import MAX_PAGE, Filter
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.web.dashboard.families import Family, families
 
 TITLES: Final = {"oci": "conversions", "pdf": "PDFs", "optiplan": "cutting orders"}

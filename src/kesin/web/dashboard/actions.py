@@ -13,7 +13,7 @@ from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.words import STAY
-from kesin.store.contract import Filter, Outcome
+from kesin.store.records import Filter, Outcome
 from kesin.web.dashboard.filters import Fields, Meant, Wanted, meant, named, wanted_of
 from kesin.web.dashboard.view import Looker
 

@@ -20,8 +20,9 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Clash, Problem
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
-from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Fact
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.web.dashboard.actions import LINKED, linked, reason_key, unmoved
 from kesin.web.dashboard.of_app import once
 from kesin.web.dashboard.trends import WORKLOAD

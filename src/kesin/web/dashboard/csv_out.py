@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
-from kesin.store.contract import MAX_PAGE
+from kesin.store.limits import MAX_PAGE
 from kesin.web.dashboard.filters import Meant, rows
 from kesin.web.dashboard.masking import masked_text
 from kesin.web.dashboard.view import Looker

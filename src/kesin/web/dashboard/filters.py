@@ -16,7 +16,8 @@ from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import MAX_CODE, MAX_PAGE, MAX_TENANT, Filter, Page, QueueStats
+from kesin.store.limits import MAX_CODE, MAX_PAGE, MAX_TENANT
+from kesin.store.records import Filter, Page, QueueStats
 from kesin.web.dashboard.view import Looker
 
 PAGE: Final = 50

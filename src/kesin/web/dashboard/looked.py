@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
-from kesin.store.contract import QueueStats
 from kesin.store.directory import Fact
+from kesin.store.records import QueueStats
 from kesin.web.dashboard.families import ended_badly, waits_for_person
 
 if TYPE_CHECKING:

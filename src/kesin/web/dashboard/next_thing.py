@@ -14,7 +14,7 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Job, failing_guard
 from kesin.lifecycle.words import GONE, OWNED, Guard
-from kesin.store.contract import Pause
+from kesin.store.records import Pause
 
 Kind = Literal["claim", "answer", "clock", "gone", "person", "paused", "over"]
 

@@ -18,8 +18,8 @@ from kesin.foundation.access import Right
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter
 from kesin.store.directory import Site
+from kesin.store.records import Filter
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard import actions
 from kesin.web.dashboard.bulk import runs_of

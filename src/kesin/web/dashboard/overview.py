@@ -12,7 +12,8 @@ from markupsafe import Markup, escape
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
-from kesin.store.contract import Filter, QueueStats, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Filter, QueueStats
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.families import Family, ended_badly, families, waits_for_person
 from kesin.web.dashboard.figures import Figures

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.engine.queue import Queue
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.web.dashboard.families import families, needs_person
 from kesin.web.dashboard.trends import Trend, Trends
 from kesin.web.dashboard.view import Looker

@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_TENANT, QueueStats
+from kesin.store.limits import MAX_TENANT
+from kesin.store.records import QueueStats
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard import actions
 from kesin.web.dashboard.bulk import Run, runs_of

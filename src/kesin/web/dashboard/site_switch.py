@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from kesin.store.contract import MAX_TENANT
 from kesin.store.directory import Site
+from kesin.store.limits import MAX_TENANT
 from kesin.web.dashboard.trades import control_path
 
 if TYPE_CHECKING:

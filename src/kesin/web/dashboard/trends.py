@@ -15,8 +15,8 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
-from kesin.store.contract import StoreUnreachable
 from kesin.store.directory import Directory, Fact
+from kesin.store.errors import StoreUnreachable
 from kesin.web.dashboard.families import families
 
 WORKLOAD: Final = "dashboard"

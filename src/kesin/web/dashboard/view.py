@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.access import Actor
 from kesin.foundation.problems import Problem, Unavailable
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import NOBODY, service_of
 from kesin.web.dashboard import charts
 from kesin.web.dashboard.families import ORDER, SHOWN

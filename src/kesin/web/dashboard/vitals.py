@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
-from kesin.store.contract import Filter
 from kesin.store.directory import Site
+from kesin.store.records import Filter
 
 if TYPE_CHECKING:
     from kesin.web.dashboard.view import Looker

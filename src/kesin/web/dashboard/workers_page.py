@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 
 from kesin.engine.queue import Queue
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.view import Looker, Looking
 from kesin.web.dashboard.vitals import held

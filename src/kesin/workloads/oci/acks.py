@@ -15,8 +15,9 @@ from kesin.foundation.problems import Problem
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
-from kesin.store.contract import MAX_CODE, MAX_MESSAGE, Outcome
 from kesin.store.directory import Site
+from kesin.store.limits import MAX_CODE, MAX_MESSAGE
+from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions import SEAL
 from kesin.workloads.workload import House
 

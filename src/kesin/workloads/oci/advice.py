@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple
 
-from kesin.store.contract import MAX_CODE
+from kesin.store.limits import MAX_CODE
 
 Language = Literal["en", "tr"]
 

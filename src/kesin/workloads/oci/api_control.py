@@ -12,8 +12,8 @@ from kesin.foundation.clock import iso
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Flow
 from kesin.store.directory import Site
+from kesin.store.records import Flow
 from kesin.workloads.oci import control, schemas
 from kesin.workloads.oci.advice import Language, advice
 from kesin.workloads.oci.channel import MAX_ROWS

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_MESSAGE
+from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.channel import MAX_ROWS, NOT_SENT, Accepted, Refused, Row, Sent, Trouble
 from kesin.workloads.oci.google_errors import CIRCUIT_OPEN, REQUEST_REFUSED
 from kesin.workloads.oci.line import Failure

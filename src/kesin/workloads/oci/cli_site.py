@@ -18,8 +18,9 @@ from kesin.foundation.clock import iso
 from kesin.foundation.problems import Invalid, Problem, Unknown
 from kesin.foundation.secrets import LARGEST_BYTES
 from kesin.foundation.terminal import print_table, say, say_json, tally, warn
-from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Site
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.workloads.oci.advice import Advice, Language, advice, codes
 from kesin.workloads.oci.channels import channels_of
 from kesin.workloads.oci.cli_desk import (

@@ -16,8 +16,8 @@ from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter, Flow
 from kesin.store.directory import Site
+from kesin.store.records import Filter, Flow
 from kesin.workloads.oci.acks import why
 from kesin.workloads.oci.breaker import Breaker
 from kesin.workloads.oci.conversions import MAX_REVISION, SEAL, key_of

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 
 from kesin.lifecycle.errors import Category
-from kesin.store.contract import MAX_MESSAGE
+from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.batches import Reply, deliver, in_chunks
 from kesin.workloads.oci.channel import (
     Accepted,

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
-from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Site
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.workloads.oci.advice import Language, advice
 from kesin.workloads.oci.cells import safe
 from kesin.workloads.oci.conversions import SEAL

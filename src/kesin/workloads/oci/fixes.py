@@ -15,8 +15,8 @@ from kesin.foundation.access import Actor
 from kesin.foundation.problems import Problem
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Outcome
 from kesin.store.directory import Site
+from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions import MAX_REVISION, Conversion, Unsendable, key_of
 from kesin.workloads.oci.ingest import Result, RowResult, correct, rejected
 from kesin.workloads.oci.lifecycle import limits_of

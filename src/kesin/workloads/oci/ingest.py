@@ -14,8 +14,8 @@ from kesin.engine.queue import BadInput, New
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import Outcome
 from kesin.store.directory import Site
+from kesin.store.records import Outcome
 from kesin.workloads.oci.conversions import MAX_EXTERNAL_ID, Conversion, Unsendable
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.places import defaults_of

@@ -19,8 +19,8 @@ from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter
 from kesin.store.directory import Site
+from kesin.store.records import Filter
 from kesin.workloads.oci import statuses
 from kesin.workloads.oci.breaker import Breaker
 from kesin.workloads.oci.channel import MAX_ROWS, Accepted, Channel, Refused, Row, Sent, Trouble

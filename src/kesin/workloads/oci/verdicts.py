@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category, Code
-from kesin.store.contract import MAX_CODE, MAX_MESSAGE
+from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.workloads.oci.channel import Accepted, Refused, TroubleKind
 from kesin.workloads.oci.google_errors import (
     ACCOUNT,

@@ -10,7 +10,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
 from kesin.foundation.text import decoded
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
-from kesin.store.contract import Event, Note
+from kesin.store.records import Event, Note
 from kesin.workloads.optiplan.lifecycle import APPROVED
 
 _NAMES: Final = {

@@ -13,8 +13,8 @@ from kesin.foundation.access import Actor
 from kesin.foundation.ids import is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter, Outcome, Page
 from kesin.store.directory import Directory
+from kesin.store.records import Filter, Outcome, Page
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.dossier import Dossier, Dossiers

@@ -23,8 +23,8 @@ from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Job
-from kesin.store.contract import StoreUnreachable
 from kesin.store.directory import Directory
+from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan import program
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.collect import Found, find_xml, set_aside

@@ -14,8 +14,9 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.store.contract import MAX_PAGE, Filter
 from kesin.store.directory import Directory
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.workloads.optiplan.codes import OptiCode
 from kesin.workloads.optiplan.dossier import Dossiers
 from kesin.workloads.optiplan.folders import Entry, minding, plain_files

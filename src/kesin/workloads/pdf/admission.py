@@ -10,9 +10,9 @@ from typing import Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.problems import TooMany
-from kesin.store.contract import QueueStats
 from kesin.store.directory import Fact
 from kesin.store.facts import facts_of
+from kesin.store.records import QueueStats
 from kesin.workloads.pdf.ledger import WORKLOAD
 
 FACT: Final = "back-pressure"

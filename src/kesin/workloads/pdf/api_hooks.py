@@ -14,7 +14,7 @@ from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Clash, Unknown
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.workloads.pdf.delivering import promise_of
 from kesin.workloads.pdf.doors import Asker, Cursor, admit, sent
 from kesin.workloads.pdf.webhooks import QUEUE, Hooks

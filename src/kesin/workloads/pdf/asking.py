@@ -6,7 +6,7 @@ from fastapi import Response
 
 from kesin.engine.queue import BadInput
 from kesin.foundation.problems import TooLarge
-from kesin.store.contract import StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.workloads.pdf.admission import Admission
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.dispatch import enqueue_pdf_job

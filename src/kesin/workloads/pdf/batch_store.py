@@ -23,7 +23,7 @@ from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
-from kesin.store.contract import Filter
+from kesin.store.records import Filter
 from kesin.workloads.pdf.artifacts import PdfArtifactStore, sound_bytes
 from kesin.workloads.pdf.batch_lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.feeding import CANCELLED, Feeder, Progress, failed_of, means, standing

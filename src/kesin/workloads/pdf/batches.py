@@ -17,7 +17,8 @@ from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import Outcome, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
+from kesin.store.records import Outcome
 from kesin.workloads.pdf.admission import RESUME_SHARE
 from kesin.workloads.pdf.assembling import TooMuch
 from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore

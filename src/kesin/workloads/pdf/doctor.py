@@ -12,7 +12,7 @@ from typing import Final
 
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.engine import Engine
 from kesin.workloads.pdf.errors import RenderFailed

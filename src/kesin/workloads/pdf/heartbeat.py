@@ -9,7 +9,8 @@ from typing import Any, Final
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
-from kesin.store.contract import Store, StoreError
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
 from kesin.workloads.pdf.signs import FRESH_S, signs_of
 
 EVERY_S: Final = 5.0

@@ -14,8 +14,8 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import age_over
-from kesin.store.contract import Filter, Outcome
 from kesin.store.facts import facts_of
+from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf import keys
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.errors import PdfErrorCode, shown

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
-from kesin.store.contract import Outcome
 from kesin.store.directory import Fact
 from kesin.store.facts import Facts
+from kesin.store.records import Outcome
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
 
 WORKLOAD: Final = "pdf"

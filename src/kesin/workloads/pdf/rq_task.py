@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import load_settings
-from kesin.store.contract import StoreError
+from kesin.store.errors import StoreError
 from kesin.store.open import open_redis
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.setup import renderer_of

@@ -12,7 +12,8 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
-from kesin.store.contract import MAX_PAGE, Filter
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
 from kesin.workloads.pdf.batch_store import FOLDER, OURS, Batch, BatchStatus, PdfBatchStore
 from kesin.workloads.pdf.feeding import Feeder
 from kesin.workloads.pdf.heartbeat import FORGET_S

@@ -24,7 +24,8 @@ from kesin.foundation.problems import Clash
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
-from kesin.store.contract import MAX_PAGE, Filter, Outcome
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.delivering import GONE, Kind, Promise, delivered, message, promise_of
 from kesin.workloads.pdf.hook_lifecycle import WAIT_S
 from kesin.workloads.pdf.security import validate_url

@@ -1,0 +1,31 @@
+"""The errors a store raises: each message says what happened and what to do."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The store could not do it; the message says what happened and what to do."""
+
+
+class StoreUnreachable(StoreError):
+    """The database is away for the moment; whether the last call was carried out is unknown."""
+
+
+class StoreTrouble(StoreUnreachable):
+    """The disk under the database does not serve; nothing was written.
+
+    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart mends none.
+    """
+
+    def __init__(self, what: str, remedy: str, code: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what = what
+        self.remedy = remedy
+        self.code = code
+
+
+class UnknownQueue(StoreError):
+    """A queue that was never opened on this store."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the queue {queue!r} is not open on this store: open it first")
