@@ -9,22 +9,23 @@ at once are claimed in groups, and only those whose group died as well are alone
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kesin.engine.answers import Answer, Failed, all_answered, its_own, thrown, words_of
+from kesin.engine.leases import Leases
+from kesin.engine.queue import Queue
 from kesin.engine.run import Run
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Outcome
-
-if TYPE_CHECKING:
-    from kesin.engine.worker import Worker
 
 log = Logger("kesin.worker")
 
@@ -45,10 +46,58 @@ class Share(NamedTuple):
     limit: int
 
 
+Handler = Callable[..., Answer]  # (job) or (job, run)
+BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
+Beside = Callable[[str, Sequence[Change], Sequence[Outcome]], None]
+Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """What may change while a worker runs; all its threads share it."""
+
+    handler: Handler | None
+    grace_s: float
+    on_claim: Callable[[Sequence[Job]], None] | None = None  # for measuring
+    completed: int = 0
+    last_success: float | None = None  # monotonic seconds of the last claim that worked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerContext:
+    """What a thread needs of its worker."""
+
+    name: str
+    queue: Queue
+    leases: Leases
+    state: WorkerState
+    takes_run: bool  # the handler wants a Run beside the job
+    batch_handler: BatchHandler | None
+    plan: Plan | None
+    beside: Beside | None
+    batch: int
+    tenants: Sequence[str] | None
+    poll_s: float
+    stop: threading.Event  # set: claim no more
+    over: threading.Event  # set: the grace period is over, new claims are given back
+    pause: Callable[[float], None]
+    give_back: Callable[[Sequence[Job]], set[str]]
+    change_for: Callable[[Job, Answer], tuple[Key, Change]]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker was asked to stop."""
+        return self.stop.is_set()
+
+    def run_of(self, job: Job) -> Run:
+        """The second argument of a handler that takes two."""
+        return Run(job, queue=self.queue, leases=self.leases, worker=self.name, stop=self.stop)
+
+
 class Lane:
     """One thread's loop."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: WorkerContext) -> None:
         self.worker = worker
         self.queue = worker.queue
         self.ended: Counter[str] = Counter()
@@ -104,7 +153,7 @@ class Lane:
                 handled += self._batch(share)
                 if worker.stopping:
                     break
-        worker.last_success = self._monotonic()
+        worker.state.last_success = self._monotonic()
         return handled
 
     def among(self, ids: Sequence[str]) -> int:
@@ -127,7 +176,7 @@ class Lane:
             tenants=share.tenants,
             ids=ids,
         )
-        worker.last_success = started = self._monotonic()
+        worker.state.last_success = started = self._monotonic()
         if not jobs:
             self._size = self._size if apart else 1
             return 0
@@ -135,8 +184,8 @@ class Lane:
         if worker.over.is_set():
             worker.give_back(jobs)
             return 0
-        if worker.on_claim:
-            worker.on_claim(jobs)
+        if worker.state.on_claim:
+            worker.state.on_claim(jobs)
         mine = jobs
         try:
             if worker.batch_handler:
@@ -216,10 +265,10 @@ class Lane:
 
     def _answer(self, job: Job) -> Answer:
         worker = self.worker
-        handler = worker.handler
+        handler = worker.state.handler
         assert handler is not None  # noqa: S101  # the constructor made sure
         try:
-            return handler(job, Run(worker, job)) if worker.takes_run else handler(job)
+            return handler(job, worker.run_of(job)) if worker.takes_run else handler(job)
         except Failed as failed:
             return failed
         except BaseException as problem:  # a handler may throw anything
@@ -261,7 +310,7 @@ class Lane:
             if len(done) < len(outcomes):
                 self._refused(call, outcomes)
             self.ended.update([outcome.state or "" for outcome in done])
-            self.worker.completed += len(done)
+            self.worker.state.completed += len(done)
         self.worker.leases.drop([job for job, _ in results])
 
     def _refused(self, call: str, outcomes: list[Outcome]) -> None:
@@ -283,7 +332,7 @@ class Lane:
                 return self._apply_once(call, changes, options)
             except StoreUnreachable as problem:
                 if worker.stopping:
-                    until = min(until, self._monotonic() + worker.grace_s)
+                    until = min(until, self._monotonic() + worker.state.grace_s)
                 if worker.over.is_set() or self._monotonic() >= until:
                     raise
                 log.warning("answer_not_written", queue=self.queue.name, why=str(problem))

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kesin.engine.leases import Leases
+from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
 from kesin.store.records import Outcome
-
-if TYPE_CHECKING:
-    from kesin.engine.worker import Worker
 
 
 class Run:
     """The second argument of a handler that takes two."""
 
-    __slots__ = ("_queue", "_worker", "job")
+    __slots__ = ("_leases", "_queue", "_stop", "_worker", "job")
 
-    def __init__(self, worker: Worker, job: Job) -> None:
-        self._worker = worker
-        self._queue = worker.queue
+    def __init__(
+        self, job: Job, *, queue: Queue, leases: Leases, worker: str, stop: threading.Event
+    ) -> None:
         self.job = job
+        self._queue = queue
+        self._leases = leases
+        self._worker = worker
+        self._stop = stop
 
     @property
     def lost(self) -> bool:
         """The lease ran out: another worker may have the job, and this one's answer is refused."""
-        return self._worker.leases.is_lost(self.job)
+        return self._leases.is_lost(self.job)
 
     @property
     def stopping(self) -> bool:
         """The worker was asked to stop; finish soon, or be released."""
-        return self._worker.stopping
+        return self._stop.is_set()
 
     def move(self, call: str, **details: Any) -> Outcome:
         """Make a move in the middle of the work, under the claim."""
-        return self._queue.move(self.job, call, actor=self._worker.name, **details)
+        return self._queue.move(self.job, call, actor=self._worker, **details)
 
 
 def takes_two(handler: Callable[..., object]) -> bool:

@@ -13,14 +13,24 @@ import socket
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 from kesin.engine.answers import Answer, Done, Failed, Make, Wait, short
-from kesin.engine.lane import LARGEST_BATCH, Key, Lane, Share
+from kesin.engine.lane import (
+    LARGEST_BATCH,
+    BatchHandler,
+    Beside,
+    Handler,
+    Key,
+    Lane,
+    Plan,
+    WorkerContext,
+    WorkerState,
+)
 from kesin.engine.leases import Leases
 from kesin.engine.queue import LATEST_US, Queue
 from kesin.engine.run import takes_two
@@ -31,14 +41,8 @@ from kesin.lifecycle.errors import Verdict
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
-from kesin.store.records import Outcome
 
 log = Logger("kesin.worker")
-
-Handler = Callable[..., Answer]  # (job) or (job, run)
-BatchHandler = Callable[[Sequence[Job]], Sequence[Answer]]
-Beside = Callable[[str, Sequence[Change], Sequence[Outcome]], None]
-Plan = Callable[[], Iterable[Share]]  # asked at every turn; a share is worked off before the next
 
 GRACE_S = 30.0
 _NO_OPTIONS: frozenset[str] = frozenset()
@@ -72,7 +76,6 @@ class Worker:
             if value <= 0:
                 raise ValueError(f"{what} must be positive, got {value}")
         self.queue = queue
-        self.handler = handler
         self.batch_handler = batch_handler
         self.plan = plan
         self.beside = beside  # told of every answer written, in the transaction that writes it
@@ -81,24 +84,84 @@ class Worker:
         self.tenants = tenants
         self.channel = channel
         self.poll_s = poll_s
-        self.grace_s = grace_s
+        self._worker_state = WorkerState(handler, grace_s)
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         lease_s = lease_seconds or queue.lifecycle.lease_seconds
         self.leases = Leases(queue, lease_s)
-        self.completed = 0
-        self.last_success: float | None = None  # monotonic seconds of the last claim that worked
-        self.on_claim: Callable[[Sequence[Job]], None] | None = None  # for measuring
         self._complete_call = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
         self._fitting: set[Key] = set()  # calls found to be a worker's to make
         self.takes_run = handler is not None and takes_two(handler)
         self._stop = threading.Event()
-        self.over = threading.Event()  # the grace period: whoever claims now gives it back
+        self.over = threading.Event()  # set when the grace period ends
         self._lanes: list[threading.Thread] = []
+
+    @property
+    def handler(self) -> Handler | None:
+        """What is called with each job, unless there is a batch handler."""
+        return self._worker_state.handler
+
+    @handler.setter
+    def handler(self, handler: Handler) -> None:
+        self._worker_state.handler = handler
+
+    @property
+    def grace_s(self) -> float:
+        """How long a stop waits for what is running."""
+        return self._worker_state.grace_s
+
+    @grace_s.setter
+    def grace_s(self, seconds: float) -> None:
+        self._worker_state.grace_s = seconds
+
+    @property
+    def on_claim(self) -> Callable[[Sequence[Job]], None] | None:
+        """What is called with the jobs of each claim, for measuring."""
+        return self._worker_state.on_claim
+
+    @on_claim.setter
+    def on_claim(self, called: Callable[[Sequence[Job]], None] | None) -> None:
+        self._worker_state.on_claim = called
+
+    @property
+    def completed(self) -> int:
+        """How many results were written."""
+        return self._worker_state.completed
+
+    @property
+    def last_success(self) -> float | None:
+        """Monotonic seconds of the last claim that worked."""
+        return self._worker_state.last_success
+
+    @last_success.setter
+    def last_success(self, at: float) -> None:
+        self._worker_state.last_success = at
 
     @property
     def stopping(self) -> bool:
         """Whether it was asked to stop."""
         return self._stop.is_set()
+
+    @property
+    def context(self) -> WorkerContext:
+        """What a thread needs of this worker."""
+        return WorkerContext(
+            name=self.name,
+            queue=self.queue,
+            leases=self.leases,
+            state=self._worker_state,
+            takes_run=self.takes_run,
+            batch_handler=self.batch_handler,
+            plan=self.plan,
+            beside=self.beside,
+            batch=self.batch,
+            tenants=self.tenants,
+            poll_s=self.poll_s,
+            stop=self._stop,
+            over=self.over,
+            pause=self.pause,
+            give_back=self.give_back,
+            change_for=self.change_for,
+        )
 
     def run(self) -> None:
         """Work until stopped; SIGTERM and SIGINT stop it when called in the main thread."""
@@ -120,7 +183,7 @@ class Worker:
 
     def lane(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # they are all alike
         """What a lane does until the worker stops."""
-        return Lane(self).run
+        return Lane(self.context).run
 
     @property
     def alive(self) -> bool:
@@ -158,9 +221,9 @@ class Worker:
         self.leases.start()
         try:
             if self.threads == 1:
-                return Lane(self).drain()
+                return Lane(self.context).drain()
             with ThreadPoolExecutor(self.threads, "kesin-lane") as lanes:
-                return sum(lanes.map(lambda _: Lane(self).drain(), range(self.threads)))
+                return sum(lanes.map(lambda _: Lane(self.context).drain(), range(self.threads)))
         finally:
             self.leases.stop()
 
@@ -168,7 +231,7 @@ class Worker:
         """One turn in this thread: how many jobs ended in each state."""
         self.leases.start()
         try:
-            lane = Lane(self)
+            lane = Lane(self.context)
             lane.pass_once()
             return lane.ended
         finally:
@@ -179,7 +242,7 @@ class Worker:
 
         How many ended in each state. Leases are renewed once ``leases`` are started.
         """
-        lane = Lane(self)
+        lane = Lane(self.context)
         lane.among(ids)
         return lane.ended
 

@@ -10,7 +10,6 @@ import pytest
 
 from kesin.engine.answers import Make
 from kesin.engine.queue import Queue
-from kesin.engine.run import Run
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan import runner as runner_module
@@ -248,7 +247,7 @@ def test_who_finds_the_slot_just_taken_waits_its_turn(
     runner = Runner(bench.workshop, bench.queue, host="here")
     bench.clock.advance(1)
     held = {one.id: one for one in bench.queue.claim("both", limit=2)}
-    runs = {one.id: Run(bench.hire(), one) for one in held.values()}
+    runs = {one.id: bench.hire().context.run_of(one) for one in held.values()}
     runner(held[first.id], runs[first.id])
     answer = runner(held[second.id], runs[second.id])
     assert (bench.seen(first).state, bench.seen(second).state) == ("OPTI_RUNNING", "OPTI_IMPORTED")
