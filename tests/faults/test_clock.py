@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from kesin.engine.accounts import Accounts
 from kesin.engine.answers import Done, Failed
-from kesin.engine.queue import LATEST_US, New, Queue
+from kesin.engine.queue import New, Queue
 from kesin.engine.sweeper import Sweeper
+from kesin.engine.validation import LATEST_US
 from kesin.engine.worker import Worker
 from kesin.foundation.access import system
 from kesin.foundation.clock import SystemClock, wall_clock_us

@@ -15,7 +15,8 @@ from kesin.cli.failures import Usage
 from kesin.cli.filters import Wanted as Typed
 from kesin.cli.queues import _parsed
 from kesin.engine.copy_mark import Mark, _mark_of
-from kesin.engine.queue import BadInput, Queue
+from kesin.engine.queue import Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.passwords import fingerprint, key_id_of, matches, same
 from kesin.foundation.problems import Problem
 from kesin.foundation.secrets import KeyRing, NotOpened, new_key

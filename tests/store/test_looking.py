@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.engine.queue import BadInput, Queue
+from kesin.engine.queue import Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError, UnknownQueue

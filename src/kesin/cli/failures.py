@@ -60,7 +60,7 @@ def _explain_parsing(problem: BaseException) -> Told:
 
 
 def _explain_kesin(problem: BaseException) -> Told | None:
-    from kesin.engine.queue import BadInput
+    from kesin.engine.validation import BadInput
     from kesin.foundation.problems import Invalid, Problem
     from kesin.foundation.settings import BadSettings
     from kesin.lifecycle.prove import Unproved

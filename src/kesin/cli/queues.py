@@ -159,7 +159,8 @@ def _answers(
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Line number → what became of it, or why nothing did."""
     from kesin.cli.output import typist
-    from kesin.engine.queue import BadInput, New
+    from kesin.engine.queue import New
+    from kesin.engine.validation import BadInput
 
     good: list[tuple[int, New]] = []
     for number, line in batch:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.engine.accounts import Accounts
-from kesin.engine.queue import BadInput, Bulk, New, Queue
+from kesin.engine.queue import Bulk, New, Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.access import Actor, Right
 from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
 from kesin.lifecycle.errors import Category

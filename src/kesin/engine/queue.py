@@ -1,7 +1,7 @@
 """A queue: a lifecycle over a store. Enqueue, claim, apply, act.
 
-Everything that enters is checked here and once: types, sizes, spelling. Below this floor values
-are what they claim to be.
+Everything that enters is checked here and once (``validation.py`` has the checks). Below this floor
+values are what they claim to be.
 """
 
 from __future__ import annotations
@@ -9,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from kesin.engine.proofs import proof_of
 from kesin.engine.spelling import all_storable, clean
+from kesin.engine.validation import (
+    BadInput,
+    check_limit,
+    checked_attempts,
+    checked_name,
+    checked_time,
+    delay_us,
+    json_text,
+    payload_text,
+)
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
-from kesin.foundation.text import NotJson, canonical_json, storable
-from kesin.lifecycle.budget import LONGEST_DELAY_S, SECOND_US
+from kesin.foundation.text import canonical_json, storable
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
@@ -27,17 +37,6 @@ from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PA
 from kesin.store.records import Event, Filter, NewJob, Note, Outcome, Page, QueueStats, Waiting
 
 MAX_PAYLOAD_BYTES = 256 * 1024
-MAX_ATTEMPTS = 1_000
-LATEST_US = 253_402_300_800 * SECOND_US  # the year 10 000
-
-
-class BadInput(ValueError):
-    """Something that may not enter the queue; ``code`` and ``field`` say what, in one word each."""
-
-    def __init__(self, code: str, field_name: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.field = field_name
 
 
 class StaleClaim(RuntimeError):
@@ -112,7 +111,7 @@ class Queue:
         if delay_s:
             if run_at is not None:
                 raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
-            run_at = self.now() + _delay_us(delay_s)
+            run_at = self.now() + delay_us(delay_s)
         new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
         job = self._checked(new, self._ids.make(1)[0])
         return self.store.enqueue(self.name, [job], actor=storable(actor), now=self.clock.now())[0]
@@ -159,27 +158,18 @@ class Queue:
         return NewJob(
             id=job_id,
             payload=self.payload_text(new.payload),
-            max_attempts=_attempts(attempts),
+            max_attempts=checked_attempts(attempts),
             salt=salt_of(job_id),
-            tenant=_name(new.tenant, "tenant", MAX_TENANT),
-            dedup_key=None if new.key is None else _name(new.key, "key", MAX_KEY),
-            run_at=_time(new.run_at, "run_at"),
-            note=None if new.note is None else _json(new.note, "note"),
-            stamps={name: _time(at, name) or 0 for name, at in new.stamps.items()},
+            tenant=checked_name(new.tenant, "tenant", MAX_TENANT),
+            dedup_key=None if new.key is None else checked_name(new.key, "key", MAX_KEY),
+            run_at=checked_time(new.run_at, "run_at"),
+            note=None if new.note is None else json_text(new.note, "note"),
+            stamps={name: checked_time(at, name) or 0 for name, at in new.stamps.items()},
         )
 
     def payload_text(self, payload: Any) -> str:
         """The payload as it is stored; raises BadInput for what is no JSON or too large."""
-        text = _json(payload, "payload")
-        size = len(text.encode())
-        if size > self.max_payload_bytes:
-            raise BadInput(
-                "payload_too_large",
-                "payload",
-                f"the payload has {size} bytes; the limit is {self.max_payload_bytes}: "
-                "store the data elsewhere and enqueue a reference",
-            )
-        return text
+        return payload_text(payload, self.max_payload_bytes)
 
     # Workers
 
@@ -196,7 +186,7 @@ class Queue:
 
         They are this worker's until the lease is over.
         """
-        _check_limit(limit)
+        check_limit(limit)
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
             self.name,
@@ -210,7 +200,7 @@ class Queue:
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would give now, as they are; nothing is claimed."""
-        _check_limit(limit)
+        check_limit(limit)
         names = all_storable(tenants)
         return self.store.peek(self.name, limit=limit, tenants=names, now=self.clock.now())
 
@@ -310,10 +300,10 @@ class Queue:
         told = reason or (unsaid.message if unsaid else None)
         said = Change(
             "",
-            error_code=None if code is None else _name(code, "code", MAX_CODE),
+            error_code=None if code is None else checked_name(code, "code", MAX_CODE),
             error_category=None if category is None else category.value,
             error_message=None if told is None else storable(told)[:MAX_MESSAGE],
-            max_attempts=None if max_attempts is None else _attempts(max_attempts),
+            max_attempts=None if max_attempts is None else checked_attempts(max_attempts),
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
@@ -428,56 +418,3 @@ def _summary(outcomes: list[Outcome]) -> Bulk:
     moved = sum(one.result == "moved" for one in outcomes)
     already = sum(one.result == "already" for one in outcomes)
     return Bulk(moved, already, refused, outcomes)
-
-
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _attempts(value: object) -> int:
-    if not _is_int(value) or not 1 <= value <= MAX_ATTEMPTS:
-        raise BadInput(
-            "bad_max_attempts",
-            "max_attempts",
-            f"max_attempts must be a whole number in 1…{MAX_ATTEMPTS}, got {value!r}",
-        )
-    return value
-
-
-def _check_limit(limit: int) -> None:
-    if limit < 1:
-        raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
-
-
-def _delay_us(seconds: float) -> int:
-    if not 0 <= seconds <= LONGEST_DELAY_S:
-        raise BadInput(
-            "bad_delay_s", "delay_s", f"delay_s must lie in 0…{LONGEST_DELAY_S}, got {seconds!r}"
-        )
-    return round(seconds * SECOND_US)
-
-
-def _json(value: Any, what: str) -> str:
-    try:
-        return canonical_json(value)
-    except NotJson as problem:
-        raise BadInput("not_json", what, f"the {what} is {problem}") from None
-
-
-def _name(value: object, what: str, longest: int) -> str:
-    if not isinstance(value, str):
-        raise BadInput(f"bad_{what}", what, f"{what} must be text, got {type(value).__name__}")
-    text = storable(value)
-    if not 1 <= len(text) <= longest:
-        raise BadInput(f"bad_{what}", what, f"{what} must have 1…{longest} characters")
-    return text
-
-
-def _time(value: object, what: str) -> int | None:
-    if value is None:
-        return None
-    if not _is_int(value) or not 0 <= value < LATEST_US:
-        raise BadInput(
-            f"bad_{what}", what, f"{what} must be microseconds since 1970, got {value!r}"
-        )
-    return value

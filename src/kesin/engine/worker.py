@@ -32,8 +32,9 @@ from kesin.engine.lane import (
     WorkerState,
 )
 from kesin.engine.leases import Leases
-from kesin.engine.queue import LATEST_US, Queue
+from kesin.engine.queue import Queue
 from kesin.engine.run import takes_two
+from kesin.engine.validation import LATEST_US
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US

@@ -21,7 +21,7 @@ from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 
 import kesin
-from kesin.engine.queue import BadInput
+from kesin.engine.validation import BadInput
 from kesin.foundation.extras import needed
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable

@@ -14,7 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.command import SHOWN_OUTCOMES, Commands
 from kesin.engine.proofs import proof_of
-from kesin.engine.queue import BadInput, New, Queue
+from kesin.engine.queue import New, Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.access import Actor
 from kesin.lifecycle.draw import mermaid
 from kesin.lifecycle.errors import Category

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kesin.engine.queue import BadInput, New
+from kesin.engine.queue import New
+from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job

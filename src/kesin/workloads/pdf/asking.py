@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Response
 
-from kesin.engine.queue import BadInput
+from kesin.engine.validation import BadInput
 from kesin.foundation.problems import TooLarge
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.pdf.admission import Admission

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from kesin.engine.queue import BadInput, New, Queue
+from kesin.engine.queue import New, Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Fact

@@ -8,7 +8,8 @@ from typing import Final
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from kesin.engine.queue import BadInput, Queue
+from kesin.engine.queue import Queue
+from kesin.engine.validation import BadInput
 from kesin.foundation.problems import Invalid, Problem
 from kesin.workloads.pdf.batch_rows import RowProblem, Table, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import BatchRequest, CsvQuery
