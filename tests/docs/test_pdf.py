@@ -8,7 +8,7 @@ from PIL import Image
 from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.filters import FILTERS
 from kesin.workloads.pdf.sandbox import Sandbox
-from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.storage_factory import open_storage
 from tests.cli.mother import path_with_kesin
 from tests.docs.pages import DOCS, blocks, links, matches
 from tests.docs.walking import steps, walk

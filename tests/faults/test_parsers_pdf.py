@@ -14,7 +14,8 @@ from kesin.web.dashboard.schema_form import SchemaForm
 from kesin.workloads.pdf import filters
 from kesin.workloads.pdf.batch_rows import LONGEST_NAME, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import MOST_ROWS as MOST_BATCH_ROWS
-from kesin.workloads.pdf.book import SHIPPED, TemplateBook
+from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.delivering import LONGEST_PAUSE_S, _seconds
 from kesin.workloads.pdf.download import _is_known, _part
 from kesin.workloads.pdf.errors import RenderFailed
@@ -23,7 +24,8 @@ from kesin.workloads.pdf.ranges import check_ranges, pages_in
 from kesin.workloads.pdf.requests import check_variables
 from kesin.workloads.pdf.security import is_inside, sanitize_html_variables, validate_url
 from kesin.workloads.pdf.signing import ID, SIGNATURE, TIMESTAMP, secret_of, signed, verify
-from kesin.workloads.pdf.storage import StorageError, attachment, open_storage
+from kesin.workloads.pdf.storage import StorageError, attachment
+from kesin.workloads.pdf.storage_factory import open_storage
 from tests.faults.fuzz import answered, broken, broken_json, broken_text
 
 INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))

@@ -14,7 +14,7 @@ import pytest
 
 from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES
 from kesin.workloads.optiplan.rules import default_rules, rules_json
-from kesin.workloads.pdf.book import SHIPPED
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.heartbeat import Heartbeat
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
 from tests.web.matrix import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kesin.web.dashboard import pdf_desk
-from kesin.workloads.pdf.book import SHIPPED
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.heartbeat import Heartbeat
 from tests.web.conftest import World
 

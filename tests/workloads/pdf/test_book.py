@@ -4,9 +4,11 @@ import shutil
 import pytest
 from markupsafe import Markup
 
-from kesin.workloads.pdf.book import CSP, SHIPPED, TemplateBook
-from kesin.workloads.pdf.engine import MAX_HTML_BYTES
+from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.limits import MAX_HTML_BYTES
+from kesin.workloads.pdf.security import LIBRARY_CSP
 from kesin.workloads.pdf.variables import MAX_PROBLEMS
 
 OPEN = {"type": "object"}
@@ -237,7 +239,7 @@ class TestRendering:
         page = book("x").html("mine", {})
         assert page.startswith(
             f'<html><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{CSP}">'
+            f'<meta http-equiv="Content-Security-Policy" content="{LIBRARY_CSP}">'
         )
 
     def test_a_page_needs_a_head_for_that(self, book):

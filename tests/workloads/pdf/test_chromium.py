@@ -9,8 +9,8 @@ from kesin.workloads.pdf import browser, kill
 from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.chromium import ChromiumEngine, print_options
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engine import MAX_HTML_BYTES
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.paper import Paper
 from tests.workloads.pdf.documents import (
     PICTURE,

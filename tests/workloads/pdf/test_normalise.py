@@ -1,7 +1,7 @@
 import pytest
 
-from kesin.workloads.pdf.engine import MAX_PDF_BYTES
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.limits import MAX_PDF_BYTES
 from kesin.workloads.pdf.normalise import normalised
 from kesin.workloads.pdf.ranges import check_ranges, pages_in
 

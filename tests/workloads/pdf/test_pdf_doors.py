@@ -143,7 +143,7 @@ folder = Path(sys.argv[1])
 store = SqliteStore(folder / "kesin.db")
 service = Service(Settings(data_dir=folder), store, {o.name: o for o in WORKLOADS}, work=False)
 client = Client(create_app(service))
-loaded = {"kesin.workloads.pdf.book", "kesin.workloads.pdf.setup"} & set(sys.modules)
+loaded = {"kesin.workloads.pdf.book", "kesin.workloads.pdf.worker"} & set(sys.modules)
 key = service.accounts.create_key(system("test"), "test", ["pdf"])[0]
 who = {"x-api-key": key}
 body = {"template_name": "invoice", "variables": {}}

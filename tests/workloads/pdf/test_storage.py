@@ -17,8 +17,8 @@ from kesin.workloads.pdf.storage import (
     StorageBackend,
     StorageMisconfigured,
     attachment,
-    open_storage,
 )
+from kesin.workloads.pdf.storage_factory import open_storage
 from tests.workloads.pdf.s3 import BUCKET, ENVIRON, S3Server
 from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, at_once
 

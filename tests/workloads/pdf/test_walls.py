@@ -6,6 +6,7 @@ from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.fetching import Refused, fetch, public
 from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from tests.workloads.pdf.documents import every_fetch, every_script, page, text
 from tests.workloads.pdf.listener import listening
 
@@ -49,7 +50,7 @@ def test_each_wall_alone_lets_no_request_through(standing):
 
 def test_the_rules_take_the_place_of_those_a_document_of_the_book_brings():
     """Its own would keep out what an allow-list lets in."""
-    html = page("<p>x</p>", walls.tag(walls.BOOKS))
+    html = page("<p>x</p>", csp_tag(LIBRARY_CSP))
     assert walls.with_policy(html, RULES) == walls.with_policy(page("<p>x</p>"), RULES)
 
 

@@ -10,8 +10,9 @@ from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf import finding, weasy
 from kesin.workloads.pdf.chromium import ChromiumEngine
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engine_factory import pick_engine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.finding import find_chromium, pick_engine
+from kesin.workloads.pdf.finding import find_chromium
 from kesin.workloads.pdf.paper import Paper
 from kesin.workloads.pdf.weasy import WeasyPrintEngine
 from tests.workloads.pdf.documents import (

@@ -19,15 +19,14 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from kesin.workloads.pdf import walls
+from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.filters import LANGUAGE, Unprintable
 from kesin.workloads.pdf.reckoning import RECKONING
 from kesin.workloads.pdf.sandbox import Sandbox, refused
+from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.variables import Expectations, Problem
 
-SHIPPED: Final = Path(__file__).parent / "templates"
 REVISION: Final = 1  # raised when a filter prints something else, so that old PDFs are not reused
-CSP: Final = walls.BOOKS
 MAX_FILES: Final = 200
 MAX_FILE_BYTES: Final = 2 * 1024 * 1024
 
@@ -36,7 +35,7 @@ _SHARED: Final = ("partials", "fonts")
 _WEIGHTS: Final = {"regular": 400, "bold": 700}
 _FONT: Final = re.compile(r"fonts/([a-z]+)-(regular|bold)\.woff2")
 _HEAD: Final = re.compile(r"<head(?:\s[^>]*)?>", re.IGNORECASE)
-_HEADED: Final = f'<meta charset="utf-8">{walls.tag(CSP)}'
+_HEADED: Final = f'<meta charset="utf-8">{csp_tag(LIBRARY_CSP)}'
 _PICTURES: Final = {
     ".png": "image/png",
     ".jpg": "image/jpeg",

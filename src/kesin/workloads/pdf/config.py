@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
+
+SHIPPED: Final = Path(__file__).parent / "templates"  # the templates that come with Kesin
 
 
 class FailSafePolicy(StrEnum):

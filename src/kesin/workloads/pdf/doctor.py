@@ -20,7 +20,8 @@ from kesin.workloads.pdf.finding import chromium_possible, find_chromium
 from kesin.workloads.pdf.keeping import artifacts_place
 from kesin.workloads.pdf.paper import Paper
 from kesin.workloads.pdf.setup import book_of, chromium_settings, engine_of
-from kesin.workloads.pdf.storage import StorageError, open_storage
+from kesin.workloads.pdf.storage import StorageError
+from kesin.workloads.pdf.storage_factory import open_storage
 
 LETTERS: Final = "ğ Ğ ı I i İ ş Ş ç Ç ö Ö ü Ü ₺"
 _PAGE: Final = (

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from kesin.workloads.pdf.paper import Paper
-
-MAX_HTML_BYTES: Final = 5 * 1024 * 1024
-MAX_PDF_BYTES: Final = 50 * 1024 * 1024
-MAX_PAGES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Final
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
 from kesin.foundation.problems import Unavailable
-from kesin.workloads.pdf.book import CSP
 from kesin.workloads.pdf.config import FailSafePolicy
+from kesin.workloads.pdf.security import LIBRARY_CSP
 
 PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
 RETRY_AFTER_S: Final = 15
@@ -32,7 +32,7 @@ def document(html: str, *, framed: bool = False) -> Response:
     return HTMLResponse(
         html,
         headers={
-            "Content-Security-Policy": f"{CSP}; frame-ancestors {ancestors}; sandbox",
+            "Content-Security-Policy": f"{LIBRARY_CSP}; frame-ancestors {ancestors}; sandbox",
             "X-Frame-Options": frames,
             "Content-Disposition": "inline",
             "Cache-Control": "no-store",

@@ -1,4 +1,4 @@
-"""Which engine renders here: the one asked for, or the best this machine has."""
+"""Which engines this machine has, and where its Chromium is."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kesin.foundation.logs import Logger
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-
-if TYPE_CHECKING:
-    from kesin.workloads.pdf.engine import Engine
 
 CHROMIUM: Final = "chromium"
 WEASYPRINT: Final = "weasyprint"
@@ -26,7 +21,6 @@ _PLAYWRIGHTS_OWN: Final = (
     "chromium_headless_shell-*/*/chrome-headless-shell",
     "chromium-*/*/chrome",
 )
-_log: Final = Logger(__name__)
 
 
 def find_chromium(configured: str = "") -> Path | None:
@@ -43,32 +37,9 @@ def chromium_possible(configured: str = "") -> bool:
     return find_spec("playwright") is not None and find_chromium(configured) is not None
 
 
-def pick_engine(named: str | None = None, settings: ChromiumSettings | None = None) -> Engine:
-    """The engine of this name; without one, Chromium where there is any, else WeasyPrint.
-
-    Raises RenderFailed(UNSUPPORTED_PLATFORM) for one that cannot exist here.
-    """
-    from kesin.workloads.pdf.chromium import ChromiumEngine
-    from kesin.workloads.pdf.weasy import WeasyPrintEngine
-
-    settings = settings or ChromiumSettings()
-    if named not in (None, *ENGINES):
-        raise RenderFailed(
-            PdfErrorCode.UNSUPPORTED_PLATFORM,
-            f"there is no engine {named!r}, only {' and '.join(ENGINES)}",
-        )
-    if named != WEASYPRINT and chromium_possible(settings.executable):
-        return ChromiumEngine(settings)
-    if named == CHROMIUM:
-        raise no_chromium(settings.executable)
-    if find_spec("weasyprint") is None:
-        raise RenderFailed(
-            PdfErrorCode.UNSUPPORTED_PLATFORM,
-            "WeasyPrint is not installed here" if named else "neither Chromium nor WeasyPrint is",
-        )
-    if named is None:
-        _log.warning("pdf.no_chromium", engine=WEASYPRINT, configured=settings.executable)
-    return WeasyPrintEngine()
+def weasyprint_possible() -> bool:
+    """Whether WeasyPrint is installed here."""
+    return find_spec("weasyprint") is not None
 
 
 def no_chromium(configured: str) -> RenderFailed:

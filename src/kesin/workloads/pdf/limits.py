@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from kesin.workloads.pdf.engine import MAX_HTML_BYTES, MAX_PAGES, MAX_PDF_BYTES
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
+MAX_HTML_BYTES: Final = 5 * 1024 * 1024
+MAX_PDF_BYTES: Final = 50 * 1024 * 1024
+MAX_PAGES: Final = 500
 GRACE_S: Final = 5.0
 SHORT_SHARE: Final = 0.8  # of a limit that is too short to leave so many seconds
 

@@ -16,9 +16,9 @@ from jinja2 import FunctionLoader, StrictUndefined, Undefined, nodes
 from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from kesin.workloads.pdf.engine import MAX_HTML_BYTES
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.filters import FILTERS, Unprintable
+from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 
 MAX_REPEATED: Final = 10_000  # letters or items that ``*`` may make
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")

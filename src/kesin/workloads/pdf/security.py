@@ -27,6 +27,8 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 100_000
 MAX_URL: Final = 2048
+# The policy that documents of the template library carry, for readers outside our engines.
+LIBRARY_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 
 _PLAIN: Final = (bool, int, float, Decimal, date, time, type(None))  # a datetime is a date
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
@@ -44,6 +46,11 @@ class PdfSecurityConfig:
 
     template_allowlist: set[str]
     url_allowlist: list[str]  # regular expressions
+
+
+def csp_tag(rules: str) -> str:
+    """A Content-Security-Policy as an HTML tag."""
+    return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
 
 
 def validate_template(name: str, allowlist: AbstractSet[str]) -> bool:

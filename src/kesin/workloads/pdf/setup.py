@@ -10,24 +10,27 @@ from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import HOUR_S
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.book import SHIPPED, TemplateBook
 from kesin.workloads.pdf.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
+from kesin.workloads.pdf.config import SHIPPED, FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.engine import Engine
-from kesin.workloads.pdf.finding import pick_engine
+from kesin.workloads.pdf.engine_factory import pick_engine
 from kesin.workloads.pdf.jobs import PdfJobStore
 from kesin.workloads.pdf.keeping import artifacts_place
 from kesin.workloads.pdf.security import validate_url
-from kesin.workloads.pdf.storage import StorageBackend, StorageMisconfigured, open_storage
+from kesin.workloads.pdf.storage import StorageBackend, StorageMisconfigured
+from kesin.workloads.pdf.storage_factory import open_storage
 from kesin.workloads.workload import House
 
 if TYPE_CHECKING:
+    from kesin.workloads.pdf.book import TemplateBook
     from kesin.workloads.pdf.rq_worker import PdfRqWorker
     from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
 
 
 def book_of(settings: Settings) -> TemplateBook:
     """The templates that come with Kesin, and those of the configured folder over them."""
+    from kesin.workloads.pdf.book import TemplateBook  # its libraries come with kesin[pdf]
+
     own = settings.pdf_templates
     if own is None:
         return TemplateBook.load()

@@ -14,11 +14,12 @@ from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.setup import artifacts_of, book_of, config_of
+from kesin.workloads.pdf.webhooks import Hooks
 from kesin.workloads.workload import House
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.book import TemplateBook
-    from kesin.workloads.pdf.webhooks import Hooks
 
 NOT_INSTALLED: Final = "pdf_not_installed"
 
@@ -52,10 +53,7 @@ class Shop:
 
     def _made(self) -> Tools:
         try:
-            from kesin.workloads.pdf import setup
-            from kesin.workloads.pdf.webhooks import Hooks
-
-            book = setup.book_of(self.house.settings)
+            book = book_of(self.house.settings)
         except ImportError as problem:
             raise Unavailable(
                 f"PDFs need {problem.name or 'more'}: install it with `pip install 'kesin[pdf]'`",
@@ -63,9 +61,9 @@ class Shop:
             ) from None
         except RenderFailed as problem:
             raise Unavailable(f"the templates cannot be used: {problem.message}") from None
-        artifacts = setup.artifacts_of(self.house)
+        artifacts = artifacts_of(self.house)
         return Tools(
-            config=setup.config_of(self.house.settings),
+            config=config_of(self.house.settings),
             book=book,
             jobs=PdfJobStore(self.house.commands.queues["pdf"], artifacts),
             artifacts=artifacts,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from kesin.workloads.pdf.fetching import Fetched, Refused
+from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 
 if TYPE_CHECKING:
     from playwright.async_api import Route
@@ -33,8 +34,6 @@ FLAGS: Final = (
     "--dns-prefetch-disable",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
-# What documents of the book say of themselves, for readers that have no walls around them.
-BOOKS: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 _SHOWN_LETTERS: Final = 200
 _SHOWN_URLS: Final = 20
 
@@ -62,22 +61,17 @@ def policy(*, scripts: bool = False, urls: bool = False) -> str:
     return "; ".join(rules)
 
 
-def tag(rules: str) -> str:
-    """The rules as HTML."""
-    return f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
-
-
 def with_policy(html: str, rules: str) -> str:
     """The document with these rules ahead of everything that could load something.
 
     They are added whatever the document says itself: several policies only ever restrict. They
-    take the place of the book's, which would stay with the page when the next document comes, and
-    would keep out what an allow-list lets in.
+    replace the template library's policy, which would stay with the page when the next document
+    comes, and would keep out what an allow-list lets in.
     """
-    html = html.replace(tag(BOOKS), "", 1)
+    html = html.replace(csp_tag(LIBRARY_CSP), "", 1)
     found = _BEGINNING.match(html)
     at = found.end() if found else 0
-    return html[:at] + tag(rules) + html[at:]
+    return html[:at] + csp_tag(rules) + html[at:]
 
 
 class Guard:

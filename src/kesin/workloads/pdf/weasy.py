@@ -18,9 +18,16 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.clock import Clock, SystemClock
-from kesin.workloads.pdf.engine import MAX_PDF_BYTES, Rendered
+from kesin.workloads.pdf.engine import Rendered
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.limits import check_html, check_pages, check_pdf, graceful_s, too_long
+from kesin.workloads.pdf.limits import (
+    MAX_PDF_BYTES,
+    check_html,
+    check_pages,
+    check_pdf,
+    graceful_s,
+    too_long,
+)
 from kesin.workloads.pdf.paper import Paper
 from kesin.workloads.pdf.ranges import check_ranges
 

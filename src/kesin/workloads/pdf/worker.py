@@ -14,8 +14,10 @@ from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engine import Engine, Rendered
+from kesin.workloads.pdf.engine_factory import pick_engine
 from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, UnknownJob, job_of
@@ -217,9 +219,6 @@ def paper_of(payload: Mapping[str, Any]) -> Paper:
 
 def _engine_for(config: PdfRenderConfig) -> Engines:
     """Engines as they are without settings: whatever this machine has."""
-    from kesin.workloads.pdf.chromium_settings import ChromiumSettings
-    from kesin.workloads.pdf.finding import pick_engine
-
     allowed = None
     if config.url_allowlist:
         patterns = list(config.url_allowlist)
