@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.gates import Cleared, Customer, check_gates
+from kesin.workloads.optiplan.customers import Customer
+from kesin.workloads.optiplan.gates import Cleared, check_gates
 from kesin.workloads.optiplan.lifecycle import HOLD_CODES
 from kesin.workloads.optiplan.paths import Paths, load_paths
 from kesin.workloads.optiplan.payload import Payload

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kesin.engine.backup import Kept
 from kesin.foundation.extras import BRINGS
 from kesin.foundation.settings import Settings
-from kesin.workloads.optiplan.lifecycle import configured_lifecycle
 from kesin.workloads.workload import House, Panel, Workload
 
 if TYPE_CHECKING:
@@ -20,6 +19,13 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from kesin.engine.worker import Worker
+    from kesin.lifecycle.declare import Lifecycle
+
+
+def _lifecycle() -> Lifecycle:
+    from kesin.workloads.optiplan.workshop import configured_lifecycle
+
+    return configured_lifecycle()
 
 
 def _worker(house: House) -> Worker:
@@ -61,7 +67,7 @@ def _keeps(settings: Settings) -> Iterable[Kept | str]:
 
 OPTIPLAN: Final = Workload(
     "optiplan",
-    configured_lifecycle,
+    _lifecycle,
     "Cutting orders to the saw",
     sited=False,
     worker=_worker,

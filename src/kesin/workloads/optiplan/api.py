@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Response
 from kesin.workloads.optiplan.api_config import config_router
 from kesin.workloads.optiplan.api_files import files_router
 from kesin.workloads.optiplan.audit import audit_of
+from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.doors import (
     JSON,
     Asker,
@@ -24,7 +25,6 @@ from kesin.workloads.optiplan.doors import (
     json_of,
     sent,
 )
-from kesin.workloads.optiplan.gates import Customer
 from kesin.workloads.optiplan.importing import FILE_TYPES, order_of_file, order_of_json
 from kesin.workloads.optiplan.job_bodies import job_body
 from kesin.workloads.optiplan.order_desk import Created, OrderDesk

@@ -36,8 +36,8 @@ InLanguage = Annotated[
 @contextmanager
 def open_order_desk() -> Iterator[OrderDesk]:
     """The order desk over the store of the settings; a file that is not there is made."""
-    from kesin.workloads.optiplan.lifecycle import configured_lifecycle
     from kesin.workloads.optiplan.order_desk import QUEUE, OrderDesk
+    from kesin.workloads.optiplan.workshop import configured_lifecycle
 
     settings = load_settings()
     set_up_logs(settings.log, "warning")

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, Fact
-from kesin.workloads.optiplan.dossier import WORKLOAD
-from kesin.workloads.optiplan.gates import Customer
 
+WORKLOAD: Final = "optiplan"
 PLACE: Final = "customers"
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """A customer of the workshop, found by phone and by nothing else."""
+
+    name: str
+    phone: str  # normalised
 
 
 class Customers:

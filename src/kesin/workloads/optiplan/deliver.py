@@ -30,8 +30,8 @@ from kesin.workloads.optiplan.folders import (
     remove,
     sync_folder,
 )
+from kesin.workloads.optiplan.paths import FAILED, INBOX, PROCESSED
 
-INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"
 _SENT: Final = ".sent"
 _NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

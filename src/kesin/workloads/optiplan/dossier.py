@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 
 from kesin.foundation.text import canonical_json
 from kesin.store.directory import Directory, Fact
+from kesin.workloads.optiplan.customers import WORKLOAD
 
-WORKLOAD: Final = "optiplan"
 FACT: Final = "dossier"
 
 

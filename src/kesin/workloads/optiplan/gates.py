@@ -10,19 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.paths import Paths
 from kesin.workloads.optiplan.payload import Payload, PlateSize
 from kesin.workloads.optiplan.phones import normalised_phone
 from kesin.workloads.optiplan.rules import Rules
 from kesin.workloads.optiplan.template import Template, check_template
-
-
-@dataclass(frozen=True, slots=True)
-class Customer:
-    """Somebody the workshop knows, found by phone and by nothing else."""
-
-    name: str
-    phone: str  # normalised
 
 
 @dataclass(frozen=True, slots=True)

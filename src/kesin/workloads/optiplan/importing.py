@@ -10,7 +10,7 @@ from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders import ListDefaults, read_order_file
 from kesin.workloads.optiplan.payload import FieldProblem, Payload, read_payload, refused
 from kesin.workloads.optiplan.rules import NO_BAND, Rules
-from kesin.workloads.optiplan.schemas import CSV, XLSX
+from kesin.workloads.optiplan.sheet_rows import CSV, XLSX
 
 FILE_TYPES: Final = (
     XLSX,

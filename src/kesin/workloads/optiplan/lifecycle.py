@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
@@ -52,7 +51,6 @@ NEVER_RETRIED = (
 )
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
 APPROVED, REISSUED, CANCEL_ASKED = "manual_trigger_approved", "reissued", "cancel_requested"
-RULES_FILE = "rules.json"
 EARLY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
 
 
@@ -67,31 +65,6 @@ class Limits:
     ack_timeout_s: int = 5 * MINUTE_S
     lease_seconds: int = 60
     keep_done_days: int = 365
-
-
-def configured_lifecycle() -> Lifecycle:
-    """The lifecycle with the workshop's own deadlines and retries, as its rules.json has them.
-
-    Settings or rules that cannot be read are told elsewhere.
-    """
-    from kesin.workloads.optiplan.codes import OrderProblem
-    from kesin.workloads.optiplan.rules import load_rules
-
-    try:
-        file = load_settings().data_dir / RULES_FILE
-        if not file.exists():
-            return optiplan_lifecycle()
-        rules = load_rules(file)
-    except (BadSettings, OrderProblem):
-        return optiplan_lifecycle()
-    return optiplan_lifecycle(
-        Limits(
-            retry_count_max=rules.retry_count_max,
-            retry_backoff_s=tuple(round(one * MINUTE_S) for one in rules.retry_backoff_minutes),
-            xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
-            ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
-        )
-    )
 
 
 def optiplan_lifecycle(limits: Limits | None = None) -> Lifecycle:

@@ -16,9 +16,8 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
 from kesin.store.records import Filter, Outcome, Page
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.customers import Customers
+from kesin.workloads.optiplan.customers import Customer, Customers
 from kesin.workloads.optiplan.dossier import Dossier, Dossiers
-from kesin.workloads.optiplan.gates import Customer
 from kesin.workloads.optiplan.order import Order
 from kesin.workloads.optiplan.payload import MAX_NAME, Payload, one_line
 from kesin.workloads.optiplan.phones import normalised_phone

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
+from kesin.workloads.optiplan.atomic import write_whole
 from kesin.workloads.optiplan.config_file import (
     in_our_words,
     naming,
     read_json_file,
     write_json_file,
 )
-from kesin.workloads.optiplan.deliver import FAILED, INBOX, PROCESSED
 from kesin.workloads.optiplan.payload import Strict, filled, one_line
-from kesin.workloads.optiplan.template import ship_template
 
 BUILT_IN: Final = "built-in"
+INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"  # in the machine's folder
 _HERE: Final = {
     "optiplanningExePath": BUILT_IN,
     "optiplanningImportFolder": "optiplan/import",
@@ -123,6 +124,12 @@ def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
     if first and not paths.template.exists():
         ship_template(paths.template)
     return paths
+
+
+def ship_template(path: Path) -> None:
+    """Write the template that comes with Kesin to the path."""
+    shipped = files("kesin.workloads.optiplan").joinpath("templates", "Excel_sablon.xlsx")
+    write_whole(path, shipped.read_bytes())
 
 
 def make_folders(paths: Paths) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kesin.workloads.optiplan.codes import OrderProblem
-from kesin.workloads.optiplan.deliver import FAILED, INBOX, PROCESSED
 from kesin.workloads.optiplan.folders import Entry, FolderAway, minding, move, plain_files
+from kesin.workloads.optiplan.paths import FAILED, INBOX, PROCESSED
 from kesin.workloads.optiplan.solution_check import check_xml
 
 

@@ -19,6 +19,7 @@ from kesin.workloads.optiplan.payload import (
     Mode,
 )
 from kesin.workloads.optiplan.rules import MAX_RETRIES
+from kesin.workloads.optiplan.sheet_rows import CSV, XLSX
 
 State = Literal[
     "NEW",
@@ -32,8 +33,6 @@ State = Literal[
     "HOLD",
     "FAILED",
 ]
-XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-CSV: Final = "text/csv"
 
 Schema = dict[str, Any]
 _NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}

@@ -19,6 +19,8 @@ from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, checked_xlsx
 if TYPE_CHECKING:
     from python_calamine import CalamineWorkbook
 
+XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+CSV: Final = "text/csv"
 BOUNDS: Final = Bounds()
 CELLS_MAX: Final = 2_000_000  # of all sheets together
 _SEPARATORS: Final = ";,"

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from kesin.workloads.optiplan.atomic import write_whole
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.numbers import shown
 from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx
@@ -81,11 +79,6 @@ def check_template(path: Path) -> Template:
         if found != tag:
             raise _invalid(path, f"row 1, cell {number} must be {tag}, it is {shown(found)}")
     return Template(data)
-
-
-def ship_template(path: Path) -> None:
-    """Lay out the template that comes with Kesin."""
-    write_whole(path, files(__package__).joinpath("templates", "Excel_sablon.xlsx").read_bytes())
 
 
 def _first_row(data: bytes) -> list[object] | None:

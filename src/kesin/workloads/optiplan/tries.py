@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.deliver import (
-    INBOX,
     Delivery,
     Parcel,
     Taken,
@@ -22,6 +21,7 @@ from kesin.workloads.optiplan.deliver import (
 )
 from kesin.workloads.optiplan.dossier import Dossier, Dossiers
 from kesin.workloads.optiplan.folders import FolderAway
+from kesin.workloads.optiplan.paths import INBOX
 
 OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"
 _FOR_ALL: Final = ""  # the batch of an XML that is for all of them

@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kesin.foundation.settings import Settings
+from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.foundation.text import canonical_json
+from kesin.lifecycle.budget import MINUTE_S
+from kesin.lifecycle.declare import Lifecycle
 from kesin.workloads.optiplan.atomic import write_whole
-from kesin.workloads.optiplan.lifecycle import RULES_FILE
+from kesin.workloads.optiplan.codes import OrderProblem
+from kesin.workloads.optiplan.config_file import read_object
+from kesin.workloads.optiplan.lifecycle import Limits, optiplan_lifecycle
 from kesin.workloads.optiplan.paths import Paths, load_paths, make_folders, paths_json
-from kesin.workloads.optiplan.program_child import read_json
 from kesin.workloads.optiplan.rules import Rules, load_rules
 
+RULES_FILE: Final = "rules.json"
 PATHS: Final = "paths.json"
 
 
@@ -56,7 +60,29 @@ class Workshop:
         made = self.settings.data_dir.absolute() / "optiplan" / "folders.json"
         told = paths_json(paths)
         with suppress(OSError):
-            if read_json(made) != told:
+            if read_object(made) != told:
                 make_folders(paths)
                 write_whole(made, canonical_json(told).encode())
         return paths
+
+
+def configured_lifecycle() -> Lifecycle:
+    """The lifecycle with the workshop's own deadlines and retries, as its rules.json has them.
+
+    Settings or rules that cannot be read give the defaults: other commands report them.
+    """
+    try:
+        file = load_settings().data_dir / RULES_FILE
+        if not file.exists():
+            return optiplan_lifecycle()
+        rules = load_rules(file)
+    except (BadSettings, OrderProblem):
+        return optiplan_lifecycle()
+    return optiplan_lifecycle(
+        Limits(
+            retry_count_max=rules.retry_count_max,
+            retry_backoff_s=tuple(round(one * MINUTE_S) for one in rules.retry_backoff_minutes),
+            xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
+            ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
+        )
+    )
