@@ -4,9 +4,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from kesin import Done, Failed, Job, Queue, Worker, open_store, task_lifecycle
-from kesin.engine.replay import verify
-from kesin.foundation.clock import ManualClock
+from kesin import Done, Failed, Job, ManualClock, Queue, Worker, open_store, task_lifecycle, verify
 
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "kesin.db"

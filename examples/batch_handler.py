@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from kesin import Done, Failed, Job, New, Queue, Worker, open_store, task_lifecycle
-from kesin.lifecycle.errors import Category
+from kesin import Category, Done, Failed, Job, New, Queue, Worker, open_store, task_lifecycle
 
 points = Queue("points", task_lifecycle(), open_store(":memory:"))
 known = {f"customer-{n}" for n in range(290)}  # the other side knows these

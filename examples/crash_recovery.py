@@ -7,8 +7,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from kesin import Job, Queue, Sweeper, Worker, open_store, task_lifecycle
-from kesin.foundation.logs import set_up_logs
+from kesin import Job, Queue, Sweeper, Worker, open_store, set_up_logs, task_lifecycle
 
 LEASE_S = 0.5  # short, so that this ends soon; the default is 60 s
 

@@ -1,15 +1,27 @@
 """A lifecycle of one's own: refunds that a person approves when they are large."""
 
-from kesin import Done, Job, Lifecycle, Make, Move, Queue, State, Worker, open_store, prove
-from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin import (
     STAY,
+    Category,
+    Done,
     Fixed,
+    Job,
+    Lifecycle,
+    Make,
+    Move,
+    Queue,
+    State,
+    Taxonomy,
+    Verdict,
+    Worker,
     budget_left,
     budget_spent,
     due,
     holds_claim,
     lease_over,
+    open_store,
+    prove,
+    same_everywhere,
     unclaimed,
 )
 

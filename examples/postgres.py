@@ -8,8 +8,7 @@ It makes a schema `kesin` in that database, and a queue `example` in it.
 import os
 import sys
 
-from kesin import Job, Queue, Worker, open_store, task_lifecycle
-from kesin.store.errors import StoreError
+from kesin import Job, Queue, StoreError, Worker, open_store, task_lifecycle
 
 address = os.environ.get("KESIN_DATABASE_URL", "")
 if not address.startswith(("postgresql://", "postgres://")):

@@ -1,9 +1,16 @@
 """Failures: a code decides what follows, a budget how often, a backoff when."""
 
-from kesin import Failed, Job, Queue, Worker, open_store, task_lifecycle
-from kesin.foundation.clock import ManualClock
-from kesin.lifecycle.budget import Backoff
-from kesin.lifecycle.errors import Category
+from kesin import (
+    Backoff,
+    Category,
+    Failed,
+    Job,
+    ManualClock,
+    Queue,
+    Worker,
+    open_store,
+    task_lifecycle,
+)
 
 clock = ManualClock()  # stands still until it is told to move
 started = clock.now()

@@ -3,19 +3,31 @@
 import tempfile
 from pathlib import Path
 
-from kesin import Done, Job, Lifecycle, Move, Queue, State, Sweeper, Wait, Worker, open_store
-from kesin.foundation.clock import ManualClock
-from kesin.foundation.logs import set_up_logs
-from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin import (
     STAY,
     After,
+    Category,
+    Done,
     Fixed,
+    Job,
+    Lifecycle,
+    ManualClock,
+    Move,
+    Queue,
+    State,
+    Sweeper,
+    Taxonomy,
+    Verdict,
+    Wait,
+    Worker,
     budget_left,
     budget_spent,
     due,
     holds_claim,
     lease_over,
+    open_store,
+    same_everywhere,
+    set_up_logs,
     timer_not_over,
     timer_over,
     unclaimed,

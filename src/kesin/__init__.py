@@ -8,48 +8,199 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kesin.engine.answers import Done, Failed, Make, Wait
-    from kesin.engine.queue import BadInput, New, Queue, StaleClaim
+    from kesin.engine.queue import Bulk, New, Queue, StaleClaim
+    from kesin.engine.replay import Verified, verify
     from kesin.engine.run import Run
     from kesin.engine.sweeper import Sweeper
+    from kesin.engine.validation import BadInput
     from kesin.engine.worker import Worker
+    from kesin.foundation.access import Actor
+    from kesin.foundation.clock import Clock, ManualClock
+    from kesin.foundation.logs import set_up_logs
+    from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Refused, Unknown
+    from kesin.foundation.settings import Settings, load_settings
+    from kesin.foundation.text import canonical_json
+    from kesin.lifecycle.budget import Backoff, doubling
     from kesin.lifecycle.declare import Lifecycle, Move, State
+    from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
     from kesin.lifecycle.model import Job
-    from kesin.lifecycle.prove import Unproved, prove
+    from kesin.lifecycle.prove import Proof, Unproved, prove
     from kesin.lifecycle.task import task_lifecycle
+    from kesin.lifecycle.words import (
+        GONE,
+        STAY,
+        After,
+        DeclarationError,
+        Fixed,
+        Guard,
+        age_over,
+        budget_left,
+        budget_spent,
+        category_in,
+        code_in,
+        code_not_in,
+        due,
+        flag_not_set,
+        flag_set,
+        holds_claim,
+        lease_over,
+        option,
+        retries_left,
+        returns_left,
+        slot_free,
+        timer_not_over,
+        timer_over,
+        unclaimed,
+        was_claimed,
+    )
+    from kesin.store.contract import Store
+    from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable, UnknownQueue
+    from kesin.store.limits import MAX_KEY, MAX_TENANT
     from kesin.store.open import open_store
+    from kesin.store.records import Event, Filter, Note, Outcome, Page, QueueStats
 
 _HOMES = {
     "kesin.engine.answers": ("Done", "Failed", "Make", "Wait"),
-    "kesin.engine.queue": ("BadInput", "New", "Queue", "StaleClaim"),
+    "kesin.engine.queue": ("Bulk", "New", "Queue", "StaleClaim"),
+    "kesin.engine.replay": ("Verified", "verify"),
     "kesin.engine.run": ("Run",),
     "kesin.engine.sweeper": ("Sweeper",),
+    "kesin.engine.validation": ("BadInput",),
     "kesin.engine.worker": ("Worker",),
+    "kesin.foundation.access": ("Actor",),
+    "kesin.foundation.clock": ("Clock", "ManualClock"),
+    "kesin.foundation.logs": ("set_up_logs",),
+    "kesin.foundation.problems": ("Invalid", "NotSignedIn", "Problem", "Refused", "Unknown"),
+    "kesin.foundation.settings": ("Settings", "load_settings"),
+    "kesin.foundation.text": ("canonical_json",),
+    "kesin.lifecycle.budget": ("Backoff", "doubling"),
     "kesin.lifecycle.declare": ("Lifecycle", "Move", "State"),
+    "kesin.lifecycle.errors": (
+        "Category",
+        "Code",
+        "Rule",
+        "Taxonomy",
+        "Verdict",
+        "same_everywhere",
+    ),
     "kesin.lifecycle.model": ("Job",),
-    "kesin.lifecycle.prove": ("Unproved", "prove"),
+    "kesin.lifecycle.prove": ("Proof", "Unproved", "prove"),
     "kesin.lifecycle.task": ("task_lifecycle",),
+    "kesin.lifecycle.words": (
+        "GONE",
+        "STAY",
+        "After",
+        "DeclarationError",
+        "Fixed",
+        "Guard",
+        "age_over",
+        "budget_left",
+        "budget_spent",
+        "category_in",
+        "code_in",
+        "code_not_in",
+        "due",
+        "flag_not_set",
+        "flag_set",
+        "holds_claim",
+        "lease_over",
+        "option",
+        "retries_left",
+        "returns_left",
+        "slot_free",
+        "timer_not_over",
+        "timer_over",
+        "unclaimed",
+        "was_claimed",
+    ),
+    "kesin.store.contract": ("Store",),
+    "kesin.store.errors": ("StoreError", "StoreTrouble", "StoreUnreachable", "UnknownQueue"),
+    "kesin.store.limits": ("MAX_KEY", "MAX_TENANT"),
     "kesin.store.open": ("open_store",),
+    "kesin.store.records": ("Event", "Filter", "Note", "Outcome", "Page", "QueueStats"),
 }
 __all__ = [
+    "GONE",
+    "MAX_KEY",
+    "MAX_TENANT",
+    "STAY",
+    "Actor",
+    "After",
+    "Backoff",
     "BadInput",
+    "Bulk",
+    "Category",
+    "Clock",
+    "Code",
+    "DeclarationError",
     "Done",
+    "Event",
     "Failed",
+    "Filter",
+    "Fixed",
+    "Guard",
+    "Invalid",
     "Job",
     "Lifecycle",
     "Make",
+    "ManualClock",
     "Move",
     "New",
+    "NotSignedIn",
+    "Note",
+    "Outcome",
+    "Page",
+    "Problem",
+    "Proof",
     "Queue",
+    "QueueStats",
+    "Refused",
+    "Rule",
     "Run",
+    "Settings",
     "StaleClaim",
     "State",
+    "Store",
+    "StoreError",
+    "StoreTrouble",
+    "StoreUnreachable",
     "Sweeper",
+    "Taxonomy",
+    "Unknown",
+    "UnknownQueue",
     "Unproved",
+    "Verdict",
+    "Verified",
     "Wait",
     "Worker",
+    "age_over",
+    "budget_left",
+    "budget_spent",
+    "canonical_json",
+    "category_in",
+    "code_in",
+    "code_not_in",
+    "doubling",
+    "due",
+    "flag_not_set",
+    "flag_set",
+    "holds_claim",
+    "lease_over",
+    "load_settings",
     "open_store",
+    "option",
     "prove",
+    "retries_left",
+    "returns_left",
+    "same_everywhere",
+    "set_up_logs",
+    "slot_free",
     "task_lifecycle",
+    "timer_not_over",
+    "timer_over",
+    "unclaimed",
+    "verify",
+    "was_claimed",
 ]
 __version__ = "0.1.0"
 

@@ -4,9 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from kesin import BadInput
-from kesin.foundation.access import Actor
-from kesin.foundation.problems import Invalid, NotSignedIn, Refused, Unknown
+from kesin import Actor, BadInput, Invalid, NotSignedIn, Refused, Unknown
 from kesin.workloads import House
 from kesin_courier.schemas import Accepted, Delivery, Report
 from kesin_courier.send import BadAddress, read_url

@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
-from kesin import Lifecycle, Move, task_lifecycle
-from kesin.lifecycle.budget import doubling
-from kesin.lifecycle.errors import Category, Code
-from kesin.lifecycle.words import budget_left, budget_spent, holds_claim
+from kesin import (
+    Category,
+    Code,
+    Lifecycle,
+    Move,
+    budget_left,
+    budget_spent,
+    doubling,
+    holds_claim,
+    task_lifecycle,
+)
 
 CODES = (
     Code("BAD_ADDRESS", Category.VALIDATION),

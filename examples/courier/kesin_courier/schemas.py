@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kesin.store.limits import MAX_KEY, MAX_TENANT
+from kesin import MAX_KEY, MAX_TENANT
 
 
 class Delivery(BaseModel):

@@ -1,8 +1,6 @@
 """The worker: a delivery goes out, and what comes back decides how it goes on."""
 
-from kesin import Done, Failed, Job, Make, Worker
-from kesin.foundation.text import canonical_json
-from kesin.lifecycle.errors import Category
+from kesin import Category, Done, Failed, Job, Make, Worker, canonical_json
 from kesin.workloads import House
 from kesin_courier.send import Reply, post
 from kesin_courier.settings import CourierSettings
