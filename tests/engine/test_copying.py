@@ -10,14 +10,16 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from kesin.engine import copying
-from kesin.engine.copying import ACTOR, Copying, NotCopied, Side, copy
+from kesin.engine import queue_copy
+from kesin.engine.copy_pauses import ACTOR
+from kesin.engine.copying import Copying, copy
 from kesin.engine.queue import New, Queue
+from kesin.engine.queue_copy import NotCopied, Side
 from kesin.engine.replay import verify
 from kesin.engine.worker import Worker
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.copier import copier_of
+from kesin.store.transfer import copier_for
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -57,7 +59,7 @@ def filled(store, name):
 
 def everything(store, queue):
     """All that a store knows about a queue, in one order."""
-    copier = copier_of(store, queue)
+    copier = copier_for(store, queue)
     ids, cursor = [], None
     while True:
         heads, cursor = copier.heads(queue, cursor, 7)
@@ -76,7 +78,7 @@ def prune(store):
 
 
 def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monkeypatch):
-    monkeypatch.setattr(copying, "BATCH", 30)
+    monkeypatch.setattr(queue_copy, "BATCH", 30)
     ring = [place(kind) for kind in ("sqlite-file", "postgres", "redis", "sqlite-memory")]
     rules = {name: make() for name, make in RULES.items()}
     states, pruned = set(), set()
@@ -131,7 +133,7 @@ def test_what_arrives_works_on_and_may_go_back(place):
 @pytest.mark.parametrize("kinds", [("sqlite-file", "redis"), ("redis", "postgres")])
 def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, kinds, monkeypatch):
     """Keys change hands meanwhile: an outdated copy does not keep the new holder out."""
-    monkeypatch.setattr(copying, "BATCH", 20)
+    monkeypatch.setattr(queue_copy, "BATCH", 20)
     source, target = map(place, kinds)
     queue = Queue("pdf", pdf_lifecycle(), source.store)
     queue.enqueue_many([New(n, f"k{n}") for n in range(60)])
@@ -169,7 +171,7 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
 
 @pytest.mark.parametrize("kind", ["postgres", "redis", "sqlite-file"])
 def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
-    monkeypatch.setattr(copying, "BATCH", 10)
+    monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = place("sqlite-memory"), place(kind)
     queue = Queue("pdf", pdf_lifecycle(), source.store)
     queue.enqueue_many([New(n, f"k{n}") for n in range(40)])
@@ -203,7 +205,7 @@ def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
 @pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
 def test_a_job_that_came_to_the_target_by_itself_survives(place, kind, stage, monkeypatch):
     """Even one that has a key which a job of the source is to have there."""
-    monkeypatch.setattr(copying, "BATCH", 10)
+    monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = place("sqlite-memory"), place(kind)
     queue = Queue("pdf", pdf_lifecycle(), source.store)
     queue.enqueue_many([New(n, f"k{n}") for n in range(20)])
@@ -233,7 +235,7 @@ def test_a_job_that_came_to_the_target_by_itself_survives(place, kind, stage, mo
 
 @pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
 def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
-    monkeypatch.setattr(copying, "BATCH", 10)
+    monkeypatch.setattr(queue_copy, "BATCH", 10)
     rules = pdf_lifecycle()
     source, target, stranger = place("sqlite-memory"), place(kind), place("sqlite-memory")
     Queue("pdf", rules, source.store).enqueue_many([New(n) for n in range(20)])
@@ -345,7 +347,7 @@ def test_the_way_in_closes_with_its_transaction(place, kind):
     for attack in attacks:
         with pytest.raises(wrong), store.transaction():
             store._rows(attack, {})
-    copier = copier_of(store, "task")
+    copier = copier_for(store, "task")
     for attack in attacks[1:]:
         with pytest.raises(wrong), store.transaction(), copier._opened("task"):
             store._rows(attack, {})

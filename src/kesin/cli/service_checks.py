@@ -107,7 +107,7 @@ def _beside(store: Store) -> Check:
 def stranded(store: Store) -> dict[str, int]:
     """Queues that live in Redis now, with the jobs that still wait where they lived before."""
     from kesin.cli.names import registry
-    from kesin.engine.copying import left_behind
+    from kesin.engine.copy_pauses import left_behind
     from kesin.store.stores import Stores
 
     if not isinstance(store, Stores):

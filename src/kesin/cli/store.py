@@ -14,7 +14,7 @@ from kesin.cli.options import AsJson, LifecycleName
 from kesin.foundation.helping import examples
 
 if TYPE_CHECKING:
-    from kesin.engine.copying import Copied, Side
+    from kesin.engine.queue_copy import Copied, Side
     from kesin.lifecycle.declare import Lifecycle
     from kesin.store.contract import Store
 
@@ -60,7 +60,8 @@ def copy_store(
     the end. A copy that was broken off is run again.
     """
     from kesin.cli.output import bars, say_json
-    from kesin.engine.copying import Copying, Stage
+    from kesin.engine.copying import Copying
+    from kesin.engine.queue_copy import Stage
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
 
@@ -86,7 +87,7 @@ def copy_store(
 
 @contextmanager
 def _opened(source: str, target: str) -> Iterator[tuple[Side, Side]]:
-    from kesin.engine.copying import Side
+    from kesin.engine.queue_copy import Side
     from kesin.foundation.settings import Settings, masked
     from kesin.store.open import open_store
 
@@ -124,7 +125,7 @@ def _chosen(
 ) -> dict[str, Lifecycle]:
     """The queues with their rules; Redis is a home of the PDF workload's alone."""
     from kesin.cli.desk import Desk
-    from kesin.engine.copying import left_behind
+    from kesin.engine.copy_pauses import left_behind
     from kesin.foundation.settings import load_settings
     from kesin.store.open import PDF_QUEUES
     from kesin.store.sqlstore import SqlStore
