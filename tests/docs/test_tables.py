@@ -32,10 +32,11 @@ NO_LIMITS = {
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # shown as the parameter it is the default of
     "engine.worker": {"GRACE_S"},  # likewise
     "store.directory": {"LAST"},  # an id no line has
-    "store.compile": {"TAKES_KEY", "FREES_KEY"},  # bits of a mask
+    "store.declarations": {"TAKES_KEY", "FREES_KEY", "MASK_PLACE"},  # of a mask
 }
 DRAWING = {"layout", "lettering", "svg"}
-DICE = {"actors", "adversary", "invent", "simulate", "witness"}  # a simulation limits nobody's work
+# A simulation limits no real work.
+DICE = {"actors", "adversary", "dice", "invent", "simulate", "witness"}
 MODULES = [
     ".".join(path.relative_to(ROOT / "src" / "kesin").with_suffix("").parts)
     for floor in ("lifecycle", "store", "engine")

@@ -7,38 +7,36 @@ act: that is how they overlap without threads, and why a run is a pure function 
 
 from __future__ import annotations
 
-import random
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, cast
 
 from kesin.engine.adversary import Act
-from kesin.engine.answers import Answer, Done, Failed, Make
-from kesin.engine.conduct import Conduct, signed
+from kesin.engine.answers import Answer, Make
+from kesin.engine.conduct import Conduct
+from kesin.engine.dice import TENANTS, Dice, calls_of, lets_go, moments
 from kesin.engine.leases import Leases
-from kesin.engine.queue import New, Queue, StaleClaim
+from kesin.engine.queue import Queue, StaleClaim
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.way import Died, Way
 from kesin.engine.witness import Witness
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Asked, Change, Job, failing_guard
+from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import STAGES, Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 
-TENANTS: Final = ("default", "ankara", "van")
 WORKERS: Final = 3
 MOST_JOBS: Final = 24  # at once: what goes wrong goes wrong among few
 MOST_MOVES: Final = 12  # of one handler under one claim
 REMEMBERED: Final = 30  # claims that somebody may still answer for
 FARTHEST_BACK_US: Final = DAY_S * SECOND_US // 2  # sweeps by age allow for a day of skew
-KEYS: Final = 6
 MOST_DESKS: Final = 1_000_000  # of one world: each makes ids of its own
 
 
@@ -86,9 +84,7 @@ class World:
         self._workers = [self._hire() for _ in range(WORKERS)]
         self._busy: set[str] = set()
         self._claims: deque[Job] = deque(maxlen=REMEMBERED)
-        self._dice = random.Random(seed)
-        options = {call: sorted(lifecycle.options_of(call)) for call in lifecycle.calls}
-        self._options: dict[str, list[str]] = options
+        self._dice = Dice(lifecycle, seed)
 
     # Telling
 
@@ -125,13 +121,8 @@ class World:
 
     def happen(self, act: Act) -> None:
         """Let somebody do something."""
-        outer, self._dice = self._dice, random.Random(act.dice)
-        try:
+        with suppress(Died, StoreUnreachable), self._dice.seeded(act.dice):
             getattr(self, f"_{act.kind}")(act)
-        except (Died, StoreUnreachable):
-            pass
-        finally:
-            self._dice = outer
 
     def meanwhile(self, act: Act) -> None:
         """Somebody is held up: the others go on."""
@@ -158,26 +149,10 @@ class World:
         seed = self._seed * MOST_DESKS + self._desks
         return way, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
 
-    def _maybe(self, share: float) -> bool:
-        return self._dice.random() < share
-
     def _enqueue(self, act: Act) -> None:
         if len(self.witness.rows) >= MOST_JOBS:
             return
-        dice = self._dice
-        news = []
-        for _ in range(dice.choice((1, 1, 2, 4))):
-            key = f"key-{dice.randrange(KEYS)}" if self._maybe(0.5) else None
-            late = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
-            news.append(
-                New(
-                    {"n": dice.randrange(1_000)},
-                    key,
-                    dice.choice(TENANTS),
-                    self.clock.time_us + late if late else None,
-                    dice.choice((None, 1, 2, 3)),
-                )
-            )
+        news = self._dice.new_jobs(self.clock.time_us)
         with self._at("producer", act) as queue:
             queue.enqueue_many(news)
 
@@ -206,7 +181,7 @@ class World:
         self._busy.add(worker.name)
         try:
             with worker.way.doing(act):
-                if self.witness.rows and self._maybe(0.5):
+                if self.witness.rows and self._dice.maybe(0.5):
                     worker.work_on(self._some(4))
                 else:
                     worker.turn()
@@ -240,59 +215,29 @@ class World:
         if act and act.fate and act.fate.startswith("dies"):
             way.die("while it works")
         dice = self._dice
-        if self._maybe(0.06):
+        if self._dice.maybe(0.06):
             worker.stop()
         state, diligence = job.state, dice.choice((0.1, 0.9))
         for _ in range(MOST_MOVES):
-            calls = self._calls("worker", state, fenced=True)
-            onward = [call for call in calls if not self._lets_go(call)]
-            if not calls or self._maybe(0.1):
+            calls = calls_of(self.lifecycle, "worker", state, fenced=True)
+            onward = [call for call in calls if not lets_go(self.lifecycle, call)]
+            if not calls or self._dice.maybe(0.1):
                 break
-            call = dice.choice(onward if onward and dice.random() < diligence else calls)
-            if self._lets_go(call):
-                return self._make(call, job)
+            call = dice.choice(onward if onward and dice.maybe(diligence) else calls)
+            if lets_go(self.lifecycle, call):
+                return dice.action(call, job)
             try:
                 state = worker.queue.move(job, call).state or state
             except StaleClaim:
                 break
-        return self._verdict(job)
-
-    def _lets_go(self, call: str) -> bool:
-        return any(move.claim == "drop" for move in self.lifecycle.calls[call])
-
-    def _verdict(self, job: Job) -> Answer:
-        dice = self._dice
-        if self._maybe(0.45):
-            return Done(signed(job, dice.randrange(9)))
-        codes = [code.name for code in self.lifecycle.errors.codes]
-        if self._maybe(0.5) and codes:
-            return Failed(dice.choice(codes))
-        if self._maybe(0.2):
-            raise ValueError("a handler's own mistake")
-        return Failed("Surprise", category=dice.choice(list(Category)))
-
-    def _make(self, call: str, job: Job) -> Make:
-        dice = self._dice
-        return Make(
-            call,
-            result=signed(job, dice.randrange(9)),
-            code=self._code(),
-            category=dice.choice(list(Category)),
-            run_in_s=dice.choice((None, 0.0, 30.0)),
-            options=frozenset(one for one in self._options[call] if self._maybe(0.5)),
-            fenced=self._maybe(0.9),
-        )
-
-    def _code(self) -> str:
-        codes = [code.name for code in self.lifecycle.errors.codes]
-        return self._dice.choice([*codes, "Surprise"])
+        return dice.result(job)
 
     def _renew(self, act: Act) -> None:
         """A worker's heartbeat; or one that comes late, for claims of any age."""
-        if self._claims and self._maybe(0.5):
-            late = self._dice.sample(self._claims, min(len(self._claims), 3))
+        if self._claims and self._dice.maybe(0.5):
+            late = self._dice.sample(self._claims, 3)
             held = [job for job in self.witness.rows.values() if job.claimed_at and job.worker]
-            if held and self._maybe(0.3):  # near the end of its longest run
+            if held and self._dice.maybe(0.3):  # near the end of its longest run
                 late.append(self._dice.choice(held))
                 longest_us = self.lifecycle.max_run_seconds * SECOND_US
                 end = (late[-1].claimed_at or 0) + longest_us
@@ -311,19 +256,20 @@ class World:
         dice = self._dice
         claim = dice.choice(self._claims)
         job = self.witness.rows.get(claim.id, claim)
-        calls = self._calls("worker", job.state) or self._calls("worker")
-        call = dice.choice(calls if self._maybe(0.8) else self._calls("worker"))
+        all_calls = calls_of(self.lifecycle, "worker")
+        calls = calls_of(self.lifecycle, "worker", job.state) or all_calls
+        call = dice.choice(calls if dice.maybe(0.8) else all_calls)
         token = dice.choice((claim.claim_seq, claim.claim_seq, claim.claim_seq + 1, None))
         change = Change(
             claim.id,
             token,
-            error_code=self._code(),
+            error_code=dice.code(),
             error_category=dice.choice(list(Category)).value,
             error_message="late",
             result="1",
             run_at=self.clock.time_us + dice.choice((0, SECOND_US)),
         )
-        options = frozenset(one for one in self._options[call] if self._maybe(0.5))
+        options = dice.options(call)
         who = dice.choice((claim.worker or "worker", "somebody else"))
         with self._at("a late answer", act) as queue:
             for _ in range(dice.choice((1, 1, 2))):
@@ -332,7 +278,7 @@ class World:
     # The clock and people
 
     def _sweep(self, act: Act) -> None:
-        stages = STAGES if self._maybe(0.6) else tuple(self._dice.sample(STAGES, 2))
+        stages = STAGES if self._dice.maybe(0.6) else tuple(self._dice.sample(STAGES, 2))
         batch = self._dice.choice((1, 3, 1_000))
         with self._at("sweeper", act) as queue:
             Sweeper([queue], batch=batch).sweep(stages)
@@ -341,16 +287,17 @@ class World:
         """Any button on any jobs, most often one that fits."""
         dice = self._dice
         role: Role = dice.choice(("operator", "operator", "producer"))
-        if not self.witness.rows or not self._calls(role):
+        all_calls = calls_of(self.lifecycle, role)
+        if not self.witness.rows or not all_calls:
             return
         ids = self._some(3)
-        fitting = self._calls(role, self.witness.rows[ids[0]].state)
-        call = dice.choice(fitting if fitting and self._maybe(0.85) else self._calls(role))
-        options = frozenset(one for one in self._options[call] if self._maybe(0.5))
+        fitting = calls_of(self.lifecycle, role, self.witness.rows[ids[0]].state)
+        call = dice.choice(fitting if fitting and dice.maybe(0.85) else all_calls)
+        options = dice.options(call)
         attempts = dice.choice((None, 2))
         with self._at("operator", act) as queue:
             if any(move.payload == "replace" for move in self.lifecycle.calls[call]):
-                payload = f'{{"n":{dice.randrange(1_000)}}}'
+                payload = dice.payload()
                 changes = [Change(one, payload=payload, error_code="PRESSED") for one in ids]
                 queue.apply(call, changes, role=role, actor=role, options=options)
             else:
@@ -359,23 +306,10 @@ class World:
 
     def _some(self, most: int) -> list[str]:
         ids = sorted(self.witness.rows)
-        return self._dice.sample(ids, min(len(ids), self._dice.randint(1, most)))
-
-    def _calls(self, role: Role, state: str | None = None, *, fenced: bool = False) -> list[str]:
-        """The calls a role can make, or those that leave this state."""
-        passed_over = {"enqueue", *(move.call for move in self.lifecycle.claims)}
-        return [
-            call
-            for call in self.lifecycle.calls_of(role)
-            if call not in passed_over
-            and (state is None or any(state in one.sources for one in self.lifecycle.calls[call]))
-            and not (
-                fenced and not all(one.guard("holds_claim") for one in self.lifecycle.calls[call])
-            )
-        ]
+        return self._dice.sample(ids, self._dice.randint(1, most))
 
     def _pause(self, act: Act) -> None:
-        tenant, pauses = self._dice.choice(("", *TENANTS)), self._maybe(0.4)
+        tenant, pauses = self._dice.choice(("", *TENANTS)), self._dice.maybe(0.4)
         with self._at("operator", act) as queue:
             if pauses:
                 queue.pause(actor="operator", tenant=tenant)
@@ -386,44 +320,20 @@ class World:
 
     def _wait(self, _act: Act) -> None:
         dice = self._dice
-        if self._maybe(0.4) and self.lifecycle.clock_moves:
-            near = list(self._moments(dice.choice(self.lifecycle.clock_moves)))
+        if self._dice.maybe(0.4) and self.lifecycle.clock_moves:
+            move = dice.choice(self.lifecycle.clock_moves)
+            near = list(
+                moments(self.lifecycle, move, self.witness.rows.values(), self.clock.time_us)
+            )
             if near:
                 self._set_clock(dice.choice(near) - dice.randint(0, 1))
                 return
-        seconds = dice.choices(
-            (
-                dice.random(),
-                dice.uniform(1, 90),
-                dice.uniform(60, 3_600),
-                -dice.uniform(0, 7_200),
-                dice.uniform(0.2, 1.5) * DAY_S,
-                dice.choice((8, 91, 366)) * DAY_S,
-            ),
-            (30, 40, 15, 8, 3, 1),
-        )[0]
-        self._set_clock(self.clock.time_us + round(seconds * SECOND_US))
+        self._set_clock(self.clock.time_us + round(dice.seconds() * SECOND_US))
 
     def _set_clock(self, time_us: int) -> None:
         self._latest_us = max(self._latest_us, time_us)
         self.clock.time_us = max(time_us, self._latest_us - FARTHEST_BACK_US)
         self.say("time passes")
-
-    def _moments(self, move: Move) -> Iterator[int]:
-        """When, to the microsecond, a job's time for the move comes."""
-        now, lifecycle = self.clock.time_us, self.lifecycle
-        aged = move.guard("age_over")
-        for job in self.witness.rows.values():
-            moments = [job.lease_until, job.timer_at, job.run_at]
-            if aged:
-                stamp = getattr(job, lifecycle.stamp_column(aged.names[0]))
-                moments.append(stamp and stamp + aged.number * SECOND_US)
-            for at in moments:
-                if at and job.state in move.sources and abs(at - now) < 2 * DAY_S * SECOND_US:
-                    then = failing_guard(move, job, lifecycle, Asked(at, ""), None)
-                    just_before = failing_guard(move, job, lifecycle, Asked(at - 1, ""), None)
-                    if then is None and just_before:
-                        yield at
 
     # The end
 
