@@ -17,8 +17,7 @@ from kesin.foundation.clock import Clock, ManualClock
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store import hearing, listener, redis_listener, timed
-from kesin.store import redis as redis_store
+from kesin.store import hearing, listener, redis_connection, redis_listener, timed
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 from kesin.store.postgres import PostgresStore
@@ -104,7 +103,7 @@ def wire(end: End) -> Iterator[Wire]:
 @pytest.fixture
 def hasty(end: End, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """Whatever says nothing is given up on soon, and asked again at once."""
-    monkeypatch.setattr(redis_store, "SILENT_S", 0.0)
+    monkeypatch.setattr(redis_connection, "SILENT_S", 0.0)
     for module in (hearing, listener, redis_listener):
         monkeypatch.setattr(module, "POLL_S", 0.05)
         monkeypatch.setattr(module, "CHECK_S", 0.05)

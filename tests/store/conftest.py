@@ -240,13 +240,13 @@ def statements(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         store._writer.set_trace_callback(lambda sql: sql in sent[-1:] or sent.append(sql))
         return sent
     if isinstance(store, RedisStore):
-        run = store._script
+        run = store._connection.script
 
         def spied(**how: Any) -> Any:
             sent.append(how["args"][0])
             return run(**how)
 
-        store._script = spied  # type: ignore[assignment]
+        store._connection.script = spied  # type: ignore[assignment]
         return sent
     execute = psycopg.Cursor.execute
     executemany = psycopg.Cursor.executemany

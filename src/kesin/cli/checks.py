@@ -70,7 +70,7 @@ def _python() -> Check:
 
 
 def _sqlite() -> Check:
-    from kesin.store.sqlite import OLDEST_SQLITE
+    from kesin.store.sqlite_connection import OLDEST_SQLITE
 
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))

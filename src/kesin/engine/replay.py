@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kesin.lifecycle.model import JOB_COLUMNS, Job
-from kesin.store.compile import MASK
 from kesin.store.contract import Store
+from kesin.store.declarations import MASK
 from kesin.store.records import Event, Flow
 
 _SINGLE = (

@@ -12,7 +12,8 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.words import OWNED
-from kesin.store.compile import MASK, Dialect
+from kesin.store.declarations import MASK
+from kesin.store.dialect import Dialect
 from kesin.store.records import Event
 
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")

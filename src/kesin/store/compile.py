@@ -12,8 +12,7 @@ and every time a move sets is computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from kesin.lifecycle.budget import (
     JITTER_MODULUS,
@@ -22,217 +21,13 @@ from kesin.lifecycle.budget import (
     SECOND_US,
     Backoff,
 )
-from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import edges
-from kesin.lifecycle.words import OVER, OWNED, STAY, After, Fixed, Guard
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.words import OWNED, STAY, After, Fixed
+from kesin.store.conditions import MoveConditions
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """Where PostgreSQL and SQLite spell the same thing differently."""
-
-    name: str
-    greater: Callable[[str, str], str]  # of two expressions that are not NULL
-    now: str  # the time of the call, as an expression
-    modulo: str
-    param: Callable[[str], str]
-    table: Callable[[str], str]
-
-
-def literal(text: str) -> str:
-    """A quoted SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-# The free columns, in the order of their bits in ``declared.mask`` and ``event.mask``.
-MASK = {
-    "error": 1,
-    "run_at": 2,
-    "timer_at": 4,
-    "result": 8,
-    "flags": 16,
-    "payload": 32,
-    "finished_at": 64,
-    "stamp_1": 128,
-    "stamp_2": 256,
-    "stamp_3": 512,
-    "stamp_4": 1024,
-}
-TAKES_KEY, FREES_KEY = 2048, 4096
-
-# What a caller can say about a job, and the type it has for PostgreSQL.
-INPUT_TYPES = {
-    "id": "uuid",
-    "token": "integer",
-    "error_code": "text",
-    "error_category": "text",
-    "error_message": "text",
-    "result": "text",
-    "run_at": "bigint",
-    "payload": "text",
-    "max_attempts": "integer",
-    "note": "text",
-    "stamp_1": "bigint",
-    "stamp_2": "bigint",
-    "stamp_3": "bigint",
-    "stamp_4": "bigint",
-    "tenant": "text",
-    "dedup_key": "text",
-    "salt": "integer",
-}
-
-SAME = "same_"  # of a parameter that says something about every job of a call
-
-
-def mask(lifecycle: Lifecycle, move: Move) -> int:
-    """Which free columns the move may set."""
-    bits = MASK["error"] * (move.error != "keep")
-    bits |= MASK["run_at"] * (move.run_at != "keep")
-    bits |= MASK["timer_at"] * (move.timer != "keep")
-    bits |= MASK["result"] * (move.result == "record")
-    bits |= MASK["flags"] * bool(move.flag)
-    bits |= MASK["payload"] * (move.payload == "replace")
-    for stamp in (*move.stamp, *move.stamp_input, *move.unstamp):
-        bits |= MASK[lifecycle.stamp_column(stamp)]
-    return bits
-
-
-def declared_rows(queue: str, lifecycle: Lifecycle) -> list[tuple[object, ...]]:
-    """The rows of the table ``declared``: one per (move, from, to), alternatives merged."""
-    masks: dict[tuple[str, str, str], int] = {}
-    rest: dict[tuple[str, str, str], tuple[tuple[object, ...], tuple[object, ...]]] = {}
-    for move, source, target in edges(lifecycle):
-        key = (move.name, source, target)
-        held = bool(source) and lifecycle.state[source].holds_key
-        holds = bool(target) and lifecycle.state[target].holds_key
-        bits = mask(lifecycle, move)
-        if source and holds != held:
-            bits |= TAKES_KEY if holds else FREES_KEY
-        masks[key] = masks.get(key, 0) | bits
-        exclusive = bool(target) and lifecycle.state[target].exclusive
-        counting = (
-            lifecycle.unowned_phase(target) if target else OVER,
-            {"take": 1, "drop": 0, "keep": -1}[move.claim],
-            int(move.attempt == "count"),
-            {"return": 1, "renew": 2}.get(move.attempt, 0),
-            int(move.attempt == "return" and move.guard("returns_left") is not None),
-            int(move.retry == "count"),
-        )
-        rest[key] = (counting, (target if exclusive else None, holds))
-    return [(queue, *key, *before, masks[key], *after) for key, (before, after) in rest.items()]
-
-
-class Compiler:
+class Compiler(MoveConditions):
     """Fragments for one queue's lifecycle in one dialect."""
-
-    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, alike: bool = False) -> None:
-        self.lifecycle = lifecycle
-        self.dialect = dialect
-        self._alike = alike
-        self.now = dialect.now
-        self.at = dialect.greater(self.now, "j.moved_at")
-
-    def said(self, column: str) -> str:
-        """What the caller says about the job."""
-        if not self._alike:
-            return f"i.{column}"
-        told = self.dialect.param(SAME + column)
-        return f"{told}::{INPUT_TYPES[column]}" if self.dialect.name == "postgres" else told
-
-    def literal(self, text: str) -> str:
-        """A quoted string, in a statement where parameters stand too."""
-        return literal(text).replace("%", self.dialect.modulo)
-
-    def one_of(self, names: Iterable[str]) -> str:
-        """A parenthesised list of quoted names."""
-        return "(" + ", ".join(self.literal(name) for name in names) + ")"
-
-    # Guards
-
-    def guard(self, guard: Guard) -> str:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
-        """The guard as a condition that is never NULL."""
-        now = self.now
-        match guard.kind:
-            case "due":
-                return f"coalesce(j.run_at <= {now}, FALSE)"
-            case "unclaimed":
-                return f"j.phase <> {OWNED}"
-            case "holds_claim":
-                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({self.said('token')}, -1))"
-            case "lease_over":
-                return f"(j.phase = {OWNED} AND j.lease_until <= {now})"
-            case "timer_over":
-                return f"coalesce(j.timer_at <= {now}, FALSE)"
-            case "timer_not_over":
-                return f"coalesce(j.timer_at > {now}, TRUE)"
-            case "budget_left":
-                return "j.attempt_count - j.attempt_base < j.max_attempts"
-            case "budget_spent":
-                return "j.max_attempts <= j.attempt_count - j.attempt_base"
-            case "retries_left":
-                return f"j.retry_count < {guard.number}"
-            case "code_in":
-                return f"coalesce(j.error_code IN {self.one_of(guard.names)}, FALSE)"
-            case "code_not_in":
-                return f"coalesce(j.error_code NOT IN {self.one_of(guard.names)}, TRUE)"
-            case "category_in":
-                return f"coalesce(j.error_category IN {self.one_of(guard.names)}, FALSE)"
-            case "returns_left":
-                return f"j.return_count < {self.lifecycle.max_returns}"
-            case "was_claimed":
-                return "j.claim_seq > j.payload_seq"
-            case "option":
-                given = self.dialect.param("option_" + guard.names[0])
-                return given if guard.number else f"NOT {given}"
-            case "flag_set":
-                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} <> 0"
-            case "flag_not_set":
-                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} = 0"
-            case "age_over":
-                column = self.lifecycle.stamp_column(guard.names[0])
-                return f"coalesce(j.{column} <= {now} - {guard.number * SECOND_US}, FALSE)"
-            case "slot_free":
-                return self.slot_free(guard.names[0])
-
-    def slot_free(self, state: str) -> str:
-        """No other job of the queue is in the exclusive state."""
-        job = self.dialect.table("job")
-        return (
-            f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
-            f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
-        )
-
-    def key_free(self) -> str:
-        """No other job holds this job's dedup key."""
-        body = self.dialect.table("job_body")
-        return (
-            f"NOT EXISTS (SELECT 1 FROM {body} b JOIN {body} h ON h.queue = b.queue"
-            " AND h.tenant = b.tenant AND h.held_key = b.dedup_key"
-            " WHERE b.id = j.id AND h.id <> j.id)"
-        )
-
-    def condition(self, move: Move, *, token: bool) -> str:
-        """State and guards of one move; with ``token``, a token that is given must fit."""
-        parts = [f"j.state IN {self.one_of(move.sources)}"]
-        parts += [self.guard(guard) for guard in move.when]
-        if token and not move.guard("holds_claim"):
-            token_ = self.said("token")
-            parts.append(f"({token_} IS NULL OR (j.phase = {OWNED} AND j.claim_seq = {token_}))")
-        return " AND ".join(parts)
-
-    def takes_slot(self, move: Move) -> bool:
-        """Whether it enters an exclusive state from elsewhere."""
-        to = self.lifecycle.state.get(move.to)
-        return to is not None and to.exclusive
-
-    def takes_key(self, move: Move) -> bool:
-        """Whether it enters a key-holding state from one that does not hold the key."""
-        to = self.lifecycle.state.get(move.to)
-        if to is None or not to.holds_key:
-            return False
-        return any(not self.lifecycle.state[source].holds_key for source in move.sources)
-
-    # Effects
 
     def effects(self, move: Move) -> dict[str, str]:
         """Column → expression for everything the move sets, beyond what every move sets."""
@@ -431,15 +226,6 @@ class Compiler:
 
     def _verdicts(self, which: Iterable[bool]) -> str:
         return self.one_of(str(n) for n, chosen in enumerate(which) if chosen)
-
-    def room(self, move: Move) -> str:
-        """Slot and key of the target are guards by implication."""
-        room = ""
-        if self.takes_slot(move):
-            room += f" AND {self.slot_free(move.to)}"
-        if self.takes_key(move):
-            room += f" AND {self.key_free()}"
-        return room
 
     def reason(self, moves: tuple[Move, ...]) -> str:
         """Why none fits: 'unknown', 'already', 'stale', 'busy', 'duplicate' or a guard."""

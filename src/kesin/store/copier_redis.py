@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.store.copier import Declared, Head, History
+from kesin.store.declarations import only_added
 from kesin.store.limits import bounded
 from kesin.store.records import Definition, Event, Flow, Note
 from kesin.store.redis import RedisStore
 from kesin.store.redis_program import SEPARATOR
 from kesin.store.redis_read import event_of, job_of, note_of
-from kesin.store.sqlstore import only_added
 
 AT_ONCE: Final = 100  # jobs one script writes: Redis serves nobody meanwhile
 

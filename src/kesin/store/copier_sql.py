@@ -11,9 +11,10 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job
 from kesin.store.columns import event_columns
 from kesin.store.copier import Declared, Head, History
+from kesin.store.declarations import only_added
 from kesin.store.limits import bounded
 from kesin.store.records import Definition, Event, Flow, Note
-from kesin.store.sqlstore import SqlStore, only_added
+from kesin.store.sqlstore import SqlStore
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload")

@@ -12,50 +12,34 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import ConnectionPool, PoolTimeout
 
-from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.columns import event_columns, job_columns
-from kesin.store.compile import Dialect
-from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.dialect import Dialect
+from kesin.store.errors import StoreError
 from kesin.store.listener import Listener
 from kesin.store.migrate import migrations, outstanding
-from kesin.store.reach import why_not
+from kesin.store.postgres_pool import Pool, Undone
 from kesin.store.records import Event, NewJob, Outcome, refusal
-from kesin.store.sqlstore import CONFLICT_TRIES, Conflict, Remark, SqlStore, as_moved
-from kesin.store.statements import Statements, fill, template
-from kesin.store.timed import CONNECTION, TimedConnection
+from kesin.store.sql_inserter import CONFLICT_TRIES, Remark
+from kesin.store.sqlstore import Conflict, SqlStore, as_moved
+from kesin.store.statements import Statements
+from kesin.store.templates import fill, template
+from kesin.store.timed import TimedConnection
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
-_CLOCK = SystemClock()
-# What may be over in a moment: connection trouble; no room; a lock not had in time; a server that
-# stops, starts, cancels what takes long, does not let us write, or did not hear from us for long.
-_AWAY = (
-    psycopg.OperationalError,
-    errors.IdleInTransactionSessionTimeout,
-    errors.ReadOnlySqlTransaction,
-)
-_AWAY_STATES = ("08", "25", "53", "55P03", "57")
-_UNDONE_STATES = ("40",)
-RECONNECT_S = 10.0  # after it the pool begins anew: its pauses double, and would become minutes
-ASK_S = 1.0  # a thread that waits for a connection asks for it anew after it
 _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
 )
 SCAN_ROWS = 2_000  # fetched at a time when everything is read
-
-
-class Undone(StoreUnreachable):
-    """The server gave this transaction up, in favour of one it was locked with."""
 
 
 def _dialect(schema: str) -> Dialect:
@@ -88,63 +72,23 @@ class PostgresStore(SqlStore):
             raise StoreError(f"{schema!r} is no schema name: lower-case letters, digits and _")
         self.schema = schema
         self.dialect = _dialect(schema)
-        self._timeout_s = timeout_s
         self._local = threading.local()
         self._fits = False  # whether the schema was seen to be the one this code knows
-        self._answer_s = answer_s
-        self._pool = ConnectionPool(
-            url,
-            connection_class=TimedConnection,
-            kwargs={"prepare_threshold": None, **CONNECTION},
-            configure=self._hurry,
-            min_size=1,
-            max_size=pool_size,
-            timeout=timeout_s,
-            reconnect_timeout=RECONNECT_S,
-            open=True,
-        )
+        self._pool = Pool(url, size=pool_size, timeout_s=timeout_s, answer_s=answer_s)
         self._listener = Listener(url, schema, self._pulses) if listen else None
         try:
-            self._pool.wait(timeout_s)
-        except PoolTimeout as problem:
+            self._pool.wait()
+        except StoreError:
             self.close()
-            why = why_not(url) or "it answers now, try again"
-            raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s: {why}") from problem
+            raise
         if migrate:
             self.migrate()
 
     # Connections and transactions
 
-    def _hurry(self, connection: TimedConnection) -> None:
-        connection.answer_s = self._answer_s
-
-    @contextmanager
-    def _connection(self) -> Iterator[TimedConnection]:
-        bound: TimedConnection | None = getattr(self._local, "connection", None)
-        try:
-            with ExitStack() as ending:
-                yield bound or self._pooled(ending)
-        except PoolTimeout as problem:
-            raise StoreUnreachable(
-                f"no connection to PostgreSQL within {self._timeout_s:g} s"
-            ) from problem
-        except _AWAY as problem:
-            if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
-                raise Undone(f"PostgreSQL undid it, try again: {problem}") from problem
-            if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
-                raise
-            raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
-
-    def _pooled(self, ending: ExitStack) -> TimedConnection:
-        """One of the pool's. Once it gave a server up, it tries again only for who asks anew."""
-        until = _CLOCK.monotonic() + self._timeout_s
-        while True:
-            left_s = until - _CLOCK.monotonic()
-            try:
-                return ending.enter_context(self._pool.connection(min(ASK_S, left_s)))
-            except PoolTimeout:
-                if left_s <= ASK_S:
-                    raise
+    def _connection(self) -> AbstractContextManager[TimedConnection]:
+        """The connection of this thread's transaction, or one of the pool's."""
+        return self._pool.connection(getattr(self._local, "connection", None))
 
     @contextmanager
     def transaction(self) -> Iterator[TimedConnection]:

@@ -10,53 +10,37 @@ settings keep: docs/scaling.md says which.
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from kesin.foundation.clock import SystemClock
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
-from kesin.foundation.text import canonical_json, wire_json
-from kesin.lifecycle.budget import SECOND_US
+from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
-from kesin.store.compile import declared_rows
+from kesin.store.declarations import MASK_PLACE, declared_rows, only_added
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded
 from kesin.store.pulse import Pulses
 from kesin.store.records import Definition, NewJob, Outcome
 from kesin.store.redis_answers import (
     SCHEMA,
-    Busy,
     Undeclared,
     check_version,
     outcome_of,
-    trouble,
 )
+from kesin.store.redis_connection import RedisConnection
 from kesin.store.redis_listener import RedisListener
-from kesin.store.redis_program import SEPARATOR, Program, script
+from kesin.store.redis_program import SEPARATOR, Program
 from kesin.store.redis_read import RedisReader, job_of
-from kesin.store.sqlstore import only_added
 
 log = Logger("kesin.redis")
 
-HOLD_S: Final = 5  # a transaction that says nothing for so long is undone by the next caller
-LOCK_WAIT_S: Final = 30.0
-ANSWER_S: Final = 10.0  # a batch of ten thousand jobs takes Redis about a second
-CONNECT_S: Final = 5.0
 MOST_LOOKED: Final = 20_000  # jobs one script looks at before others get their turn
-SILENT_S: Final = 5.0  # who waited in vain spares the others the same
-MOST_LEFT: Final = 100
-_CLOCK: Final = SystemClock()
 _STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
@@ -71,24 +55,11 @@ class RedisStore(RedisReader):
         self._queues: dict[str, Program] = {}
         self._unsaid: dict[str, Lifecycle] = {}  # opened while Redis was away
         self._pulses = Pulses()
-        self._local = threading.local()
-        self._silent_until = 0.0  # monotonic seconds
-        self._left: deque[str] = deque(maxlen=MOST_LEFT)  # transactions that could not be ended
-        self._turn = threading.RLock()  # threads of one process do not race for the lock
-        try:
-            self.client = redis.Redis.from_url(
-                url,
-                decode_responses=True,
-                socket_timeout=ANSWER_S,
-                socket_connect_timeout=CONNECT_S,
-                retry=Retry(NoBackoff(), 0),  # whether a call arrived is for the caller to find out
-            )
-        except ValueError as problem:
-            raise StoreError(f"no address of a Redis server: {problem}") from None
-        self._script = self.client.register_script(script())
+        self._connection = RedisConnection(url, self._declare_again)
+        self.client = self._connection.client
         self._listener = RedisListener(self.client, self._pulses) if listen else None
 
-    # The one way in
+    # Calls and transactions
 
     def _ask(
         self,
@@ -100,38 +71,10 @@ class RedisStore(RedisReader):
         items: Any = None,
     ) -> Any:
         """Run one call; wait while another transaction is under way."""
-        token = getattr(self._local, "token", None)
-        header = {"hold_us": HOLD_S * SECOND_US, **ask}
-        if token is not None:
-            header["tx"] = token
-        spelled = wire_json({name: value for name, value in header.items() if value is not None})
-        args = [op, spelled, life, moves, "" if items is None else wire_json(items)]
-        waited, pause_s = 0.0, 0.001
-        while True:
-            try:
-                return self._run(args)
-            except Undeclared as forgotten:
-                self._declare_again(str(ask["queue"]), forgotten)
-                continue
-            except Busy as busy:
-                if waited >= LOCK_WAIT_S:
-                    raise StoreUnreachable(str(busy)) from None
-            self._abandon_left()
-            self._idle.wait(pause_s)
-            waited += pause_s
-            pause_s = min(pause_s * 2, 0.02)
+        return self._connection.ask(op, ask, life=life, moves=moves, items=items)
 
-    def _run(self, args: list[str]) -> Any:
-        if self._silent_until > _CLOCK.monotonic():
-            raise StoreUnreachable("Redis did not answer a moment ago")
-        try:
-            return self._script(args=args)
-        except redis.RedisError as problem:
-            if isinstance(problem, redis.TimeoutError):
-                self._silent_until = _CLOCK.monotonic() + SILENT_S
-            raise trouble(problem) from problem
-
-    _idle = threading.Event()  # never set: a pause is a wait for it
+    def transaction(self) -> AbstractContextManager[redis.Redis]:
+        return self._connection.transaction()
 
     def _items_of(self, program: Program, things: Sequence[Any]) -> list[dict[str, Any]]:
         names = dict(zip(program.lifecycle.stamps, _STAMPS, strict=False))
@@ -193,7 +136,7 @@ class RedisStore(RedisReader):
         masks: dict[str, int] = {}
         for (_, move, source, target), rest in {**known, **{r[:4]: r[4:] for r in rows}}.items():
             before = known.get((queue, move, source, target))
-            mask = rest[_MASK] | (before[_MASK] if before else 0)
+            mask = rest[MASK_PLACE] | (before[MASK_PLACE] if before else 0)
             masks[SEPARATOR.join((move, source, target))] = mask
         program = Program(lifecycle, masks, own_keys=queue in self._own_keys)
         changed = [row for row in rows if _missing(row, known)]
@@ -212,47 +155,6 @@ class RedisStore(RedisReader):
             self._ask("declare", ask, life=program.life, items=items)
         self._queues[queue] = program
         self._unsaid.pop(queue, None)
-
-    # Transactions
-
-    @contextmanager
-    def transaction(self) -> Iterator[redis.Redis]:
-        if getattr(self._local, "token", None) is not None:
-            yield from self._nested()
-            return
-        with self._turn:
-            token = uuid.uuid4().hex
-            try:
-                self._ask("begin", {"queue": "", "token": token})
-                self._local.token = token
-                yield self.client
-                self._ask("commit", {"queue": ""})
-            except BaseException:
-                self._local.token = token  # it may have begun without an answer
-                try:
-                    self._ask("abandon", {"queue": ""})
-                except StoreError:  # undone when Redis is back, or when its time is over
-                    self._left.append(token)
-                raise
-            finally:
-                self._local.token = None
-
-    def _abandon_left(self) -> None:
-        """Undo transactions of ours that Redis went away under, so that nobody waits for them."""
-        with suppress(IndexError):
-            while True:
-                asked = {"queue": "", "hold_us": HOLD_S * SECOND_US, "tx": self._left.popleft()}
-                with suppress(StoreError):  # there is nothing of it any more
-                    self._run(["abandon", wire_json(asked), "", "", ""])
-
-    def _nested(self) -> Iterator[redis.Redis]:
-        mark = self._ask("mark", {"queue": ""})
-        try:
-            yield self.client
-        except BaseException:
-            with suppress(StoreError):
-                self._ask("undo", {"queue": "", "to": mark})
-            raise
 
     # Births
 
@@ -439,18 +341,15 @@ class RedisStore(RedisReader):
     def close(self) -> None:
         if self._listener is not None:
             self._listener.stop()
-        self.client.close()
-
-
-_MASK: Final = 6  # the place of the mask behind the key of a declared row
+        self._connection.close()
 
 
 def _missing(row: tuple[Any, ...], known: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> bool:
     before = known.get(row[:4])
-    return before is None or (before[_MASK] | row[4 + _MASK]) != before[_MASK]
+    return before is None or (before[MASK_PLACE] | row[4 + MASK_PLACE]) != before[MASK_PLACE]
 
 
 def _with_mask(row: tuple[Any, ...], masks: Mapping[str, int]) -> list[Any]:
     rest = list(row[4:])
-    rest[_MASK] = masks[SEPARATOR.join(row[1:4])]
+    rest[MASK_PLACE] = masks[SEPARATOR.join(row[1:4])]
     return rest

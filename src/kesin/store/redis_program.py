@@ -22,7 +22,7 @@ from kesin.lifecycle.budget import (
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.lifecycle.words import READY, After, Fixed, Guard, Role
-from kesin.store.compile import MASK
+from kesin.store.declarations import MASK
 from kesin.store.errors import StoreError
 from kesin.store.limits import option_params
 

@@ -19,24 +19,16 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.columns import event_columns, job_columns
-from kesin.store.compile import Dialect
-from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.errors import StoreUnreachable
 from kesin.store.migrate import migrations, outstanding
 from kesin.store.records import Event, NewJob, Outcome, refusal
+from kesin.store.sql_inserter import Remark
+from kesin.store.sqlite_connection import SQLITE, check_version, closed_after, connect
 from kesin.store.sqlite_trouble import told, trouble
-from kesin.store.sqlstore import Conflict, Remark, SqlStore, as_moved
-from kesin.store.statements import Statements, fill, template
+from kesin.store.sqlstore import Conflict, SqlStore, as_moved
+from kesin.store.statements import Statements
+from kesin.store.templates import fill, template
 from kesin.store.turns import Turns
-
-OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
-SQLITE = Dialect(
-    name="sqlite",
-    greater=lambda one, other: f"iif({one} > {other}, {one}, {other})",  # max() is a call
-    now=":now",
-    modulo="%",
-    param=lambda name: f":{name}",
-    table=lambda name: name,
-)
 
 
 class SqliteStore(SqlStore):
@@ -47,10 +39,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
         super().__init__()
-        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-            raise StoreError(
-                f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.37 or newer"
-            )
+        check_version()
         self.path = str(path)
         self._in_memory = self.path == ":memory:"
         self._busy_timeout_s = busy_timeout_s
@@ -69,26 +58,7 @@ class SqliteStore(SqlStore):
             opened.pop_all()  # all is well: they stay
 
     def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
-        try:
-            connection = sqlite3.connect(
-                self.path,
-                timeout=self._busy_timeout_s,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=512,
-            )
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.Error as problem:
-            away = StoreUnreachable(f"cannot open the database {self.path}: {problem}")
-            raise trouble(problem, self.path) or away from problem
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")  # it ends what 0005_copying.sql opens
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute("PRAGMA cache_size = -65536")
-        connection.create_function("lower", 1, _lower, deterministic=True)  # all alphabets
-        if reader:
-            connection.execute("PRAGMA query_only = ON")
-        return connection
+        return connect(self.path, busy_timeout_s=self._busy_timeout_s, reader=reader)
 
     # Connections and transactions
 
@@ -394,7 +364,7 @@ class SqliteStore(SqlStore):
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         connection = self._writer if self._in_memory else self._connect(reader=True)
-        with told(self.path), self._lock if self._in_memory else _closing(connection):
+        with told(self.path), self._lock if self._in_memory else closed_after(connection):
             connection.execute("BEGIN")
             try:
                 jobs = connection.execute(
@@ -423,18 +393,6 @@ class SqliteStore(SqlStore):
         if not self._in_memory and log.exists():
             report["wal_bytes"] = log.stat().st_size
         return report
-
-
-def _lower(text: str | None) -> str | None:
-    return None if text is None else str(text).lower()
-
-
-@contextmanager
-def _closing(connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        connection.close()
 
 
 def _split(script: str) -> Iterator[str]:

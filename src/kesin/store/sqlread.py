@@ -16,8 +16,8 @@ from kesin.foundation.ids import first_id_of, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.columns import event_columns, job_columns
-from kesin.store.compile import Dialect
 from kesin.store.contract import Store
+from kesin.store.dialect import Dialect
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import MAX_BATCH, MAX_PAGE, bounded, check_aged
 from kesin.store.records import (

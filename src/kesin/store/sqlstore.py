@@ -1,4 +1,4 @@
-"""What both SQL stores do alike: check the door, say the statement, read the answer.
+"""What both SQL stores do alike: claims, moves and sweeps.
 
 A subclass brings the connection and runs statements; how a call is judged, chained, retried and
 answered is the same for both and stands here.
@@ -7,29 +7,26 @@ answered is the same for both and stands here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
 from operator import or_
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_of, is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import NO_STAMPS, Change, Job
+from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import Role
-from kesin.store.compile import declared_rows
+from kesin.store.declarations import MASK_PLACE, declared_rows, only_added
 from kesin.store.errors import StoreError
+from kesin.store.input_rows import Statement
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded, option_params
-from kesin.store.pulse import Pulses
-from kesin.store.records import Filter, NewJob, Outcome, refusal
-from kesin.store.sqlread import LAST_ID, SqlReader
-from kesin.store.statements import Statement, Statements
-
-CONFLICT_TRIES = 3
-_MASK = 6  # the place of the mask behind the key of a declared row
-
+from kesin.store.records import Filter, Outcome, refusal
+from kesin.store.sql_inserter import CONFLICT_TRIES, SqlInserter
+from kesin.store.sqlread import LAST_ID
+from kesin.store.statements import Statements
 
 Taken = TypeVar("Taken", bound=tuple[Any, ...])
 
@@ -38,29 +35,12 @@ class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index said no: somebody else took the slot or the key in between."""
 
 
-class Remark(NamedTuple):
-    """A note about to be left beside a job."""
-
-    id: str
-    tenant: str
-    note: str | None = None
-    stamps: Mapping[str, int] = NO_STAMPS
-
-
-class SqlStore(SqlReader):
+class SqlStore(SqlInserter):
     """The common half of the SQLite and PostgreSQL stores."""
 
     schema: str
 
-    def __init__(self) -> None:
-        self._queues: dict[str, Statements] = {}
-        self._pulses = Pulses()
-
     # What a subclass brings
-
-    @abstractmethod
-    def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement that may write, in the current transaction or one of its own."""
 
     @abstractmethod
     def _savepoint(self) -> AbstractContextManager[None]:
@@ -80,12 +60,6 @@ class SqlStore(SqlReader):
         made: dict[str, int],
     ) -> dict[str, Outcome]:
         """Run the apply statement; the outcome of each job, and in ``made`` which move it was."""
-
-    @abstractmethod
-    def _insert(
-        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
-    ) -> set[str]:
-        """Insert what has no holder; the ids born."""
 
     def _sweeping(self) -> AbstractContextManager[Any]:
         """The transaction a sweep runs in; a store may steer its planner there."""
@@ -123,7 +97,7 @@ class SqlStore(SqlReader):
         declared = known | {row[:4]: row[4:] for row in rows}
         kept = all(effects[-1] for edge, effects in declared.items() if edge[-1])
         every = (*known.values(), *(row[4:] for row in rows))
-        bits = reduce(or_, (cast("int", effects[_MASK]) for effects in every))
+        bits = reduce(or_, (cast("int", effects[MASK_PLACE]) for effects in every))
         self._queues[queue] = Statements(
             queue, lifecycle, self.dialect, self.schema, keys_kept=kept, settable=bits
         )
@@ -136,87 +110,6 @@ class SqlStore(SqlReader):
 
     def wake(self, queue: str) -> None:
         self._pulses.beat(queue)
-
-    # Births
-
-    def enqueue(
-        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
-    ) -> list[Outcome]:
-        statements = self.statements(queue)
-        bounded(jobs)
-        initial = statements.lifecycle.initial
-        twins: dict[tuple[str, str], int] = {}
-        first: list[int] = []  # for each job, the first one of the batch with its key
-        for index, job in enumerate(jobs):
-            if job.dedup_key is None or not initial.holds_key:
-                first.append(index)
-            else:
-                first.append(twins.setdefault((job.tenant, job.dedup_key), index))
-        left = [index for index, twin in enumerate(first) if twin == index]
-        answers: dict[int, Outcome] = {}
-        params = {"queue": queue, "actor": actor, "now": now}
-        for _ in range(CONFLICT_TRIES):
-            if not left:
-                break
-            asked = [jobs[index] for index in left]
-            born = self._insert(statements, asked, params)
-            answers |= {
-                index: Outcome("inserted", jobs[index].id, initial.name, 1)
-                for index in left
-                if jobs[index].id in born
-            }
-            left = [index for index in left if index not in answers]
-            holders = self._holders(statements, [jobs[index] for index in left]) if left else {}
-            for position, (holder, state, seq) in holders.items():
-                answers[left[position]] = Outcome("duplicate", holder, state, seq)
-            left = [index for index in left if index not in answers]
-        if left:
-            raise StoreError(f"the key {jobs[left[0]].dedup_key!r} keeps changing hands: try again")
-        if any(answer.result == "inserted" for answer in answers.values()):
-            self._pulses.beat(queue)
-        outcomes = [
-            answers[twin] if twin == index else answers[twin]._replace(result="duplicate")
-            for index, twin in enumerate(first)
-        ]
-        self._note_duplicates(queue, jobs, outcomes, actor, now)
-        return outcomes
-
-    def _holders(
-        self, statements: Statements, jobs: Sequence[NewJob]
-    ) -> dict[int, tuple[str, str, int]]:
-        """Index of a new job → (id, state, seq) of the job that holds its key."""
-        items = statements.items(statements.holders, jobs)
-        rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
-
-    def _note_duplicates(
-        self,
-        queue: str,
-        jobs: Sequence[NewJob],
-        outcomes: list[Outcome],
-        actor: str,
-        now: int | None,
-    ) -> None:
-        remarks = [
-            Remark(outcome.id, job.tenant)
-            for job, outcome in zip(jobs, outcomes, strict=True)
-            if outcome.result == "duplicate"
-        ]
-        if remarks:
-            self._remark(self.statements(queue), "duplicate", remarks, actor, now)
-
-    def _remark(
-        self,
-        statements: Statements,
-        kind: str,
-        remarks: Sequence[Remark],
-        actor: str,
-        now: int | None,
-    ) -> None:
-        """Leave notes beside these jobs, in one statement."""
-        params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        params["items"] = statements.items(statements.remark, remarks)
-        self._rows(statements.remark.sql, params)
 
     # Claims
 
@@ -435,20 +328,6 @@ class SqlStore(SqlReader):
         if moved:
             self._pulses.beat(queue)
         return len(moved)
-
-
-def only_added(row: tuple[object, ...], known: tuple[object, ...] | None) -> None:
-    """Processes of the old version still run: what they rely on may not change under them."""
-    if known is None:
-        return
-    queue, move, source, target, *now = row
-    then = list(known)
-    del now[_MASK], then[_MASK]
-    if now != then:
-        raise StoreError(
-            f"queue {queue!r}: the move {move} ({source or 'birth'} → {target or 'prune'}) is"
-            " already declared with other effects; give the changed move a new name"
-        )
 
 
 def _moves(statements: Statements, call: str, role: Role) -> tuple[Move, ...]:

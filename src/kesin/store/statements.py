@@ -8,65 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
-from importlib.resources import files
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import cached_property
+from typing import TypeVar, cast
 
-from kesin.foundation.text import storable, wire_json
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.words import READY, Role
-from kesin.store.columns import STAMP_COLUMNS, ClaimRow, job_columns
-from kesin.store.compile import INPUT_TYPES, SAME, Compiler, Dialect, literal
+from kesin.store.columns import ClaimRow, job_columns
+from kesin.store.compile import Compiler
+from kesin.store.dialect import INPUT_TYPES, SAME, Dialect, literal
+from kesin.store.input_rows import InputRows, Statement
+from kesin.store.templates import fill, template
 
-_GAP = re.compile(r"\{(\w+)\}")
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
 _SAME_COLUMN = re.compile(rf"\b{SAME}(\w+)")
-_LARGEST_INT = 2**63 - 1
 _Built = TypeVar("_Built", str, "Statement")
 
 
-class Statement(NamedTuple):
-    """SQL, and which of the caller's columns it reads: only those travel.
-
-    What every row would say alike travels once, as a parameter.
-    """
-
-    sql: str
-    columns: tuple[str, ...]
-    same: tuple[str, ...] = ()
-
-    def told(self, thing: object) -> dict[str, object]:
-        """The parameters of what is the same, taken from any one of the things."""
-        named = {name: getattr(thing, name, None) for name in self.same}
-        return {
-            SAME + name: storable(value) if isinstance(value, str) else value
-            for name, value in named.items()
-        }
-
-
-@cache
-def template(dialect: str, name: str) -> str:
-    """The text of ``sql/<dialect>/<name>.sql``."""
-    return (files("kesin.store") / "sql" / dialect / f"{name}.sql").read_text("utf-8").strip()
-
-
-def fill(text: str, fragments: dict[str, str]) -> str:
-    """The template with every gap filled; a gap without a fragment is a KeyError."""
-    return _GAP.sub(lambda gap: fragments[gap.group(1)], text)
-
-
-def _is_same(values: set[Any]) -> bool:
-    """Whether there is one value only, and a database takes it as a parameter."""
-    if len(values) > 1:
-        return False
-    (value,) = values
-    return not isinstance(value, int) or abs(value) <= _LARGEST_INT
-
-
-class Statements:
+class Statements(InputRows):
     """Everything a store says to its database about one queue."""
 
     def __init__(
@@ -79,11 +39,10 @@ class Statements:
         keys_kept: bool = False,
         settable: int = -1,
     ) -> None:
+        super().__init__(lifecycle, dialect)
         self.queue = queue
         self.keys_kept = keys_kept  # every state holds the key: no job ever lets go of it
         self._settable = settable  # the free columns that moves of the queue may set
-        self.lifecycle = lifecycle
-        self.dialect = dialect
         self.compiler = Compiler(lifecycle, dialect)
         self._same = Compiler(lifecycle, dialect, alike=True)
         self._shared = {"schema": schema}
@@ -114,42 +73,6 @@ class Statements:
         else:
             columns = "".join(f", value ->> {place} AS {name}" for place, name in enumerate(rows))
         return fill(template(self.dialect.name, "input"), {"columns": columns, "same": "{same}"})
-
-    def alike(self, statement: Statement, things: Sequence[Any]) -> frozenset[str]:
-        """In which of the statement's columns these things say the same."""
-        asked = {*statement.columns, *statement.same} - {"id"}
-        stamps = asked.intersection(STAMP_COLUMNS)
-        found = {one for one in asked - stamps if _is_same(set(map(attrgetter(one), things)))}
-        if stamps and not any(one.stamps for one in things):
-            found |= stamps
-        return frozenset(found)
-
-    def items(self, statement: Statement, things: Iterable[Any]) -> str:
-        """What these changes or births say, as one document: binding each would cost ten times."""
-        if statement.columns == ("id",):
-            return wire_json([one.id for one in things])
-        rows = self._rows_of(statement, things)
-        if self.dialect.name == "sqlite":
-            return wire_json(rows)
-        names = ("ord", *statement.columns)
-        return wire_json([dict(zip(names, (n, *row), strict=True)) for n, row in enumerate(rows)])
-
-    def _rows_of(self, statement: Statement, things: Iterable[object]) -> list[tuple[object, ...]]:
-        """The columns the statement reads."""
-        plain = [name for name in statement.columns if not name.startswith("stamp_")]
-        take = attrgetter(*plain, "stamps")
-        if len(plain) == len(statement.columns):
-            return [row[:-1] for row in map(take, things)]
-        names = dict(zip(STAMP_COLUMNS, self.lifecycle.stamps, strict=False))
-        stamps = [names.get(column) for column in statement.columns if column not in plain]
-        order = [name for name in statement.columns if name not in plain]
-        places = [(*plain, *order).index(column) for column in statement.columns]
-        rows = []
-        for row in map(take, things):
-            given = row[-1]
-            full = (*row[:-1], *(given.get(name) for name in stamps))
-            rows.append(tuple(full[place] for place in places))
-        return rows
 
     def claim(self, *, named: bool = False, among: bool = False) -> str:
         """Claim from named tenants, among named jobs, or share between all that have due jobs."""

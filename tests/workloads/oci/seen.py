@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kesin.engine.replay import differences
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.words import OWNED
-from kesin.store.compile import MASK
+from kesin.store.declarations import MASK
 from kesin.store.records import Event
 from kesin.workloads.oci.conversions import Conversion, Unsendable, order_id_of
 

@@ -17,9 +17,9 @@ import pytest
 import rq
 from rq.serializers import JSONSerializer
 
-from kesin.store import redis as redis_store
+from kesin.store import redis_connection
 from kesin.store.errors import StoreUnreachable
-from kesin.store.redis import HOLD_S
+from kesin.store.redis_connection import HOLD_S
 from kesin.workloads.pdf import rq_line
 from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.heartbeat import Heartbeat, check_worker_health, workers_alive
@@ -270,7 +270,7 @@ def test_a_transaction_that_redis_dies_under_is_undone_and_holds_nobody_up(tmp_p
 
 
 def test_a_redis_that_does_not_answer_is_waited_for_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(redis_store, "ANSWER_S", 0.2)
+    monkeypatch.setattr(redis_connection, "ANSWER_S", 0.2)
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "deaf"))
         deaf.listen()

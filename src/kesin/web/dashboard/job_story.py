@@ -9,7 +9,7 @@ from typing import Any, Final
 from kesin.engine.command import History
 from kesin.foundation.text import decoded
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.compile import MASK
+from kesin.store.declarations import MASK
 from kesin.store.records import Event, Note
 from kesin.web.dashboard.families import Family, family_of
 from kesin.web.dashboard.masking import masked, masked_text, pretty
