@@ -2,8 +2,8 @@
 
 from contextlib import closing
 
-from kesin.store.copier import copier_of
 from kesin.store.sqlite import SqliteStore
+from kesin.store.transfer import copier_for
 from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.scene import Scene
 
@@ -14,12 +14,12 @@ def test_whoever_has_the_key_or_the_slot_of_a_copy_is_outdated_and_goes(open_que
         source = Scene(other, "ferry", ferry_lifecycle())
         source.clock.advance(1)  # ids of its own
         crossing = source.running(key="k", tenant="a")
-        [copy] = copier_of(other, "ferry").histories("ferry", [crossing.id])
+        [copy] = copier_for(other, "ferry").histories("ferry", [crossing.id])
         flows = other.flows("ferry")
     ferry = open_queue(ferry_lifecycle())
     ferry.running(key="another", tenant="a")
     ferry.one(key="k", tenant="a")
-    copier = copier_of(ferry.store, "ferry")
+    copier = copier_for(ferry.store, "ferry")
     copier.put("ferry", [copy])
     assert copier.put_flows("ferry", flows, instead_of=sorted(ferry.store.flows("ferry")))
     assert ferry.all() == {crossing.id: crossing}

@@ -35,14 +35,14 @@ def backup(
     from kesin.engine.backup import back_up
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
-    from kesin.store.dump import dump_of
+    from kesin.store.transfer import dump_for
 
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     bridge.check_reachable(settings)
     kept, left_out = belongings(settings)
     with watching("backing up", shown=not as_json) as watch:
-        manifest = back_up(dump_of(settings.database), target, kept, left_out, watch)
+        manifest = back_up(dump_for(settings.database), target, kept, left_out, watch)
     if as_json:
         say_json({"backup": str(target.absolute()), **record(manifest)})
     else:

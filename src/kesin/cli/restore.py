@@ -46,7 +46,7 @@ def restore(
     from kesin.engine.restore import restore as put_back
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
-    from kesin.store.dump import dump_of
+    from kesin.store.transfer import dump_for
 
     settings = load_settings()
     set_up_logs(settings.log, "warning")
@@ -58,7 +58,7 @@ def restore(
     reason = f"restored from {source.name}, a backup of {backup.manifest.made_at}"
     told = Return(operator(), reason, paused=not resume)
     with watching("restoring", shown=not as_json) as watch:
-        dump = dump_of(settings.database)
+        dump = dump_for(settings.database)
         put_back(backup, dump, _places(settings), told.tell, watch, replace=replace)
     reports, closed = _verified(settings, shown=not as_json)
     if as_json:

@@ -1,7 +1,7 @@
 """Jobs written down as they are, with their history: for copies between stores, and nothing else.
 
 Everywhere else a job changes by its moves. What is put here was a job of another store, and the
-engine (``engine/copying.py``) proves afterwards that it is the same one.
+engine (``engine/queue_copy.py``) proves afterwards that it is the same one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kesin.lifecycle.model import Job
-from kesin.store.contract import Store
-from kesin.store.errors import StoreError
 from kesin.store.records import Definition, Event, Flow, Note
-from kesin.store.sqlstore import SqlStore
 
 Declared = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects
 
@@ -69,22 +66,3 @@ class Copier(Protocol):
 
     def declare(self, queue: str, rows: Declared, definition: Definition) -> None:
         """Add moves: a history may hold some that the lifecycle no longer has."""
-
-
-def copier_of(store: Store, queue: str) -> Copier:
-    """The way to copy a queue from or to this store."""
-    home = store.home(queue)
-    if isinstance(home, SqlStore):
-        if home.dialect.name == "postgres":
-            from kesin.store.copier_postgres import PostgresCopier
-
-            return PostgresCopier(home)
-        from kesin.store.copier_sqlite import SqliteCopier
-
-        return SqliteCopier(home)
-    from kesin.store.copier_redis import RedisCopier
-    from kesin.store.redis import RedisStore
-
-    if not isinstance(home, RedisStore):
-        raise StoreError("jobs are copied between SQLite, PostgreSQL and Redis only")
-    return RedisCopier(home)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kesin.store.contract import Store
-from kesin.store.copier import copier_of
 from kesin.store.copier_sql import SqlCopier
 from kesin.store.directory import ApiKey, AuditLine, Person, Secret, Site
 from kesin.store.errors import StoreError
 from kesin.store.facts import facts_of
+from kesin.store.transfer import copier_for
 
 AT_ONCE: Final = 500  # lines of the audit log
 _TABLES: Final = {
@@ -75,7 +75,7 @@ def _audit(here: SqlCopier) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _sql(store: Store) -> SqlCopier:
-    copier = copier_of(store, "")
+    copier = copier_for(store, "")
     if not isinstance(copier, SqlCopier):
         raise StoreError("people and keys are kept in SQLite or PostgreSQL")
     return copier

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.foundation.secrets import key_of
-from kesin.foundation.settings import POSTGRES, SQLITE
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 
@@ -78,17 +77,6 @@ class Dump(ABC):
 
         ``finish`` is given the store at the newest schema, before anybody else sees it.
         """
-
-
-def dump_of(address: str) -> Dump:
-    """The way to write down and put back this database."""
-    if address.startswith(POSTGRES):
-        from kesin.store.dump_postgres import PostgresDump
-
-        return PostgresDump(address)
-    from kesin.store.dump_sqlite import SqliteDump
-
-    return SqliteDump(Path(address.removeprefix(SQLITE)))
 
 
 def described(kind: Kind, read: Read, tables: dict[str, list[str]]) -> Dumped:

@@ -1,0 +1,37 @@
+"""Rows as they are, for copies between stores and for backups: which store needs what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kesin.foundation.settings import POSTGRES, SQLITE
+from kesin.store.contract import Store
+from kesin.store.copier import Copier
+from kesin.store.copier_postgres import PostgresCopier
+from kesin.store.copier_sqlite import SqliteCopier
+from kesin.store.dump import Dump
+from kesin.store.dump_sqlite import SqliteDump
+from kesin.store.errors import StoreError
+from kesin.store.sqlstore import SqlStore
+
+
+def copier_for(store: Store, queue: str) -> Copier:
+    """The copier of the store that this queue lives in."""
+    home = store.home(queue)
+    if isinstance(home, SqlStore):
+        return PostgresCopier(home) if home.dialect.name == "postgres" else SqliteCopier(home)
+    from kesin.store.copier_redis import RedisCopier  # these need the extra ``redis``
+    from kesin.store.redis import RedisStore
+
+    if not isinstance(home, RedisStore):
+        raise StoreError("jobs are copied between SQLite, PostgreSQL and Redis only")
+    return RedisCopier(home)
+
+
+def dump_for(address: str) -> Dump:
+    """The dump of the database at this address."""
+    if address.startswith(POSTGRES):
+        from kesin.store.dump_postgres import PostgresDump  # it needs the extra ``postgres``
+
+        return PostgresDump(address)
+    return SqliteDump(Path(address.removeprefix(SQLITE)))
