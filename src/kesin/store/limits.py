@@ -17,6 +17,7 @@ MAX_KEY = 512  # characters of a dedup key
 MAX_TENANT = 128
 MAX_MESSAGE = 1_000
 MAX_CODE = 64
+LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 def bounded(batch: Sequence[object]) -> None:

@@ -20,7 +20,7 @@ from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.words import Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.limits import MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, bounded, check_aged
 from kesin.store.records import (
     Definition,
     Event,
@@ -33,7 +33,6 @@ from kesin.store.records import (
     Waiting,
 )
 from kesin.store.redis_program import NUMBERS, SEPARATOR, Program
-from kesin.store.sqlread import LAST_ID
 from kesin.store.tally import tallied
 
 SCAN_JOBS: Final = 200  # histories read at a time

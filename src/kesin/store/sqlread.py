@@ -19,7 +19,7 @@ from kesin.store.columns import event_columns, job_columns
 from kesin.store.contract import Store
 from kesin.store.dialect import Dialect
 from kesin.store.errors import StoreError, UnknownQueue
-from kesin.store.limits import MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, bounded, check_aged
 from kesin.store.records import (
     Definition,
     Event,
@@ -35,7 +35,6 @@ from kesin.store.statements import Statements
 from kesin.store.tally import tallied
 
 SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ
-LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 class Key(NamedTuple):

@@ -22,10 +22,9 @@ from kesin.lifecycle.words import Role
 from kesin.store.declarations import MASK_PLACE, declared_rows, only_added
 from kesin.store.errors import StoreError
 from kesin.store.input_rows import Statement
-from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded, option_params
+from kesin.store.limits import LAST_ID, MAX_BATCH, QUEUE_NAME, askable, bounded, option_params
 from kesin.store.records import Filter, Outcome, refusal
 from kesin.store.sql_inserter import CONFLICT_TRIES, SqlInserter
-from kesin.store.sqlread import LAST_ID
 from kesin.store.statements import Statements
 
 Taken = TypeVar("Taken", bound=tuple[Any, ...])
