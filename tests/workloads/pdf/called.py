@@ -25,7 +25,7 @@ from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.engine import Engine
-from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
+from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.lifecycle import Limits, pdf_lifecycle
 from kesin.workloads.pdf.local_storage import LocalStorage
 from kesin.workloads.pdf.rq_worker import PdfRqWorker
@@ -62,7 +62,7 @@ class Workshop:
 
     def ask(self, number: str = "A-1", **more: Any) -> PdfJob:
         """As the door does it."""
-        asked = self.jobs.ask("invoice", {**payload(number), **more})
+        asked = self.jobs.enqueue(RenderRequest("invoice", {**payload(number), **more}))
         if asked.new:
             enqueue_pdf_job(asked.job.job_id, store=self.store)
         return asked.job

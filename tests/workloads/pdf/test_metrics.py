@@ -26,10 +26,10 @@ from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.sqlite import SqliteStore
 from kesin.web.metrics import Metrics
-from kesin.workloads.pdf.admission import Admission
+from kesin.workloads.pdf.admission import Backpressure
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
 from kesin.workloads.pdf.heartbeat import FRESH_S, Heartbeat
-from kesin.workloads.pdf.jobs import PdfJobStatus, PdfJobStore
+from kesin.workloads.pdf.jobs import PdfJobStatus, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.ledger import BUCKETS_S
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.metrics import collected
@@ -90,7 +90,7 @@ class Shop:
         getattr(self, f"_{op}")(number, code)
 
     def _create(self, number: int, _code: str) -> None:
-        if self.jobs.ask("invoice", {"variables": {"n": number}}).new:
+        if self.jobs.enqueue(RenderRequest("invoice", {"variables": {"n": number}})).new:
             self.created += 1
             self.into["queued"] += 1
 
@@ -273,7 +273,7 @@ def test_a_worker_counts_until_it_has_been_silent_for_too_long(shop):
 
 
 def test_back_pressure_shows_until_the_line_is_clearly_shorter(shop):
-    admission = Admission(shop.queue, 5)
+    admission = Backpressure(shop.queue, 5)
     for number in range(5):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
     with pytest.raises(TooMany):

@@ -19,6 +19,7 @@ from kesin.workloads.pdf.jobs import (
     PdfJob,
     PdfJobStatus,
     PdfJobStore,
+    RenderRequest,
     UnknownJob,
 )
 from tests.workloads.pdf.press import LEASE_S, TTL_S, Press, opened_press, payload
@@ -277,7 +278,7 @@ def test_equal_requests_share_a_job_while_it_is_good_for_something(small, status
     first = brought_to(small, status, name)
     if status is SUCCEEDED and not kept:
         assert small.artifacts.delete_pdf(first.artifact_key or "")
-    again = small.jobs.ask("invoice", payload(name))
+    again = small.jobs.enqueue(RenderRequest("invoice", payload(name)))
     if status in {QUEUED, RUNNING} or (status is SUCCEEDED and kept):
         assert not again.new
         assert again.job == first
@@ -294,7 +295,7 @@ def test_simultaneous_equal_requests_make_one_job(press):
 
     def ask(_: int) -> tuple[str, bool]:
         start.wait()
-        asked = press.jobs.ask("invoice", payload())
+        asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
         return asked.job.job_id, asked.new
 
     with ThreadPoolExecutor(8) as crowd:
@@ -310,7 +311,7 @@ def test_simultaneous_requests_for_a_lost_pdf_make_one_new_job(press):
 
     def ask(_: int) -> tuple[str, bool]:
         start.wait()
-        asked = press.jobs.ask("invoice", payload())
+        asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
         return asked.job.job_id, asked.new
 
     with ThreadPoolExecutor(6) as crowd:
@@ -339,7 +340,7 @@ def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
 def test_a_storage_that_is_down_has_lost_no_pdf(press):
     old = press.done()
     press.shelf.down = True
-    asked = press.jobs.ask("invoice", payload())
+    asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
     assert (asked.job.job_id, asked.new) == (old.job_id, False)
 
 

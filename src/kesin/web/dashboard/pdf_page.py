@@ -185,9 +185,9 @@ def make_pdf(looking: Looking, fields: WideForm) -> HTMLResponse:
     """Ask for the PDF; the answer is the list with the job on top."""
     desk = admitted(looking, "create")
     template = _template(desk, fields.get("template", ""))
-    from kesin.workloads.pdf.asking import asked_for
+    from kesin.workloads.pdf.asking import submit_job
     from kesin.workloads.pdf.failsafe import unavailable
-    from kesin.workloads.pdf.jobs import Asked
+    from kesin.workloads.pdf.jobs import Submitted
     from kesin.workloads.pdf.schemas import PdfJobRequest
 
     asked: dict[str, Any] = {
@@ -206,8 +206,8 @@ def make_pdf(looking: Looking, fields: WideForm) -> HTMLResponse:
         where = ".".join(str(one) for one in first["loc"])
         raise Invalid(f"{where}: {first['msg']}") from None
     most = looking.service.settings.pdf_max_queued
-    found = asked_for(desk.tools, most, looking.actor.name, request)
-    if not isinstance(found, Asked):
+    found = submit_job(desk.tools, request, owner=looking.actor.name, max_queued=most)
+    if not isinstance(found, Submitted):
         raise unavailable()
     told = {**_jobs(looking, desk, everybody=False, cursor=None), "made": found}
     return looking.page("part_pdf_jobs.html", **told)
@@ -217,12 +217,12 @@ def make_pdf(looking: Looking, fields: WideForm) -> HTMLResponse:
 def cancel_pdf(looking: Looking, job_id: str) -> HTMLResponse:
     """Want a waiting job no more."""
     desk = admitted(looking, "cancel")
-    from kesin.workloads.pdf.cancelling import cancelled
+    from kesin.workloads.pdf.cancelling import cancel_job
     from kesin.workloads.pdf.doors import owners_job
 
     jobs = desk.tools.jobs
     house = looking.service.house(looking.service.workloads["pdf"])
-    cancelled(house, jobs, looking.actor, owners_job(jobs, looking.actor, job_id), None)
+    cancel_job(house, jobs, looking.actor, owners_job(jobs, looking.actor, job_id), None)
     return looking.page("part_pdf_jobs.html", **_jobs(looking, desk, everybody=False, cursor=None))
 
 

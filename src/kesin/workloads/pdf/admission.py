@@ -15,14 +15,14 @@ from kesin.store.facts import facts_of
 from kesin.store.records import QueueStats
 from kesin.workloads.pdf.ledger import WORKLOAD
 
-FACT: Final = "back-pressure"
+BACKPRESSURE_FACT: Final = "back-pressure"
 BACKPRESSURE_ACTIVE: Final = "BACKPRESSURE_ACTIVE"
 RESUME_SHARE: Final = 0.8
-RETRY_AFTER_S: Final = 30
+BACKPRESSURE_RETRY_S: Final = 30
 
 
 @dataclass(slots=True)
-class Admission:
+class Backpressure:
     """Whether a new job may come in."""
 
     queue: Queue
@@ -32,16 +32,16 @@ class Admission:
         """Raise TooMany while the line is too long; it must get clearly shorter to open again."""
         facts = facts_of(self.queue.store)
         waiting = (stats or self.queue.stats()).states["queued"]
-        closed = facts.fact(WORKLOAD, "", FACT) is not None
+        closed = facts.fact(WORKLOAD, "", BACKPRESSURE_FACT) is not None
         if not closed and waiting >= self.most:
-            facts.put_fact(Fact(WORKLOAD, "", FACT, str(waiting), self.queue.now()))
+            facts.put_fact(Fact(WORKLOAD, "", BACKPRESSURE_FACT, str(waiting), self.queue.now()))
             closed = True
         elif closed and waiting < self.most * RESUME_SHARE:
-            facts.drop_fact(WORKLOAD, "", FACT)
+            facts.drop_fact(WORKLOAD, "", BACKPRESSURE_FACT)
             closed = False
         if closed:
             raise TooMany(
                 f"{waiting} jobs are waiting: try again later",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=BACKPRESSURE_RETRY_S,
                 code=BACKPRESSURE_ACTIVE,
             )

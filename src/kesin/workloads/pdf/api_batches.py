@@ -27,6 +27,7 @@ from kesin.workloads.pdf.batch_store import AskedBatch, Batch, BatchStatus, PdfB
 from kesin.workloads.pdf.doors import Asker, Cursor, admit, sent, told
 from kesin.workloads.pdf.download import STORAGE_DOWN, Conditions, delivered
 from kesin.workloads.pdf.jobs import PdfJob, PdfJobStatus
+from kesin.workloads.pdf.ordering import ordered
 from kesin.workloads.pdf.shop import Shop, Tools
 from kesin.workloads.pdf.storage import StorageError, attachment
 
@@ -125,8 +126,6 @@ def _asking(router: APIRouter, desk: _Desk) -> None:
 
         202 and a new batch, or 200 and the equal one that has the file or will.
         """
-        from kesin.workloads.pdf.ordering import ordered
-
         admit(desk.house, actor, "batch")
         kind = request.headers.get("content-type", "")
         order = ordered(desk.tools, desk.queue, body, kind, query)

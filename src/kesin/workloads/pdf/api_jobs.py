@@ -11,11 +11,12 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from kesin.foundation.access import Actor
+from kesin.workloads.pdf.asking import submit_job
 from kesin.workloads.pdf.bodies import accepted, job_body, status_body
-from kesin.workloads.pdf.cancelling import cancelled
+from kesin.workloads.pdf.cancelling import cancel_job
 from kesin.workloads.pdf.doors import Asker, Cursor, SmallBody, admit, owners_job, sent
 from kesin.workloads.pdf.download import Conditions, delivered
-from kesin.workloads.pdf.jobs import ON_THE_WAY, Asked, PdfJobStatus
+from kesin.workloads.pdf.jobs import ON_THE_WAY, PdfJobStatus, Submitted
 from kesin.workloads.pdf.schemas import (
     PdfJobPage,
     PdfJobRequest,
@@ -75,15 +76,15 @@ def _asking(router: APIRouter, shop: Shop) -> None:
 
         With `wait`, the PDF itself if it is ready within so many seconds.
         """
-        found = await run_in_threadpool(_asked, shop, actor, asked)
-        if not isinstance(found, Asked):
-            return found
+        submitted = await run_in_threadpool(_submit, shop, actor, asked)
+        if not isinstance(submitted, Submitted):
+            return submitted
         if wait is None:
-            return accepted(found)
-        if found.job.status in ON_THE_WAY:
+            return accepted(submitted)
+        if submitted.job.status in ON_THE_WAY:
             within_s = min(wait, house.settings.request_timeout_s - SPARE_S)
-            await waiting.ended(found.job.job_id, within_s)
-        return await run_in_threadpool(_awaited, shop, found)
+            await waiting.ended(submitted.job.job_id, within_s)
+        return await run_in_threadpool(_awaited, shop, submitted)
 
     @router.delete("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def cancel_pdf_job(
@@ -95,23 +96,21 @@ def _asking(router: APIRouter, shop: Shop) -> None:
         admit(house, actor, "cancel", target=job_id)
         jobs = shop.tools.jobs
         job = owners_job(jobs, actor, job_id)
-        return sent(status_body(jobs, cancelled(house, jobs, actor, job, reason)))
+        return sent(status_body(jobs, cancel_job(house, jobs, actor, job, reason)))
 
 
-def _asked(shop: Shop, actor: Actor, asked: PdfJobRequest) -> Asked | Response:
+def _submit(shop: Shop, actor: Actor, body: PdfJobRequest) -> Submitted | Response:
     admit(shop.house, actor, "create")
-    tools = shop.tools  # first: what comes next needs the same libraries
-    from kesin.workloads.pdf.asking import asked_for
-
-    return asked_for(tools, shop.house.settings.pdf_max_queued, actor.name, asked)
+    most = shop.house.settings.pdf_max_queued
+    return submit_job(shop.tools, body, owner=actor.name, max_queued=most)
 
 
-def _awaited(shop: Shop, found: Asked) -> Response:
+def _awaited(shop: Shop, submitted: Submitted) -> Response:
     """What became of it meanwhile."""
     tools = shop.tools
-    job = tools.jobs.get_job(found.job.job_id) or found.job
+    job = tools.jobs.get_job(submitted.job.job_id) or submitted.job
     if job.status in ON_THE_WAY:
-        return accepted(found._replace(job=job, new=True))
+        return accepted(submitted._replace(job=job, new=True))
     return delivered(tools.artifacts, job, location=f"/pdf/jobs/{job.job_id}")
 
 

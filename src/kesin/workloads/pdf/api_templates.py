@@ -9,6 +9,8 @@ from fastapi import APIRouter, Path, Response
 from kesin.foundation.problems import Unknown
 from kesin.workloads.pdf.doors import Asker, SmallBody, admit, sent
 from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.failsafe import document
+from kesin.workloads.pdf.requests import check_variables, template_error, usable
 from kesin.workloads.pdf.schemas import MAX_NAME, PreviewRequest, TemplateBody, TemplateLine
 from kesin.workloads.pdf.shop import Shop, Tools
 
@@ -52,9 +54,6 @@ def templates_router(shop: Shop) -> APIRouter:
         admit(shop.house, actor, "preview")
         tools = shop.tools
         _known(tools, name)
-        from kesin.workloads.pdf.failsafe import document
-        from kesin.workloads.pdf.requests import check_variables, template_error
-
         check_variables(tools.book, name, asked.variables)
         try:
             return document(tools.book.html(name, asked.variables), framed=True)
@@ -65,8 +64,6 @@ def templates_router(shop: Shop) -> APIRouter:
 
 
 def _known(tools: Tools, name: str) -> None:
-    from kesin.workloads.pdf.requests import usable
-
     if not usable(tools.book, tools.config, name):
         raise Unknown("there is no such template here")
 

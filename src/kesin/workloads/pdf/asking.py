@@ -1,4 +1,4 @@
-"""Asking for a PDF: the checks in their order, then one job, and the promise to tell of it."""
+"""Submit a request: the checks in their order, then one job and the promise of its webhook."""
 
 from __future__ import annotations
 
@@ -7,71 +7,74 @@ from fastapi import Response
 from kesin.engine.validation import BadInput
 from kesin.foundation.problems import TooLarge
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads.pdf.admission import Admission
+from kesin.workloads.pdf.admission import Backpressure
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.failsafe import handle_unavailable
 from kesin.workloads.pdf.heartbeat import check_worker_health
-from kesin.workloads.pdf.jobs import Asked
-from kesin.workloads.pdf.requests import Wanted, template_error, wanted
+from kesin.workloads.pdf.jobs import RenderRequest, Submitted
+from kesin.workloads.pdf.requests import render_request, template_error
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.shop import Tools
 
 
-def asked_for(
-    tools: Tools, most_queued: int, owner: str, request: PdfJobRequest
-) -> Asked | Response:
-    """The job that serves a request, or what is answered while nothing renders; raises Problem.
+def submit_job(
+    tools: Tools, body: PdfJobRequest, *, owner: str, max_queued: int
+) -> Submitted | Response:
+    """The job that serves a request, or the fallback while no worker renders; raises Problem.
 
-    Who asks for what is there or on its way gets it, however long the line is and whether or not
-    anybody renders: there is nothing more to do for it.
+    An equal job that is ready or on its way serves the request, however many jobs wait and whether
+    or not a worker renders: it needs no more work.
     """
-    asked = wanted(tools.book, tools.config, request)
-    if asked.webhook_url is not None:
-        tools.hooks.check(asked.webhook_url)
+    request = render_request(tools.book, tools.config, body, owner)
+    if request.webhook_url is not None:
+        tools.hooks.check(request.webhook_url)
     queue = tools.jobs.queue
     try:
-        there = tools.jobs.serving(asked.template, asked.payload, owner=owner)
-        if there is not None:
-            if asked.webhook_url is not None:
-                tools.hooks.promise("job", there.job_id, owner, asked.webhook_url)
-            return Asked(there, new=False)
+        held = tools.jobs.serving(request)
+        if held is not None:
+            _promise_webhook(tools, request, held.job_id)
+            return Submitted(held, new=False)
         stats = queue.stats()
         alive = check_worker_health(queue.store, stats.now)
     except RenderFailed as problem:
         raise template_error(problem.message) from None
     except StoreUnreachable:
-        return _fallback(tools, asked)
+        return _fallback(tools, request)
     if not alive:
-        return _fallback(tools, asked)
-    Admission(queue, most_queued).check(stats)
+        return _fallback(tools, request)
+    Backpressure(queue, max_queued).check(stats)
     try:
-        return _made(tools, owner, asked)
-    except StoreUnreachable:  # gone since it was asked how many wait
-        return _fallback(tools, asked)
+        return _enqueue(tools, request)
+    except StoreUnreachable:  # it answered a moment ago, and does not any more
+        return _fallback(tools, request)
 
 
-def _made(tools: Tools, owner: str, asked: Wanted) -> Asked:
+def _enqueue(tools: Tools, request: RenderRequest) -> Submitted:
     try:
         with tools.jobs.queue.store.transaction():
-            found = tools.jobs.ask(asked.template, asked.payload, owner=owner, manner=asked.manner)
-            if asked.webhook_url is not None:
-                tools.hooks.promise("job", found.job.job_id, owner, asked.webhook_url)
+            submitted = tools.jobs.enqueue(request)
+            _promise_webhook(tools, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
             raise TooLarge(str(problem)) from None
         raise
-    if found.new:
-        enqueue_pdf_job(found.job.job_id, store=tools.jobs.queue.store)
-    return found
+    if submitted.new:
+        enqueue_pdf_job(submitted.job.job_id, store=tools.jobs.queue.store)
+    return submitted
 
 
-def _fallback(tools: Tools, asked: Wanted) -> Response:
+def _promise_webhook(tools: Tools, request: RenderRequest, job_id: str) -> None:
+    if request.webhook_url is not None:
+        tools.hooks.promise("job", job_id, request.owner, request.webhook_url)
+
+
+def _fallback(tools: Tools, request: RenderRequest) -> Response:
     html = None
-    if asked.policy is FailSafePolicy.DEGRADE:
+    if request.fail_safe is FailSafePolicy.DEGRADE:
         try:
-            html = tools.book.html(asked.template, asked.payload["variables"])
+            html = tools.book.html(request.template, request.payload["variables"])
         except RenderFailed as problem:
             raise template_error(problem.message) from None
-    return handle_unavailable(asked.policy, html)
+    return handle_unavailable(request.fail_safe, html)

@@ -16,11 +16,13 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.pdf.batch_schemas import MOST_ROWS
-from kesin.workloads.pdf.book import TemplateBook
+
+if TYPE_CHECKING:
+    from kesin.workloads.pdf.book import TemplateBook
 
 MOST_PROBLEMS: Final = 100  # told at once
 LONGEST_NAME: Final = 100  # characters of a file's name

@@ -27,7 +27,7 @@ from kesin.store.records import Filter
 from kesin.workloads.pdf.artifacts import PdfArtifactStore, sound_bytes
 from kesin.workloads.pdf.batch_lifecycle import CANCEL_ASKED
 from kesin.workloads.pdf.feeding import CANCELLED, Feeder, Progress, failed_of, means, standing
-from kesin.workloads.pdf.jobs import PdfJobStore, job_of
+from kesin.workloads.pdf.jobs import PdfJobStore, RenderRequest, job_of
 from kesin.workloads.pdf.storage import KeyTaken, NotStored, StorageDown, StorageError
 
 FOLDER: Final = "batches"
@@ -63,19 +63,20 @@ class Order:
     file_name: str | None = None
     webhook_url: str | None = None
 
-    def bodies(self, batch_id: str, first: int, count: int) -> list[dict[str, Any]]:
-        """The jobs of some rows, exactly as if each had been asked for by itself."""
+    def requests(self, batch_id: str, owner: str, first: int, count: int) -> list[RenderRequest]:
+        """The requests of some rows, exactly as if each had been sent by itself."""
         return [
-            {
-                "template": self.template,
-                "payload": {**self.payload, "variables": self.rows[row]},
-                "manner": {
+            RenderRequest(
+                template=self.template,
+                payload={**self.payload, "variables": self.rows[row]},
+                owner=owner,
+                manner={
                     "timeout": self.timeout,
                     "file_name": self.names[row] or None,
                     "webhook_url": None,
                     "batch": batch_id,
                 },
-            }
+            )
             for row in range(first, min(first + count, len(self.rows)))
         ]
 

@@ -205,9 +205,9 @@ class BatchWorker(Worker):
         """Have those made once more that were lost; how many."""
         rows = sorted(work.gone)[: max(WINDOW - len(work.waiting), 0)]
         for row in rows:
-            [body] = work.order.bodies(work.batch.batch_id, row, 1)
+            [request] = work.order.requests(work.batch.batch_id, work.claim.tenant, row, 1)
             fed, missing = work.served[row], work.gone[row]
-            work.served[row] = self.batches.feeder.again(work.claim, fed, body, missing=missing)
+            work.served[row] = self.batches.feeder.again(work.claim, fed, request, missing=missing)
             del work.gone[row]
             work.waiting.add(row)
         return len(rows)
@@ -222,8 +222,8 @@ class BatchWorker(Worker):
         count = min(left, WINDOW - len(work.waiting), self._line - in_line)
         if count <= 0:
             return 0
-        bodies = work.order.bodies(work.batch.batch_id, first, count)
-        fed = self.batches.feeder.feed(work.claim, first, bodies)
+        requests = work.order.requests(work.batch.batch_id, work.claim.tenant, first, count)
+        fed = self.batches.feeder.feed(work.claim, first, requests)
         work.served |= {one.row: one for one in fed}
         work.waiting |= {one.row for one in fed}
         return len(fed)

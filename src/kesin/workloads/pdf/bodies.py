@@ -10,15 +10,15 @@ from kesin.foundation.clock import iso
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.pdf.advice import describe
 from kesin.workloads.pdf.doors import sent
-from kesin.workloads.pdf.jobs import Asked, PdfJob, PdfJobStatus, PdfJobStore
+from kesin.workloads.pdf.jobs import PdfJob, PdfJobStatus, PdfJobStore, Submitted
 from kesin.workloads.pdf.schemas import PdfJobBody, PdfJobResponse, PdfJobStatusResponse
 
 
-def accepted(asked: Asked) -> Response:
+def accepted(submitted: Submitted) -> Response:
     """202 for a job that was made, 200 for one that was there."""
-    job = asked.job
+    job = submitted.job
     body = PdfJobResponse(job_id=job.job_id, status=job.status, created_at=spelled(job.created_at))
-    return sent(body, 202 if asked.new else 200, location=f"/pdf/jobs/{job.job_id}")
+    return sent(body, 202 if submitted.new else 200, location=f"/pdf/jobs/{job.job_id}")
 
 
 def job_body(job: PdfJob) -> PdfJobBody:

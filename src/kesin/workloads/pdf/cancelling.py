@@ -1,4 +1,4 @@
-"""Wanting a job no more."""
+"""Cancel a job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kesin.workloads.workload import House
 CANCEL: Final = "cancel"
 
 
-def cancelled(
+def cancel_job(
     house: House, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None
 ) -> PdfJob:
-    """The job, which nobody will render; raises Clash for one that is past waiting.
+    """Cancel a waiting job and return it; raises Clash for a job that no longer waits.
 
     Its owner does it as its producer, an admin as an operator. The move and its line in the audit
     log are written together.

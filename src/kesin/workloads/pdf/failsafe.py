@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi import Response
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from kesin.foundation.problems import Unavailable
 from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.security import LIBRARY_CSP
 
 PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
-RETRY_AFTER_S: Final = 15
+UNAVAILABLE_RETRY_S: Final = 15
 FALLBACK: Final = "X-Pdf-Fallback"
 
 
@@ -51,5 +52,5 @@ def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
         return answer
     told = unavailable()
     return JSONResponse(
-        told.body(), status_code=told.status, headers={"Retry-After": str(RETRY_AFTER_S)}
+        told.body(), status_code=told.status, headers={"Retry-After": str(UNAVAILABLE_RETRY_S)}
     )

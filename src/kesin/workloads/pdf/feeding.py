@@ -8,10 +8,10 @@ one reads how far the last one came.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kesin.engine.queue import New, Queue
 from kesin.engine.validation import BadInput
@@ -19,9 +19,10 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Fact
 from kesin.store.facts import facts_of
+from kesin.workloads.pdf.advice import describe
 from kesin.workloads.pdf.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, job_of
+from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, RenderRequest, job_of
 from kesin.workloads.pdf.ledger import WORKLOAD
 
 SLICE: Final = 100  # jobs looked at in one question
@@ -96,13 +97,13 @@ class Feeder:
                 found += _entries(fact)
         return sorted(found)
 
-    def feed(self, claim: Job, first: int, bodies: Sequence[Mapping[str, Any]]) -> list[Fed]:
+    def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[Fed]:
         """Make jobs for the next rows and write down which; raises ClaimLost."""
         news: list[New] = []
         rows: list[int] = []  # of these
-        for row, body in enumerate(bodies, first):
+        for row, request in enumerate(requests, first):
             try:
-                news.append(self._new(claim.tenant, body))
+                news.append(_new(request))
             except RenderFailed:
                 continue
             rows.append(row)
@@ -113,7 +114,7 @@ class Feeder:
                 for row, one in zip(rows, outcomes, strict=True)
                 if not isinstance(one, BadInput)
             }
-            fed = [asked.get(row, Fed(row, "")) for row in range(first, first + len(bodies))]
+            fed = [asked.get(row, Fed(row, "")) for row in range(first, first + len(requests))]
             self._put(claim.id, fed)
         self._send_for(fed)
         return fed
@@ -124,12 +125,12 @@ class Feeder:
             if one.own and one.job_id:
                 enqueue_pdf_job(one.job_id, store=self._jobs.queue.store)
 
-    def again(self, claim: Job, fed: Fed, body: Mapping[str, Any], *, missing: bool = False) -> Fed:
+    def again(self, claim: Job, fed: Fed, request: RenderRequest, *, missing: bool = False) -> Fed:
         """Ask once more for a row that has no PDF any more; raises ClaimLost.
 
         ``missing``: its job succeeded, and the storage says that it has nothing of it.
         """
-        new = self._new(claim.tenant, body)
+        new = _new(request)
         queue = self._jobs.queue
         with self._under(claim):
             if missing:
@@ -144,10 +145,6 @@ class Feeder:
                         self._put(claim.id, entries)
         self._send_for([now])
         return now
-
-    def _new(self, owner: str, body: Mapping[str, Any]) -> New:
-        key = self._jobs.compute_job_key(body["template"], body["payload"], owner)
-        return New(dict(body), key=key, tenant=owner)
 
     def note(self, claim: Job, progress: Progress) -> None:
         """Write down how far it is, for whoever asks; raises ClaimLost."""
@@ -195,6 +192,10 @@ class Feeder:
             if claim.id not in self._batches.renew([claim]):
                 raise ClaimLost(claim.id)
             yield
+
+
+def _new(request: RenderRequest) -> New:
+    return New(request.body, key=request.key, tenant=request.owner)
 
 
 def _entries(fact: Fact) -> list[Fed]:
@@ -253,7 +254,5 @@ def failed_of(fed: Fed, job: Job | None, code: str | None = None) -> RowResult:
 
 def means(code: str) -> str:
     """A code of our own in words that name nothing of the inside."""
-    from kesin.workloads.pdf.advice import describe
-
     told: str = describe(code)["en"]["means"]
     return told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -16,9 +16,10 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.words import age_over
 from kesin.store.facts import facts_of
 from kesin.store.records import Filter, Outcome
-from kesin.workloads.pdf import keys
 from kesin.workloads.pdf.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.config import FailSafePolicy
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
+from kesin.workloads.pdf.keys import compute_job_key
 from kesin.workloads.pdf.ledger import Ledger
 from kesin.workloads.pdf.storage import StorageError
 
@@ -75,8 +76,35 @@ class PdfJob:
     internal_code: str | None = None  # the error as it is counted inside
 
 
-class Asked(NamedTuple):
-    """A job that serves a request, and whether it was made for it."""
+@dataclass(frozen=True, slots=True)
+class RenderRequest:
+    """A PDF that a caller wants: the one type from the route to the queue."""
+
+    template: str
+    payload: Mapping[str, Any]  # what changes the bytes: variables, engine, paper, template_hash
+    owner: str = ANYBODY
+    manner: Mapping[str, Any] = field(default_factory=dict)  # what does not; see PdfJob.manner
+    fail_safe: FailSafePolicy = FailSafePolicy.STRICT
+
+    @property
+    def key(self) -> str:
+        """Equal requests of one owner have one key: two owners never share a job."""
+        return compute_job_key(self.template, {"owner": self.owner, "asked": self.payload})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The request as the queue stores it."""
+        return {"template": self.template, "payload": self.payload, "manner": dict(self.manner)}
+
+    @property
+    def webhook_url(self) -> str | None:
+        """The address that is told when the job ends."""
+        url: str | None = self.manner.get("webhook_url")
+        return url
+
+
+class Submitted(NamedTuple):
+    """The job that serves a request, and whether the request created it."""
 
     job: PdfJob
     new: bool
@@ -100,30 +128,22 @@ class PdfJobStore:
         manner: Mapping[str, Any] | None = None,
     ) -> PdfJob:
         """The job for this payload: a new one, or the one that has its PDF or will."""
-        return self.ask(template_name, payload, owner=owner, manner=manner).job
+        return self.enqueue(RenderRequest(template_name, payload, owner, manner or {})).job
 
-    def ask(
-        self,
-        template_name: str,
-        payload: Mapping[str, Any],
-        *,
-        owner: str = ANYBODY,
-        manner: Mapping[str, Any] | None = None,
-    ) -> Asked:
+    def enqueue(self, request: RenderRequest) -> Submitted:
         """As ``create_job``, and whether it is new. Of two equal ones at once, one is."""
-        body = {"template": template_name, "payload": payload, "manner": dict(manner or {})}
-        key = self.compute_job_key(template_name, payload, owner)
+        body, key, owner = request.body, request.key, request.owner
         for _ in range(_TRIES):
             outcome = self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
             if outcome.result == "inserted":
-                return Asked(self._found(outcome.id), new=True)
+                return Submitted(self._found(outcome.id), new=True)
             held = self.get_job(outcome.id)
             if held is None or held.status not in GOOD:
                 continue  # it let go of its key a moment ago
             if held.status is PdfJobStatus.SUCCEEDED and self._is_gone(held):
                 outcome = self._again(held, body, key)
                 held = self._found(outcome.id)
-            return Asked(held, new=outcome.result == "inserted")
+            return Submitted(held, new=outcome.result == "inserted")
         raise RuntimeError("the job keeps changing hands: try again")
 
     def _again(self, old: PdfJob, body: dict[str, Any], key: str) -> Outcome:
@@ -163,12 +183,9 @@ class PdfJobStore:
         job = None if holder is None else self.get_job(holder)
         return job if job is not None and job.status in GOOD else None  # it may just have ended
 
-    def serving(
-        self, template_name: str, payload: Mapping[str, Any], *, owner: str = ANYBODY
-    ) -> PdfJob | None:
-        """The job that has this PDF or will: ``ask`` would answer with it, and make none."""
-        key = self.compute_job_key(template_name, payload, owner)
-        job = self.find_by_key(key, owner=owner)
+    def serving(self, request: RenderRequest) -> PdfJob | None:
+        """The job that has this PDF or will: ``enqueue`` would return it, and create none."""
+        job = self.find_by_key(request.key, owner=request.owner)
         if job is not None and job.status is PdfJobStatus.SUCCEEDED and self._is_gone(job):
             return None
         return job
@@ -183,8 +200,8 @@ class PdfJobStore:
     def compute_job_key(
         self, template_name: str, payload: Mapping[str, Any], owner: str = ANYBODY
     ) -> str:
-        """One key for one owner's equal requests: two owners never share a job."""
-        return keys.compute_job_key(template_name, {"owner": owner, "asked": payload})
+        """The key of such a request."""
+        return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
         """Make the move that leads to this status, as a worker or the clock would.

@@ -21,7 +21,7 @@ from prometheus_client.core import (
 
 from kesin.engine.queue import Queue
 from kesin.store.facts import facts_of
-from kesin.workloads.pdf.admission import FACT, RESUME_SHARE
+from kesin.workloads.pdf.admission import BACKPRESSURE_FACT, RESUME_SHARE
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.heartbeat import workers_alive
 from kesin.workloads.pdf.jobs import PdfJobStatus
@@ -83,7 +83,7 @@ def _durations(numbers: Numbers) -> Metric:
 
 def _closed(queue: Queue) -> bool:
     """Whether the door was shut; the next caller finds it open if the line is short by now."""
-    return facts_of(queue.store).fact(WORKLOAD, "", FACT) is not None
+    return facts_of(queue.store).fact(WORKLOAD, "", BACKPRESSURE_FACT) is not None
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

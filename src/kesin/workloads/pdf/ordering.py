@@ -14,7 +14,7 @@ from kesin.foundation.problems import Invalid, Problem
 from kesin.workloads.pdf.batch_rows import RowProblem, Table, check_rows, names_of, read_csv
 from kesin.workloads.pdf.batch_schemas import BatchRequest, CsvQuery
 from kesin.workloads.pdf.batch_store import Order
-from kesin.workloads.pdf.requests import check_template, unmended, wanted
+from kesin.workloads.pdf.requests import check_template, render_request, unmended
 from kesin.workloads.pdf.schemas import PdfJobRequest
 from kesin.workloads.pdf.shop import Tools
 
@@ -73,12 +73,13 @@ def _spelled(problem: ValidationError) -> RequestValidationError:
 def _order(tools: Tools, queue: Queue, request: BatchRequest, known: Sequence[RowProblem]) -> Order:
     names = names_of(request.rows, request.row_names, request.name_field)
     sample = tools.book.get(request.template_name).sample
-    pattern = wanted(  # the payload of one job is the payload of all, but for its variables
+    pattern = render_request(  # every job has this payload, with other variables
         tools.book,
         tools.config,
         PdfJobRequest(
             template_name=request.template_name, variables=sample, options=request.options
         ),
+        owner="",
     )
     order = Order(
         template=request.template_name,
@@ -97,7 +98,8 @@ def _order(tools: Tools, queue: Queue, request: BatchRequest, known: Sequence[Ro
 def _unfit(order: Order, queue: Queue) -> dict[int, str]:
     """Rows, counted from 1, that the queue could not keep as they are."""
     found: dict[int, str] = {}
-    for number, body in enumerate(order.bodies("", 0, len(order.rows)), 1):
+    for number, request in enumerate(order.requests("", "", 0, len(order.rows)), 1):
+        body = request.body
         try:
             text = queue.payload_text(body)
         except BadInput as problem:

@@ -1,59 +1,47 @@
-"""From what was sent to what is asked of the queue: checked against the template, said once."""
+"""From the body of a request to a RenderRequest, checked against the template."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import canonical_json
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
+from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.jobs import RenderRequest
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import validate_template
-from kesin.workloads.pdf.variables import Problem as Finding
+
+if TYPE_CHECKING:
+    from kesin.workloads.pdf.book import TemplateBook
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A job to be: ``payload`` changes its bytes, ``manner`` does not."""
-
-    template: str
-    payload: dict[str, Any]
-    manner: dict[str, Any]
-    policy: FailSafePolicy
-
-    @property
-    def webhook_url(self) -> str | None:
-        """Who is to be told."""
-        url: str | None = self.manner["webhook_url"]
-        return url
-
-
-def wanted(book: TemplateBook, config: PdfRenderConfig, request: PdfJobRequest) -> Wanted:
+def render_request(
+    book: TemplateBook, config: PdfRenderConfig, body: PdfJobRequest, owner: str
+) -> RenderRequest:
     """Raises Problem: 400 for the template, 422 for its variables."""
-    check_template(book, config, request.template_name)
-    check_variables(book, request.template_name, request.variables)
-    options = request.options or PdfRenderOptions()
+    check_template(book, config, body.template_name)
+    check_variables(book, body.template_name, body.variables)
+    options = body.options or PdfRenderOptions()
     paper = options.paper().told()
-    return Wanted(
-        template=request.template_name,
+    return RenderRequest(
+        template=body.template_name,
         payload={
-            "variables": request.variables,
+            "variables": body.variables,
             "engine": options.engine,
             "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
-            "template_hash": book.get(request.template_name).content_hash,
+            "template_hash": book.get(body.template_name).content_hash,
         },
+        owner=owner,
         manner={
             "timeout": options.timeout if "timeout" in options.model_fields_set else None,
-            "file_name": request.file_name,
-            "webhook_url": request.webhook_url,
+            "file_name": body.file_name,
+            "webhook_url": body.webhook_url,
             "batch": None,
         },
-        policy=(
+        fail_safe=(
             options.fail_safe
             if "fail_safe" in options.model_fields_set
             else config.fail_safe_policy
@@ -79,9 +67,9 @@ def check_variables(book: TemplateBook, name: str, variables: Mapping[str, Any])
     except RenderFailed as problem:
         raise template_error(problem.message) from None
     if found:
-        raise _invalid(found)
+        raise _invalid((one.path, one.message, one.rule) for one in found)
     if canonical_json(variables) != unmended(variables):
-        raise _invalid([Finding("", "text", "holds characters that cannot be stored")])
+        raise _invalid([("", "holds characters that cannot be stored", "text")])
 
 
 def unmended(value: Mapping[str, Any]) -> str:
@@ -94,9 +82,9 @@ def template_error(message: str) -> Problem:
     return Problem(message, code=PdfErrorCode.TEMPLATE_ERROR.value)
 
 
-def _invalid(found: Iterable[Finding]) -> Invalid:
+def _invalid(problems: Iterable[tuple[str, str, str]]) -> Invalid:
     fields = [
-        {"field": f"variables{one.path.rstrip('/')}", "message": one.message, "rule": one.rule}
-        for one in found
+        {"field": f"variables{path.rstrip('/')}", "message": message, "rule": rule}
+        for path, message, rule in problems
     ]
     return Invalid(f"{fields[0]['field']} {fields[0]['message']}", details={"fields": fields})
