@@ -24,15 +24,15 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.beside import say
 from bench.report import Report
-from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.pdf.finding import find_chromium
+from kesin.workloads.pdf.engines.select import find_chromium
 from tests.store.crowd import NOW, TENANTS, crowd_sqlite
 
 ROOT = Path(__file__).parent.parent

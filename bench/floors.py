@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 
 LEASE_US = 60_000_000
 _EVENT = (

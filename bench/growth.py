@@ -16,9 +16,9 @@ import kesin
 from bench.lanes import BATCH, open_queue
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 
 Answer = TypeVar("Answer")
 REPEATS = 15

@@ -18,8 +18,8 @@ from bench import floors
 from kesin.engine.replay import verify
 from kesin.lifecycle.model import Change
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 
 QUEUE = "bench"
 BATCH = 500

@@ -31,10 +31,10 @@ from urllib.parse import urlsplit
 
 from bench.beside import own_environment
 from bench.report import Report
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.replay import verify
-from kesin.foundation.access import system
 from kesin.foundation.logs import set_up_logs
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store

@@ -15,23 +15,22 @@ from typing import Any
 
 from bench.growth import load, timed
 from bench.report import Report
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
-from kesin.foundation.access import system
+from kesin.engine.workload import WorkloadContext
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory, Site
 from kesin.store.open import open_store
-from kesin.workloads.oci.acks import ack
-from kesin.workloads.oci.channel import Row
-from kesin.workloads.oci.control import site_stats
-from kesin.workloads.oci.conversions import Conversion
-from kesin.workloads.oci.export import export
-from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.conversions.conversion import Conversion
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.conversions.parsing import read_body
+from kesin.workloads.oci.google.channel import Row
+from kesin.workloads.oci.google.google_ads import read_upload
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.partial_failure import read_upload
-from kesin.workloads.oci.reading import read_body
-from kesin.workloads.workload import House
+from kesin.workloads.oci.operations import site_stats
+from kesin.workloads.oci.script import ack, export
 
 ROWS = 10_000  # the largest call
 EXPORTED = 1_000
@@ -115,18 +114,20 @@ def _at(address: str, rows: int) -> dict[str, Any]:
     }
 
 
-def _post(house: House, site: Site, body: bytes) -> None:
+def _post(house: WorkloadContext, site: Site, body: bytes) -> None:
     _, rows = read_body(body, "application/x-ndjson")
     results = ingest(house, site, rows, actor="bench")
     assert all(one.result == "queued" for one in results)
 
 
-def _house(address: str) -> tuple[House, Site]:
+def _house(address: str) -> tuple[WorkloadContext, Site]:
     store = open_store(address)
     accounts = Accounts(Directory(store))
     queue = Queue("oci", oci_lifecycle(), store)
     site = accounts.add_site(system("bench"), SITE)
-    return House(Settings(data_dir=Path()), Commands({"oci": queue}, accounts), queue), site
+    return WorkloadContext(
+        Settings(data_dir=Path()), Commands({"oci": queue}, accounts), queue
+    ), site
 
 
 def _row(number: int) -> dict[str, Any]:

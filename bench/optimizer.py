@@ -17,9 +17,9 @@ from pathlib import Path
 
 from bench.beside import say
 from bench.report import Report
-from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
-from kesin.workloads.optiplan.optimizer.figures import figures
 from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
+from kesin.workloads.optiplan.optimizer.output.statistics import figures
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, instances, workshop
 from tests.workloads.optiplan.optimizer.rivals import boards_by_packer
 

@@ -25,12 +25,13 @@ from playwright.sync_api import Page, sync_playwright
 
 from bench.beside import own_environment, say
 from bench.report import Report
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.worker import Worker
-from kesin.foundation.access import system
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import set_up_logs
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
@@ -38,15 +39,14 @@ from kesin.store.open import open_store
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.chromium import ChromiumEngine, print_options
-from kesin.workloads.pdf.finding import find_chromium
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine, print_options
+from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.worker import PdfWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import jobs_of, worker_of
-from kesin.workloads.pdf.worker import PdfWorker
-from kesin.workloads.workload import House
+from kesin.workloads.pdf.services import jobs_of, worker_of
+from kesin.workloads.pdf.templating.library import TemplateBook
 
 ROUNDS = 6
 A_ROUND = 40  # documents
@@ -283,10 +283,10 @@ def _memory(report: Report) -> None:
     report.aim("memory, last three looks / first three", last / first, most=1.2)
 
 
-def house_over(settings: Settings, store: Store) -> House:
+def house_over(settings: Settings, store: Store) -> WorkloadContext:
     """What the workload is given, without a service around it."""
     queue = Queue("pdf", pdf_lifecycle(), store)
-    return House(settings, Commands({"pdf": queue}, Accounts(Directory(store))), queue)
+    return WorkloadContext(settings, Commands({"pdf": queue}, Accounts(Directory(store))), queue)
 
 
 def pss_mib(pid: int) -> float:

@@ -30,8 +30,8 @@ import psycopg
 import kesin
 from bench.beside import own_environment, say
 from bench.report import Report
-from kesin.engine.answers import Done
 from kesin.engine.queue import New, Queue
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import wall_clock_us

@@ -24,11 +24,11 @@ from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.open import open_stores
-from kesin.store.redis import RedisStore
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.dispatch import enqueue_pdf_job
-from kesin.workloads.pdf.jobs import PdfJobStore
-from kesin.workloads.pdf.setup import jobs_of
+from kesin.store.redis.store import RedisStore
+from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
+from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.services import jobs_of
+from kesin.workloads.pdf.templating.library import TemplateBook
 from tests.redis_server import RedisServer
 
 ROUNDS = 2

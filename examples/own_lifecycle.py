@@ -2,12 +2,12 @@
 
 from kesin import (
     STAY,
+    Act,
     Category,
     Done,
     Fixed,
     Job,
     Lifecycle,
-    Make,
     Move,
     Queue,
     State,
@@ -64,10 +64,10 @@ refund = Lifecycle("refund", states, moves, errors, max_attempts=3)
 print(prove(refund))
 
 
-def pay(job: Job) -> Done | Make:
+def pay(job: Job) -> Done | Act:
     """Pay small ones at once; large ones once somebody approved."""
     if job.data["lira"] > LARGE and job.state != "approved":
-        return Make("hold", note={"why": f"more than {LARGE} lira"})
+        return Act("hold", note={"why": f"more than {LARGE} lira"})
     return Done({"paid": job.data["lira"]})
 
 

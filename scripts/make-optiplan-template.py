@@ -15,7 +15,7 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.writer.excel import ExcelWriter
 
-from kesin.workloads.optiplan.template import HEADINGS, SHEET, TAGS, check_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, check_template
 
 TEMPLATE = (
     Path(__file__).parents[1] / "src/kesin/workloads/optiplan/templates" / "Excel_sablon.xlsx"

@@ -12,9 +12,9 @@ import pypdfium2
 from PIL import Image, ImageOps
 
 from kesin.foundation.settings import load_settings
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import engine_of
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.services import engine_of
+from kesin.workloads.pdf.templating.library import TemplateBook
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH = 700

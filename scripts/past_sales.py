@@ -12,24 +12,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
-from kesin.foundation.access import system
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory, Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.oci.acks import Report, ack, ack_failed
-from kesin.workloads.oci.export import export
-from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.cli.script_simulator import Heard, ScriptSimulator, Send
+from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.places import HEARTBEAT, WORKLOAD, put_fact
-from kesin.workloads.oci.simulate import Heard, ScriptSimulator, Send
-from kesin.workloads.workload import House
+from kesin.workloads.oci.script import Report, ack, ack_failed, export
+from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, put_fact
 
 SITE: Final = "bosphorus-plumbing"
 ROWS: Final = 500
@@ -44,7 +43,7 @@ def sell(store: Store, clock: ManualClock) -> None:
     """Bring the sales in and let the script take them, until every one is done or failed."""
     queue = Queue(WORKLOAD, oci_lifecycle(), store, clock=clock, seed=SEED)
     commands = Commands({WORKLOAD: queue}, Accounts(Directory(store), clock))
-    house = House(Settings.model_construct(), commands, queue)
+    house = WorkloadContext(Settings.model_construct(), commands, queue)
     site = commands.accounts.add_site(_ROOT, SITE, name="Bosphorus Plumbing")
     chance = random.Random(SEED)
     ingest(house, site, _sales(clock, chance), actor=_ROOT.name)
@@ -81,7 +80,7 @@ def _sales(clock: ManualClock, chance: random.Random) -> list[dict[str, Any]]:
     return rows
 
 
-def _doors(house: House, site: Site) -> Send:
+def _doors(house: WorkloadContext, site: Site) -> Send:
     """What the service would answer."""
 
     def send(_method: str, path: str, body: Mapping[str, Any] | None) -> Heard:
@@ -116,13 +115,13 @@ def _heard(report: Report) -> Heard:
     return Heard(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
 
 
-def _wait(house: House, clock: ManualClock, seconds: int) -> None:
+def _wait(house: WorkloadContext, clock: ManualClock, seconds: int) -> None:
     """Time passes, and the clock makes its moves."""
     clock.advance(seconds)
     Sweeper([house.queue]).sweep(("cap", "recover", "revive"))
 
 
-def _mend(house: House, site: Site) -> None:
+def _mend(house: WorkloadContext, site: Site) -> None:
     """Whoever sends the sales corrects every second one that failed because of its data."""
     where = Filter(states=("FAILED",), tenants=(site.id,))
     dead = house.queue.jobs(where, limit=MAX_PAGE).jobs[::2]

@@ -6,7 +6,7 @@ Run it after a change of the prover or of a lifecycle: python scripts/remember-p
 from importlib.resources import files
 from pathlib import Path
 
-from kesin.engine.proofs import FILE, written
+from kesin.engine.proof_cache import FILE, written
 from kesin.workloads import LIFECYCLES
 
 Path(str(files("kesin.engine"))).joinpath(FILE).write_text(

@@ -25,22 +25,22 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from kesin.engine.worker import Worker
-from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Fact
 from kesin.store.open import open_store
 from kesin.store.records import Filter
 from kesin.web.app import create_app
-from kesin.web.dashboard.trends import KEEP, WORKLOAD, Trends
+from kesin.web.dashboard.queues.charts import KEEP, WORKLOAD, Trends
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
-from kesin.workloads.optiplan.order_desk import OrderDesk
-from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.runner import Runner
-from kesin.workloads.pdf.finding import find_chromium
-from kesin.workloads.pdf.setup import book_of, jobs_of, worker_of
+from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.optiplan.service import OrderDesk
+from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.services import book_of, jobs_of, worker_of
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 NOON_US: Final = 1_789_990_200_000_000  # a quiet Monday morning

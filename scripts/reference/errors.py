@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.foundation import problems
+from kesin.foundation.encryption import NoKeys, NotOpened
 from kesin.foundation.problems import Problem
-from kesin.foundation.secrets import NoKeys, NotOpened
 from kesin.lifecycle.errors import Taxonomy
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
@@ -22,7 +22,7 @@ from kesin.store.limits import MAX_CODE
 from kesin.workloads import workloads
 from kesin.workloads.oci import advice as oci
 from kesin.workloads.optiplan import advice as optiplan
-from kesin.workloads.optiplan.codes import OptiCode
+from kesin.workloads.optiplan.errors import OptiCode
 from kesin.workloads.pdf import advice as pdf
 
 from .text import ROOT, page, table

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from kesin.foundation.settings import Settings, variable
-from kesin.workloads.optiplan.rules import default_rules, rules_json
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 
 from .text import ROOT, page, table
 

@@ -7,16 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kesin.engine.answers import Done, Failed, Make, Wait
     from kesin.engine.queue import Bulk, New, Queue, StaleClaim
     from kesin.engine.replay import Verified, verify
-    from kesin.engine.run import Run
+    from kesin.engine.results import Act, Done, Failed, Run, Wait
     from kesin.engine.sweeper import Sweeper
     from kesin.engine.validation import BadInput
     from kesin.engine.worker import Worker
-    from kesin.foundation.access import Actor
     from kesin.foundation.clock import Clock, ManualClock
     from kesin.foundation.logs import set_up_logs
+    from kesin.foundation.permissions import Actor
     from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Refused, Unknown
     from kesin.foundation.settings import Settings, load_settings
     from kesin.foundation.text import canonical_json
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from kesin.lifecycle.declare import Lifecycle, Move, State
     from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
     from kesin.lifecycle.model import Job
-    from kesin.lifecycle.prove import Proof, Unproved, prove
+    from kesin.lifecycle.proof.rules import Proof, Unproved, prove
     from kesin.lifecycle.task import task_lifecycle
-    from kesin.lifecycle.words import (
+    from kesin.lifecycle.vocabulary import (
         GONE,
         STAY,
         After,
@@ -60,14 +59,13 @@ if TYPE_CHECKING:
     from kesin.store.records import Event, Filter, Note, Outcome, Page, QueueStats
 
 _HOMES = {
-    "kesin.engine.answers": ("Done", "Failed", "Make", "Wait"),
+    "kesin.engine.results": ("Act", "Done", "Failed", "Run", "Wait"),
     "kesin.engine.queue": ("Bulk", "New", "Queue", "StaleClaim"),
     "kesin.engine.replay": ("Verified", "verify"),
-    "kesin.engine.run": ("Run",),
     "kesin.engine.sweeper": ("Sweeper",),
     "kesin.engine.validation": ("BadInput",),
     "kesin.engine.worker": ("Worker",),
-    "kesin.foundation.access": ("Actor",),
+    "kesin.foundation.permissions": ("Actor",),
     "kesin.foundation.clock": ("Clock", "ManualClock"),
     "kesin.foundation.logs": ("set_up_logs",),
     "kesin.foundation.problems": ("Invalid", "NotSignedIn", "Problem", "Refused", "Unknown"),
@@ -84,9 +82,9 @@ _HOMES = {
         "same_everywhere",
     ),
     "kesin.lifecycle.model": ("Job",),
-    "kesin.lifecycle.prove": ("Proof", "Unproved", "prove"),
+    "kesin.lifecycle.proof.rules": ("Proof", "Unproved", "prove"),
     "kesin.lifecycle.task": ("task_lifecycle",),
-    "kesin.lifecycle.words": (
+    "kesin.lifecycle.vocabulary": (
         "GONE",
         "STAY",
         "After",
@@ -124,6 +122,7 @@ __all__ = [
     "MAX_KEY",
     "MAX_TENANT",
     "STAY",
+    "Act",
     "Actor",
     "After",
     "Backoff",
@@ -142,7 +141,6 @@ __all__ = [
     "Invalid",
     "Job",
     "Lifecycle",
-    "Make",
     "ManualClock",
     "Move",
     "New",

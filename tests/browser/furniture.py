@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kesin.engine.answers import Done, Failed
+from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.acks import ack, ack_failed
-from kesin.workloads.oci.export import export
-from kesin.workloads.oci.ingest import ingest
-from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.runner import Runner
-from kesin.workloads.pdf.engine import Engine, Rendered
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.script import ack, ack_failed, export
+from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.pdf.engines.base import Engine, Paper, Rendered
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import artifacts_of, book_of, config_of, jobs_of
-from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
+from kesin.workloads.pdf.services import artifacts_of, book_of, config_of, jobs_of
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.order_bodies import order, part
 from tests.workloads.optiplan.orders_ready import desk_of, planned_order

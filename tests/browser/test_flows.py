@@ -10,10 +10,11 @@ from decimal import Decimal
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from kesin.foundation.access import Actor
+from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Change
-from kesin.web.dashboard import actions, bulk, queue_page
-from kesin.web.dashboard.bulk import Runs
+from kesin.web.dashboard.queues import actions, bulk
+from kesin.web.dashboard.queues import page as queue_page
+from kesin.web.dashboard.queues.bulk import Runs
 from tests.browser.furniture import conversions
 from tests.browser.served import PATIENCE_S
 from tests.web.conftest import PASSWORD, ROOT, World

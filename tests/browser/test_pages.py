@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from kesin.web.dashboard.words import words_of
-from kesin.workloads.pdf.setup import book_of
+from kesin.web.dashboard.frame.i18n import words_of
+from kesin.workloads.pdf.services import book_of
 from tests.browser.checking import (
     PHONE,
     complaints,

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from kesin.engine.accounts import IDLE_S
+from kesin.engine.access.accounts import IDLE_S
 from tests.web.conftest import PASSWORD, ROOT
 
 ENDED = "status of 401 .*/events"  # a watch that begins just then is refused

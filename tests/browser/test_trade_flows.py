@@ -9,10 +9,10 @@ from PIL import Image
 from playwright.sync_api import FilePayload, expect
 
 from kesin.engine.worker import Worker
-from kesin.web.dashboard import actions
-from kesin.workloads.optiplan.runner import Runner
-from kesin.workloads.pdf.heartbeat import Heartbeat
-from kesin.workloads.pdf.setup import engine_of
+from kesin.web.dashboard.queues import actions
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.services import engine_of
 from tests.browser.furniture import conversions, orders, pdfs, press
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import desk_of

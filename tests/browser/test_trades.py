@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Change
-from kesin.workloads.oci import export
-from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci import script
+from kesin.workloads.oci.conversions.ingest import ingest
 from tests.workloads.optiplan.orders_ready import held_order
 
 
@@ -28,7 +28,7 @@ def failed_rows(world: Any, n: int) -> None:
         for one in range(n)
     ]
     born = ingest(house, site, rows, actor="tests")
-    export.export(house, site, limit=n, actor="tests")
+    script.export(house, site, limit=n, actor="tests")
     changes = [Change(one.id or "", error_code="UNPARSEABLE_GCLID") for one in born]
     house.queue.apply("ack_failed", changes, actor="tests")
 

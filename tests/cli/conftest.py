@@ -13,7 +13,8 @@ import structlog
 import typer.testing
 from typer.testing import CliRunner
 
-from kesin.cli import app, bridge
+from kesin.cli import app
+from kesin.cli.support import context
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
 from kesin.store.contract import Store
@@ -132,7 +133,7 @@ def states() -> Iterator[Callable[[str], dict[str, int]]]:
     def look(queue: str) -> dict[str, int]:
         if not opened:
             opened.append(open_store(load_settings().database, migrate=False))
-        bridge.look(opened[0], queue)
+        context.look(opened[0], queue)
         return opened[0].stats(queue).states
 
     yield look

@@ -30,19 +30,19 @@ ROOT = Path(__file__).parents[2]
 PATH = "PYTHONPATH"
 LARGEST = 1 << 20  # of an environment and its arguments
 IMPORTED = (
-    "kesin.cli.desk",
+    "kesin.cli.support.context",
     "kesin.web.app",
     "kesin.web.server",
     "uvicorn.protocols.http.h11_impl",
     "uvicorn.lifespan.on",
-    "kesin.workloads.oci.api",
+    "kesin.workloads.oci.api.routes",
     "kesin.workloads.oci.uploader",
-    "kesin.workloads.optiplan.api",
-    "kesin.workloads.optiplan.runner",
+    "kesin.workloads.optiplan.api.routes",
+    "kesin.workloads.optiplan.pipeline.runner",
     "kesin.workloads.pdf.api",
     "kesin.foundation.passwords",
-    "kesin.store.postgres",
-    "kesin.store.sqlite",
+    "kesin.store.postgres.store",
+    "kesin.store.sqlite.store",
     "argon2",
 )
 

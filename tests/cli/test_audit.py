@@ -130,8 +130,8 @@ def test_one_queue_can_be_verified_alone(kesin, fill):
 @pytest.fixture
 def asked(kesin, database) -> None:
     """Two sites, a sign-in that failed, and somebody who was refused."""
-    from kesin.engine.accounts import Accounts
-    from kesin.foundation.access import Actor
+    from kesin.engine.access.accounts import Accounts
+    from kesin.foundation.permissions import Actor
     from kesin.foundation.problems import Problem
     from kesin.store.directory import Directory
     from kesin.store.open import open_store

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Vault
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
-from kesin.engine.vault import Vault
-from kesin.foundation.secrets import key_ring, new_key
+from kesin.foundation.encryption import key_ring, new_key
 from kesin.foundation.settings import load_settings
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.store.postgres import PostgresStore
-from kesin.workloads.optiplan.workshop import Workshop
+from kesin.store.postgres.store import PostgresStore
+from kesin.workloads.optiplan.workshop.config import Workshop
 from tests.cli.programs import wait_until
 from tests.store.upgrade_rows import kept, put_into_file, put_into_schema
 
@@ -50,9 +50,10 @@ print(queue.store.stats("task").total, flush=True)
 DYING = """
 import json, os, signal, sys
 from contextlib import contextmanager
-import kesin.cli, kesin.cli.audit, kesin.cli.desk, kesin.engine.restore, kesin.store.postgres
-import kesin.store.dump_sqlite, kesin.store.dump_postgres
-import kesin.workloads.optiplan.keeping, kesin.workloads.pdf.keeping
+import kesin.cli, kesin.cli.commands.audit, kesin.cli.support.context
+import kesin.engine.transfer.restore, kesin.store.postgres.store
+import kesin.store.transfer.dump_sqlite, kesin.store.transfer.dump_postgres
+import kesin.workloads.optiplan.backup, kesin.workloads.pdf.storage.backup
 for line in sys.stdin:
     left, *words = json.loads(line)
     pid = os.fork()
@@ -67,8 +68,8 @@ for line in sys.stdin:
     @contextmanager
     def watching(what, *, shown):
         yield contextmanager(lambda total: iter([advance]))
-    sys.modules["kesin.cli.backup"].watching = watching
-    kesin.store.dump_sqlite.PAGES = 20
+    sys.modules["kesin.cli.commands.backup"].watching = watching
+    kesin.store.transfer.dump_sqlite.PAGES = 20
     sys.argv[1:] = words
     os.dup2(2, 1)
     kesin.cli.main()

@@ -8,13 +8,13 @@ from typing import TextIO
 import httpx
 import pytest
 
-from kesin.cli.demo.optiplan import STRANGER
-from kesin.cli.demo.pdf import what_is_missing
 from kesin.cli.demo.service import _sockets
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.web.server import bound
-from kesin.workloads.pdf.finding import find_chromium
+from kesin.workloads.optiplan.demo import STRANGER
+from kesin.workloads.pdf.demo import what_is_missing
+from kesin.workloads.pdf.engines.select import find_chromium
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import sqlite3
 
 import pytest
 
-from kesin.foundation.secrets import new_key
+from kesin.foundation.encryption import new_key
 
 
 def found(answer):

@@ -8,7 +8,7 @@ import typer
 from kesin import __version__
 from kesin.cli import GROUPS, app
 
-HEAVY = ("pydantic", "psycopg", "structlog", "rich", "asyncio", "kesin.store.sqlstore")
+HEAVY = ("pydantic", "psycopg", "structlog", "rich", "asyncio", "kesin.store.sql.store")
 
 
 def commands(command, path=()):
@@ -104,7 +104,7 @@ def test_the_help_imports_nothing_that_takes_long():
     new = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "kesin.cli.jobs" in new
+    assert "kesin.cli.commands.jobs" in new
     assert [name for name in new if name.startswith(HEAVY)] == []
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.foundation.access import system
+from kesin.engine.access.accounts import Accounts
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.passwords import key_id_of
+from kesin.foundation.permissions import system
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
 

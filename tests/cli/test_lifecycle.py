@@ -1,7 +1,7 @@
 import pytest
 
-from kesin.lifecycle.draw import mermaid, page, svg
-from kesin.lifecycle.prove import prove
+from kesin.lifecycle.drawing.table import mermaid, page, svg
+from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import LIFECYCLES
 

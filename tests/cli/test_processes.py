@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kesin.cli.processes import Processes, _Place, child_command
+from kesin.cli.support.supervisor import Processes, _Place, child_command
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """

@@ -6,7 +6,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.store.open import open_redis
-from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
+from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
 from tests.redis_server import RedisServer
 
 

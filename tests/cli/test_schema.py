@@ -1,6 +1,6 @@
 import sqlite3
 
-from kesin.store.migrate import migrations
+from kesin.store.sql.migrate import migrations
 
 SQLITE = [f"{one.version:04d}_{one.name}" for one in migrations("sqlite")]
 POSTGRES = [f"{one.version:04d}_{one.name}" for one in migrations("postgres")]

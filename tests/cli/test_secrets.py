@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.vault import Vault
-from kesin.foundation.secrets import LARGEST_BYTES, KeyRing, key_ring, new_key
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Vault
+from kesin.foundation.encryption import LARGEST_BYTES, KeyRing, key_ring, new_key
 from kesin.foundation.settings import load_settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store

@@ -33,7 +33,7 @@ def test_a_name_nobody_knows_is_refused(kesin):
 def test_a_broken_promise_is_told_with_its_seed_and_a_short_history(kesin, monkeypatch):
     mutant = next(one for one in MUTANTS if one.bug == "a finish without its fence")
     monkeypatch.setattr(
-        "kesin.engine.simulate.SqliteStore", lambda _: MutantStore(mutant.edits, set())
+        "kesin.engine.simulation.simulate.SqliteStore", lambda _: MutantStore(mutant.edits, set())
     )
     answer = kesin("simulate", "task", "--seed", "1", "--steps", "1500")
     assert answer.code == 1

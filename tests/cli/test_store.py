@@ -3,7 +3,7 @@ import json
 import pytest
 
 from kesin.store.directory import Fact
-from kesin.store.facts import facts_of
+from kesin.store.metadata import facts_of
 from kesin.store.open import open_store
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import COPIES

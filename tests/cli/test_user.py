@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
 from kesin.foundation.problems import NotSignedIn
 from kesin.store.directory import Directory
 from kesin.store.open import open_store

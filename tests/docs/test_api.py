@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from kesin.engine.queue import New
 from kesin.foundation import problems
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.open import open_store
 from kesin.web.app import create_app

@@ -13,9 +13,9 @@ from kesin.lifecycle.model import Change
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.oci.control import FAILED_SHARE
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.pdf.jobs import PdfJobStatus
+from kesin.workloads.oci.operations import FAILED_SHARE
+from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from tests.docs.pages import ROOT, anchors, links
 
 FOLDER = ROOT / "monitoring"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode
-from kesin.workloads.optiplan.rules import default_rules, rules_json
-from kesin.workloads.optiplan.tidying import KEEP_FILES_DAYS
+from kesin.workloads.optiplan.cleanup import KEEP_FILES_DAYS
+from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.cli.mother import path_with_kesin
 from tests.cli.programs import Programs
 from tests.docs.pages import DOCS

@@ -5,10 +5,10 @@ import re
 import pytest
 from PIL import Image
 
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.filters import FILTERS
-from kesin.workloads.pdf.sandbox import Sandbox
-from kesin.workloads.pdf.storage_factory import open_storage
+from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.templating.filters import FILTERS
+from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.sandbox import Sandbox
 from tests.cli.mother import path_with_kesin
 from tests.docs.pages import DOCS, blocks, links, matches
 from tests.docs.walking import steps, walk

@@ -11,9 +11,9 @@ from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.pdf.errors import PdfErrorCode
-from kesin.workloads.pdf.heartbeat import check_worker_health
+from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
-from kesin.workloads.pdf.signing import secret_of, signed
+from kesin.workloads.pdf.webhooks.delivery import secret_of, signed
 from tests.cli.mother import path_with_kesin
 from tests.cli.programs import Programs, wait_until
 from tests.docs.pages import DOCS, blocks

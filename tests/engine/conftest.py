@@ -11,7 +11,7 @@ from kesin import Job, Queue, Worker, task_lifecycle
 from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.budget import Backoff
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 
 Start = Callable[[Worker], Worker]
 PATIENCE_S = 20.0  # how long a thread may take to get somewhere on a busy machine

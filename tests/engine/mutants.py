@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 

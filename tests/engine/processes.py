@@ -11,9 +11,9 @@ from kesin import Done, Job, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
 LEASE_S = 600

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from kesin import Done, Failed, Job, Make, Queue, Sweeper, Wait, Worker
+from kesin import Act, Done, Failed, Job, Queue, Sweeper, Wait, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.engine.conftest import moves, only, states
@@ -52,7 +52,7 @@ def test_done_keeps_its_result_as_canonical_json(queue: Queue):
 def test_answers_are_values_that_do_not_change():
     assert Done(1) == Done(1)
     assert Wait(5) == Wait(5, "wait")
-    assert Make("hold") == Make("hold", options=frozenset())
+    assert Act("hold") == Act("hold", options=frozenset())
     with pytest.raises(FrozenInstanceError):
         Done(1).result = 2  # type: ignore[misc]
 
@@ -128,7 +128,7 @@ def test_a_code_may_name_a_move_of_its_own(store: SqliteStore, clock: ManualCloc
     assert moves(queue, job.id)[-1] == "ack_duplicate"
 
 
-# Wait and Make
+# Wait and Act
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_wait_lets_go_of_the_claim_and_sets_a_wake_up_time(orders: Queue, clock:
 
 
 def test_make_makes_the_move_it_names_with_what_it_records(orders: Queue):
-    hold = Make(
+    hold = Act(
         "hold",
         code="E_CRM_NO_MATCH",
         message="which customer?",
@@ -166,10 +166,10 @@ def test_make_makes_the_move_it_names_with_what_it_records(orders: Queue):
 
 
 def test_make_may_give_a_result_and_a_time(orders: Queue, clock: ManualClock):
-    def handler(job: Job, run: Any) -> Make:
+    def handler(job: Job, run: Any) -> Act:
         for call in ("prepare", "import", "run"):
             assert run.move(call).result == "moved"
-        return Make("wait", run_in_s=90)
+        return Act("wait", run_in_s=90)
 
     orders.enqueue({})
     Worker(orders, handler, name="w").drain()
@@ -183,10 +183,10 @@ def test_an_unfenced_answer_counts_after_the_claim_was_lost(
 ):
     queue = Queue("oci", oci_lifecycle(), store, clock=clock)
 
-    def late(_job: Job) -> Make:
+    def late(_job: Job) -> Act:
         clock.advance(3_600)
         Sweeper([queue]).sweep(["recover"])
-        return Make("ack", fenced=fenced)
+        return Act("ack", fenced=fenced)
 
     queue.enqueue({})
     Worker(queue, late).turn()
@@ -198,13 +198,13 @@ def test_an_unfenced_answer_counts_after_the_claim_was_lost(
 BAD = {
     "no JSON": Done(object()),
     "not a number": Done(float("nan")),
-    "a note that is no JSON": Make("complete", note={"x": object()}),
+    "a note that is no JSON": Act("complete", note={"x": object()}),
     "no answer at all": "finished!",
     "a dictionary": {"ok": True},
     "a wait where nothing waits": Wait(5),
-    "a move nobody declared": Make("dance"),
-    "a move of somebody else": Make("requeue"),
-    "an option nobody declared": Make("complete", options=frozenset({"loudly"})),
+    "a move nobody declared": Act("dance"),
+    "a move of somebody else": Act("requeue"),
+    "an option nobody declared": Act("complete", options=frozenset({"loudly"})),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from kesin import Done, Queue, Sweeper, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill, moves, only, states
 
 

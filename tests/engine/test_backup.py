@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from kesin import Queue, task_lifecycle
-from kesin.engine import backup
-from kesin.engine.backup import Kept, back_up
-from kesin.engine.restore import checked, restore
-from kesin.store import dump_postgres
-from kesin.store.dump import Dumped, NotBackedUp, NotRestored
-from kesin.store.dump_postgres import PostgresDump
-from kesin.store.dump_sqlite import SqliteDump
+from kesin.engine.transfer import backup
+from kesin.engine.transfer.backup import Kept, back_up
+from kesin.engine.transfer.restore import checked, restore
 from kesin.store.errors import StoreError
 from kesin.store.open import open_store
+from kesin.store.transfer import dump_postgres
+from kesin.store.transfer.dump import Dumped, NotBackedUp, NotRestored
+from kesin.store.transfer.dump_postgres import PostgresDump
+from kesin.store.transfer.dump_sqlite import SqliteDump
 
 STRANGE = ("a b.pdf", "back\\slash.pdf", "line\nbreak.pdf", "ş.pdf", os.fsdecode(b"\xff.pdf"))
 

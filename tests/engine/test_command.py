@@ -2,10 +2,10 @@
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import New, Queue
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory

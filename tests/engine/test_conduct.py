@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from kesin import Done, New, Queue, task_lifecycle
-from kesin.engine.conduct import Conduct, signed
-from kesin.engine.expected import BrokenPromise
-from kesin.engine.lane import Lane
 from kesin.engine.leases import Leases
-from kesin.engine.simulate import simulate
+from kesin.engine.simulation.checker import Conduct, signed
+from kesin.engine.simulation.oracle import BrokenPromise
+from kesin.engine.simulation.simulate import simulate
+from kesin.engine.worker_thread import Lane
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Outcome
-from kesin.store.sqlite import SqliteStore
-from kesin.store.sqlstore import SqlStore
+from kesin.store.sql.store import SqlStore
+from kesin.store.sqlite.store import SqliteStore
 
 STEPS = 300
 Real = Callable[..., Any]

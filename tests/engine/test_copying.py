@@ -10,12 +10,12 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from kesin.engine import queue_copy
-from kesin.engine.copy_pauses import ACTOR
-from kesin.engine.copying import Copying, copy
 from kesin.engine.queue import New, Queue
-from kesin.engine.queue_copy import NotCopied, Side
 from kesin.engine.replay import verify
+from kesin.engine.transfer import queue_copy
+from kesin.engine.transfer.copy import Copying, copy
+from kesin.engine.transfer.copy_pauses import ACTOR
+from kesin.engine.transfer.queue_copy import NotCopied, Side
 from kesin.engine.worker import Worker
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle

@@ -3,9 +3,9 @@
 from contextlib import closing
 
 from kesin import New, Queue
-from kesin.engine.witness import Witness
+from kesin.engine.simulation.checker import Witness
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
 

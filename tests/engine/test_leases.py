@@ -11,7 +11,7 @@ from kesin import Job, Queue, Sweeper, task_lifecycle
 from kesin.engine.leases import Leases
 from kesin.foundation.clock import ManualClock
 from kesin.store.errors import StoreError
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, only
 
 LEASE_S = 60.0

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kesin import Done, Job, Queue, Worker
-from kesin.engine.answers import Answer
-from kesin.engine.lane import Share
+from kesin.engine.results import Answer
+from kesin.engine.worker_thread import Share
 
 
 def done(jobs: Sequence[Job]) -> list[Answer]:

@@ -11,8 +11,8 @@ import pytest
 from kesin import Done, New, Queue, Sweeper, Worker
 from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.apart import Member, Start, crew
 from tests.engine import processes

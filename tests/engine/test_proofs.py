@@ -3,15 +3,15 @@ from importlib.resources import files
 
 import pytest
 
-from kesin.engine import proofs
-from kesin.lifecycle.prove import prove
+from kesin.engine import proof_cache
+from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads import LIFECYCLES
 
 
 def test_every_remembered_proof_is_the_one_made_now():
-    told = (files("kesin.engine") / proofs.FILE).read_text("utf-8")
-    assert told == proofs.written([make() for make in LIFECYCLES.values()]), (
+    told = (files("kesin.engine") / proof_cache.FILE).read_text("utf-8")
+    assert told == proof_cache.written([make() for make in LIFECYCLES.values()]), (
         "the prover or a lifecycle changed: run python scripts/remember-proofs.py"
     )
 
@@ -20,20 +20,20 @@ def test_every_remembered_proof_is_the_one_made_now():
 def test_a_known_lifecycle_is_not_proved_again(name, monkeypatch):
     lifecycle = LIFECYCLES[name]()
     made = prove(lifecycle)
-    monkeypatch.setattr(proofs, "prove", lambda _: pytest.fail("it was proved again"))
-    assert proofs.remembered(lifecycle) == made
+    monkeypatch.setattr(proof_cache, "prove", lambda _: pytest.fail("it was proved again"))
+    assert proof_cache.remembered(lifecycle) == made
 
 
 def test_a_single_changed_word_is_another_lifecycle():
     plain = task_lifecycle()
     changed = replace(plain, max_attempts=plain.max_attempts + 1)
-    assert proofs.remembered(plain) is not None
-    assert proofs.remembered(changed) is None
+    assert proof_cache.remembered(plain) is not None
+    assert proof_cache.remembered(changed) is None
 
 
 def test_another_prover_knows_no_proof_of_this_one(monkeypatch):
-    monkeypatch.setattr(proofs, "_prover", lambda: "another")
-    assert proofs.remembered(task_lifecycle()) is None
+    monkeypatch.setattr(proof_cache, "_prover", lambda: "another")
+    assert proof_cache.remembered(task_lifecycle()) is None
 
 
 def test_what_is_not_proved_is_not_written_down():
@@ -42,4 +42,4 @@ def test_what_is_not_proved_is_not_written_down():
         moves=tuple(move for move in task_lifecycle().moves if move.stage != "recover"),
     )
     assert not prove(endless)
-    assert proofs.written([endless]) == "{}\n"
+    assert proof_cache.written([endless]) == "{}\n"

@@ -8,7 +8,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.store.errors import StoreError
 from kesin.store.records import Filter, Outcome
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.engine.conftest import moves, only, states
 

@@ -12,8 +12,8 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import JOB_COLUMNS, Change
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

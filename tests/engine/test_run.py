@@ -4,7 +4,7 @@ from typing import Any
 
 from kesin import Done, Job, Queue, Run, StaleClaim, Sweeper, Wait, Worker
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.engine.conftest import fill, only, states
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from kesin.engine.adversary import acts
-from kesin.engine.simulate import Simulated, simulate
-from kesin.lifecycle.draw import page
-from kesin.lifecycle.invent import invent
-from kesin.lifecycle.prove import prove
+from kesin.engine.simulation.random_lifecycle import invent
+from kesin.engine.simulation.schedule import acts
+from kesin.engine.simulation.simulate import Simulated, simulate
+from kesin.lifecycle.drawing.table import page
+from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.workloads import LIFECYCLES
 from tests.engine.mutants import (
@@ -69,7 +69,7 @@ def test_a_run_is_a_function_of_its_seed():
 def test_another_process_sees_the_same_history():
     here = simulate(TASK(), seed=11, steps=200).hash
     program = (
-        "from kesin.engine.simulate import simulate\n"
+        "from kesin.engine.simulation.simulate import simulate\n"
         "from kesin.workloads import LIFECYCLES\n"
         "print(simulate(LIFECYCLES['task'](), seed=11, steps=200).hash)"
     )

@@ -11,7 +11,7 @@ import pytest
 import kesin.engine.worker
 from kesin import Done, Job, Queue, Sweeper, Worker
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill, moves, only, states
 
 

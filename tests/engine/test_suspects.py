@@ -8,7 +8,7 @@ from kesin import Done, Failed, New, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import moves
 
 LEASE_S = 60

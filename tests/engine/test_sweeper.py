@@ -6,9 +6,9 @@ import pytest
 
 from kesin import Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
-from kesin.lifecycle.words import STAGES, Stage
+from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import LIFECYCLES
 from tests.engine.conftest import only, states
 

@@ -5,12 +5,12 @@ from threading import Barrier
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.vault import Listed, Rotation, Unopened, Vault
-from kesin.foundation.access import Actor, system
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Listed, Rotation, Unopened, Vault
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.encryption import Altered, KeyRing, MissingKey, NoKeys, key_of
+from kesin.foundation.permissions import Actor, system
 from kesin.foundation.problems import Invalid, Problem, Refused, Unknown
-from kesin.foundation.secrets import Altered, KeyRing, MissingKey, NoKeys, key_of
 from kesin.store.contract import Store
 from kesin.store.directory import AuditLine, Directory, Secret
 from tests.store.conftest import opened

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kesin import Queue, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kesin import Done, Failed, Job, Queue, Worker
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Spy, Start, fill, moves, only, states
 
 # Batches

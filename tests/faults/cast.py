@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NoReturn
 
-from kesin.engine.answers import Done
 from kesin.engine.leases import Leases
-from kesin.engine.proofs import proof_of
+from kesin.engine.proof_cache import proof_of
 from kesin.engine.queue import Queue
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import SystemClock, wall_clock_us
@@ -27,9 +27,9 @@ from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis.store import RedisStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 
 LEASE_S = 600  # nobody waits for it: the clock is moved

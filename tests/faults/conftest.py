@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.engine.answers import Done
 from kesin.engine.queue import New, Queue
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.store.contract import Store
 from kesin.store.open import open_store
-from kesin.store.redis import RedisStore
+from kesin.store.redis.store import RedisStore
 from tests.apart import Start, crew
 from tests.faults.cast import LEASE_S, Address, Ahead
 from tests.faults.promise import Kept, check_promise

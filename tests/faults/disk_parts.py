@@ -22,7 +22,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
 from kesin.store.open import open_store
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.faults.conftest import fill
 from tests.faults.promise import check_promise
 from tests.faults.small_disk import SmallDisk

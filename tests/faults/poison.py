@@ -8,7 +8,7 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from kesin.engine.answers import Done, Failed, Make, Wait
+from kesin.engine.results import Act, Done, Failed, Wait
 from kesin.engine.worker import Worker
 from kesin.lifecycle.model import Job
 from tests.faults.cast import Address, die
@@ -64,7 +64,7 @@ POISONS: dict[str, tuple[Callable[[Job], Any], str]] = {
     "fails without a code": (lambda _job: Failed(None), "BAD_ANSWER"),  # type: ignore[arg-type]
     "waits for ever": (lambda _job: Wait(float("inf"), call="retry"), "BAD_ANSWER"),
     "waits too long": (lambda _job: Wait(1e13, call="retry"), "BAD_ANSWER"),
-    "moves where none is": (lambda _job: Make("fly"), "BAD_ANSWER"),
+    "moves where none is": (lambda _job: Act("fly"), "BAD_ANSWER"),
 }
 
 

@@ -15,7 +15,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Job
 from kesin.store.contract import Store
 from kesin.store.records import Event
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 
 
 @dataclass(slots=True)

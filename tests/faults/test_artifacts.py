@@ -17,8 +17,9 @@ from kesin.engine.replay import verify
 from kesin.foundation.settings import load_settings
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.pdf import artifacts, download
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.api import download
+from kesin.workloads.pdf.storage import artifacts
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
 from tests.faults.conftest import fill
 from tests.web.conftest import error_of

@@ -9,19 +9,19 @@ from contextlib import closing
 import pytest
 from structlog.testing import capture_logs
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.answers import Done, Failed
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import New, Queue
+from kesin.engine.results import Done, Failed
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.validation import LATEST_US
 from kesin.engine.worker import Worker
-from kesin.foundation.access import system
 from kesin.foundation.clock import SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker
+from kesin.foundation.permissions import system
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.pdf.signs import signs_of
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.jobs.heartbeat import signs_of
 from tests.faults.cast import LEASE_S
 from tests.faults.promise import check_promise
 from tests.web.conftest import _quick_hashes  # noqa: F401  # a fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.store.sqlite_trouble import trouble
+from kesin.store.sqlite.file import trouble
 from tests.faults.small_disk import can_mount, run_part
 
 # The form that needs no rights stands in where nobody may mount, and runs in the long form anyway.

@@ -17,7 +17,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.store.contract import Store
-from kesin.store.redis import RedisStore
+from kesin.store.redis.store import RedisStore
 from tests.faults.cast import Address
 from tests.faults.conftest import Place, bring_to_rest, end_of_leases, fill
 from tests.redis_server import RedisServer

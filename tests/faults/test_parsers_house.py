@@ -11,15 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from kesin.cli.failures import Usage
-from kesin.cli.filters import Wanted as Typed
-from kesin.cli.queues import _parsed
-from kesin.engine.copy_mark import Mark, _mark_of
+from kesin.cli.commands.queues import _parsed
+from kesin.cli.support.arguments import Wanted as Typed
+from kesin.cli.support.errors import Usage
 from kesin.engine.queue import Queue
+from kesin.engine.transfer.copy_lock import Mark, _mark_of
 from kesin.engine.validation import BadInput
+from kesin.foundation.encryption import KeyRing, NotOpened, new_key
 from kesin.foundation.passwords import fingerprint, key_id_of, matches, same
 from kesin.foundation.problems import Problem
-from kesin.foundation.secrets import KeyRing, NotOpened, new_key
 from kesin.foundation.settings import (
     BadSettings,
     Settings,
@@ -35,13 +35,13 @@ from kesin.store.directory import Fact
 from kesin.store.errors import StoreError
 from kesin.store.open import _check_postgres, open_store
 from kesin.store.records import Filter, Outcome
-from kesin.store.redis_answers import Busy, Undeclared, check_version, trouble
-from kesin.store.sqlite import SqliteStore
-from kesin.web.dashboard.filters import wanted_of
-from kesin.web.dashboard.shell import safe_path
-from kesin.web.dashboard.uploads import read_upload
-from kesin.web.dashboard.words import LANGUAGES, chosen
-from kesin.web.limits import network_of
+from kesin.store.redis.replies import Busy, Undeclared, check_version, trouble
+from kesin.store.sqlite.store import SqliteStore
+from kesin.web.dashboard.forms.uploads import read_upload
+from kesin.web.dashboard.frame.i18n import LANGUAGES, chosen
+from kesin.web.dashboard.frame.routes import safe_path
+from kesin.web.dashboard.queues.filters import wanted_of
+from kesin.web.rate_limit import network_of
 from kesin.web.schemas import Time
 from tests.faults.fuzz import STRANGE, answered, broken, broken_json, broken_text
 

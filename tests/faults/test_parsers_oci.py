@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import storable
-from kesin.workloads.oci import data_manager
-from kesin.workloads.oci.cells import safe
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.conversions import Conversion, Defaults, Unsendable
-from kesin.workloads.oci.credentials import Credentials
-from kesin.workloads.oci.files import Source
-from kesin.workloads.oci.google_ads import click_conversion
-from kesin.workloads.oci.line import failure_of
-from kesin.workloads.oci.partial_failure import read_upload
-from kesin.workloads.oci.reading import MAX_ROWS, read_body
-from kesin.workloads.oci.tokens import _refusal, _seconds
-from kesin.workloads.oci.wire import LONGEST_WAIT_S, Answer, read_json, retry_after_s
+from kesin.workloads.oci.conversions.conversion import Conversion, Defaults, Unsendable
+from kesin.workloads.oci.conversions.csv_cells import safe
+from kesin.workloads.oci.conversions.parsing import MAX_ROWS, Source, read_body
+from kesin.workloads.oci.google import data_manager
+from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.client import failure_of
+from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.google_ads import click_conversion, read_upload
+from kesin.workloads.oci.google.http import LONGEST_WAIT_S, Answer, read_json, retry_after_s
+from kesin.workloads.oci.google.oauth import _refusal, _seconds
 from tests.faults.fuzz import answered, broken, broken_json, broken_text
 from tests.workloads.oci.google import upload_error, upload_response
 from tests.workloads.oci.rows import rows

@@ -8,23 +8,38 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from kesin.web.dashboard.order_form import MOST_ROWS, OrderForm
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.config_file import read_json_file
-from kesin.workloads.optiplan.doors import json_of
-from kesin.workloads.optiplan.drawn_plan import _mm, _plans
+from kesin.workloads.optiplan.api.common import json_of
+from kesin.workloads.optiplan.artifacts import _mm, _plans
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer import Unplannable, optimise, read_batch, solution_xml
-from kesin.workloads.optiplan.optimizer.reading import read_json
-from kesin.workloads.optiplan.orders import BadOrderList, ListDefaults, read_order_file
-from kesin.workloads.optiplan.paths import paths_json, read_paths
-from kesin.workloads.optiplan.payload import MAX_PARTS, Payload, checked, payload_json, read_payload
-from kesin.workloads.optiplan.phones import normalised_phone
-from kesin.workloads.optiplan.rules import default_rules, read_rules, rules_json
-from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx, checked_xlsx
-from kesin.workloads.optiplan.solution_check import check_xml
-from kesin.workloads.optiplan.template import check_template
-from kesin.workloads.optiplan.transform import transform
-from kesin.workloads.optiplan.workbook import write_batches
+from kesin.workloads.optiplan.optimizer.input import read_json
+from kesin.workloads.optiplan.orders.order_list import (
+    BadOrderList,
+    ListDefaults,
+    read_order_file,
+)
+from kesin.workloads.optiplan.orders.payload import (
+    MAX_PARTS,
+    Payload,
+    checked,
+    payload_json,
+    read_payload,
+)
+from kesin.workloads.optiplan.orders.phones import normalised_phone
+from kesin.workloads.optiplan.orders.safe_xlsx import (
+    Bounds,
+    UnsafeXlsx,
+    check_xlsx,
+    checked_xlsx,
+)
+from kesin.workloads.optiplan.pages.new_order import MOST_ROWS, OrderForm
+from kesin.workloads.optiplan.pipeline.solution import check_xml
+from kesin.workloads.optiplan.pipeline.transform import transform
+from kesin.workloads.optiplan.pipeline.workbook import write_batches
+from kesin.workloads.optiplan.pipeline.xlsx_template import check_template
+from kesin.workloads.optiplan.workshop.json_file import read_json_file
+from kesin.workloads.optiplan.workshop.paths import paths_json, read_paths
+from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
 from tests.faults.fuzz import answered, broken, broken_json, broken_parts, broken_text
 from tests.workloads.optiplan.order_bodies import order
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, sheet_of, with_part

@@ -10,22 +10,30 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
-from kesin.web.dashboard.schema_form import SchemaForm
-from kesin.workloads.pdf import filters
-from kesin.workloads.pdf.batch_rows import LONGEST_NAME, check_rows, names_of, read_csv
-from kesin.workloads.pdf.batch_schemas import MOST_ROWS as MOST_BATCH_ROWS
-from kesin.workloads.pdf.book import TemplateBook
+from kesin.web.dashboard.forms.schema_form import SchemaForm
+from kesin.workloads.pdf.api.download import _is_known, _part
+from kesin.workloads.pdf.batches.rows import LONGEST_NAME, check_rows, names_of, read_csv
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.delivering import LONGEST_PAUSE_S, _seconds
-from kesin.workloads.pdf.download import _is_known, _part
+from kesin.workloads.pdf.engines.base import check_ranges, pages_in
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.fetching import Refused, _parts
-from kesin.workloads.pdf.ranges import check_ranges, pages_in
-from kesin.workloads.pdf.requests import check_variables
+from kesin.workloads.pdf.jobs.submit import check_variables
+from kesin.workloads.pdf.safe_fetch import Refused, _parts
+from kesin.workloads.pdf.schemas import MOST_ROWS as MOST_BATCH_ROWS
 from kesin.workloads.pdf.security import is_inside, sanitize_html_variables, validate_url
-from kesin.workloads.pdf.signing import ID, SIGNATURE, TIMESTAMP, secret_of, signed, verify
-from kesin.workloads.pdf.storage import StorageError, attachment
-from kesin.workloads.pdf.storage_factory import open_storage
+from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.storage.base import StorageError, attachment
+from kesin.workloads.pdf.templating import filters
+from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.webhooks.delivery import (
+    ID,
+    LONGEST_PAUSE_S,
+    SIGNATURE,
+    TIMESTAMP,
+    _seconds,
+    secret_of,
+    signed,
+    verify,
+)
 from tests.faults.fuzz import answered, broken, broken_json, broken_text
 
 INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))

@@ -15,8 +15,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kesin.engine.answers import Done
 from kesin.engine.queue import New, Queue
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock
@@ -25,7 +25,7 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.limits import MAX_MESSAGE
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.apart import PATIENCE_S, crew
 from tests.faults.cast import LEASE_S, Address
 from tests.faults.conftest import fill

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from kesin.engine.queue import Queue
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.faults.cast import LIFECYCLES, Ahead
 from tests.faults.conftest import bring_to_rest, fill
 from tests.faults.promise import check_promise

@@ -8,8 +8,8 @@ from contextlib import closing
 
 from psycopg_pool import ConnectionPool
 
-from kesin.store import postgres_pool
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres import pool
+from kesin.store.postgres.store import PostgresStore
 from tests.faults.proxy import Postgres, Proxy
 from tests.servers import PORT, PostgresServer
 
@@ -19,8 +19,8 @@ def test_who_waits_goes_on_when_it_is_back(
 ):
     """A pool that gave up knows nothing of those who wait: they ask it anew."""
     gave_up = threading.Event()
-    monkeypatch.setattr(postgres_pool, "RECONNECT_S", 0.0)
-    monkeypatch.setattr(postgres_pool, "ASK_S", 0.2)
+    monkeypatch.setattr(pool, "RECONNECT_S", 0.0)
+    monkeypatch.setattr(pool, "ASK_S", 0.2)
     monkeypatch.setattr(ConnectionPool, "reconnect_failed", lambda _: gave_up.set())
     postgres_server.create_database("wire_away", like=ready_postgres)
     details = "sslmode=disable&gssencmode=disable"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.answers import Failed
 from kesin.engine.queue import Bulk, New, Queue
+from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change, Job

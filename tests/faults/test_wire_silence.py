@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import pytest
 
-from kesin.engine.answers import Done
 from kesin.engine.queue import Queue
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from tests.cli.programs import wait_until
 from tests.engine.conftest import Meeting
 from tests.faults.promise import check_promise

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from kesin.engine.answers import Done
+from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import SystemClock

@@ -17,11 +17,14 @@ from kesin.foundation.clock import Clock, ManualClock
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store import hearing, listener, redis_connection, redis_listener, timed
+from kesin.store import notify
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
+from kesin.store.postgres import connection as postgres_connection
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis import connection as redis_connection
+from kesin.store.redis import replies
+from kesin.store.redis.store import RedisStore
 from tests.faults.proxy import Postgres, Proxy, Redis
 from tests.redis_server import WIRES
 from tests.servers import PORT
@@ -104,11 +107,11 @@ def wire(end: End) -> Iterator[Wire]:
 def hasty(end: End, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """Whatever says nothing is given up on soon, and asked again at once."""
     monkeypatch.setattr(redis_connection, "SILENT_S", 0.0)
-    for module in (hearing, listener, redis_listener):
+    for module in (notify, postgres_connection, replies):
         monkeypatch.setattr(module, "POLL_S", 0.05)
         monkeypatch.setattr(module, "CHECK_S", 0.05)
         monkeypatch.setattr(module, "ANSWER_S", SOON_S)
-    monkeypatch.setitem(timed.CONNECTION, "connect_timeout", 2)  # the least there is
+    monkeypatch.setitem(postgres_connection.CONNECTION, "connect_timeout", 2)  # the least there is
     with opened(end, answer_s=SOON_S, listen=True) as wire:
         yield wire
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kesin.foundation.access import RIGHTS, ROLES, SCOPES, Actor, require, system
+from kesin.foundation.permissions import RIGHTS, ROLES, SCOPES, Actor, require, system
 from kesin.foundation.problems import Refused
 
 EVERY_RIGHT = (*SCOPES, "cron")

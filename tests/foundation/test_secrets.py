@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from kesin.foundation.problems import Invalid, TooLarge, Unavailable
-from kesin.foundation.secrets import (
+from kesin.foundation.encryption import (
     LARGEST_BYTES,
     Altered,
     KeyRing,
@@ -17,6 +16,7 @@ from kesin.foundation.secrets import (
     key_ring,
     new_key,
 )
+from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings
 
 CANARY = "canary-7f3a"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
-from kesin.lifecycle.words import OWNED, Role
+from kesin.lifecycle.vocabulary import OWNED, Role
 
 NOW = 1_000_000_000_000_000  # microseconds; the walk's clock always reads this after settling
 SECOND = 1_000_000

@@ -12,9 +12,9 @@ from typing import Any
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict
-from kesin.lifecycle.prove import prove
+from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     STAY,
     After,
     age_over,

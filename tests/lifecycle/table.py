@@ -7,7 +7,7 @@ import pytest
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard, step
-from kesin.lifecycle.words import Role
+from kesin.lifecycle.vocabulary import Role
 from tests.lifecycle.adversary import NOW, born
 
 SECOND = 1_000_000

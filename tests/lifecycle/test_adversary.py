@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     STAY,
     After,
     Fixed,

@@ -6,7 +6,7 @@ import pytest
 
 from kesin.lifecycle.declare import Move, State
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     STAY,
     After,
     DeclarationError,

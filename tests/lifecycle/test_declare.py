@@ -8,7 +8,7 @@ from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     OVER,
     READY,
     RESTING,

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.draw import markdown, mermaid, page, rows, svg
+from kesin.lifecycle.drawing.layout import Picture, Wire, lay_out
+from kesin.lifecycle.drawing.shape import FAMILIES, edges, family, plan
+from kesin.lifecycle.drawing.svg import DARK, LIGHT, STYLE
+from kesin.lifecycle.drawing.table import markdown, mermaid, page, rows, svg
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.layout import Picture, Wire, lay_out
-from kesin.lifecycle.shape import FAMILIES, edges, family, plan
-from kesin.lifecycle.svg import DARK, LIGHT, STYLE
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import GONE, STAY, Fixed, due, holds_claim, unclaimed
+from kesin.lifecycle.vocabulary import GONE, STAY, Fixed, due, holds_claim, unclaimed
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

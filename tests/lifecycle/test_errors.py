@@ -4,7 +4,7 @@ import pytest
 
 from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import Fixed
+from kesin.lifecycle.vocabulary import Fixed
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

@@ -6,7 +6,7 @@ import pytest
 
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import failing_guard, holds
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GuardKind,
     age_over,
     budget_left,

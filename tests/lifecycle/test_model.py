@@ -10,7 +10,7 @@ from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, edges, holds, step, tries
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     OVER,
     OWNED,

@@ -9,8 +9,8 @@ import pytest
 
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.prove import RULES, Broken, Unproved, exclude
-from kesin.lifecycle.words import (
+from kesin.lifecycle.proof.rules import RULES, Broken, Unproved, exclude
+from kesin.lifecycle.vocabulary import (
     After,
     budget_left,
     budget_spent,
@@ -206,7 +206,7 @@ def test_the_counter_example_of_a_circle_is_a_shortest_one():
 def test_a_counter_example_is_the_same_in_every_process():
     script = (
         "from tests.lifecycle.broken import MUTANTS, SMALL\n"
-        "from kesin.lifecycle.prove import prove\n"
+        "from kesin.lifecycle.proof.rules import prove\n"
         "for name in ('a revive that renews the budget', 'a wait that clears its timer'):\n"
         "    print(prove(MUTANTS[name].change(SMALL[MUTANTS[name].of])))\n"
     )

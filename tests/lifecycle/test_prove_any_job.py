@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.prove import prove
+from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     DeclarationError,
     Guard,
     age_over,

@@ -7,7 +7,7 @@ import pytest
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Verdict
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     STAY,
     After,
     DeclarationError,

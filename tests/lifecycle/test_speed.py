@@ -1,6 +1,6 @@
 """Every process proves its lifecycles before it works: the walk must stay a short one."""
 
-from kesin.lifecycle.prove import prove
+from kesin.lifecycle.proof.rules import prove
 from tests.lifecycle.broken import REAL
 
 MOST_CONFIGURATIONS = 10_000  # measured: 9 557; a second's walk

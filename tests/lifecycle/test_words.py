@@ -3,7 +3,7 @@
 import pytest
 
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     After,
     Guard,
     age_over,

@@ -13,12 +13,10 @@ EVERY = {name for names in BRINGS.values() for name in names}
 # Where modules begin so, these extras may be wanted as soon as they are imported; nowhere else.
 MAY_WANT = {
     "kesin.cli.demo.": {"web"},
-    "kesin.store.copier_redis": {"redis"},
-    "kesin.store.redis": {"redis"},
-    "kesin.store.dump_postgres": {"postgres"},
-    "kesin.store.listener": {"postgres"},
-    "kesin.store.postgres": {"postgres"},
-    "kesin.store.timed": {"postgres"},
+    "kesin.store.transfer.copier_redis": {"redis"},
+    "kesin.store.redis.store": {"redis"},
+    "kesin.store.transfer.dump_postgres": {"postgres"},
+    "kesin.store.postgres.": {"postgres"},
     "kesin.web.": {"web"},
     "kesin.workloads.oci.": {"web", "oci"},
     "kesin.workloads.optiplan.": {"web"},
@@ -26,7 +24,7 @@ MAY_WANT = {
 }
 # Commands and rules of a trade are there with or without its libraries.
 ALWAYS = (
-    "kesin.store.redis_program",
+    "kesin.store.redis.program",
     *(f"kesin.workloads.{trade}.{part}" for trade in ("oci", "optiplan", "pdf")
       for part in ("advice", "cli", "lifecycle")),
 )  # fmt: skip
@@ -71,9 +69,9 @@ print(json.dumps(sorted(sys.modules)))
 """
 SERVE = """
 from pathlib import Path
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS
@@ -121,7 +119,7 @@ def test_without_any_extra_all_modules_are_there_but_those_that_stand_on_one():
 
 def test_commands_that_use_no_extra_import_none():
     loaded = set(json.loads(told(RUN, missing=set()).splitlines()[-1]))
-    assert "kesin.cli.lifecycle" in loaded
+    assert "kesin.cli.commands.lifecycle" in loaded
     assert [name for name in loaded if name.startswith("kesin.cli.demo.")] == []
     assert loaded & (EVERY | {"numpy", "PIL", "google", "grpc"}) == set()
 

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from kesin import __version__
-from kesin.cli.service_checks import PARTS
+from kesin.cli.commands.doctor_service import PARTS
 from kesin.foundation.extras import BRINGS
 
 ROOT = Path(__file__).parents[2]

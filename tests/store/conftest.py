@@ -20,9 +20,9 @@ from kesin.engine.replay import verify
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis.store import RedisStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle

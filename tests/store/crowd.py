@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import LIFECYCLES
 
 NOW = 1_800_000_000_000_000

@@ -11,7 +11,7 @@ from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     STAY,
     After,
     Fixed,

@@ -15,10 +15,10 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, step
-from kesin.lifecycle.words import Role
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.records import Event, NewJob, Note, Outcome
-from kesin.store.redis import RedisStore
+from kesin.store.redis.store import RedisStore
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

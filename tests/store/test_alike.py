@@ -10,7 +10,7 @@ import pytest
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Outcome
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.store.scene import NOBODY, Scene, error, results
 
 NUL, SURROGATE = chr(0), chr(0xD800)

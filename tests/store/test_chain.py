@@ -8,7 +8,7 @@ import pytest
 
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import Change
-from kesin.lifecycle.words import budget_left, budget_spent, holds_claim
+from kesin.lifecycle.vocabulary import budget_left, budget_spent, holds_claim
 from kesin.store.records import Outcome
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import error

@@ -8,10 +8,10 @@ from dataclasses import replace
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import After, Fixed
-from kesin.store.columns import AT_BIRTH
+from kesin.lifecycle.vocabulary import After, Fixed
 from kesin.store.records import NewJob
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sql.columns import AT_BIRTH
+from kesin.store.sqlite.store import SqliteStore
 from tests.store.attacks import WRONG_BIRTHS
 from tests.store.scene import LEASE_S, MINUTE, NOW, OPERATOR, SECOND, Scene, error
 

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer import copier_for
 from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.scene import Scene

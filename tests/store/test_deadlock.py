@@ -15,7 +15,7 @@ import pytest
 
 from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreUnreachable
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from tests.store.scene import DAY, Scene
 
 

@@ -22,7 +22,7 @@ from kesin.store.directory import (
     Site,
 )
 from kesin.store.errors import StoreError
-from kesin.store.redis import RedisStore
+from kesin.store.redis.store import RedisStore
 from tests.store.conftest import SQL_STORES, opened
 
 TABLES = ("site", "person", "session", "api_key", "audit", "secret", "fact")

@@ -16,8 +16,8 @@ import pytest
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.store.attacks import (

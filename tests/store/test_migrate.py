@@ -14,19 +14,19 @@ import pytest
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError
-from kesin.store.migrate import MigrationRefused, migrations
 from kesin.store.open import open_store
-from kesin.store.postgres import PostgresStore
-from kesin.store.reach import why_not
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.reachability import why_not
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sql.migrate import MigrationRefused, migrations
+from kesin.store.sqlite.store import SqliteStore
 from tests.store.conftest import SQL_STORES
 from tests.store.conftest import opened as fresh
 from tests.store.scene import Scene, rows
 
 PROCESS = """
 import sys
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
 kind, where, schema = sys.argv[1:]
 sys.stdin.readline()  # all start together
 if kind == "sqlite":

@@ -20,9 +20,9 @@ import pytest
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter, NewJob
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.store.crowd import DAY, NOW, QUEUES, TENANTS, crowd_postgres, crowd_sqlite
 
 BATCH = 50

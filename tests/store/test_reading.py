@@ -9,7 +9,7 @@ import pytest
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Note, Pause
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import (
     NO_IDS,

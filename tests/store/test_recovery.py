@@ -9,7 +9,7 @@ import pytest
 from kesin.lifecycle import declare
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import age_over
+from kesin.lifecycle.vocabulary import age_over
 from tests.store.scene import DAY, HOUR, MINUTE, NOW, OPERATOR, SECOND, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")

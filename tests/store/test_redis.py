@@ -13,11 +13,11 @@ from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import age_over
-from kesin.store import redis_connection
+from kesin.lifecycle.vocabulary import age_over
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.records import Filter
-from kesin.store.redis import RedisStore
+from kesin.store.redis import connection
+from kesin.store.redis.store import RedisStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import STORE, RedisServer
 from tests.store.scene import NOW, Scene
@@ -90,7 +90,7 @@ def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, kept)
 
 
 def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, kept, monkeypatch):
-    monkeypatch.setattr(redis_connection, "LOCK_WAIT_S", 0)
+    monkeypatch.setattr(connection, "LOCK_WAIT_S", 0)
     Scene(kept, "task", task_lifecycle())
     with closing(RedisStore(url, listen=False)) as other:
         other.open("task", task_lifecycle())

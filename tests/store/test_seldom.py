@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.task import task_lifecycle
-from kesin.lifecycle.words import After, age_over, retries_left, timer_over
+from kesin.lifecycle.vocabulary import After, age_over, retries_left, timer_over
 from tests.store.scene import DAY, HOUR, SECOND, error
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
-from kesin.store.stores import Stores
+from kesin.store.redis.store import RedisStore
+from kesin.store.routed import Stores
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import RedisServer
 

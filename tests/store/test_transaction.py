@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from kesin.store.records import Outcome
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.redis.store import RedisStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.store.scene import NOW, PRODUCER, error, rows
 
 TABLES = ("job", "job_body", "event", "note", "flow")

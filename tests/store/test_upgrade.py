@@ -9,16 +9,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Vault
 from kesin.engine.replay import verify
-from kesin.engine.vault import Vault
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError
-from kesin.store.migrate import MigrationRefused, migrations
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sql.migrate import MigrationRefused, migrations
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.conftest import RAM, all_is_well
 from tests.store.scene import HOUR, NOW, Scene, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kesin.lifecycle.model import Asked, Change, holds
-from kesin.lifecycle.words import GuardKind
+from kesin.lifecycle.vocabulary import GuardKind
 from kesin.store.records import Outcome
 from tests.store.every_word import EFFECTS, GUARDS, cast, every_word
 from tests.store.scene import HOUR, NOW, OPERATOR, SECOND, error

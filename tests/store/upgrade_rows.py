@@ -13,16 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.vault import Vault
-from kesin.foundation.access import system
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Vault
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.secrets import KeyRing
+from kesin.foundation.encryption import KeyRing
+from kesin.foundation.permissions import system
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory, Fact
-from kesin.store.migrate import migrations
-from kesin.store.postgres import PostgresStore
-from kesin.store.sqlite import SqliteStore, _split
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sql.migrate import migrations
+from kesin.store.sqlite.store import SqliteStore, _split
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.scene import NOW, Scene, error
 

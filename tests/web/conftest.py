@@ -19,21 +19,21 @@ from argon2 import PasswordHasher
 from fastapi import FastAPI
 from httpx._transports import default as transports
 
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
 from kesin.foundation import logs, passwords
-from kesin.foundation.access import Actor, system
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import Actor, system
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import AuditLine
 from kesin.store.open import PDF_QUEUES
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
-from kesin.store.stores import Stores
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis.store import RedisStore
+from kesin.store.routed import Stores
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS, Workload

@@ -9,8 +9,8 @@ from typing import Self
 import httpx
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.foundation.access import system
+from kesin.engine.access.accounts import Accounts
+from kesin.foundation.permissions import system
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store

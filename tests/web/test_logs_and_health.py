@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.errors import StoreUnreachable
-from kesin.web.limits import network_of
+from kesin.web.rate_limit import network_of
 from tests.web.client import ADDRESS
 from tests.web.conftest import by_cookie
 from tests.web.test_manners import SECURITY

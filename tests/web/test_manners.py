@@ -17,8 +17,8 @@ from starlette.responses import StreamingResponse
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.errors import StoreUnreachable
-from kesin.web import manners
-from kesin.web.limits import Limiter
+from kesin.web import middleware
+from kesin.web.rate_limit import Limiter
 from tests.web.client import PROXY, Client
 from tests.web.conftest import MakeWorld, World, error_of, opened
 
@@ -252,7 +252,7 @@ def test_a_body_that_says_it_is_too_large_is_answered_at_once_and_then_dropped(s
 
 
 def test_a_body_that_is_dropped_is_read_for_a_while_only(strict, monkeypatch):
-    monkeypatch.setattr(manners, "LINGER_BYTES", 3_000)
+    monkeypatch.setattr(middleware, "LINGER_BYTES", 3_000)
     pieces = []
 
     async def receive():
@@ -265,7 +265,7 @@ def test_a_body_that_is_dropped_is_read_for_a_while_only(strict, monkeypatch):
     async def silent():
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(manners, "LINGER_S", 0)
+    monkeypatch.setattr(middleware, "LINGER_S", 0)
     asyncio.run(strict.app(asked_with("9" * 12), silent, AsyncMock()))
 
 
@@ -346,7 +346,7 @@ def test_wrong_keys_are_counted_by_where_they_come_from(make_world):
 
 
 def test_a_limiter_forgets_those_it_saw_longest_ago(monkeypatch):
-    monkeypatch.setattr("kesin.web.limits.MOST_BUCKETS", 3)
+    monkeypatch.setattr("kesin.web.rate_limit.MOST_BUCKETS", 3)
     limiter = Limiter(1, 1, lambda: 0.0, "tries")
     for name in "abcd":
         limiter.take(name)

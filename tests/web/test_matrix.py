@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.access import ROLES, SCOPES, SITE_SCOPES
-from kesin.workloads.optiplan.rules import default_rules, rules_json
+from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import CRON_SECRET, World, by_cookie, opened
 from tests.web.matrix import (
     BY_QUEUE,

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.foundation.access import SCOPES, SITE_SCOPES, system
+from kesin.engine.access.accounts import Accounts
 from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.permissions import SCOPES, SITE_SCOPES, system
 from kesin.store.directory import Directory
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.cli.programs import PATIENCE_S, Programs
 from tests.web import asked
 from tests.web.asked import (

@@ -16,6 +16,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.task import task_lifecycle
@@ -23,7 +24,6 @@ from kesin.store.open import open_store
 from kesin.web.app import create_app
 from kesin.web.service import SWEEPS_MISSED, WORKER_SILENT_S, Service
 from kesin.workloads import Workload
-from kesin.workloads.workload import House
 from tests.cli.programs import Programs, wait_until
 from tests.servers import PostgresServer
 from tests.web.client import Client
@@ -68,7 +68,7 @@ def make_worker(house):
     return Worker(house.queue, turn, threads=2, batch=4, poll_s=0.05)
 
 lathe = Workload(
-    "lathe", lambda: task_lifecycle("lathe"), "Turning", worker=make_worker, router=make_router
+    "lathe", lambda: task_lifecycle("lathe"), "Turning", worker=make_worker, routes=make_router
 )
 '''
 
@@ -401,7 +401,7 @@ def make_service(tmp_path, clock) -> Iterator[Callable[..., Service]]:
         service.stop()
 
 
-def make_worker(house: House):
+def make_worker(house: WorkloadContext):
     from kesin.engine.worker import Worker
 
     return Worker(house.queue, lambda job: None, poll_s=0.05)

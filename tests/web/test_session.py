@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi import Request
 
-from kesin.engine.accounts import IDLE_S, SESSION_S
+from kesin.engine.access.accounts import IDLE_S, SESSION_S
 from kesin.web import dashboard
 from kesin.web.auth import RENEWED, still
 from tests.web.client import ADDRESS, PROXY, Client

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from kesin.engine.accounts import at_request
-from kesin.foundation.access import Actor
+from kesin.engine.access.accounts import at_request
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Unavailable
 from kesin.web import live as live_module
-from kesin.web import stream
+from kesin.web.routes import operator
 from tests.web.conftest import ROOT, World, actor, by_cookie, error_of
 
 
@@ -36,7 +36,7 @@ class Watching:
             "state": {"request_id": "watching"},
         }
         self.request = Request(scope, receive=_never)
-        self.events: AsyncIterator[str] = stream.events(
+        self.events: AsyncIterator[str] = operator.events(
             self.request, world.service, at_request(who, "watching"), self.watch
         )
 
@@ -179,14 +179,14 @@ def signed_in(world: World) -> tuple[Actor, dict[str, str], str]:
 
 
 def test_a_quiet_watch_goes_on_while_its_session_lasts_and_ends_with_it(world, monkeypatch):
-    monkeypatch.setattr(stream, "QUIET_S", 0.01)
+    monkeypatch.setattr(operator, "QUIET_S", 0.01)
     who, headers, token = signed_in(world)
 
     async def story(watching: Watching) -> None:
         await watching.next()
         assert await watching.next() == ": still here\n\n"
         world.accounts.sign_out(who, token)
-        assert await watching.next() == stream.OVER
+        assert await watching.next() == operator.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -201,10 +201,10 @@ def test_a_busy_watch_ends_with_its_session_too(world):
         await watching.look()
         assert (await watching.stats())["total"] == 1
         world.accounts.sign_out(who, token)
-        world.clock.advance(stream.ASKED_S)
+        world.clock.advance(operator.ASKED_S)
         world.job()
         await watching.look()
-        assert await watching.next() == stream.OVER
+        assert await watching.next() == operator.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -218,10 +218,10 @@ def test_a_busy_watch_ends_when_its_key_is_revoked(world):
     async def story(watching: Watching) -> None:
         await watching.next()
         world.revoke(key)
-        world.clock.advance(stream.QUIET_S)
+        world.clock.advance(operator.QUIET_S)
         world.job()
         await watching.look()
-        assert await watching.next() == stream.OVER
+        assert await watching.next() == operator.OVER
         await watching.ends()
 
     watching(world, story, who=who, headers={"x-api-key": key})

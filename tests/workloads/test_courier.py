@@ -13,16 +13,16 @@ from kesin_courier.addresses import is_public
 from kesin_courier.send import BadAddress, read_url
 
 from kesin import Job, Queue, prove, task_lifecycle
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.replay import verify
-from kesin.foundation.access import Actor, system
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import Actor, system
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads import House
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads import WorkloadContext
 from tests.docs.pages import DOCS, blocks
 from tests.workloads.conftest import COURIER as FOLDER
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
@@ -43,7 +43,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def house(clock) -> Iterator[House]:
+def house(clock) -> Iterator[WorkloadContext]:
     with closing(SqliteStore(":memory:")) as store:
         courier = Queue(COURIER.name, COURIER.lifecycle(), store, clock=clock, seed=1)
         other = Queue("other", task_lifecycle(), store, clock=clock, seed=2)
@@ -51,7 +51,7 @@ def house(clock) -> Iterator[House]:
         for site in ("ankara", "izmir"):
             accounts.add_site(ADMIN, site)
         commands = Commands({"courier": courier, "other": other}, accounts)
-        yield House(Settings(), commands, courier)
+        yield WorkloadContext(Settings(), commands, courier)
         assert [str(one) for one in verify(store, "courier").differences] == []
 
 
@@ -61,16 +61,16 @@ def receiver() -> Iterator[Receiver]:
         yield server
 
 
-def enqueue(house: House, url: str) -> str:
+def enqueue(house: WorkloadContext, url: str) -> str:
     return house.queue.enqueue({"url": url, "body": {"city": "İzmir"}}, tenant="ankara").id
 
 
-def work(house: House) -> None:
+def work(house: WorkloadContext) -> None:
     assert COURIER.worker is not None
     COURIER.worker(house).drain()
 
 
-def delivered(house: House, url: str) -> Job:
+def delivered(house: WorkloadContext, url: str) -> Job:
     """The job after one try."""
     job_id = enqueue(house, url)
     work(house)
@@ -314,9 +314,9 @@ def actor(*grants: str, sites: tuple[str, ...] = (), queues: tuple[str, ...] = (
 @pytest.fixture
 def door(house) -> Iterator[TestClient]:
     """The routes in an app that knows who asks; ``door.asker`` says who."""
-    assert COURIER.router is not None
+    assert COURIER.routes is not None
     app = FastAPI()
-    app.include_router(COURIER.router(house))
+    app.include_router(COURIER.routes(house))
 
     @app.middleware("http")
     async def identify(request: Request, call_next):

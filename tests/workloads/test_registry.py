@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.engine.proofs import proof_of
+from kesin.engine.proof_cache import proof_of
 from kesin.workloads import GROUP, LIFECYCLES, WORKLOADS, workloads
 from tests.workloads.conftest import COURIER
 
@@ -95,6 +95,6 @@ def test_the_courier_plugs_in_as_its_project_file_says(install, said):
     courier = workloads()["courier"]
     assert courier.name == name
     assert courier.worker is not None
-    assert courier.router is not None
+    assert courier.routes is not None
     assert proof_of(courier.lifecycle())
     assert said == []

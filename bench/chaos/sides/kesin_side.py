@@ -11,8 +11,8 @@ import kesin
 from bench.chaos.journal import Journal
 from bench.chaos.settings import AT_ONCE, LEASE_S, LOOK_S
 from bench.chaos.sides.side import Fate, State, do
-from kesin.engine.lane import LARGEST_BATCH
 from kesin.engine.replay import verify
+from kesin.engine.worker_thread import LARGEST_BATCH
 from kesin.foundation.logs import set_up_logs
 
 PACKAGE = "kesin"

@@ -10,5 +10,5 @@ COURIER = Workload(
     courier_lifecycle,
     "Webhooks to other people's servers",
     worker=courier_worker,
-    router=courier_router,
+    routes=courier_router,
 )

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from kesin import Actor, BadInput, Invalid, NotSignedIn, Refused, Unknown
-from kesin.workloads import House
+from kesin.workloads import WorkloadContext
 from kesin_courier.schemas import Accepted, Delivery, Report
 from kesin_courier.send import BadAddress, read_url
 
@@ -21,7 +21,7 @@ def asker(request: Request) -> Actor:
 Asker = Annotated[Actor, Depends(asker)]
 
 
-def courier_router(house: House) -> APIRouter:
+def courier_router(house: WorkloadContext) -> APIRouter:
     """Its routes; the command layer decides who may use them."""
     router = APIRouter(prefix="/api/courier", tags=["courier"])
     queue, commands = house.queue, house.commands

@@ -1,7 +1,7 @@
 """The worker: a delivery goes out, and what comes back decides how it goes on."""
 
-from kesin import Category, Done, Failed, Job, Make, Worker, canonical_json
-from kesin.workloads import House
+from kesin import Act, Category, Done, Failed, Job, Worker, canonical_json
+from kesin.workloads import WorkloadContext
 from kesin_courier.send import Reply, post
 from kesin_courier.settings import CourierSettings
 
@@ -16,7 +16,7 @@ KINDS = {
 }
 
 
-def verdict(reply: Reply) -> Done | Failed | Make:
+def verdict(reply: Reply) -> Done | Failed | Act:
     """What an answer means for the delivery."""
     family = reply.status // 100
     if family == 2:
@@ -28,15 +28,15 @@ def verdict(reply: Reply) -> Done | Failed | Make:
     other = Category.VALIDATION if family == 4 else Category.TRANSIENT
     kind = KINDS.get(reply.status, other)
     if reply.pause_s is not None and kind in (Category.TRANSIENT, Category.RATE_LIMIT):
-        return Make("later", code=code, message=said, category=kind, run_in_s=reply.pause_s)
+        return Act("later", code=code, message=said, category=kind, run_in_s=reply.pause_s)
     return Failed(code, said, category=kind)
 
 
-def courier_worker(house: House) -> Worker:
+def courier_worker(house: WorkloadContext) -> Worker:
     """Four deliveries at a time: they mostly wait for others."""
     settings = CourierSettings()
 
-    def deliver(job: Job) -> Done | Failed | Make:
+    def deliver(job: Job) -> Done | Failed | Act:
         headers = {
             "Content-Type": "application/json",
             "Idempotency-Key": job.id,  # the same at every try: a receiver can tell a repetition

@@ -13,19 +13,18 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from kesin.cli import audit, doctor, jobs, key, lifecycle, secrets, site, store, user
-from kesin.cli.backup import backup
+from kesin.cli.commands import audit, doctor, jobs, keys, lifecycle, secrets, sites, store, users
+from kesin.cli.commands.backup import backup, restore
+from kesin.cli.commands.queues import enqueue, pause, resume
+from kesin.cli.commands.serve import serve
+from kesin.cli.commands.simulate import simulate
+from kesin.cli.commands.stats import stats
+from kesin.cli.commands.store import migrate
+from kesin.cli.commands.sweep import sweep
+from kesin.cli.commands.worker import worker
 from kesin.cli.demo import demo
-from kesin.cli.failures import FAILED, explain
-from kesin.cli.queues import enqueue, pause, resume
-from kesin.cli.restore import restore
-from kesin.cli.schema import migrate
-from kesin.cli.serve import serve
-from kesin.cli.simulate import simulate
-from kesin.cli.stats import stats
-from kesin.cli.sweep import sweep
-from kesin.cli.worker import worker
-from kesin.foundation.helping import examples
+from kesin.cli.support.errors import FAILED, explain
+from kesin.foundation.terminal import examples
 
 __all__ = ["app", "main"]
 
@@ -109,7 +108,7 @@ def _group(name: str) -> Any:
 
 
 def _tell(sentence: str, code: int) -> int:
-    from kesin.cli.output import visible_lines, warn
+    from kesin.cli.support.output import visible_lines, warn
 
     sys.stdout.flush()
     warn(visible_lines(sentence))
@@ -137,7 +136,7 @@ app = typer.Typer(
 def _print_version(asked: bool) -> None:
     if asked:
         from kesin import __version__
-        from kesin.cli.output import say
+        from kesin.cli.support.output import say
 
         say(f"kesin {__version__}")
         raise typer.Exit
@@ -204,9 +203,9 @@ app.command(
     )
 )(resume)
 app.add_typer(audit.app, name="audit")
-app.add_typer(user.app, name="user")
-app.add_typer(key.app, name="key")
-app.add_typer(site.app, name="site")
+app.add_typer(users.app, name="user")
+app.add_typer(keys.app, name="key")
+app.add_typer(sites.app, name="site")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(store.app, name="store")
 app.command(

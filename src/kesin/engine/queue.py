@@ -11,8 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from kesin.engine.proofs import proof_of
-from kesin.engine.spelling import all_storable, clean
+from kesin.engine.proof_cache import proof_of
 from kesin.engine.validation import (
     BadInput,
     check_limit,
@@ -30,9 +29,10 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.prove import Unproved
-from kesin.lifecycle.words import Role
+from kesin.lifecycle.proof.rules import Unproved
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
+from kesin.store.filters import all_storable, clean
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_TENANT
 from kesin.store.records import Event, Filter, NewJob, Note, Outcome, Page, QueueStats, Waiting
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Move
-from kesin.lifecycle.words import STAGES, Stage
+from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreUnreachable
 
 log = Logger("kesin.sweeper")

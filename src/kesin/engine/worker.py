@@ -19,8 +19,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from kesin.engine.answers import Answer, Done, Failed, Make, Wait, short
-from kesin.engine.lane import (
+from kesin.engine.leases import Leases
+from kesin.engine.queue import Queue
+from kesin.engine.results import Act, Answer, Done, Failed, Wait, short, takes_two
+from kesin.engine.validation import LATEST_US
+from kesin.engine.worker_thread import (
     LARGEST_BATCH,
     BatchHandler,
     Beside,
@@ -31,10 +34,6 @@ from kesin.engine.lane import (
     WorkerContext,
     WorkerState,
 )
-from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue
-from kesin.engine.run import takes_two
-from kesin.engine.validation import LATEST_US
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
@@ -298,7 +297,7 @@ class Worker:
                 )
             case Wait(seconds, call):
                 return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, run_at=self._at(seconds))
-            case Make():
+            case Act():
                 in_s = answer.run_in_s
                 return (answer.call, answer.options), Change(
                     job.id,
@@ -312,7 +311,7 @@ class Worker:
                 )
             case _:
                 raise ValueError(
-                    f"a handler answers with Done, Failed, Wait or Make, not {answer!r}"
+                    f"a handler answers with Done, Failed, Wait or Act, not {answer!r}"
                 )
 
     def _at(self, seconds: float) -> int:
@@ -324,7 +323,7 @@ class Worker:
     def _complete(self, job: Job, result: Any) -> tuple[Key, Change]:
         call = self._complete_call
         if call is None:
-            raise ValueError(f"{self.queue.name} has no move for Done: answer with Make")
+            raise ValueError(f"{self.queue.name} has no move for Done: answer with Act")
         text = None if result is None else canonical_json(result)
         return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
 

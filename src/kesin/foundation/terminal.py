@@ -147,3 +147,8 @@ def typist() -> str:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
         return f"cli:{os.getuid()}"
+
+
+def examples(*lines: str) -> str:
+    """Command lines as they are typed; each one stands on a line of its own, however narrow."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from kesin.lifecycle.words import GONE, MAX_FLAGS, MAX_STAMPS, STAY, DeclarationError
+from kesin.lifecycle.vocabulary import GONE, MAX_FLAGS, MAX_STAMPS, STAY, DeclarationError
 
 if TYPE_CHECKING:
     from kesin.lifecycle.declare import Lifecycle, Move

@@ -14,7 +14,7 @@ from typing import Literal
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.consistency import check
 from kesin.lifecycle.errors import Category, Taxonomy
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     BUILT_IN_STAMPS,
     GONE,
     OVER,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.words import GONE, OWNED, After, Fixed, Guard
+from kesin.lifecycle.vocabulary import GONE, OWNED, After, Fixed, Guard
 
 
 class Job(NamedTuple):

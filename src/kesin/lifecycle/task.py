@@ -5,7 +5,7 @@ from __future__ import annotations
 from kesin.lifecycle.budget import DAY_S, Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     Fixed,
     age_over,

@@ -13,7 +13,7 @@ from typing import Any
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.words import Role
+from kesin.lifecycle.vocabulary import Role
 from kesin.store.records import (
     Definition,
     Event,

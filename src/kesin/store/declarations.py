@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import edges
-from kesin.lifecycle.words import OVER
+from kesin.lifecycle.vocabulary import OVER
 from kesin.store.errors import StoreError
 
 # The free columns, in the order of their bits in ``declared.mask`` and ``event.mask``.

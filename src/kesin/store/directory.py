@@ -1,7 +1,7 @@
 """Sites, people, sessions, keys, the audit log, sealed secrets and facts: the small tables.
 
-Nothing here decides anything: who may do what is `foundation/access.py`, and every command that
-asks comes through `engine/command.py`. Only hashes of passwords, sessions and keys are stored.
+Nothing here decides anything: who may do what is `foundation/permissions.py`, and every command
+comes through `engine/access/commands.py`. Only hashes of passwords, sessions and keys are stored.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 from kesin.foundation.text import storable
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.sqlread import like
-from kesin.store.sqlstore import SqlStore
+from kesin.store.sql.reader import like
+from kesin.store.sql.store import SqlStore
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TABLE = re.compile(r"\{(\w+)\}")
@@ -104,7 +104,7 @@ class AuditFound(NamedTuple):
 
 
 class Secret(NamedTuple):
-    """A sealed value; `foundation/secrets.py` opens it."""
+    """A sealed value; `foundation/encryption.py` opens it."""
 
     name: str
     sealed: str
@@ -343,7 +343,7 @@ class Directory:
 
 @cache
 def _statements() -> dict[str, str]:
-    text = (files("kesin.store") / "sql" / "directory.sql").read_text("utf-8")
+    text = (files("kesin.store.sql") / "queries" / "directory.sql").read_text("utf-8")
     parts = _NAME.split(text)[1:]
     return dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
 

@@ -23,7 +23,7 @@ def open_stores(settings: Settings, *, migrate: bool = False) -> Store:
     main = open_store(settings.database, migrate=migrate)
     if not settings.redis_url:
         return main
-    from kesin.store.stores import Stores
+    from kesin.store.routed import Stores
 
     jobs = open_redis(settings.redis_url)
     return Stores(main, dict.fromkeys(PDF_QUEUES, jobs))
@@ -32,7 +32,7 @@ def open_stores(settings: Settings, *, migrate: bool = False) -> Store:
 def open_redis(url: str) -> Store:
     """Redis as the home of PDFs: a job key says whose it is, so it is the whole name."""
     try:
-        from kesin.store.redis import RedisStore
+        from kesin.store.redis.store import RedisStore
     except ImportError:
         raise StoreError(
             "Redis needs its client: install it with `pip install 'kesin[redis]'`"
@@ -48,15 +48,15 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):
         try:
-            from kesin.store.postgres import PostgresStore
+            from kesin.store.postgres.store import PostgresStore
         except ImportError:
             raise StoreError(NO_PSYCOPG) from None
         _check_postgres(text)
         return PostgresStore(text, migrate=migrate)
     if text.startswith(("redis://", "rediss://", "unix://")):
         return open_redis(text)
-    from kesin.store.sqlite import SqliteStore
-    from kesin.store.sqlite_trouble import told
+    from kesin.store.sqlite.file import told
+    from kesin.store.sqlite.store import SqliteStore
 
     if text.startswith("sqlite:///"):
         text = text.removeprefix("sqlite:///") or ":memory:"
@@ -81,7 +81,7 @@ def _make_private(file: Path) -> None:
 
 def _check_postgres(url: str) -> None:
     """An address that cannot be read is told at once, and not repeated: it may hold a password."""
-    from kesin.store.reach import UNREADABLE, is_readable
+    from kesin.store.postgres.reachability import UNREADABLE, is_readable
 
     if not is_readable(url):
         raise StoreError(UNREADABLE)

@@ -26,12 +26,12 @@ from kesin.foundation.extras import needed
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
 from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
-from kesin.web import operator, probes, session, sites
 from kesin.web.auth import identify
 from kesin.web.dashboard import dashboard_routes
-from kesin.web.dashboard.trends import Trends
-from kesin.web.dashboard.view import SentToSignIn, failure, to_sign_in
-from kesin.web.manners import Manners
+from kesin.web.dashboard.frame.page import SentToSignIn, failure, to_sign_in
+from kesin.web.dashboard.queues.charts import Trends
+from kesin.web.middleware import Manners
+from kesin.web.routes import operator, probes, session, sites
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
 
@@ -87,9 +87,9 @@ def create_app(service: Service) -> FastAPI:
         app.router.routes.extend(router.routes)
     app.router.routes.extend(dashboard_routes())
     theirs = [
-        workload.router(service.house(workload))
+        workload.routes(service.house(workload))
         for workload in service.workloads.values()
-        if workload.router is not None
+        if workload.routes is not None
     ]
     for router in theirs:
         app.include_router(router)

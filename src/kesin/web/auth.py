@@ -22,12 +22,12 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.accounts import at_request, cron_actor
-from kesin.foundation.access import Actor
+from kesin.engine.access.accounts import at_request, cron_actor
 from kesin.foundation.passwords import KEY_SESSION, key_id_of, same
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn, Problem, Refused
 from kesin.store.errors import StoreError
-from kesin.web.limits import network_of
+from kesin.web.rate_limit import network_of
 from kesin.web.service import Service
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kesin.engine.command import Commands
+from kesin.engine.access.commands import Commands
 from kesin.engine.sweeper import Swept
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from kesin.engine.accounts import IDLE_S, Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import IDLE_S, Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -24,14 +24,14 @@ from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
-from kesin.lifecycle.words import STAGES, Stage
+from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.contract import Store
 from kesin.store.directory import PRUNE_BATCH, Directory
-from kesin.store.stores import Stores
-from kesin.web.limits import Limiter, network_of
+from kesin.store.routed import Stores
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
-from kesin.workloads import LIFECYCLES, House, Workload
+from kesin.web.rate_limit import Limiter, network_of
+from kesin.workloads import LIFECYCLES, Workload, WorkloadContext
 
 log = Logger("kesin.service")
 
@@ -90,8 +90,8 @@ class Service:
         self.commands = Commands(
             self.queues,
             self.accounts,
-            frozenset(one.name for one in workloads.values() if not one.sited),
-            {one.name: one.own_calls for one in workloads.values()},
+            frozenset(one.name for one in workloads.values() if not one.has_sites),
+            {one.name: one.restricted_actions for one in workloads.values()},
         )
         self.metrics = Metrics(self.commands, self.clock)
         for one in self.workloads.values():
@@ -137,32 +137,32 @@ class Service:
         """Where the queues live."""
         return list({id(one.store): one.store for one in self.queues.values()}.values())
 
-    def house(self, workload: Workload) -> House:
+    def house(self, workload: Workload) -> WorkloadContext:
         """What a workload gets to work with."""
         queue = self.queues[workload.name]
-        return House(self.settings, self.commands, queue, lambda: self.stopping)
+        return WorkloadContext(self.settings, self.commands, queue, lambda: self.stopping)
 
     @property
     def _able(self) -> list[Workload]:
         """Those whose libraries are installed: the others are shown, and their jobs wait."""
-        return [one for one in self.workloads.values() if not one.lacking]
+        return [one for one in self.workloads.values() if not one.missing_libraries]
 
     @property
     def chores(self) -> dict[str, Callable[[], object]]:
         """What the workloads tidy up behind their jobs once these have expired."""
         return {
-            one.name: partial(one.chore, self.house(one))
+            one.name: partial(one.after_sweep, self.house(one))
             for one in self._able
-            if one.chore is not None
+            if one.after_sweep is not None
         }
 
     @property
     def errands(self) -> dict[str, Callable[[], object]]:
         """What the workloads want done every few seconds."""
         return {
-            one.name: partial(one.errand, self.house(one))
+            one.name: partial(one.periodic, self.house(one))
             for one in self._able
-            if one.errand is not None
+            if one.periodic is not None
         }
 
     # Limits
@@ -199,10 +199,10 @@ class Service:
         if not self._work:
             return
         for one in self.workloads.values():
-            if lacking := one.lacking:
+            if lacking := one.missing_libraries:
                 log.warning("no_work_here", workload=one.name, lacking=lacking)
         for one in self._able:
-            if one.worker is not None and not one.apart:
+            if one.worker is not None and not one.needs_own_process:
                 self.workers.append(one.worker(self.house(one)))
         for worker in self.workers:
             worker.on_claim = self.metrics.claimed

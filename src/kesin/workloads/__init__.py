@@ -10,15 +10,15 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from kesin.engine.workload import Panel, Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.workloads.oci import OCI
 from kesin.workloads.optiplan import OPTIPLAN
 from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
-from kesin.workloads.workload import House, Panel, Workload
 
-__all__ = ["LIFECYCLES", "WORKLOADS", "House", "Panel", "Workload", "workloads"]
+__all__ = ["LIFECYCLES", "WORKLOADS", "Panel", "Workload", "WorkloadContext", "workloads"]
 
 log = Logger("kesin.workloads")
 GROUP: Final = "kesin.workloads"

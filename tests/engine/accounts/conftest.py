@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
-from kesin.engine.accounts import Accounts
+from kesin.engine.access.accounts import Accounts
 from kesin.foundation import passwords
-from kesin.foundation.access import system
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system
 from kesin.store.directory import Directory
 from tests.store.conftest import opened
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kesin.foundation import passwords
-from kesin.foundation.access import Actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Clash, Invalid, NotSignedIn, Refused, Unknown
 from tests.engine.accounts.conftest import (
     DAY_S,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kesin.engine.accounts import Accounts, at_request, cron_actor
-from kesin.foundation.access import Actor
+from kesin.engine.access.accounts import Accounts, at_request, cron_actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Refused
 from tests.engine.accounts.conftest import HOME, PASSWORD, ROOT, signed_in, state, trail
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from argon2 import PasswordHasher
 
-from kesin.engine.accounts import IDLE_S, SESSION_S, Accounts
+from kesin.engine.access.accounts import IDLE_S, SESSION_S, Accounts
 from kesin.foundation import passwords
-from kesin.foundation.access import Actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn
 from tests.engine.accounts.conftest import HOME, PASSWORD, ROOT, signed_in, trail
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.accounts import cron_actor
-from kesin.foundation.access import Actor
+from kesin.engine.access.accounts import cron_actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Clash, Invalid, Problem, Unknown
 from tests.engine.accounts.conftest import HOME, ROOT, state
 

@@ -4,10 +4,10 @@ from contextlib import closing, contextmanager
 import pytest
 
 from kesin.store.contract import Store
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
-from kesin.store.timed import CONNECTION
+from kesin.store.postgres.connection import CONNECTION
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis.store import RedisStore
+from kesin.store.sqlite.store import SqliteStore
 from tests.redis_server import RedisServer
 from tests.store.conftest import empty
 

@@ -2,7 +2,7 @@
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     Fixed,
     age_over,

@@ -9,7 +9,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.words import OWNED, Role
+from kesin.lifecycle.vocabulary import OWNED, Role
 from kesin.store.contract import Store
 from kesin.store.records import Filter, NewJob, Outcome
 from tests.store.model.reference import Reference

@@ -12,7 +12,7 @@ from typing import Any
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
-from kesin.lifecycle.words import OWNED, READY, STAY, WAITING, Role
+from kesin.lifecycle.vocabulary import OWNED, READY, STAY, WAITING, Role
 from kesin.store.records import Event, Filter, Flow, NewJob, Note, Outcome, QueueStats, Waiting
 
 NO_CHANGE = Change("")

@@ -9,7 +9,7 @@ import pytest
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard
-from kesin.lifecycle.words import OWNED, Role
+from kesin.lifecycle.vocabulary import OWNED, Role
 from kesin.store.contract import Store
 from kesin.store.records import Filter
 from tests.store.model.lifecycles import ALL

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.words import OWNED, STAGES, Stage
-from kesin.store.postgres import PostgresStore
-from kesin.store.redis import RedisStore
+from kesin.lifecycle.vocabulary import OWNED, STAGES, Stage
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.redis.store import RedisStore
 from tests.store.model.conftest import fresh_stores
 from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.access import Actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Clash
 from kesin.store.records import Filter
-from kesin.web.dashboard import actions, bulk
-from kesin.web.dashboard.bulk import (
+from kesin.web.dashboard.queues import actions, bulk
+from kesin.web.dashboard.queues.bulk import (
     KEPT,
     MOST_WAITING,
     SILENT_S,

@@ -10,8 +10,8 @@ import pytest
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web import service as services
-from kesin.web.dashboard import audit_page
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.web.dashboard.admin import audit
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import PASSWORD, ROOT, MakeWorld, World, actor
 
 DUE = {"cap": 41.5, "prune": 3311.0}
@@ -279,7 +279,7 @@ def test_the_log_is_searched_by_actor_action_queue_and_target(world):
 
 
 def test_the_log_goes_on_below_the_last_line(world, monkeypatch):
-    monkeypatch.setattr(audit_page, "PAGE", 3)
+    monkeypatch.setattr(audit, "PAGE", 3)
     for n in range(7):
         world.accounts.note(actor("user:many"), f"did.{n}")
     seen: list[str] = []

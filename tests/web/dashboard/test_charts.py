@@ -4,8 +4,8 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kesin.web.dashboard.charts import sparkline, stacked
-from kesin.web.dashboard.families import ORDER
+from kesin.web.dashboard.frame.sparklines import sparkline, stacked
+from kesin.web.dashboard.state_groups import ORDER
 
 COUNTS = some.dictionaries(some.sampled_from(ORDER), some.integers(0, 10**9))
 

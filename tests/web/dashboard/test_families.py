@@ -1,7 +1,7 @@
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.web.dashboard.families import (
+from kesin.web.dashboard.state_groups import (
     ORDER,
     ended_badly,
     families,

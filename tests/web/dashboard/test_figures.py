@@ -1,7 +1,7 @@
 import pytest
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.web.dashboard.figures import Figures
+from kesin.web.dashboard.frame.formatting import Figures
 
 EN, TR = Figures("en"), Figures("tr")
 AT = 1_700_000_000_123_456

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
+from kesin.lifecycle.drawing.svg import STYLE
 from kesin.lifecycle.model import Change
-from kesin.lifecycle.svg import STYLE
-from kesin.web.dashboard.job_panels import PANELS
+from kesin.web.dashboard.jobs.panels import PANELS
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import planned_order
 
@@ -244,7 +244,7 @@ def test_an_order_shows_its_plan_and_files(world):
 
 
 def made_pdf(world: World) -> str:
-    from kesin.workloads.pdf.setup import artifacts_of
+    from kesin.workloads.pdf.services import artifacts_of
 
     queue = world.service.queues["pdf"]
     job_id = world.job("somebody", queue="pdf")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kesin.web.dashboard.masking import COVER, is_private, masked, masked_text, pretty
+from kesin.web.dashboard.frame.masking import COVER, is_private, masked, masked_text, pretty
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Pause
-from kesin.web.dashboard.next_thing import Outlook, outlook
+from kesin.web.dashboard.jobs.outlook import Outlook, outlook
 from tests.web.conftest import World
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.access import system
 from kesin.foundation.clock import iso
+from kesin.foundation.permissions import system
 from kesin.lifecycle.model import Change
-from kesin.web.dashboard import actions, bulk
-from kesin.workloads.oci import control, export
-from kesin.workloads.oci.channel import Trouble
-from kesin.workloads.oci.connections import tell
-from kesin.workloads.oci.ingest import ingest
+from kesin.web.dashboard.queues import actions, bulk
+from kesin.workloads.oci import operations, script
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.google.channel import Trouble
+from kesin.workloads.oci.google.circuit_breaker import tell
 from tests.web.conftest import MakeWorld, World
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -52,7 +52,7 @@ class Desk:
 
     def failed(self, n: int, code: str = "UNPARSEABLE_GCLID") -> list[str]:
         ids = self.rows(n, "bad")
-        export.export(self.house, self.site(), limit=1_000, actor="tests")
+        script.export(self.house, self.site(), limit=1_000, actor="tests")
         changes = [Change(one, error_code=code, error_category="VALIDATION") for one in ids]
         self.house.queue.apply("ack_failed", changes, actor="tests")
         return ids
@@ -129,7 +129,7 @@ def test_a_preview_says_what_would_move_and_moves_nothing(desk):
 def test_an_action_says_exactly_what_it_moved_and_refused(desk):
     failed = desk.failed(2)
     [done] = desk.rows(1, "done")
-    export.export(desk.house, desk.site(), limit=1_000, actor="tests")
+    script.export(desk.house, desk.site(), limit=1_000, actor="tests")
     desk.house.queue.apply("ack", [Change(done)], actor="tests")
     ids = [*failed, done, *desk.rows(1)]
     told = desk.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
@@ -176,9 +176,9 @@ def test_rows_are_marked_with_the_code_that_was_typed_not_the_one_filtered_by(de
 
 
 def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(desk, monkeypatch):
-    monkeypatch.setattr(control, "SHOWN_OUTCOMES", 1)
+    monkeypatch.setattr(operations, "SHOWN_OUTCOMES", 1)
     done = desk.rows(2, "done")
-    export.export(desk.house, desk.site(), limit=1_000, actor="tests")
+    script.export(desk.house, desk.site(), limit=1_000, actor="tests")
     desk.house.queue.apply("ack", [Change(one) for one in done], actor="tests")
     desk.failed(2)
     desk.rows(3)

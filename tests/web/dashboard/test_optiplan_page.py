@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from kesin.web.dashboard.job_panels import _deliveries
-from kesin.web.dashboard.optiplan_ready import LOOK_EVERY_S, ReadyOrders
-from kesin.web.dashboard.optiplan_rules import FIXED, changes, form_schema, to_form, to_rules
-from kesin.web.dashboard.order_form import MOST_ROWS, OrderForm
-from kesin.web.dashboard.schema_form import SchemaForm
-from kesin.workloads.optiplan.deliver import Delivery, Parcel
-from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.rules import Rules, default_rules, rules_json
+from kesin.web.dashboard.forms.schema_form import SchemaForm
+from kesin.web.dashboard.jobs.panels import _deliveries
+from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pages.new_order import MOST_ROWS, OrderForm
+from kesin.workloads.optiplan.pages.orders import LOOK_EVERY_S, ReadyOrders
+from kesin.workloads.optiplan.pages.rules_form import FIXED, changes, form_schema, to_form, to_rules
+from kesin.workloads.optiplan.pipeline.delivery import Delivery, Parcel
+from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import desk_of, held_order, planned_order
 

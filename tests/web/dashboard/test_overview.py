@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from kesin.engine.answers import Failed
+from kesin.engine.results import Failed
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
-from kesin.web.dashboard.trends import Trends
-from kesin.workloads.oci.channel import Trouble
-from kesin.workloads.oci.connections import tell
+from kesin.web.dashboard.queues.charts import Trends
+from kesin.workloads.oci.google.channel import Trouble
+from kesin.workloads.oci.google.circuit_breaker import tell
 from tests.web.conftest import ROOT, World
 
 PROBE = "<img src=x onerror=alert(1)>"

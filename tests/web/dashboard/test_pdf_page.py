@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kesin.web.dashboard import pdf_desk
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.pages import page as pdf_desk
 from tests.web.conftest import World
 
 PAGE = "/dashboard/pdf"

@@ -11,10 +11,10 @@ import pytest
 
 from kesin.lifecycle.model import Change
 from kesin.store.directory import Fact
-from kesin.web.dashboard import csv_out, filters
-from kesin.web.dashboard.csv_out import safe
-from kesin.web.dashboard.filters import MOST_NAMED, Wanted, wanted_of
-from kesin.web.dashboard.trends import WORKLOAD
+from kesin.web.dashboard.queues import csv_export, filters
+from kesin.web.dashboard.queues.charts import WORKLOAD
+from kesin.web.dashboard.queues.csv_export import safe
+from kesin.web.dashboard.queues.filters import MOST_NAMED, Wanted, wanted_of
 from tests.web.dashboard.conftest import Desk
 
 PART = {"hx-request": "true"}
@@ -216,14 +216,14 @@ def test_the_file_holds_what_matches(desk):
     desk.job()
     answer = look(desk, "/rows.csv?state=failed")
     head, *rows = cells(answer.text)
-    assert tuple(head) == csv_out.COLUMNS
+    assert tuple(head) == csv_export.COLUMNS
     assert [row[0] for row in rows] == [broken]
     assert answer.headers["content-disposition"] == f'attachment; filename="{desk.name}.csv"'
 
 
 def test_a_file_that_is_cut_says_so(desk, monkeypatch):
-    monkeypatch.setattr(csv_out, "MOST_ROWS", 2)
-    monkeypatch.setattr(csv_out, "MAX_PAGE", 1)
+    monkeypatch.setattr(csv_export, "MOST_ROWS", 2)
+    monkeypatch.setattr(csv_export, "MAX_PAGE", 1)
     for _ in range(3):
         desk.job()
     _, *rows = cells(look(desk, "/rows.csv").text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.web.dashboard.schema_form import MOST_ROWS, Node, SchemaForm, number_in
+from kesin.web.dashboard.forms.schema_form import MOST_ROWS, Node, SchemaForm, number_in
 from kesin.workloads.pdf.config import SHIPPED
 
 SCHEMA = {

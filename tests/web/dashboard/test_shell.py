@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kesin.web.dashboard.shell import MOST_FIELDS, MOST_FORM_BYTES, safe_path
+from kesin.web.dashboard.frame.routes import MOST_FIELDS, MOST_FORM_BYTES, safe_path
 from tests.web.conftest import SAME_ORIGIN, World, by_cookie
 
 ELSEWHERE = [

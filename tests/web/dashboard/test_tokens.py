@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from kesin.web.dashboard.families import ORDER
+from kesin.web.dashboard.state_groups import ORDER
 
 CSS = (files("kesin.web") / "static" / "dashboard" / "dashboard.css").read_text("utf-8")
 LEAST = 4.5

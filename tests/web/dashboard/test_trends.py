@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from kesin.engine.answers import Done, Failed
+from kesin.engine.results import Done, Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.store.directory import Fact
-from kesin.web.dashboard.trends import BUCKETS, KEEP, WORKLOAD, Trends
+from kesin.web.dashboard.queues.charts import BUCKETS, KEEP, WORKLOAD, Trends
 from tests.web.conftest import World
 
 DAY_S = 86_400

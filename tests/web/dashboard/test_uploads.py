@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kesin.foundation.problems import Problem
-from kesin.web.dashboard.uploads import read_upload
+from kesin.web.dashboard.forms.uploads import read_upload
 
 TYPE = "multipart/form-data; boundary=----xyz"
 

@@ -11,12 +11,11 @@ from babel.messages.catalog import Message
 from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po
 
-from kesin.lifecycle.layout import COMFORTABLE, lay_out
-from kesin.lifecycle.svg import svg
-from kesin.web.dashboard.families import SHOWN
-from kesin.web.dashboard.told import sentences
-from kesin.web.dashboard.view import TITLES
-from kesin.web.dashboard.words import Words, chosen, words_of
+from kesin.lifecycle.drawing.layout import COMFORTABLE, lay_out
+from kesin.lifecycle.drawing.svg import svg
+from kesin.web.dashboard.frame.i18n import Words, chosen, sentences, words_of
+from kesin.web.dashboard.frame.page import TITLES
+from kesin.web.dashboard.state_groups import SHOWN
 from kesin.workloads import LIFECYCLES
 from tests.web.dashboard.python_texts import SOURCE, nodes
 

@@ -13,15 +13,14 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
+from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.words import STAGES, Stage
+from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.directory import Site
-from kesin.workloads.oci.breaker import Breaker
-from kesin.workloads.oci.channels import channels_of
-from kesin.workloads.oci.connections import breaker_of
-from kesin.workloads.oci.credentials import vault_name
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.circuit_breaker import Breaker, breaker_of
+from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.uploader import worker_of
-from kesin.workloads.workload import House
 from tests.web.conftest import (  # noqa: F401  # two of them are fixtures
     CRON_SECRET,
     ROOT,
@@ -58,7 +57,7 @@ class Oci(World):
         return self.service.queues["oci"]
 
     @property
-    def house(self) -> House:
+    def house(self) -> WorkloadContext:
         return self.service.house(self.service.workloads["oci"])
 
     def place(self, site: str = SITE) -> Site:

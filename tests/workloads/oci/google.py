@@ -20,7 +20,7 @@ from google.ads import googleads
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
-from kesin.workloads.oci.credentials import Credentials
+from kesin.workloads.oci.google.credentials import Credentials
 
 VERSION = max(
     (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),

@@ -8,10 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.channel import NOT_SENT, Accepted, Finding, Refused, Row, Sent, Trouble
-from kesin.workloads.oci.credentials import Credentials
-from kesin.workloads.oci.google_errors import TABLE
-from kesin.workloads.oci.verdicts import GoogleError, judge
+from kesin.workloads.oci.google.channel import (
+    NOT_SENT,
+    Accepted,
+    Finding,
+    Refused,
+    Row,
+    Sent,
+    Trouble,
+)
+from kesin.workloads.oci.google.classify import GoogleError, judge
+from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.error_table import TABLE
 
 CREDENTIALS = {
     "customer_id": "1234567890",

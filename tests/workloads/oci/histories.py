@@ -20,13 +20,13 @@ from kesin.engine.replay import verify
 from kesin.foundation.ids import IdMaker
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.words import OWNED, Stage
+from kesin.lifecycle.vocabulary import OWNED, Stage
 from kesin.store.contract import Store
-from kesin.workloads.oci import api_control
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.connections import close
-from kesin.workloads.oci.control import STATES
-from kesin.workloads.oci.conversions import key_of
+from kesin.workloads.oci.api import control_routes
+from kesin.workloads.oci.conversions.conversion import key_of
+from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.circuit_breaker import close
+from kesin.workloads.oci.operations import STATES
 from kesin.workloads.oci.uploader import BY_CLICK, worker_of
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import CRON, DAY, HOUR, OTHER, SECRET_KEYS, SITE, Oci, seals
@@ -60,8 +60,8 @@ class TwoSites(Oci):
     def to_google(self, patch: pytest.MonkeyPatch) -> None:
         """Let the doors reach the Google of the history at hand."""
         ways = _Ways(self)
-        patch.setattr(api_control, "channels_of", lambda _settings: ways)
-        patch.setattr(api_control, "worker_of", partial(worker_of, chance=self.chance))
+        patch.setattr(control_routes, "channels_of", lambda _settings: ways)
+        patch.setattr(control_routes, "worker_of", partial(worker_of, chance=self.chance))
 
     def draw_as_before(self) -> None:
         """The same lots and, but for their times, the same ids: a history can be repeated."""

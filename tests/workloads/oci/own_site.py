@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.sites import site_uuid
+from kesin.engine.access.sites import site_uuid
+from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.words import Stage
+from kesin.lifecycle.vocabulary import Stage
 from kesin.store.directory import AuditLine, Site
 from kesin.store.records import Event, Filter
-from kesin.workloads.workload import House
 from tests.web.conftest import ROOT, opened
 from tests.workloads.oci.conftest import SECRET_KEYS, Oci, seals
 
@@ -58,7 +58,7 @@ class OwnSite:
     # What it is
 
     @property
-    def house(self) -> House:
+    def house(self) -> WorkloadContext:
         return self.oci.house
 
     @property

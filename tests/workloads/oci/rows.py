@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
-from kesin.workloads.oci.channel import Row
-from kesin.workloads.oci.conversions import Conversion, order_id_of
+from kesin.workloads.oci.conversions.conversion import Conversion, order_id_of
+from kesin.workloads.oci.google.channel import Row
 
 ISTANBUL = timezone(timedelta(hours=3))
 START = datetime(2026, 3, 1, 14, 5, tzinfo=ISTANBUL)

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from kesin.workloads.oci.places import HEARTBEAT, fact
+from kesin.workloads.oci.site import HEARTBEAT, fact
 from tests.workloads.oci.conftest import Oci, opened
 from tests.workloads.oci.script import Script
 

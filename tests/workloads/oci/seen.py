@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 from kesin.engine.replay import differences
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.words import OWNED
+from kesin.lifecycle.vocabulary import OWNED
 from kesin.store.declarations import MASK
 from kesin.store.records import Event
-from kesin.workloads.oci.conversions import Conversion, Unsendable, order_id_of
+from kesin.workloads.oci.conversions.conversion import (
+    Conversion,
+    Unsendable,
+    order_id_of,
+)
 
 SCRIPT_LEASE_US = 900 * 1_000_000
 OUR_LEASE_US = 120 * 1_000_000

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.oci.places import HEARTBEAT, fact
+from kesin.workloads.oci.site import HEARTBEAT, fact
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import Oci, bare, seals
 from tests.workloads.oci.own_site import OwnSite, refused, well

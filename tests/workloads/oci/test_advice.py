@@ -14,8 +14,8 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.oci import advice as module
 from kesin.workloads.oci.advice import LANGUAGES, Advice, advice, codes, describe
+from kesin.workloads.oci.google.classify import CODES
 from kesin.workloads.oci.lifecycle import oci_errors
-from kesin.workloads.oci.verdicts import CODES
 
 LONGEST = 240
 PARTS = ("means", "act", "next")

@@ -4,9 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.batches import MAX_REQUESTS, Reply, deliver, in_chunks, without_twins
-from kesin.workloads.oci.channel import Accepted, Refused, Trouble
-from kesin.workloads.oci.line import Failure
+from kesin.workloads.oci.google.batching import (
+    MAX_REQUESTS,
+    Reply,
+    deliver,
+    in_chunks,
+    without_twins,
+)
+from kesin.workloads.oci.google.channel import Accepted, Refused, Trouble
+from kesin.workloads.oci.google.client import Failure
 from tests.workloads.oci.rows import START, row, rows
 
 BAD = Refused("INVALID_ARGUMENT", "bad", Category.VALIDATION)

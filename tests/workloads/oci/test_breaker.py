@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.breaker import (
+from kesin.workloads.oci.google.channel import Trouble
+from kesin.workloads.oci.google.circuit_breaker import (
     FAILURES,
     JITTER_S,
     LONGEST_CHECK_S,
@@ -15,7 +16,6 @@ from kesin.workloads.oci.breaker import (
     Breaker,
     after,
 )
-from kesin.workloads.oci.channel import Trouble
 
 NOW = 1_700_000_000_000_000
 PASSING = Trouble("TRANSIENT", "HTTP_503", "away")

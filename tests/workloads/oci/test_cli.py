@@ -32,9 +32,8 @@ def play(oci):
     """Take what waits as a script would, and report; how many rows were taken."""
 
     def ended(**told: object) -> int:
-        from kesin.workloads.oci.acks import ack, ack_failed
-        from kesin.workloads.oci.cli_desk import open_house, site_of
-        from kesin.workloads.oci.export import export
+        from kesin.workloads.oci.cli.context import open_house, site_of
+        from kesin.workloads.oci.script import ack, ack_failed, export
 
         with open_house() as house:
             site = site_of(house, "north", "test")

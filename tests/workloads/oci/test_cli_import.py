@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from kesin.workloads.oci import cli_files
+from kesin.workloads.oci.cli import files as cli_files
 from tests.cli.conftest import (  # noqa: F401  # fixtures
     _logs_as_before,
     _own_settings,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.oci.conversions import (
+from kesin.workloads.oci.conversions.conversion import (
     Conversion,
     Defaults,
     Unsendable,

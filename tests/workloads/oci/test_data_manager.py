@@ -7,10 +7,10 @@ import pytest
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.batches import MAX_REQUESTS
-from kesin.workloads.oci.channel import Accepted, Refused, Status
-from kesin.workloads.oci.data_manager import DataManager
-from kesin.workloads.oci.tokens import Tokens
+from kesin.workloads.oci.google.batching import MAX_REQUESTS
+from kesin.workloads.oci.google.channel import Accepted, Refused, Status
+from kesin.workloads.oci.google.data_manager import DataManager
+from kesin.workloads.oci.google.oauth import Tokens
 from tests.workloads.oci.google import GoogleServer, Whole, error_body, hang_up, silence
 from tests.workloads.oci.rows import row, rows
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kesin.workloads.oci import statuses
+from kesin.workloads.oci.google import pending_uploads
 from tests.workloads.oci.conftest import HOUR, MINUTE, SITE, ApiSites
 
 pytestmark = pytest.mark.usefixtures("_quick_hashes")
@@ -73,7 +73,7 @@ def test_a_request_still_processing_is_asked_about_again_and_at_last_let_go(api:
 def test_a_request_google_never_tells_of_is_let_go_too(
     api: ApiSites, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(statuses, "SILENT_TRIES", 3)
+    monkeypatch.setattr(pending_uploads, "SILENT_TRIES", 3)
     api.queued(1)
     api.turn()
     api.google.statuses["ingest-1"] = {"requestStatus": "WHO_KNOWS"}

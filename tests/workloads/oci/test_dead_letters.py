@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.store.limits import MAX_PAGE
-from kesin.workloads.oci.cells import safe
-from kesin.workloads.oci.dead_letters import COLUMNS, _lines, dead_letters
-from kesin.workloads.oci.reading import read_body
+from kesin.workloads.oci.conversions.corrections import COLUMNS, _lines, dead_letters
+from kesin.workloads.oci.conversions.csv_cells import safe
+from kesin.workloads.oci.conversions.parsing import read_body
 from tests.workloads.oci import own_site
 from tests.workloads.oci.own_site import OwnSite, refused, well
 

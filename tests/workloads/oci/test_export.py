@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kesin.lifecycle.model import Change
-from kesin.workloads.oci import export
+from kesin.workloads.oci import script
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import Oci, bare, seals
 from tests.workloads.oci.own_site import OwnSite, refused, well
@@ -145,7 +145,7 @@ def test_a_bad_row_born_between_the_look_and_the_claim_is_not_handed_over(
 ):
     bad = site.raw({"externalId": "bad"})
     [good] = site.queued()
-    monkeypatch.setattr(export, "reject_unsendable", lambda *_, **__: 0)
+    monkeypatch.setattr(script, "reject_unsendable", lambda *_, **__: 0)
     assert bare(site.export()) == [good]
     assert site.look(bad).error_code == "MISSING_CLICK_ID"
     assert site.states([bad, good]) == ["FAILED", "PROCESSING"]

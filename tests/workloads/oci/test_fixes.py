@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from kesin.foundation.access import system
-from kesin.workloads.oci.conversions import MAX_REVISION, Unsendable, key_of, order_id_of
-from kesin.workloads.oci.fixes import fix, latest
-from kesin.workloads.oci.ingest import RowResult
+from kesin.foundation.permissions import system
+from kesin.workloads.oci.conversions.conversion import (
+    MAX_REVISION,
+    Unsendable,
+    key_of,
+    order_id_of,
+)
+from kesin.workloads.oci.conversions.corrections import fix, latest
+from kesin.workloads.oci.conversions.ingest import RowResult
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import bare
 from tests.workloads.oci.own_site import OwnSite

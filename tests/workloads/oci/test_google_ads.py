@@ -9,11 +9,11 @@ import pytest
 
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci import wire
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.google_ads import GoogleAds
+from kesin.workloads.oci.google import http as wire
+from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.google_ads import GoogleAds
+from kesin.workloads.oci.google.oauth import Tokens
 from kesin.workloads.oci.lifecycle import oci_errors
-from kesin.workloads.oci.tokens import Tokens
 from tests.workloads.oci.google import (
     GoogleServer,
     Whole,

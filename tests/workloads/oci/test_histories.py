@@ -16,8 +16,8 @@ from hypothesis.stateful import (
 )
 
 from kesin.lifecycle.model import edges
-from kesin.lifecycle.words import STAGES
-from kesin.workloads.oci.channel import Trouble
+from kesin.lifecycle.vocabulary import STAGES
+from kesin.workloads.oci.google.channel import Trouble
 from kesin.workloads.oci.uploader import BY_CLICK
 from tests.web.conftest import opened
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, SITE

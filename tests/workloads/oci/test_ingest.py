@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.oci.conversions import order_id_of
+from kesin.workloads.oci.conversions.conversion import order_id_of
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import SITE, Oci, bare
 from tests.workloads.oci.own_site import OwnSite, refused, well

@@ -20,21 +20,20 @@ import pytest
 
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
-from kesin.foundation.access import system
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads.oci import OCI
-from kesin.workloads.oci.acks import ack
-from kesin.workloads.oci.channels import channels_of
-from kesin.workloads.oci.conversions import SEAL
-from kesin.workloads.oci.credentials import vault_name
-from kesin.workloads.oci.export import export
-from kesin.workloads.oci.ingest import ingest
+from kesin.workloads.oci.conversions.conversion import SEAL
+from kesin.workloads.oci.conversions.ingest import ingest
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.script import ack, export
 from kesin.workloads.oci.uploader import worker_of
-from kesin.workloads.workload import House
 from tests.apart import crew
 from tests.cli.programs import PATIENCE_S, Program, Programs, wait_until
 from tests.web.serving import own_settings
@@ -49,7 +48,7 @@ MANY = 3_000
 _numbers = count(1)
 
 
-def house_of(store: Store, *, later_us: int = 0, **settings: Any) -> House:
+def house_of(store: Store, *, later_us: int = 0, **settings: Any) -> WorkloadContext:
     """The house as a process has it, by a clock that is ahead or stands still."""
     clock = ManualClock(wall_clock_us() + later_us)
     kept = Settings(secret_keys=SECRET_KEYS, **settings)

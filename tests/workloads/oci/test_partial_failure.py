@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.google_ads import click_conversion
-from kesin.workloads.oci.partial_failure import MAX_NOTE, MAX_NOTED, read_upload
+from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.google_ads import MAX_NOTE, MAX_NOTED, click_conversion, read_upload
 from tests.workloads.oci.google import Wrong, upload_error, upload_response
 from tests.workloads.oci.rows import row, rows
 

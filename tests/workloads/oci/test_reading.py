@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Problem
-from kesin.workloads.oci.conversions import Unsendable
-from kesin.workloads.oci.reading import MAX_ROWS, read_body
+from kesin.workloads.oci.conversions.conversion import Unsendable
+from kesin.workloads.oci.conversions.parsing import MAX_ROWS, read_body
 
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 

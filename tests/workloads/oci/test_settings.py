@@ -6,7 +6,7 @@ import pytest
 
 from kesin.foundation.problems import Invalid, Refused, Unknown
 from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle
-from kesin.workloads.oci.places import (
+from kesin.workloads.oci.site import (
     Place,
     admitted,
     checked,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kesin.foundation.problems import Invalid, Problem, Unavailable
-from kesin.workloads.oci.simulate import (
+from kesin.workloads.oci.cli.script_simulator import (
     CRASHES,
     Heard,
     Ran,

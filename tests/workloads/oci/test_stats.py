@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kesin.foundation.clock import iso
-from kesin.workloads.oci.breaker import Breaker
-from kesin.workloads.oci.places import BREAKER, UPLOADS, put_fact
+from kesin.workloads.oci.google.circuit_breaker import Breaker
+from kesin.workloads.oci.site import BREAKER, UPLOADS, put_fact
 from tests.workloads.oci import own_site
 from tests.workloads.oci.conftest import DAY, HOUR, Oci
 from tests.workloads.oci.own_site import OwnSite, refused, well

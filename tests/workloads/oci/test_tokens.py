@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from kesin.foundation.clock import ManualClock
-from kesin.workloads.oci.tokens import KEPT, TokenRefused, Tokens
+from kesin.workloads.oci.google.oauth import KEPT, TokenRefused, Tokens
 from tests.workloads.oci.google import (
     GoogleServer,
     Whole,

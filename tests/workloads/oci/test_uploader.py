@@ -3,7 +3,7 @@
 import pytest
 
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.channels import channels_of
+from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import Uploader, fair_shares, worker_of
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, OTHER, SITE, ApiSites

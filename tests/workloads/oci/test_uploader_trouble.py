@@ -5,9 +5,10 @@ import threading
 import pytest
 
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads.oci import OCI, channels, uploader
-from kesin.workloads.oci.channels import channels_of
-from kesin.workloads.oci.fixes import fix
+from kesin.workloads.oci import OCI, uploader
+from kesin.workloads.oci.conversions.corrections import fix
+from kesin.workloads.oci.google import channels
+from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import DAY, HOUR, OTHER, SITE, ApiSites

@@ -2,10 +2,8 @@ import pytest
 
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict
 from kesin.store.limits import MAX_CODE
-from kesin.workloads.oci.channel import Accepted, Refused
-from kesin.workloads.oci.google_errors import TABLE
-from kesin.workloads.oci.lifecycle import oci_errors
-from kesin.workloads.oci.verdicts import (
+from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.classify import (
     CODES,
     GoogleError,
     code_of,
@@ -14,6 +12,8 @@ from kesin.workloads.oci.verdicts import (
     look_up,
     read_error,
 )
+from kesin.workloads.oci.google.error_table import TABLE
+from kesin.workloads.oci.lifecycle import oci_errors
 from tests.workloads.oci.google import Wrong, failure, google_module, refusal
 
 ENUMS = [name for name in TABLE if name != "errorReason"]  # that one is no enum of Google Ads

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kesin.engine.queue import Queue
-from kesin.workloads.optiplan import collect, deliver, program, workbook
-from kesin.workloads.optiplan.dossier import Dossiers
+from kesin.workloads.optiplan.pipeline import delivery, program, solution, workbook
+from kesin.workloads.optiplan.pipeline.progress import Dossiers
 
 # Everything that leaves a trace in the database or on a disk: a crash falls before or after one.
 EFFECTS = (
@@ -19,10 +19,10 @@ EFFECTS = (
     (workbook, "write_whole"),
     (program, "start"),
     (program, "end_earlier"),
-    (collect, "move"),
-    (deliver, "write_whole"),
-    (deliver, "move"),
-    (deliver, "remove"),
+    (solution, "move"),
+    (delivery, "write_whole"),
+    (delivery, "move"),
+    (delivery, "remove"),
 )
 
 

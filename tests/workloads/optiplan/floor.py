@@ -17,15 +17,15 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
-from kesin.foundation.access import Actor
+from kesin.engine.workload import WorkloadContext
+from kesin.foundation.permissions import Actor
 from kesin.store.contract import Store
 from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
-from kesin.workloads.optiplan.order_desk import OrderDesk
-from kesin.workloads.optiplan.paths import Paths
-from kesin.workloads.optiplan.runner import Runner, worker_of
-from kesin.workloads.optiplan.saw import Saw
-from kesin.workloads.optiplan.workshop import Workshop
-from kesin.workloads.workload import House
+from kesin.workloads.optiplan.pipeline.runner import Runner, worker_of
+from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+from kesin.workloads.optiplan.service import OrderDesk
+from kesin.workloads.optiplan.workshop.config import Workshop
+from kesin.workloads.optiplan.workshop.paths import Paths
 from tests.web.conftest import ROOT, World, opened
 from tests.workloads.optiplan.order_bodies import back, order, part
 
@@ -51,7 +51,7 @@ class Floor(World):
         return self.service.queues["optiplan"]
 
     @property
-    def house(self) -> House:
+    def house(self) -> WorkloadContext:
         return self.service.house(self.service.workloads["optiplan"])
 
     @property

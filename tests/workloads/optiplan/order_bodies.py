@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.payload import MAX_NAME, Payload, read_payload
+from kesin.workloads.optiplan.orders.payload import MAX_NAME, Payload, read_payload
 
 
 def part(**other: Any) -> dict[str, Any]:

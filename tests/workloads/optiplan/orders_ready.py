@@ -6,12 +6,12 @@ import itertools
 from typing import Any
 
 from kesin.engine.worker import Worker
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.web.service import Service
 from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
-from kesin.workloads.optiplan.order_desk import OrderDesk
-from kesin.workloads.optiplan.payload import read_payload
-from kesin.workloads.optiplan.runner import Runner
+from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from kesin.workloads.optiplan.service import OrderDesk
 from tests.workloads.optiplan.order_bodies import order
 
 ROOT = system("tests")

@@ -13,10 +13,10 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
-from kesin.workloads.optiplan import runner
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.runner import worker_of
-from kesin.workloads.optiplan.workshop import Workshop
+from kesin.workloads.optiplan.pipeline import runner
+from kesin.workloads.optiplan.pipeline.runner import worker_of
+from kesin.workloads.optiplan.workshop.config import Workshop
 from tests.engine.processes import Address
 from tests.workloads.optiplan.crashes import Crasher
 from tests.workloads.optiplan.workbench import Workbench

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kesin.workloads.optiplan.program import Ended, Never, Running, look
-from kesin.workloads.optiplan.program_child import RECORD, started
-from kesin.workloads.optiplan.trigger import Trigger
+from kesin.workloads.optiplan.pipeline.program import Ended, Never, Running, Trigger, look
+from kesin.workloads.optiplan.pipeline.program_child import RECORD, started
 
 WAIT_S = 60
 HANG = "import signal; signal.pause()"

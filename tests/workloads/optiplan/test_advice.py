@@ -7,7 +7,7 @@ import pytest
 
 from kesin.workloads.optiplan import advice as module
 from kesin.workloads.optiplan.advice import LANGUAGES, advice, describe
-from kesin.workloads.optiplan.codes import OptiCode
+from kesin.workloads.optiplan.errors import OptiCode
 
 LONGEST = 240
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.optiplan import api
+from kesin.workloads.optiplan.api import routes as api
 from tests.web.conftest import ROOT, error_of
 from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, any_order
 from tests.workloads.optiplan.order_bodies import order, part

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kesin.workloads.optiplan import drawn_plan
-from kesin.workloads.optiplan.rules import default_rules, rules_json
+from kesin.workloads.optiplan import artifacts
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.web.conftest import error_of
 from tests.workloads.optiplan.floor import Floor, two_batches
 from tests.workloads.optiplan.order_bodies import part
@@ -171,7 +171,7 @@ def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(old: str, new: str,
 def test_a_drawing_of_very_many_boards_is_refused(
     floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(drawn_plan, "MOST_BOARDS", 1)
+    monkeypatch.setattr(artifacts, "MOST_BOARDS", 1)
     for what in ("plan.svg", "plan.pdf"):
         answer = floor.get(f"/jobs/{cut}/{what}")
         assert (answer.status_code, error_of(answer)["details"]) == (404, {"boards": 2})
@@ -268,7 +268,7 @@ def test_a_file_that_cannot_be_written_changes_nothing(own_floor: Floor, monkeyp
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kesin.workloads.optiplan.config_file.write_whole", full)
+    monkeypatch.setattr("kesin.workloads.optiplan.workshop.json_file.write_whole", full)
     lines = own_floor.said(lambda: put(own_floor, rules))
     assert lines == []
     assert error_of(put(own_floor, rules))["code"] == "E_CONFIG_UNAVAILABLE"

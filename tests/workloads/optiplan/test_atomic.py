@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.atomic import drop_unfinished, write_whole
+from kesin.workloads.optiplan.workshop.json_file import drop_unfinished, write_whole
 
 
 def test_a_file_is_written_and_replaced(tmp_path: Path):

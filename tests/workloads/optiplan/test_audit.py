@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.audit import audit_of
+from kesin.workloads.optiplan.history import audit_of
 from tests.workloads.optiplan.floor import Floor
 from tests.workloads.optiplan.order_bodies import back, part
 

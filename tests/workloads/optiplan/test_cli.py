@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from kesin.workloads.optiplan.cli import app
-from kesin.workloads.optiplan.cli_desk import open_order_desk, open_workshop
-from kesin.workloads.optiplan.rules import default_rules, rules_json
-from kesin.workloads.optiplan.runner import worker_of
+from kesin.workloads.optiplan.cli.context import open_order_desk, open_workshop
+from kesin.workloads.optiplan.pipeline.runner import worker_of
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
 from tests.cli.conftest import (  # noqa: F401  # fixtures
     Kesin,
     _logs_as_before,

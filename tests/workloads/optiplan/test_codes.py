@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import optiplan_errors
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.collect import Found, find_xml, set_aside
-from kesin.workloads.optiplan.folders import FolderAway
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
+from kesin.workloads.optiplan.pipeline.solution import Found, find_xml, set_aside
 
 JOB = "0192f0c1-2d3e-7abc-8def-0123456789ab"
 OTHER = "0192f0c1-2d3e-7abc-8def-0123456789ac"

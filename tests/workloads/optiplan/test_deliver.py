@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan import atomic, deliver, folders
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.deliver import (
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline import delivery, shared_folder
+from kesin.workloads.optiplan.pipeline.delivery import (
     Acknowledged,
     Delivery,
     Parcel,
@@ -27,7 +27,8 @@ from kesin.workloads.optiplan.deliver import (
     plan_delivery,
     withdraw,
 )
-from kesin.workloads.optiplan.folders import FolderAway
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
+from kesin.workloads.optiplan.workshop import json_file
 
 JOB = "0192f0c1-2d3e-7abc-8def-0123456789ab"
 BODY, BACK = f"{JOB}_GOVDE_Mese_18mm.xml", f"{JOB}_ARKALIK_Mese_8mm.xml"
@@ -215,7 +216,7 @@ def test_a_source_that_changed_or_went_is_not_delivered(machine: Machine, one: D
 def test_once_it_was_staged_the_source_is_not_needed(
     machine: Machine, one: Delivery, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(deliver, "move", killed)
+    monkeypatch.setattr(delivery, "move", killed)
     with pytest.raises(Killed):
         drop(machine.folder, one)
     monkeypatch.undo()
@@ -250,9 +251,9 @@ def test_where_the_machine_is_faster_with_the_second_the_first_goes_back(
         moves.append(source)
         if len(moves) == 2:
             machine.take(BACK)
-        folders.move(source, target)
+        shared_folder.move(source, target)
 
-    monkeypatch.setattr(deliver, "move", move)
+    monkeypatch.setattr(delivery, "move", move)
     assert withdraw(machine.folder, two) == Taken((BACK,))
     assert machine.inbox() == [BODY]
     machine.put("processed")
@@ -324,13 +325,13 @@ class Steps:
         except Killed:
             path.with_name(f".{path.name}.0000.tmp").write_bytes(data[:5])
             raise
-        atomic.write_whole(path, data)
+        json_file.write_whole(path, data)
         self.before()
 
     def patched(self, patch: pytest.MonkeyPatch) -> None:
         for name in ("holds", "move", "remove"):
-            patch.setattr(deliver, name, self.wrap(getattr(folders, name)))
-        patch.setattr(deliver, "write_whole", self.write)
+            patch.setattr(delivery, name, self.wrap(getattr(shared_folder, name)))
+        patch.setattr(delivery, "write_whole", self.write)
 
 
 class World:

@@ -13,11 +13,11 @@ import pytest
 
 from kesin.engine.replay import verify
 from kesin.lifecycle.model import Job
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from kesin.store.records import Filter
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.optiplan import program
-from kesin.workloads.optiplan.saw import Saw
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.optiplan.pipeline import program
+from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
 from tests.apart import crew
 from tests.engine.processes import Address
 from tests.workloads.optiplan.processes import die_after, work_until_all_is_done

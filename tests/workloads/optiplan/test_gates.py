@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
 from kesin.workloads.optiplan.customers import Customer
-from kesin.workloads.optiplan.gates import Cleared, check_gates
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import HOLD_CODES
-from kesin.workloads.optiplan.paths import Paths, load_paths
-from kesin.workloads.optiplan.payload import Payload
-from kesin.workloads.optiplan.rules import Rules, default_rules
+from kesin.workloads.optiplan.orders.payload import Payload
+from kesin.workloads.optiplan.pipeline.prechecks import Cleared, check_gates
+from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
+from kesin.workloads.optiplan.workshop.rules import Rules, default_rules
 from tests.workloads.optiplan.order_bodies import payload
 from tests.workloads.optiplan.workbooks import SHIPPED
 

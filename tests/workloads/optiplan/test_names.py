@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.names import file_stems, plain_letters
-from kesin.workloads.optiplan.transform import Batch
+from kesin.workloads.optiplan.pipeline.transform import Batch
+from kesin.workloads.optiplan.pipeline.workbook import file_stems, plain_letters
 
 JOB = "01890a5d-ac96-774b-bcce-b302099a8057"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.numbers import (
+from kesin.workloads.optiplan.orders.numbers import (
     as_json,
     between,
     exact,

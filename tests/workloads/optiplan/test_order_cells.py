@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.order_cells import (
+from kesin.workloads.optiplan.orders.list_cells import (
     edge_in,
     grain_in,
     is_blank,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kesin.foundation.problems import Refused, Unknown
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.payload import read_payload
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.orders.payload import read_payload
 from tests.web.conftest import ROOT
 from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, any_order, somebody
 from tests.workloads.optiplan.order_bodies import back, part

@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.optiplan.order_heading import label, read_heading, row_thicknesses_mm
+from kesin.workloads.optiplan.orders.list_cells import (
+    label,
+    read_heading,
+    row_thicknesses_mm,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.codes import OptiCode
-from kesin.workloads.optiplan.orders import BadOrderList, ListDefaults, read_order_file
-from kesin.workloads.optiplan.payload import Payload, payload_hash
-from kesin.workloads.optiplan.rules import default_rules
-from kesin.workloads.optiplan.transform import transform
+from kesin.workloads.optiplan.errors import OptiCode
+from kesin.workloads.optiplan.orders.order_list import (
+    BadOrderList,
+    ListDefaults,
+    read_order_file,
+)
+from kesin.workloads.optiplan.orders.payload import Payload, payload_hash
+from kesin.workloads.optiplan.pipeline.transform import transform
+from kesin.workloads.optiplan.workshop.rules import default_rules
 from tests.workloads.optiplan.workbooks import saved, sheet_of
 
 HEAD: list[list[Any]] = [

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.paths import (
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.xlsx_template import check_template
+from kesin.workloads.optiplan.workshop.paths import (
     load_paths,
     make_folders,
     paths_json,
     read_paths,
 )
-from kesin.workloads.optiplan.template import check_template
 
 KEYS = [
     "optiplanningExePath",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.phones import normalised_phone
+from kesin.workloads.optiplan.orders.phones import normalised_phone
 
 TURKISH = "+905551234567"
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan import program as module
-from kesin.workloads.optiplan import program_child
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.folders import FolderAway
-from kesin.workloads.optiplan.program import (
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline import program as module
+from kesin.workloads.optiplan.pipeline import program_child
+from kesin.workloads.optiplan.pipeline.program import (
     Ended,
     Never,
     Running,
     StillRunning,
+    Trigger,
     end_earlier,
     look,
     start,
 )
-from kesin.workloads.optiplan.program_child import LOG_BYTES, OVERTAKEN, RECORD, TAIL_BYTES
-from kesin.workloads.optiplan.trigger import Trigger
+from kesin.workloads.optiplan.pipeline.program_child import LOG_BYTES, OVERTAKEN, RECORD, TAIL_BYTES
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
 from tests.workloads.optiplan.programs import (
     DEAF,
     HANG,
@@ -343,7 +343,7 @@ WORKER = """
 import os, signal, sys
 from pathlib import Path
 from kesin.workloads.optiplan import program
-from kesin.workloads.optiplan.trigger import Trigger
+from kesin.workloads.optiplan.pipeline.program import Trigger
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

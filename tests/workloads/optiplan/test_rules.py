@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.rules import (
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.workshop.rules import (
     Rules,
     default_rules,
     load_rules,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kesin.lifecycle.model import Job
-from kesin.workloads.optiplan import program
-from kesin.workloads.optiplan.audit import audit_of
+from kesin.workloads.optiplan.history import audit_of
+from kesin.workloads.optiplan.pipeline import program
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.programs import is_alive, record, wait_for_end
 from tests.workloads.optiplan.workbench import (

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan import runner as runner_module
-from kesin.workloads.optiplan import tries
-from kesin.workloads.optiplan.codes import OrderProblem
-from kesin.workloads.optiplan.deliver import drop
-from kesin.workloads.optiplan.folders import FolderAway
-from kesin.workloads.optiplan.program import Ended
+from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.pipeline import delivery_attempts
+from kesin.workloads.optiplan.pipeline import runner as runner_module
+from kesin.workloads.optiplan.pipeline.delivery import drop
+from kesin.workloads.optiplan.pipeline.program import Ended
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
 from tests.workloads.optiplan.at_the_saw import claimed, put, retry, sent, take, timed_out
 from tests.workloads.optiplan.workbench import ME, InstantProgram, Workbench, opened_bench
 
@@ -112,12 +112,12 @@ def test_no_runner_gets_the_job_while_its_cancel_takes_the_file_back(
         return take_back(*args, **how)  # type: ignore[arg-type]
 
     looked: list[int] = []
-    take_back = tries.withdraw
+    take_back = delivery_attempts.withdraw
     with opened_bench("postgres", tmp_path / "other", request) as bench:
         InstantProgram(bench, monkeypatch)
         job = sent(bench, bench.order())
         bench.clock.advance(11)
-        monkeypatch.setattr(tries, "withdraw", meanwhile)
+        monkeypatch.setattr(delivery_attempts, "withdraw", meanwhile)
         bench.desk.cancel(ME, job.id)
         assert looked == [0]
         bench.look()

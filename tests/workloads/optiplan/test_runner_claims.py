@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.answers import Make
 from kesin.engine.queue import Queue
+from kesin.engine.results import Act
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.workloads.optiplan import runner as runner_module
-from kesin.workloads.optiplan.dossier import Dossier
-from kesin.workloads.optiplan.program import Ended, Running
-from kesin.workloads.optiplan.runner import Runner
+from kesin.workloads.optiplan.pipeline import runner as runner_module
+from kesin.workloads.optiplan.pipeline.program import Ended, Running
+from kesin.workloads.optiplan.pipeline.progress import Dossier
+from kesin.workloads.optiplan.pipeline.runner import Runner
 from tests.workloads.optiplan.workbench import (
     GOOD,
     ME,
@@ -251,7 +251,7 @@ def test_who_finds_the_slot_just_taken_waits_its_turn(
     runner(held[first.id], runs[first.id])
     answer = runner(held[second.id], runs[second.id])
     assert (bench.seen(first).state, bench.seen(second).state) == ("OPTI_RUNNING", "OPTI_IMPORTED")
-    assert not isinstance(answer, Make)
+    assert not isinstance(answer, Act)
     bench.die()
     bench.until(first, "DONE")
     bench.until(second, "DONE")

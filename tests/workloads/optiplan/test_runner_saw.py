@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.problems import Unavailable
-from kesin.workloads.optiplan import runner as runner_module
-from kesin.workloads.optiplan.codes import OrderProblem
-from kesin.workloads.optiplan.runner import Runner
+from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.pipeline import runner as runner_module
+from kesin.workloads.optiplan.pipeline.runner import Runner
 from tests.workloads.optiplan.at_the_saw import put, retry, sent, take, timed_out
 from tests.workloads.optiplan.crashes import SimulatedCrash
 from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench, opened_bench

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx, checked_xlsx
+from kesin.workloads.optiplan.orders.safe_xlsx import (
+    Bounds,
+    UnsafeXlsx,
+    check_xlsx,
+    checked_xlsx,
+)
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, with_part
 
 SHEET = "xl/worksheets/sheet1.xml"

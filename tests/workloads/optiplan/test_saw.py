@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan import saw as module
-from kesin.workloads.optiplan.deliver import Acknowledged, Refused, ack, drop, plan_delivery
-from kesin.workloads.optiplan.folders import FolderAway
-from kesin.workloads.optiplan.saw import Saw
+from kesin.workloads.optiplan.pipeline import saw_simulator as module
+from kesin.workloads.optiplan.pipeline.delivery import (
+    Acknowledged,
+    Refused,
+    ack,
+    drop,
+    plan_delivery,
+)
+from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
 
 JOB = "0192f0c1-2d3e-7abc-8def-0123456789ab"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.sheet_rows import Unreadable, read_sheets
+from kesin.workloads.optiplan.orders.spreadsheet import Unreadable, read_sheets
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, saved, sheet_of, with_part
 
 

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.folders import XML_BYTES_MAX, FolderAway, NotWhole, read_whole
-from kesin.workloads.optiplan.solution_check import DEPTH_MAX, check_xml
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    XML_BYTES_MAX,
+    FolderAway,
+    NotWhole,
+    read_whole,
+)
+from kesin.workloads.optiplan.pipeline.solution import DEPTH_MAX, check_xml
 
 GOOD = b"""<?xml version="1.0" encoding="utf-8"?>
 <Solutions>
@@ -131,7 +136,9 @@ def test_a_hundred_megabytes_are_refused_unread(xml: Path, monkeypatch: pytest.M
     with xml.open("wb") as file:
         file.write(b"<a><b/>")
         file.truncate(100_000_000)
-    monkeypatch.setattr("kesin.workloads.optiplan.folders._PIECE_BYTES", None)  # reads would fail
+    monkeypatch.setattr(
+        "kesin.workloads.optiplan.pipeline.shared_folder._PIECE_BYTES", None
+    )  # reads would fail
     assert "100000000 bytes" in refused(xml).message
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl.worksheet.worksheet import Worksheet
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.paths import ship_template
-from kesin.workloads.optiplan.template import HEADINGS, SHEET, TAGS, check_template
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, check_template
+from kesin.workloads.optiplan.workshop.paths import ship_template
 from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, saved, with_part
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "make-optiplan-template.py"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.engine.sweeper import Sweeper
-from kesin.workloads.optiplan.tidying import KEEP_FILES_DAYS, tidied
+from kesin.workloads.optiplan.cleanup import KEEP_FILES_DAYS, tidied
 from tests.web.conftest import ROOT
 from tests.workloads.optiplan.floor import DAY, NO_JOB, Floor, two_batches
 
@@ -84,7 +84,7 @@ def test_a_cancel_past_the_order_desk_is_made_good(own_floor: Floor):
     job_id = floor.sent()
     floor.queue.act("cancel", actor="somebody", ids=[job_id])
     assert len(floor.inbox()) == 1
-    chore = floor.service.workloads["optiplan"].chore
+    chore = floor.service.workloads["optiplan"].after_sweep
     assert chore is not None
     assert chore(floor.house) == 1  # as the service has it done
     assert floor.inbox() == []

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import HOLD_CODES
-from kesin.workloads.optiplan.rules import default_rules, read_rules, rules_json
-from kesin.workloads.optiplan.transform import Row, transform
+from kesin.workloads.optiplan.pipeline.transform import Row, transform
+from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
 from tests.workloads.optiplan.order_bodies import back, part, parts, payload
 
 RULES = default_rules()

@@ -10,8 +10,8 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Filter, Outcome
-from kesin.workloads.optiplan.audit import audit_of
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.history import audit_of
 from kesin.workloads.optiplan.lifecycle import (
     APPROVED,
     CANCEL_ASKED,

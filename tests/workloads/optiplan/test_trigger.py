@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.paths import Paths, load_paths
-from kesin.workloads.optiplan.trigger import Trigger, macro_command, trigger_for
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.program import Trigger, macro_command, trigger_for
+from kesin.workloads.optiplan.workshop.paths import Paths, load_paths
 
 FILES = [Path("/in/a b.xlsx"), Path("/in/c.xlsx")]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.audit import audit_of
-from kesin.workloads.optiplan.drawn_plan import plans_of
+from kesin.workloads.optiplan.artifacts import plans_of
+from kesin.workloads.optiplan.history import audit_of
 from kesin.workloads.optiplan.optimizer import faults
-from kesin.workloads.optiplan.order import Order
+from kesin.workloads.optiplan.orders.payload import Order
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.workbench import ME, Workbench
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from openpyxl.styles import Font
 from openpyxl.worksheet.worksheet import Worksheet
 
-from kesin.workloads.optiplan.codes import OptiCode, OrderProblem
-from kesin.workloads.optiplan.rules import default_rules
-from kesin.workloads.optiplan.template import HEADINGS, SHEET, TAGS, Template
-from kesin.workloads.optiplan.transform import Batch, transform
-from kesin.workloads.optiplan.workbook import batch_xlsx, write_batches
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.transform import Batch, transform
+from kesin.workloads.optiplan.pipeline.workbook import batch_xlsx, write_batches
+from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, Template
+from kesin.workloads.optiplan.workshop.rules import default_rules
 from tests.workloads.optiplan.order_bodies import back, letters, part, parts, payload
 from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, part_of
 

@@ -12,30 +12,30 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
-from kesin.foundation.access import system
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.words import STAGES
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.records import Filter
-from kesin.workloads.optiplan import gates, program, workbook
-from kesin.workloads.optiplan.dossier import Dossier, Dossiers
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.order_desk import OrderDesk
-from kesin.workloads.optiplan.paths import Paths
-from kesin.workloads.optiplan.runner import worker_of
-from kesin.workloads.optiplan.saw import Saw
-from kesin.workloads.optiplan.template import check_template
-from kesin.workloads.optiplan.trigger import Trigger
-from kesin.workloads.workload import House
+from kesin.workloads.optiplan.pipeline import prechecks, program, workbook
+from kesin.workloads.optiplan.pipeline.program import Trigger
+from kesin.workloads.optiplan.pipeline.progress import Dossier, Dossiers
+from kesin.workloads.optiplan.pipeline.runner import worker_of
+from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+from kesin.workloads.optiplan.pipeline.xlsx_template import check_template
+from kesin.workloads.optiplan.service import OrderDesk
+from kesin.workloads.optiplan.workshop.paths import Paths
 from tests.web.conftest import opened
 from tests.workloads.optiplan.order_bodies import back, part, payload
 from tests.workloads.optiplan.programs import wait_for_end
@@ -58,7 +58,7 @@ class Workbench:
         self.queue = Queue("optiplan", optiplan_lifecycle(), store, clock=self.clock, seed=1)
         accounts = Accounts(Directory(store))
         commands = Commands({"optiplan": self.queue}, accounts, frozenset({"optiplan"}))
-        self.desk = OrderDesk(House(self.settings, commands, self.queue))
+        self.desk = OrderDesk(WorkloadContext(self.settings, commands, self.queue))
         self.workshop = self.desk.workshop
         self.saw = Saw(self.paths.machine_drop_folder)
         self.dossiers = Dossiers(Directory(store), self.queue.now)
@@ -206,7 +206,7 @@ class InstantProgram:
         for name in ("start", "look", "end_earlier"):
             monkeypatch.setattr(program, name, getattr(self, name))
         template = check_template(bench.paths.template)
-        monkeypatch.setattr(gates, "check_template", lambda _: template)
+        monkeypatch.setattr(prechecks, "check_template", lambda _: template)
         monkeypatch.setattr(workbook, "batch_xlsx", lambda batch, _: repr(batch).encode())
 
     def start(self, folder: Path, job_id: str, run: int, trigger: Trigger, _: float) -> None:

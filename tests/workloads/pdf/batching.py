@@ -16,19 +16,18 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
-from kesin.lifecycle.words import STAGES
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
-from kesin.store.facts import facts_of
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.batch_store import Batch, Order, PdfBatchStore
-from kesin.workloads.pdf.batches import BatchWorker, store_of
-from kesin.workloads.pdf.engine import Rendered
+from kesin.store.metadata import facts_of
+from kesin.workloads.pdf.batches.store import Batch, Order, PdfBatchStore
+from kesin.workloads.pdf.batches.worker import BatchWorker, store_of
+from kesin.workloads.pdf.engines.base import Paper, Rendered
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs import PdfJobStore
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import book_of, config_of
-from kesin.workloads.pdf.worker import PdfRenderWorker
+from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
+from kesin.workloads.pdf.services import book_of, config_of
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import World, opened
 
 TTL_S = 24 * 3_600

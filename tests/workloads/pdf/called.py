@@ -20,16 +20,16 @@ import redis
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
-from kesin.store.redis import RedisStore
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
+from kesin.store.redis.store import RedisStore
 from kesin.workloads.pdf.config import PdfRenderConfig
-from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job
-from kesin.workloads.pdf.engine import Engine
-from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore, RenderRequest
+from kesin.workloads.pdf.engines.base import Engine
+from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
+from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import Limits, pdf_lifecycle
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.rq_worker import PdfRqWorker
-from kesin.workloads.pdf.worker import PdfRenderWorker
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.cli.programs import PATIENCE_S
 from tests.workloads.pdf.press import BOOK, QuickEngine, payload
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kesin.store.records import Filter
-from kesin.workloads.pdf.tidying import forget_batches
+from kesin.workloads.pdf.cleanup import forget_batches
 from tests.workloads.pdf.batching import Bindery, opened_bindery
 from tests.workloads.pdf.front import Front, opened_front
 from tests.workloads.pdf.post_office import PostOffice, opened_office

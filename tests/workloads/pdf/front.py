@@ -15,12 +15,12 @@ import pytest
 
 from kesin.foundation import passwords
 from kesin.store.contract import Store
-from kesin.workloads.pdf import setup
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.heartbeat import Heartbeat
-from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.worker import PdfRenderWorker
+from kesin.workloads.pdf import services
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import World, opened
 from tests.workloads.pdf.press import BOOK, SAMPLE, QuickEngine, Shelf
 
@@ -42,7 +42,7 @@ class Front(World):
         self.worker = PdfRenderWorker(
             self.jobs,
             self.artifacts,
-            setup.config_of(self.settings),
+            services.config_of(self.settings),
             book=BOOK,
             engines=lambda _: self.engine,
         )
@@ -118,8 +118,8 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
     """The templates are read once for all tests, and the storage can be switched off."""
     front = Front(store, folder, **settings)
     with (
-        patch.object(setup, "book_of", lambda _: BOOK),
-        patch.object(setup, "open_storage", lambda _: front.shelf),
+        patch.object(services, "book_of", lambda _: BOOK),
+        patch.object(services, "open_storage", lambda _: front.shelf),
         front.kept(),
     ):
         yield front

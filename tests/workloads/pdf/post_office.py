@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Change, Job
-from kesin.lifecycle.words import STAGES
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
-from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
-from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
+from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.webhooks import Hooks, Messenger, worker_of
-from kesin.workloads.workload import House
+from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
+from kesin.workloads.pdf.webhooks.worker import Hooks, Messenger, worker_of
 from tests.web.conftest import opened
 from tests.workloads.receiver import Receiver
 
@@ -51,7 +51,7 @@ class PostOffice:
         told = {"pdf_webhooks": LIST, "pdf_webhook_secret": MASTER, **settings}
         queues = {one.name: one for one in (self.pdf, self.batches, self.queue)}
         commands = Commands(queues, Accounts(Directory(store), self.clock), frozenset(queues))
-        self.house = House(Settings(data_dir=folder, **told), commands, self.queue)
+        self.house = WorkloadContext(Settings(data_dir=folder, **told), commands, self.queue)
         self.hooks = Hooks(self.house)
 
     def _queue(self, name: str, lifecycle: Any) -> Queue:

@@ -13,19 +13,18 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
-from kesin.lifecycle.words import STAGES
+from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.config import PdfRenderConfig
-from kesin.workloads.pdf.engine import Rendered
+from kesin.workloads.pdf.engines.base import Paper, Rendered
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs import PdfJob, PdfJobStore
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.storage import StorageBackend, StorageDown
-from kesin.workloads.pdf.worker import PdfRenderWorker
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.base import StorageBackend, StorageDown
+from kesin.workloads.pdf.storage.local import LocalStorage
+from kesin.workloads.pdf.templating.library import TemplateBook
 from tests.web.conftest import opened
 
 BOOK = TemplateBook.load()

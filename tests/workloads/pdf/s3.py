@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from kesin.workloads.pdf.s3_storage import Keys, S3Storage
+from kesin.workloads.pdf.storage.s3 import Keys, S3Storage
 from tests.private import OneProcess
 
 BUCKET = "artifacts"

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from kesin.workloads.pdf.storage import StorageBackend
+from kesin.workloads.pdf.storage.base import StorageBackend
 
 PDF = "application/pdf"
 KEY = "pdfs/0199-a/1700000000000000.pdf"

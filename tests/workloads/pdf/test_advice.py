@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 
 from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
-from kesin.workloads.pdf.admission import BACKPRESSURE_ACTIVE
 from kesin.workloads.pdf.advice import LANGUAGES, codes, describe
-from kesin.workloads.pdf.download import ARTIFACT_GONE, STORAGE_DOWN
+from kesin.workloads.pdf.api.download import ARTIFACT_GONE, STORAGE_DOWN
 from kesin.workloads.pdf.errors import PdfErrorCode
-from kesin.workloads.pdf.failsafe import PDF_RENDER_UNAVAILABLE
+from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_ACTIVE, PDF_RENDER_UNAVAILABLE
 from kesin.workloads.pdf.lifecycle import RETRYABLE
 
 LONGEST = 120

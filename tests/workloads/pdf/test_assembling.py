@@ -7,9 +7,8 @@ import pikepdf
 import pypdfium2
 import pytest
 
-from kesin.workloads.pdf import assembling
-from kesin.workloads.pdf.assembling import TooMuch, Unreadable, assembly
-from kesin.workloads.pdf.gathering import as_csv
+from kesin.workloads.pdf.batches import output as assembling
+from kesin.workloads.pdf.batches.output import TooMuch, Unreadable, as_csv, assembly
 from tests.workloads.pdf.batching import one_page
 from tests.workloads.pdf.paper import pages
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kesin.store.records import Filter
-from kesin.store.redis import RedisStore
-from kesin.workloads.pdf import batches as module
-from kesin.workloads.pdf.rq_line import DISPATCHED
+from kesin.store.redis.store import RedisStore
+from kesin.workloads.pdf.batches import worker as module
+from kesin.workloads.pdf.jobs.rq_queue import DISPATCHED
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import LEASE_S, Bindery, names, opened_bindery, order_of
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.pdf.batch_rows import (
+from kesin.workloads.pdf.batches.rows import (
     MOST_ROWS,
     entry_name,
     kinds_at,
@@ -16,7 +16,7 @@ from kesin.workloads.pdf.batch_rows import (
     safe_name,
     typed,
 )
-from kesin.workloads.pdf.book import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateBook
 from tests.workloads.pdf.batching import SCHEMA
 
 INVOICE = TemplateBook.load().get("invoice")

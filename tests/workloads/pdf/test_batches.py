@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.pdf import batches as module
-from kesin.workloads.pdf.setup import worker_of as pdf_worker_of
+from kesin.workloads.pdf.batches import worker as module
+from kesin.workloads.pdf.services import worker_of as pdf_worker_of
 from tests.cli.programs import wait_until
 from tests.web.conftest import error_of
 from tests.workloads.pdf.batching import names, one_page
@@ -159,7 +159,8 @@ def test_a_file_that_would_be_too_large_is_not_made(output, bindery, monkeypatch
 
 
 def _gathering_at_most(most: int) -> Callable[..., Any]:
-    from kesin.workloads.pdf import assembling, gathering
+    from kesin.workloads.pdf.batches import output as assembling
+    from kesin.workloads.pdf.batches import output as gathering
 
     def gathered(*given: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:

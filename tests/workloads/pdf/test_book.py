@@ -4,12 +4,12 @@ import shutil
 import pytest
 from markupsafe import Markup
 
-from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.security import LIBRARY_CSP
-from kesin.workloads.pdf.variables import MAX_PROBLEMS
+from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.variables import MAX_PROBLEMS
 
 OPEN = {"type": "object"}
 SCHEMA = {

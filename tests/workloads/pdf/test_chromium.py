@@ -5,13 +5,13 @@ import pypdfium2
 import pytest
 
 from kesin.foundation.clock import ManualClock
-from kesin.workloads.pdf import browser, kill
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.chromium import ChromiumEngine, print_options
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines import browser, browser_process
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine, print_options
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
-from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.templating.library import TemplateBook
 from tests.workloads.pdf.documents import (
     PICTURE,
     TURKISH,
@@ -218,14 +218,14 @@ def test_memory_stays_flat_and_a_swollen_browser_is_replaced(engine, monkeypatch
     for _ in range(10):
         engine.render(invoice(), A4, timeout_s=30)
     engine.settle()
-    pid, before = engine.browser_pid, kill.memory_bytes(engine.browser_pid)
+    pid, before = engine.browser_pid, browser_process.memory_bytes(engine.browser_pid)
     for _ in range(60 if request.config.getoption("--long") else 20):
         engine.render(invoice(), A4, timeout_s=30)
     engine.settle()
     assert engine.browser_pid == pid
-    assert kill.memory_bytes(pid) - before < 150 * 1024 * 1024
+    assert browser_process.memory_bytes(pid) - before < 150 * 1024 * 1024
 
-    monkeypatch.setattr(kill, "memory_bytes", lambda _: 10**12)
+    monkeypatch.setattr(browser_process, "memory_bytes", lambda _: 10**12)
     for _ in range(25):  # it is looked at now and then
         engine.render(page("x"), A4, timeout_s=30)
     engine.settle()

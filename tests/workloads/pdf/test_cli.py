@@ -18,16 +18,16 @@ from kesin.engine.queue import Queue
 from kesin.foundation.settings import Settings
 from kesin.store.open import open_store
 from kesin.workloads.pdf import doctor
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.doctor import Check, _fonts, _storage, _workers
-from kesin.workloads.pdf.engine_factory import pick_engine
+from kesin.workloads.pdf.engines import pick_engine
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.heartbeat import Heartbeat
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.weasy import WeasyPrintEngine
+from kesin.workloads.pdf.templating.library import TemplateBook
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
 
 Pdf = Callable[..., Any]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.clock import SystemClock
-from kesin.workloads.pdf import browser, chromium, kill, loop
-from kesin.workloads.pdf.chromium import ChromiumEngine
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines import browser, browser_process, chromium
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.fetching import Fetched
 from kesin.workloads.pdf.limits import graceful_s
-from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.safe_fetch import Fetched
 from tests.workloads.pdf.documents import invoice, page
 from tests.workloads.pdf.listener import PIXEL
 
@@ -43,7 +43,7 @@ def meanwhile():
 @pytest.fixture(scope="module")
 def others():
     """Drivers that are none of ours: the tests of pages have a browser in this process too."""
-    return kill.drivers()
+    return browser_process.drivers()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def engine(meanwhile, others):
     engine = ChromiumEngine(settings)
     yield engine
     engine.close()
-    assert kill.drivers() <= others
+    assert browser_process.drivers() <= others
 
 
 def failed(engine, html, timeout_s=30) -> RenderFailed:
@@ -69,9 +69,9 @@ def works(engine) -> None:
 def renderers(leader: int) -> list[int]:
     found = [
         pid
-        for pid in kill._pids()
-        if b"--type=renderer" in b" ".join(kill._command(pid))
-        and kill._stat(pid)[2:3] == [str(leader)]
+        for pid in browser_process._pids()
+        if b"--type=renderer" in b" ".join(browser_process._command(pid))
+        and browser_process._stat(pid)[2:3] == [str(leader)]
     ]
     assert found
     return found
@@ -153,25 +153,29 @@ def test_a_frozen_browser_is_killed_with_its_group(engine, meanwhile):
     began = NOW()
     assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
     assert NOW() - began < 2 + browser.CLOSE_S + 3
-    assert not [one for one in kill._pids() if kill._stat(one)[2:3] == [str(pid)] and _alive(one)]
+    assert not [
+        one
+        for one in browser_process._pids()
+        if browser_process._stat(one)[2:3] == [str(pid)] and _alive(one)
+    ]
     works(engine)
 
 
 def test_a_frozen_driver_is_replaced(engine, meanwhile, others):
     works(engine)
     engine.settle()
-    (driver,) = kill.drivers() - others
+    (driver,) = browser_process.drivers() - others
     meanwhile.act = [lambda: os.kill(driver, signal.SIGSTOP)]
     assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
     works(engine)
-    assert driver not in kill.drivers()
+    assert driver not in browser_process.drivers()
 
 
 def test_a_stuck_loop_is_left_behind(engine, monkeypatch):
     works(engine)
     engine.settle()
     monkeypatch.setattr(chromium, "_PREPARE_S", 0.5)
-    monkeypatch.setattr(loop, "_STOP_S", 0.1)
+    monkeypatch.setattr(browser_process, "_STOP_S", 0.1)
     release = threading.Event()
 
     async def stick() -> None:
@@ -191,10 +195,10 @@ def test_a_stuck_loop_is_left_behind(engine, monkeypatch):
 def test_nothing_is_left_after_closing(engine, others):
     works(engine)
     mark = engine._browser.mark
-    assert kill.marked(mark)
+    assert browser_process.marked(mark)
     engine.close()
-    assert kill.marked(mark) == []
-    assert kill.drivers() <= others
+    assert browser_process.marked(mark) == []
+    assert browser_process.drivers() <= others
     works(engine)  # and it can be used again
 
 
@@ -268,10 +272,10 @@ def test_profiles_of_the_dead_are_swept_and_those_in_use_are_not(tmp_path):
     for name in ("empty", "full/x"):
         (tmp_path / f"playwright-artifacts-{name}").mkdir(parents=True)
     born_us = int(dead.stat().st_mtime * 1_000_000)
-    assert kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 1_000_000) == []
-    assert kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 999_000_000) == [dead]
+    assert browser_process.sweep_profiles(tmp_path, now_us=lambda: born_us + 1_000_000) == []
+    assert browser_process.sweep_profiles(tmp_path, now_us=lambda: born_us + 999_000_000) == [dead]
     assert other.exists()
-    kill.sweep_profiles(tmp_path, now_us=lambda: born_us + 90_000_000_000)
+    browser_process.sweep_profiles(tmp_path, now_us=lambda: born_us + 90_000_000_000)
     assert [one.name for one in tmp_path.glob("*-artifacts-*")] == ["playwright-artifacts-full"]
 
 
@@ -295,4 +299,4 @@ def script(tmp_path):
 
 
 def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and kill._stat(pid)[:1] not in (["Z"], [])
+    return Path(f"/proc/{pid}").exists() and browser_process._stat(pid)[:1] not in (["Z"], [])

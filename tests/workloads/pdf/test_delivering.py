@@ -15,9 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from kesin.foundation.clock import SystemClock
 from kesin.lifecycle.model import Job
-from kesin.workloads.pdf import delivering
-from kesin.workloads.pdf.delivering import Promise, delivered, post
-from kesin.workloads.pdf.fetching import Refused, fetch
+from kesin.workloads.pdf.safe_fetch import Refused, fetch
+from kesin.workloads.pdf.webhooks import delivery
+from kesin.workloads.pdf.webhooks.delivery import Promise, delivered, post
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
 
 PUBLIC = "93.184.216.34"
@@ -48,7 +48,7 @@ def body_that_trickles(request: Any) -> None:
 
 @pytest.mark.parametrize("does", [hang_up, nonsense, silence, trickle])
 def test_no_answer_in_time_is_unreachable(claimed, receiver, monkeypatch, does):
-    monkeypatch.setattr(delivering, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.3)
     receiver.script = [does]
     told = answer(claimed, receiver.url)
     assert told.code == "HOOK_UNREACHABLE"

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from kesin.workloads.pdf import filters
-from kesin.workloads.pdf.filters import Unprintable
-from kesin.workloads.pdf.words import in_words, spelled
+from kesin.workloads.pdf.templating import filters
+from kesin.workloads.pdf.templating.filters import Unprintable, in_words, spelled
 
 NBSP = "\u00a0"
 

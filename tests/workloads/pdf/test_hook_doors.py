@@ -13,10 +13,10 @@ with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
     warnings.simplefilter("ignore")
     from fastapi.testclient import TestClient
 
-from kesin.foundation.access import Actor
 from kesin.foundation.clock import iso
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem
-from kesin.workloads.pdf.api_hooks import PAGE, hook_router
+from kesin.workloads.pdf.api.webhooks import PAGE, hook_router
 from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice, opened_office
 from tests.workloads.receiver import Receiver
 

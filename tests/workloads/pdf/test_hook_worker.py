@@ -9,9 +9,9 @@ import pytest
 from kesin.engine.queue import New
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.records import Filter
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.pdf.hook_lifecycle import MAX_ATTEMPTS, WAIT_S
-from kesin.workloads.pdf.webhooks import MOST_LOOKED_AT, worker_of
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, WAIT_S
+from kesin.workloads.pdf.webhooks.worker import MOST_LOOKED_AT, worker_of
 from tests.cli.programs import wait_until
 from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice
 from tests.workloads.receiver import silence
@@ -55,8 +55,8 @@ def counted(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
 
 
 def test_looks_go_on_where_the_last_one_ended_and_then_begin_anew(small, receiver, monkeypatch):
-    monkeypatch.setattr("kesin.workloads.pdf.webhooks.MAX_PAGE", 2)
-    monkeypatch.setattr("kesin.workloads.pdf.webhooks.MOST_LOOKED_AT", 4)
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MAX_PAGE", 2)
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MOST_LOOKED_AT", 4)
     jobs = [small.asked() for _ in range(6)]
     for job_id in jobs:
         small.promised(receiver, job_id)

@@ -8,9 +8,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.workloads.pdf import artifacts, download, known_sound
-from kesin.workloads.pdf.known_sound import KNOWN_S, SETTLED_S, KnownSound
-from kesin.workloads.pdf.storage import Stored
+from kesin.workloads.pdf.api import download
+from kesin.workloads.pdf.storage import artifacts
+from kesin.workloads.pdf.storage import artifacts as known_sound
+from kesin.workloads.pdf.storage.artifacts import KNOWN_S, SETTLED_S, KnownSound
+from kesin.workloads.pdf.storage.base import Stored
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import Front
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.workloads.pdf import local_storage
-from kesin.workloads.pdf.local_storage import MARKER, LocalStorage
-from kesin.workloads.pdf.storage import BadKey, KeyTaken, StorageDown
+from kesin.workloads.pdf.storage import local as local_storage
+from kesin.workloads.pdf.storage.base import BadKey, KeyTaken, StorageDown
+from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
 from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, asks_of, at_once
 
 
@@ -94,7 +94,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(local, folder, monkeyp
 CRASH = """
 import os, sys
 from pathlib import Path
-from kesin.workloads.pdf.local_storage import LocalStorage
+from kesin.workloads.pdf.storage.local import LocalStorage
 setattr(os, sys.argv[2], lambda *_: os._exit(9))
 LocalStorage(Path(sys.argv[1])).put_bytes("pdfs/a/1.pdf", b"never whole", "application/pdf")
 """

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.engine.accounts import Accounts
-from kesin.engine.answers import Answer, Done, Failed
-from kesin.engine.command import Commands
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
+from kesin.engine.results import Answer, Done, Failed
 from kesin.engine.worker import Worker
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.problems import TooMany
 from kesin.foundation.settings import Settings
@@ -24,16 +25,15 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.metrics import Metrics
-from kesin.workloads.pdf.admission import Backpressure
 from kesin.workloads.pdf.errors import PdfErrorCode, shown
-from kesin.workloads.pdf.heartbeat import FRESH_S, Heartbeat
-from kesin.workloads.pdf.jobs import PdfJobStatus, PdfJobStore, RenderRequest
-from kesin.workloads.pdf.ledger import BUCKETS_S
+from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
+from kesin.workloads.pdf.jobs.stats import BUCKETS_S
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore, RenderRequest
+from kesin.workloads.pdf.jobs.submit import Backpressure
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.metrics import collected
-from kesin.workloads.workload import House
 
 CODES = [*PdfErrorCode, "ARTIFACT_WRITE_FAILED", "NEVER_HEARD_OF"]
 OFTEN = ("create", "create", "claim", "claim", "succeed", "fail", "fail")
@@ -73,7 +73,9 @@ class Shop:
         self.files = Files()
         self.jobs = PdfJobStore(self.queue, self.files)  # type: ignore[arg-type]
         commands = Commands({"pdf": self.queue}, Accounts(Directory(store), self.clock))
-        self.house = House(Settings.model_construct(pdf_max_queued=5), commands, self.queue)
+        self.house = WorkloadContext(
+            Settings.model_construct(pdf_max_queued=5), commands, self.queue
+        )
         self.created = self.retried = self.resumed = self.released = 0
         self.into: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()

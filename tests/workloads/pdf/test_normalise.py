@@ -1,9 +1,9 @@
 import pytest
 
+from kesin.workloads.pdf.engines.base import check_ranges, pages_in
+from kesin.workloads.pdf.engines.normalise import normalised
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import MAX_PDF_BYTES
-from kesin.workloads.pdf.normalise import normalised
-from kesin.workloads.pdf.ranges import check_ranges, pages_in
 
 TODAY = b"D:20261115090457+03'00'"
 TOMORROW = b"D:20261116101112+03'00'"

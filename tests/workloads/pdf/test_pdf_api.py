@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kesin.store.postgres import PostgresStore
+from kesin.store.postgres.store import PostgresStore
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import (
     AT_ONCE,

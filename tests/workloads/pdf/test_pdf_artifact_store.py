@@ -7,10 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.workloads.pdf import artifacts
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.storage import BadKey, KeyTaken, NotStored, StorageBackend, StorageDown
+from kesin.workloads.pdf.storage import artifacts
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.base import (
+    BadKey,
+    KeyTaken,
+    NotStored,
+    StorageBackend,
+    StorageDown,
+)
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.workloads.pdf.s3 import S3Server
 
 JOB = "019a0000-0000-7000-8000-000000000001"

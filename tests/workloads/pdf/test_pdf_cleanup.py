@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import ManualClock
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.jobs import PdfJobStatus, PdfJobStore
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.local_storage import LocalStorage
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 
 TTL_S = 24 * 3_600
 AGES_S = st.lists(

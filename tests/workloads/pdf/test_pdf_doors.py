@@ -86,7 +86,7 @@ def test_a_promise_to_tell_is_made_with_the_job(request, tmp_path):
 
 
 def test_without_the_promise_there_is_no_job(request, tmp_path, monkeypatch):
-    from kesin.workloads.pdf.webhooks import Hooks
+    from kesin.workloads.pdf.webhooks.worker import Hooks
 
     def fail(*_: object) -> None:
         raise RuntimeError("no room for promises")
@@ -132,9 +132,9 @@ import sys
 absent = "jsonschema referencing segno pikepdf playwright weasyprint obstore"
 sys.modules.update(dict.fromkeys(absent.split()))
 from pathlib import Path
-from kesin.foundation.access import system
+from kesin.foundation.permissions import system
 from kesin.foundation.settings import Settings
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import WORKLOADS
@@ -143,7 +143,8 @@ folder = Path(sys.argv[1])
 store = SqliteStore(folder / "kesin.db")
 service = Service(Settings(data_dir=folder), store, {o.name: o for o in WORKLOADS}, work=False)
 client = Client(create_app(service))
-loaded = {"kesin.workloads.pdf.book", "kesin.workloads.pdf.worker"} & set(sys.modules)
+slow = {"kesin.workloads.pdf.templating.library", "kesin.workloads.pdf.jobs.worker"}
+loaded = slow & set(sys.modules)
 key = service.accounts.create_key(system("test"), "test", ["pdf"])[0]
 who = {"x-api-key": key}
 body = {"template_name": "invoice", "variables": {}}

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from kesin.workloads.pdf import download
+from kesin.workloads.pdf.api import download
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import (
     AT_ONCE,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kesin.store.errors import StoreUnreachable
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf import FailSafePolicy, check_worker_health, handle_unavailable
-from kesin.workloads.pdf.heartbeat import FRESH_S, Heartbeat
+from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import Front, opened_front, order
 from tests.workloads.pdf.press import SAMPLE
@@ -143,7 +143,7 @@ def test_a_store_that_does_not_answer_knows_of_no_worker(own_front, monkeypatch)
         raise StoreUnreachable("switched off by the test")
 
     assert check_worker_health(own_front.store, now)
-    monkeypatch.setattr("kesin.workloads.pdf.signs.Directory.facts", away)
+    monkeypatch.setattr("kesin.workloads.pdf.jobs.heartbeat.Directory.facts", away)
     assert not check_worker_health(own_front.store, now)
 
 

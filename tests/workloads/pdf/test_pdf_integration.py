@@ -14,13 +14,13 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.workloads.pdf.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.config import PdfRenderConfig
-from kesin.workloads.pdf.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs import PdfJobStore
+from kesin.workloads.pdf.jobs.heartbeat import workers_alive
+from kesin.workloads.pdf.jobs.store import PdfJobStore
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.local_storage import LocalStorage
-from kesin.workloads.pdf.worker import PdfRenderWorker
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.cli.programs import Programs, is_alive, wait_until
 from tests.web.serving import Served, opened, own_settings, serve
 from tests.workloads.pdf.documents import text

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kesin.store.sqlite import SqliteStore
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import pdf
 from kesin.workloads.pdf.errors import PdfErrorCode
-from kesin.workloads.pdf.jobs import (
+from kesin.workloads.pdf.jobs.store import (
     IllegalTransition,
     PdfJob,
     PdfJobStatus,

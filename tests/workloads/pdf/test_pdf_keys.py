@@ -15,7 +15,7 @@ from kesin.workloads.pdf.errors import (
     should_retry,
     shown,
 )
-from kesin.workloads.pdf.keys import compute_job_key
+from kesin.workloads.pdf.jobs.store import compute_job_key
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin.workloads.pdf.doors import MAX_BODY_BYTES
+from kesin.workloads.pdf.api.common import MAX_BODY_BYTES
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import (
     NO_JOB,

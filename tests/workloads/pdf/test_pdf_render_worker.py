@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from kesin.store.errors import StoreUnreachable
-from kesin.store.facts import facts_of
+from kesin.store.metadata import facts_of
 from kesin.workloads.pdf.config import PdfRenderConfig
+from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.heartbeat import (
+from kesin.workloads.pdf.jobs.heartbeat import (
     FORGET_S,
     FRESH_S,
     Heartbeat,
     check_worker_health,
     workers_alive,
 )
-from kesin.workloads.pdf.jobs import PdfJobStatus, UnknownJob
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.worker import PdfRenderWorker, PdfWorker
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
 
 

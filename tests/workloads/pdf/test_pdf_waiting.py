@@ -12,10 +12,11 @@ import pytest
 from kesin.engine.queue import Queue
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.sqlite import SqliteStore
-from kesin.workloads.pdf import asking, waiting
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.api import long_poll
+from kesin.workloads.pdf.api.long_poll import Waiting
+from kesin.workloads.pdf.jobs import submit
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.waiting import Waiting
 from tests.web.conftest import error_of
 from tests.workloads.pdf.front import NO_JOB, order
 
@@ -24,14 +25,14 @@ from tests.workloads.pdf.front import NO_JOB, order
 def joined(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody has begun to wait."""
     event = threading.Event()
-    join = waiting.Waiting._joined
+    join = long_poll.Waiting._joined
 
     def noted(self: Any, waiter: Any) -> bool:
         let = join(self, waiter)
         event.set()
         return let
 
-    monkeypatch.setattr(waiting.Waiting, "_joined", noted)
+    monkeypatch.setattr(long_poll.Waiting, "_joined", noted)
     return event
 
 
@@ -45,7 +46,7 @@ def meanwhile(
         work(job_id)
 
     monkeypatch.setattr(
-        asking,
+        submit,
         "enqueue_pdf_job",
         lambda job_id, **_: threading.Thread(target=run, args=(job_id,)).start(),
     )

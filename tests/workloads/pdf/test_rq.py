@@ -17,13 +17,13 @@ import pytest
 import rq
 from rq.serializers import JSONSerializer
 
-from kesin.store import redis_connection
 from kesin.store.errors import StoreUnreachable
-from kesin.store.redis_connection import HOLD_S
-from kesin.workloads.pdf import rq_line
-from kesin.workloads.pdf.dispatch import dispatch_waiting, enqueue_pdf_job
-from kesin.workloads.pdf.heartbeat import Heartbeat, check_worker_health, workers_alive
-from kesin.workloads.pdf.rq_line import DISPATCHED, LINE, TASK
+from kesin.store.redis import connection
+from kesin.store.redis.connection import HOLD_S
+from kesin.workloads.pdf.jobs import rq_queue
+from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat, check_worker_health, workers_alive
+from kesin.workloads.pdf.jobs.rq_queue import DISPATCHED, LINE, TASK
 from tests.apart import APART
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
@@ -98,7 +98,7 @@ def do(*given: object) -> None:
 
 
 def test_what_is_no_message_of_ours_is_not_done(shop):
-    bare = rq_line.connected(shop.store.url)
+    bare = rq_queue.connected(shop.store.url)
     pickled = rq.Queue(LINE, connection=bare)
     spelled = rq.Queue(LINE, connection=bare, serializer=JSONSerializer)
     here = f"{__name__}.do"
@@ -124,7 +124,7 @@ def test_what_is_no_message_of_ours_is_not_done(shop):
 def test_messages_that_are_lost_are_sent_again(shop, monkeypatch):
     jobs = [shop.ask(f"L-{n}") for n in range(3)]
     assert dispatch_waiting(shop.queue) == 0  # sent a moment ago
-    monkeypatch.setattr(rq_line, "RESEND_S", 0)
+    monkeypatch.setattr(rq_queue, "RESEND_S", 0)
     assert dispatch_waiting(shop.queue) == 0  # still in the line
     shop.client.delete(*shop.client.keys("rq:*"))
     assert dispatch_waiting(shop.queue) == 3
@@ -193,7 +193,7 @@ def test_a_long_render_keeps_its_lease(shop):
 
 
 def test_of_three_workers_one_is_killed_and_its_job_is_made_by_another(shop, tmp_path, monkeypatch):
-    monkeypatch.setattr(rq_line, "RESEND_S", 0.2)
+    monkeypatch.setattr(rq_queue, "RESEND_S", 0.2)
     with hands(shop.store.url, tmp_path, 3):
         held, *others = [shop.ask(number) for number in ("HOLD-1", "K-1", "K-2", "K-3", "K-4")]
         _, pid = shop.client.blpop([HOLDING], PATIENCE_S)
@@ -206,7 +206,7 @@ def test_of_three_workers_one_is_killed_and_its_job_is_made_by_another(shop, tmp
 
 
 def test_redis_dies_under_load_and_nothing_is_lost_or_made_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(rq_line, "RESEND_S", 0.2)
+    monkeypatch.setattr(rq_queue, "RESEND_S", 0.2)
     with RedisServer(durable=True) as server, workshop(server.url(), tmp_path) as shop:
         jobs = [shop.ask(f"D-{n}") for n in range(12)]
         dead = threading.Event()
@@ -270,7 +270,7 @@ def test_a_transaction_that_redis_dies_under_is_undone_and_holds_nobody_up(tmp_p
 
 
 def test_a_redis_that_does_not_answer_is_waited_for_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(redis_connection, "ANSWER_S", 0.2)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "deaf"))
         deaf.listen()
@@ -299,10 +299,10 @@ def test_a_sign_of_life_is_a_key_that_ends_after_fifteen_seconds(shop):
 
 def test_rq_own_workers_count_while_rq_hears_of_them(shop):
     plain = rq.SimpleWorker(
-        [LINE], name="plain", connection=rq_line.connected(shop.store.url), worker_ttl=60
+        [LINE], name="plain", connection=rq_queue.connected(shop.store.url), worker_ttl=60
     )
     elsewhere = rq.SimpleWorker(
-        ["other"], name="other", connection=rq_line.connected(shop.store.url)
+        ["other"], name="other", connection=rq_queue.connected(shop.store.url)
     )
     elsewhere.register_birth()
     assert not check_worker_health(shop.store)

@@ -12,11 +12,11 @@ import pytest
 
 from kesin.engine.replay import verify
 from kesin.store.open import PDF_QUEUES
-from kesin.store.redis import RedisStore
-from kesin.store.sqlite import SqliteStore
-from kesin.store.stores import Stores
-from kesin.workloads.pdf.failsafe import FALLBACK, PDF_RENDER_UNAVAILABLE
-from kesin.workloads.pdf.rq_worker import PdfRqWorker
+from kesin.store.redis.store import RedisStore
+from kesin.store.routed import Stores
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
+from kesin.workloads.pdf.jobs.submit import FALLBACK, PDF_RENDER_UNAVAILABLE
 from tests.cli.programs import Programs, wait_until
 from tests.redis_server import RedisServer
 from tests.web.conftest import CRON_SECRET, error_of

@@ -4,8 +4,8 @@ import httpx
 import obstore
 import pytest
 
-from kesin.workloads.pdf.s3_storage import Keys, S3Storage
-from kesin.workloads.pdf.storage import KeyTaken, StorageDown
+from kesin.workloads.pdf.storage.base import KeyTaken, StorageDown
+from kesin.workloads.pdf.storage.s3 import Keys, S3Storage
 from tests.workloads.pdf.s3 import BUCKET, KEYS, NOTHING_LISTED, S3Server, Said, failure, told
 from tests.workloads.pdf.storages import KEY, PDF, asks_of
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.pdf.book import TemplateBook
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.filters import Unprintable
-from kesin.workloads.pdf.reckoning import cutting_sums, invoice_sums, tally
+from kesin.workloads.pdf.templating.filters import Unprintable
+from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.totals import cutting_sums, invoice_sums, tally
 
 from . import paper
 

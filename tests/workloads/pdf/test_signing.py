@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.workloads.pdf.signing import TOLERANCE_S, secret_of, signed, verify
+from kesin.workloads.pdf.webhooks.delivery import TOLERANCE_S, secret_of, signed, verify
 
 SECRET = secret_of("the master of all secrets", "key:ayse")
 AT_S = 1_700_000_000

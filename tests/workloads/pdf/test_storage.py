@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.workloads.pdf.local_storage import MARKER, LocalStorage
-from kesin.workloads.pdf.storage import (
+from kesin.workloads.pdf.storage.base import (
     BadKey,
     NotStored,
     StorageBackend,
     StorageMisconfigured,
     attachment,
+    open_storage,
 )
-from kesin.workloads.pdf.storage_factory import open_storage
+from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
 from tests.workloads.pdf.s3 import BUCKET, ENVIRON, S3Server
 from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, at_once
 
@@ -370,7 +370,7 @@ def test_credentials_in_an_address_are_refused_and_not_repeated():
 
 
 def test_without_obstore_the_extra_is_named(monkeypatch):
-    monkeypatch.delitem(sys.modules, "kesin.workloads.pdf.s3_storage")
+    monkeypatch.delitem(sys.modules, "kesin.workloads.pdf.storage.s3")
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(StorageMisconfigured, match=r"kesin\[s3\]"):
         open_storage("s3://bucket", {})

@@ -11,10 +11,9 @@ import pytest
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import Fact
-from kesin.workloads.pdf.heartbeat import FORGET_S
-from kesin.workloads.pdf.setup import artifacts_of
-from kesin.workloads.pdf.signs import signs_of
-from kesin.workloads.pdf.tidying import tidied
+from kesin.workloads.pdf.cleanup import tidied
+from kesin.workloads.pdf.jobs.heartbeat import FORGET_S, signs_of
+from kesin.workloads.pdf.services import artifacts_of
 from tests.web.conftest import CRON_SECRET, _plain_logs  # noqa: F401  # one is a fixture
 from tests.workloads.pdf.batching import TTL_S, Bindery, opened_bindery
 

@@ -1,16 +1,16 @@
 import pytest
 
-from kesin.workloads.pdf import walls
-from kesin.workloads.pdf.chromium import ChromiumEngine
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines import network_guard
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.fetching import Refused, fetch, public
-from kesin.workloads.pdf.paper import Paper
+from kesin.workloads.pdf.safe_fetch import Refused, fetch, public
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from tests.workloads.pdf.documents import every_fetch, every_script, page, text
 from tests.workloads.pdf.listener import listening
 
-RULES = walls.policy()
+RULES = network_guard.policy()
 TAG = f'<meta http-equiv="Content-Security-Policy" content="{RULES}">'
 PAPER = Paper(header_html="<b>header</b>", footer_html="<b>footer</b>", margin_mm=(15, 15, 15, 15))
 
@@ -51,7 +51,9 @@ def test_each_wall_alone_lets_no_request_through(standing):
 def test_the_rules_take_the_place_of_those_a_document_of_the_book_brings():
     """Its own would keep out what an allow-list lets in."""
     html = page("<p>x</p>", csp_tag(LIBRARY_CSP))
-    assert walls.with_policy(html, RULES) == walls.with_policy(page("<p>x</p>"), RULES)
+    assert network_guard.with_policy(html, RULES) == network_guard.with_policy(
+        page("<p>x</p>"), RULES
+    )
 
 
 def test_without_walls_the_same_document_fetches_all_over():
@@ -214,4 +216,4 @@ def test_only_plain_web_addresses_are_fetched(url):
     ],
 )
 def test_the_policy_comes_before_everything_that_loads(before, after):
-    assert walls.with_policy(before + after, RULES) == before + TAG + after
+    assert network_guard.with_policy(before + after, RULES) == before + TAG + after

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from kesin.foundation.clock import SystemClock
-from kesin.workloads.pdf import finding, weasy
-from kesin.workloads.pdf.chromium import ChromiumEngine
-from kesin.workloads.pdf.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engine_factory import pick_engine
+from kesin.workloads.pdf.engines import pick_engine, select, weasyprint
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.finding import find_chromium
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.weasy import WeasyPrintEngine
 from tests.workloads.pdf.documents import (
     TURKISH,
     every_fetch,
@@ -133,14 +132,14 @@ def test_a_document_that_takes_too_long_is_ended(engine):
 
 
 def test_a_process_that_dies_under_a_document_is_told_and_replaced(engine, monkeypatch):
-    send = weasy._Child.send
+    send = weasyprint._Child.send
 
     def send_and_kill(child, *what) -> None:
         os.kill(child.pid, signal.SIGSTOP)
         send(child, *what)
         os.kill(child.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(weasy._Child, "send", send_and_kill)
+    monkeypatch.setattr(weasyprint._Child, "send", send_and_kill)
     problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "crashed")
     monkeypatch.undo()
@@ -155,12 +154,12 @@ def test_a_process_that_died_between_two_documents_is_replaced(engine):
 
 
 def test_a_process_that_does_not_start_failed_to_launch(monkeypatch):
-    monkeypatch.setattr(weasy, "CHILD", "kesin.no_such_module")
+    monkeypatch.setattr(weasyprint, "CHILD", "kesin.no_such_module")
     assert failed(WeasyPrintEngine(), page("x")).code == "BROWSER_LAUNCH_FAILED"
 
 
 def test_without_the_library_the_platform_is_unsupported(monkeypatch):
-    monkeypatch.setattr(weasy, "find_spec", lambda _: None)
+    monkeypatch.setattr(weasyprint, "find_spec", lambda _: None)
     assert failed(WeasyPrintEngine(), page("x")).code == "UNSUPPORTED_PLATFORM"
 
 
@@ -180,9 +179,9 @@ def test_without_a_browser_weasyprint_is_picked_unless_chromium_was_asked_for(tm
 
 
 def test_without_playwright_there_is_no_chromium_either(monkeypatch):
-    monkeypatch.setattr(finding, "find_spec", lambda name: None if name == "playwright" else 1)
+    monkeypatch.setattr(select, "find_spec", lambda name: None if name == "playwright" else 1)
     assert isinstance(pick_engine(), WeasyPrintEngine)
-    monkeypatch.setattr(finding, "find_spec", lambda _: None)
+    monkeypatch.setattr(select, "find_spec", lambda _: None)
     with pytest.raises(RenderFailed, match="UNSUPPORTED_PLATFORM"):
         pick_engine()
 

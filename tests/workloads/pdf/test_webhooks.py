@@ -9,8 +9,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from kesin.foundation.clock import iso
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.pdf import webhooks
-from kesin.workloads.pdf.hook_lifecycle import AGAIN, MAX_ATTEMPTS, WAIT_S
+from kesin.workloads.pdf.webhooks import worker as webhooks
+from kesin.workloads.pdf.webhooks.lifecycle import AGAIN, MAX_ATTEMPTS, WAIT_S
 from tests.workloads.pdf.post_office import AYSE, DAY_S, MADE, OMER, PostOffice, opened_office
 
 LEASE_S = 60

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kesin.cli.failures import FAILED, Failure
+from kesin.cli.support.errors import FAILED, Failure
 
 
 def demo(
@@ -37,7 +37,7 @@ def demo(
     --keep it.
     """
     try:
-        from kesin.cli.demo.show import shown
+        from kesin.cli.demo.scenario import shown
     except ImportError as problem:
         raise Failure(
             f"the demonstration needs {problem.name}: install it with `pip install 'kesin[all]'`"

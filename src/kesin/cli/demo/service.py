@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,21 +17,21 @@ from typing import Any, Final, TextIO
 
 from fastapi import APIRouter
 
-from kesin.cli.crew import Crew
-from kesin.cli.demo.pace import Pace
-from kesin.cli.failures import Failure
-from kesin.cli.output import say
-from kesin.cli.serve import crew_of
+from kesin.cli.commands.serve import crew_of
+from kesin.cli.demo.common import News, Pace
+from kesin.cli.support.errors import Failure
+from kesin.cli.support.output import say
+from kesin.cli.support.supervisor import Crew
 from kesin.engine.queue import Queue
-from kesin.foundation.problems import Unavailable
+from kesin.foundation.problems import Problem, Unavailable
 from kesin.foundation.settings import PREFIX, Settings, load_settings
 from kesin.lifecycle.model import Job
 from kesin.store.open import open_stores
 from kesin.web.app import create_app
 from kesin.web.server import Server, bound, server_of
 from kesin.web.service import Service
-from kesin.workloads import House, Workload, workloads
-from kesin.workloads.oci.api import oci_router
+from kesin.workloads import Workload, WorkloadContext, workloads
+from kesin.workloads.oci.api.routes import oci_router
 
 HOST: Final = "127.0.0.1"
 GRACE_S: Final = 3.0
@@ -147,7 +147,7 @@ def _sockets(settings: Settings, port: int | None) -> Iterator[list[socket.socke
 def _known(pace: Pace, left_out: frozenset[str]) -> Mapping[str, Workload]:
     """Every workload that can run here. Scripts have less time than in real life: one can watch."""
     found = {name: one for name, one in workloads().items() if name not in left_out}
-    found["oci"] = replace(found["oci"], router=lambda house: _hurried_router(house, pace))
+    found["oci"] = replace(found["oci"], routes=lambda house: _hurried_router(house, pace))
     return found
 
 
@@ -160,7 +160,7 @@ class _Hurried(Queue):
         return super().claim(worker, **{**wanted, "lease_seconds": self.lease_s})
 
 
-def _hurried_router(house: House, pace: Pace) -> APIRouter:
+def _hurried_router(house: WorkloadContext, pace: Pace) -> APIRouter:
     queue = house.queue
     hurried = _Hurried(queue.name, queue.lifecycle, queue.store, clock=queue.clock)
     hurried.lease_s = pace.lease_s
@@ -173,3 +173,61 @@ def _await(running: Running) -> None:
         if not running.alive or time.monotonic() > until:
             raise Failure("the service did not start")
         pause.wait(0.02)
+
+
+STREAM_S: Final = 7_200  # a demonstration nobody ends must not fill the disk
+END_S: Final = 5.0
+
+
+class Streams:
+    """Everything that happens every few seconds."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._said: set[str] = set()
+
+    def every(self, seconds: float | None, what: Callable[[], object]) -> None:
+        """Do it every so many seconds; not at all for None."""
+        if seconds is not None:
+            self._start(lambda: self._repeat(seconds, what))
+
+    def beside(self, loop: Callable[[threading.Event], object]) -> None:
+        """Run a loop of its own that ends by this event."""
+        self._start(lambda: loop(self._stop))
+
+    def _start(self, run: Callable[[], object]) -> None:
+        thread = threading.Thread(target=run, name="kesin-demo", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _repeat(self, seconds: float, what: Callable[[], object]) -> None:
+        until = time.monotonic() + STREAM_S
+        while not self._stop.wait(seconds) and time.monotonic() < until:
+            try:
+                what()
+            except Problem as problem:  # a key revoked, a site removed: whoever looks did it
+                self._complain(problem)
+
+    def _complain(self, problem: Problem) -> None:
+        """Once for each thing that is wrong."""
+        if problem.message not in self._said and not self._stop.is_set():
+            self._said.add(problem.message)
+            self._news.tell(f"the demonstration was refused: {problem.message}")
+
+    def end(self) -> None:
+        """Stop all of it."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(END_S)
+
+
+@contextmanager
+def streaming(news: News) -> Iterator[Streams]:
+    """Streams that end with the block."""
+    streams = Streams(news)
+    try:
+        yield streams
+    finally:
+        streams.end()

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from kesin.foundation.settings import POSTGRES, SQLITE
 from kesin.store.contract import Store
-from kesin.store.copier import Copier
-from kesin.store.copier_postgres import PostgresCopier
-from kesin.store.copier_sqlite import SqliteCopier
-from kesin.store.dump import Dump
-from kesin.store.dump_sqlite import SqliteDump
 from kesin.store.errors import StoreError
-from kesin.store.sqlstore import SqlStore
+from kesin.store.sql.store import SqlStore
+from kesin.store.transfer.copier import Copier
+from kesin.store.transfer.copier_sql import PostgresCopier, SqliteCopier
+from kesin.store.transfer.dump import Dump
+from kesin.store.transfer.dump_sqlite import SqliteDump
 
 
 def copier_for(store: Store, queue: str) -> Copier:
@@ -20,8 +19,8 @@ def copier_for(store: Store, queue: str) -> Copier:
     home = store.home(queue)
     if isinstance(home, SqlStore):
         return PostgresCopier(home) if home.dialect.name == "postgres" else SqliteCopier(home)
-    from kesin.store.copier_redis import RedisCopier  # these need the extra ``redis``
-    from kesin.store.redis import RedisStore
+    from kesin.store.redis.store import RedisStore
+    from kesin.store.transfer.copier_redis import RedisCopier  # these need the extra ``redis``
 
     if not isinstance(home, RedisStore):
         raise StoreError("jobs are copied between SQLite, PostgreSQL and Redis only")
@@ -31,7 +30,9 @@ def copier_for(store: Store, queue: str) -> Copier:
 def dump_for(address: str) -> Dump:
     """The dump of the database at this address."""
     if address.startswith(POSTGRES):
-        from kesin.store.dump_postgres import PostgresDump  # it needs the extra ``postgres``
+        from kesin.store.transfer.dump_postgres import (
+            PostgresDump,  # it needs the extra ``postgres``
+        )
 
         return PostgresDump(address)
     return SqliteDump(Path(address.removeprefix(SQLITE)))

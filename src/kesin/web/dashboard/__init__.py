@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from kesin.web.dashboard import (
-    admin_keys,
-    admin_people,
-    admin_sites,
-    audit_page,
-    job_page,
-    job_paper,
-    oci_page,
-    oci_settings,
-    optiplan_new,
-    optiplan_page,
-    optiplan_setup,
-    overview,
-    pdf_page,
-    queue_page,
-    shell,
-    workers_page,
-)
+from kesin.web.dashboard import overview
+from kesin.web.dashboard.admin import audit, keys, sites, users, workers
+from kesin.web.dashboard.frame import routes as shell
+from kesin.web.dashboard.jobs import page as job_page
+from kesin.web.dashboard.queues import page as queue_page
+from kesin.workloads.oci.pages import control, settings
+from kesin.workloads.optiplan.pages import new_order, orders, setup
+from kesin.workloads.pdf.pages import page as pdf_page
+from kesin.workloads.pdf.pages import viewer
 
 
 def dashboard_routes() -> list[BaseRoute]:
@@ -30,19 +21,19 @@ def dashboard_routes() -> list[BaseRoute]:
         shell,
         overview,
         queue_page,
-        oci_page,
-        oci_settings,
+        control,
+        settings,
         pdf_page,
-        optiplan_page,
-        optiplan_new,
-        optiplan_setup,
+        orders,
+        new_order,
+        setup,
         job_page,
-        job_paper,
-        workers_page,
-        audit_page,
-        admin_people,
-        admin_keys,
-        admin_sites,
+        viewer,
+        workers,
+        audit,
+        users,
+        keys,
+        sites,
     )
     routers = (*(part.router for part in parts), shell.last)
     return [route for router in routers for route in router.routes]

@@ -15,11 +15,11 @@ from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter, QueueStats
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.families import Family, ended_badly, families, waits_for_person
-from kesin.web.dashboard.figures import Figures
-from kesin.web.dashboard.trends import Trend, Trends
-from kesin.web.dashboard.view import Looker, Looking
-from kesin.web.dashboard.vitals import next_sweep_s, open_breakers, workers_alive
+from kesin.web.dashboard.frame.formatting import Figures
+from kesin.web.dashboard.frame.page import Context, PageContext
+from kesin.web.dashboard.health import next_sweep_s, open_breakers, workers_alive
+from kesin.web.dashboard.queues.charts import Trend, Trends
+from kesin.web.dashboard.state_groups import Family, ended_badly, families, waits_for_person
 
 router = guarded_router(include_in_schema=False)
 BAD_SHARE: Final = 0.2  # of what ended within the last day
@@ -63,20 +63,20 @@ class Card:
 
 
 @router.get("/dashboard", response_class=HTMLResponse)
-def overview(looking: Looking) -> HTMLResponse:
+def overview(looking: Context) -> HTMLResponse:
     """A sentence, then a card for each queue."""
     cards = [_any_card(looking, queue) for queue in _readable(looking)]
     template = "part_cards.html" if looking.in_part else "overview.html"
     return looking.page(template, cards=cards, house=_house(looking) if cards else [])
 
 
-def _readable(looking: Looker) -> list[Queue]:
+def _readable(looking: PageContext) -> list[Queue]:
     if not looking.actor.has("read"):
         return []
     return looking.service.commands.readable(looking.actor)
 
 
-def _any_card(looking: Looker, queue: Queue) -> Card:
+def _any_card(looking: PageContext, queue: Queue) -> Card:
     """The queue, or that its store is away: the others may live elsewhere."""
     title = looking.title_of(queue.name)
     card = Card(queue.name, title, f"/dashboard/queues/{queue.name}")
@@ -87,7 +87,7 @@ def _any_card(looking: Looker, queue: Queue) -> Card:
         return Card(queue.name, title, card.path, troubles=[told])
 
 
-def _house(looking: Looker) -> list[Trouble]:
+def _house(looking: PageContext) -> list[Trouble]:
     """What is wrong with this process itself, whichever queue suffers from it."""
     told, checks = [], looking.service.checks()
     path = "/dashboard/workers" if looking.actor.has("operate") else ""
@@ -102,7 +102,7 @@ def _house(looking: Looker) -> list[Trouble]:
 class _Looked:
     """One look at a queue, from which its card is filled."""
 
-    def __init__(self, looking: Looker, queue: Queue, card: Card) -> None:
+    def __init__(self, looking: PageContext, queue: Queue, card: Card) -> None:
         self.looking = looking
         self.queue = queue
         self._card = card

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.engine.workload import Panel, Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.oci.lifecycle import configured_lifecycle
-from kesin.workloads.workload import House, Panel, Workload
 
 log = Logger("kesin.oci")
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kesin.engine.worker import Worker
 
 
-def _worker(house: House) -> Worker:
+def _worker(house: WorkloadContext) -> Worker:
     from kesin.foundation.problems import Unavailable
-    from kesin.workloads.oci.channels import channels_of
+    from kesin.workloads.oci.google.channels import channels_of
     from kesin.workloads.oci.uploader import worker_of
 
     try:
@@ -34,8 +34,8 @@ def _worker(house: House) -> Worker:
         return worker_of(house, {})
 
 
-def _router(house: House) -> APIRouter:
-    from kesin.workloads.oci.api import oci_router
+def _router(house: WorkloadContext) -> APIRouter:
+    from kesin.workloads.oci.api.routes import oci_router
 
     return oci_router(house)
 
@@ -57,8 +57,8 @@ OCI: Final = Workload(
     configured_lifecycle,
     "Offline conversions to Google Ads",
     worker=_worker,
-    router=_router,
+    routes=_router,
     cli=_cli,
     panels=(Panel("OCI Control", "/dashboard/site/{siteId}/oci-control"),),
-    describe=_describe,
+    advice=_describe,
 )

@@ -8,7 +8,7 @@ from kesin.foundation.settings import BadSettings, Settings, load_settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     Fixed,
     age_over,
@@ -25,7 +25,7 @@ from kesin.lifecycle.words import (
     unclaimed,
     was_claimed,
 )
-from kesin.workloads.oci.verdicts import CODES, OURS
+from kesin.workloads.oci.google.classify import CODES, OURS
 
 CHANNELS = ("script", *OURS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")

@@ -13,25 +13,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kesin.engine.answers import Answer, Make
-from kesin.engine.lane import Share
+from kesin.engine.results import Act, Answer
 from kesin.engine.worker import Worker
+from kesin.engine.worker_thread import Share
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import Filter
-from kesin.workloads.oci import statuses
-from kesin.workloads.oci.breaker import Breaker
-from kesin.workloads.oci.channel import MAX_ROWS, Accepted, Channel, Refused, Row, Sent, Trouble
-from kesin.workloads.oci.connections import ACTOR, breaker_of, close, opened, tell
-from kesin.workloads.oci.conversions import Conversion, Unsendable
-from kesin.workloads.oci.credentials import Credentials, vault_name
-from kesin.workloads.oci.export import WAITING, reject_unsendable
-from kesin.workloads.oci.google_errors import CIRCUIT_OPEN
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
+from kesin.workloads.oci.google import pending_uploads
+from kesin.workloads.oci.google.channel import (
+    MAX_ROWS,
+    Accepted,
+    Channel,
+    Refused,
+    Row,
+    Sent,
+    Trouble,
+)
+from kesin.workloads.oci.google.circuit_breaker import (
+    ACTOR,
+    Breaker,
+    breaker_of,
+    close,
+    opened,
+    tell,
+)
+from kesin.workloads.oci.google.credentials import Credentials, vault_name
+from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN
 from kesin.workloads.oci.lifecycle import limits_of
-from kesin.workloads.oci.places import is_paused
-from kesin.workloads.workload import House
+from kesin.workloads.oci.script import WAITING, reject_unsendable
+from kesin.workloads.oci.site import is_paused
 
 log = Logger("kesin.oci")
 
@@ -50,7 +64,7 @@ class Uploader:
 
     def __init__(
         self,
-        house: House,
+        house: WorkloadContext,
         channels: Mapping[str, Channel],
         *,
         limit: int | None = None,
@@ -84,7 +98,7 @@ class Uploader:
         for site in _rotated(sites, turn):
             with self._serving(site) as free:
                 if free:
-                    statuses.ask(self._house, site, self._channels[site.channel])
+                    pending_uploads.ask(self._house, site, self._channels[site.channel])
 
     def _shares(self, sites: Sequence[Site]) -> dict[str, int]:
         """What each site may send. A limit is only shared between those that can use it now."""
@@ -182,7 +196,7 @@ class Uploader:
                 conversion = Conversion.of(job.data, site.id)
                 rows.append(Row(job.id, conversion, job.attempt_count))
             except Unsendable as problem:
-                answers[job.id] = Make(
+                answers[job.id] = Act(
                     "ack_failed",
                     code=problem.code,
                     message=problem.message,
@@ -205,7 +219,7 @@ class Uploader:
         try:
             self._tell(site, sent.trouble)
             if site.channel == "data_manager":
-                statuses.expect(self._house, site, sent.request_ids)
+                pending_uploads.expect(self._house, site, sent.request_ids)
         except Exception:  # the rows' answers must not be lost for it
             log.exception("upload_not_noted", site=site.id, requests=list(sent.request_ids))
         log.info(
@@ -221,9 +235,9 @@ class Uploader:
         if told.note and "requestId" in told.note:
             result["requestId"] = told.note["requestId"]
         if isinstance(told, Accepted) and told.code is None:
-            return Make("ack", result=result, note=told.note, fenced=False)  # Google has it
+            return Act("ack", result=result, note=told.note, fenced=False)  # Google has it
         if isinstance(told, Accepted) and self._is_twin(told, job, sent):
-            return Make(
+            return Act(
                 "ack_failed",
                 code=told.code,
                 message=f"another conversion has this click and this second: {told.message}",
@@ -231,7 +245,7 @@ class Uploader:
                 note=told.note,
             )
         if isinstance(told, Accepted):
-            return Make(
+            return Act(
                 "ack_duplicate",
                 result=result,
                 code=told.code,
@@ -246,7 +260,7 @@ class Uploader:
         move = found.move
         if move == "too_recent" and job.retry_count >= self._limits.too_recent_waits:
             move = "retry_later"
-        return Make(
+        return Act(
             move, code=told.code, message=told.message, category=found.category, note=told.note
         )
 
@@ -264,8 +278,8 @@ class Uploader:
     def _given_back(self, job: Job, told: Refused = _SITE_CHANGED) -> Answer:
         """Nothing was tried: the attempt is returned, while returns are left."""
         if job.return_count < self._house.queue.lifecycle.max_returns:
-            return Make("release")
-        return Make(
+            return Act("release")
+        return Act(
             "retry_later",
             code=told.code,
             message=told.message,
@@ -303,7 +317,7 @@ def fair_shares(waiting: Mapping[str, int], limit: int | None) -> dict[str, int]
 
 
 def worker_of(
-    house: House,
+    house: WorkloadContext,
     channels: Mapping[str, Channel],
     *,
     limit: int | None = None,

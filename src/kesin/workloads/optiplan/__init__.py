@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.backup import Kept
+from kesin.engine.transfer.backup import Kept
+from kesin.engine.workload import Panel, Workload, WorkloadContext
 from kesin.foundation.extras import BRINGS
 from kesin.foundation.settings import Settings
-from kesin.workloads.workload import House, Panel, Workload
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def _lifecycle() -> Lifecycle:
-    from kesin.workloads.optiplan.workshop import configured_lifecycle
+    from kesin.workloads.optiplan.workshop.config import configured_lifecycle
 
     return configured_lifecycle()
 
 
-def _worker(house: House) -> Worker:
-    from kesin.workloads.optiplan.runner import worker_of
-    from kesin.workloads.optiplan.workshop import Workshop
+def _worker(house: WorkloadContext) -> Worker:
+    from kesin.workloads.optiplan.pipeline.runner import worker_of
+    from kesin.workloads.optiplan.workshop.config import Workshop
 
     return worker_of(Workshop(house.settings), house.queue)
 
 
-def _router(house: House) -> APIRouter:
-    from kesin.workloads.optiplan.api import optiplan_router
+def _router(house: WorkloadContext) -> APIRouter:
+    from kesin.workloads.optiplan.api.routes import optiplan_router
 
     return optiplan_router(house)
 
@@ -47,8 +47,8 @@ def _cli() -> Typer:
     return app
 
 
-def _tidied(house: House) -> int:
-    from kesin.workloads.optiplan.tidying import tidied
+def _tidied(house: WorkloadContext) -> int:
+    from kesin.workloads.optiplan.cleanup import tidied
 
     return tidied(house)
 
@@ -60,7 +60,7 @@ def _describe(code: str) -> Mapping[str, Any]:
 
 
 def _keeps(settings: Settings) -> Iterable[Kept | str]:
-    from kesin.workloads.optiplan.keeping import kept
+    from kesin.workloads.optiplan.backup import kept
 
     return kept(settings)
 
@@ -69,15 +69,15 @@ OPTIPLAN: Final = Workload(
     "optiplan",
     _lifecycle,
     "Cutting orders to the saw",
-    sited=False,
+    has_sites=False,
     worker=_worker,
-    chore=_tidied,
-    router=_router,
+    after_sweep=_tidied,
+    routes=_router,
     cli=_cli,
     panels=(Panel("OptiPlan", "/dashboard/optiplan"),),
-    describe=_describe,
-    keeps=_keeps,
+    advice=_describe,
+    backup_files=_keeps,
     # A cancel takes the file back from the saw's inbox, a reissue makes a new revision.
-    own_calls=frozenset({"cancel", "request_cancel", "reissue"}),
+    restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),
     needs=BRINGS["optiplan"],
 )

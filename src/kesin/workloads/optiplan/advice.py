@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal
 
-from kesin.workloads.optiplan.codes import OptiCode
+from kesin.workloads.optiplan.errors import OptiCode
 
 Language = Literal["en", "tr"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     STAY,
     After,

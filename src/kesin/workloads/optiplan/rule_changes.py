@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kesin.foundation.access import Actor
+from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Clash
 from kesin.foundation.text import canonical_json
-from kesin.workloads.optiplan.order_desk import QUEUE, OrderDesk
-from kesin.workloads.optiplan.rules import Rules, read_rules, rules_json, save_rules
+from kesin.workloads.optiplan.service import QUEUE, OrderDesk
+from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json, save_rules
 
 # What belongs to the lifecycle, which is declared when a process starts.
 FROM_NEXT_START: Final = frozenset({"retry_count_max", "retry_backoff_minutes", "timeouts"})

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.backup import Kept
+from kesin.engine.transfer.backup import Kept
+from kesin.engine.workload import Panel, Workload, WorkloadContext
 from kesin.foundation.extras import BRINGS
 from kesin.foundation.settings import Settings
-from kesin.workloads.pdf.batch_lifecycle import batch_lifecycle
-from kesin.workloads.pdf.hook_lifecycle import hook_lifecycle
+from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.workload import House, Panel, Workload
+from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -30,27 +30,27 @@ _ENGINES: Final = ("playwright", "weasyprint")  # one of them is enough, and may
 _NEEDS: Final = (*(name for name in BRINGS["pdf"] if name not in _ENGINES), "jinja2")
 _NAMES: Final[Mapping[str, str]] = {
     "FailSafePolicy": "config",
-    "IllegalTransition": "jobs",
+    "IllegalTransition": "jobs.store",
     "MAX_RETRIES": "errors",
-    "PdfArtifactStore": "artifacts",
+    "PdfArtifactStore": "storage.artifacts",
     "PdfErrorCode": "errors",
-    "PdfJob": "jobs",
+    "PdfJob": "jobs.store",
     "PdfJobRequest": "schemas",
     "PdfJobResponse": "schemas",
-    "PdfJobStatus": "jobs",
+    "PdfJobStatus": "jobs.store",
     "PdfJobStatusResponse": "schemas",
-    "PdfJobStore": "jobs",
+    "PdfJobStore": "jobs.store",
     "PdfRenderConfig": "config",
     "PdfRenderOptions": "schemas",
-    "PdfRenderWorker": "worker",
+    "PdfRenderWorker": "jobs.worker",
     "PdfSecurityConfig": "security",
-    "StorageBackend": "storage",
+    "StorageBackend": "storage.base",
     "TRANSIENT_ERRORS": "errors",
-    "UnknownJob": "jobs",
-    "check_worker_health": "heartbeat",
-    "compute_job_key": "keys",
-    "enqueue_pdf_job": "dispatch",
-    "handle_unavailable": "failsafe",
+    "UnknownJob": "jobs.store",
+    "check_worker_health": "jobs.heartbeat",
+    "compute_job_key": "jobs.store",
+    "enqueue_pdf_job": "jobs.dispatch",
+    "handle_unavailable": "jobs.submit",
     "sanitize_html_variables": "security",
     "should_retry": "errors",
     "validate_template": "security",
@@ -72,37 +72,37 @@ def _cli() -> Typer:
     return app
 
 
-def _router(house: House) -> APIRouter:
+def _router(house: WorkloadContext) -> APIRouter:
     from kesin.workloads.pdf.api import pdf_router
 
     return pdf_router(house)
 
 
-def _worker(house: House) -> Worker:
-    from kesin.workloads.pdf.setup import worker_of
+def _worker(house: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.services import worker_of
 
     return worker_of(house)
 
 
-def _called_worker(house: House) -> Worker:
-    from kesin.workloads.pdf.setup import rq_worker_of
+def _called_worker(house: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.services import rq_worker_of
 
     return rq_worker_of(house)
 
 
-def _dispatched(house: House) -> int:
-    from kesin.workloads.pdf.dispatch import dispatch_waiting
+def _dispatched(house: WorkloadContext) -> int:
+    from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
 
     return dispatch_waiting(house.queue)
 
 
-def _tidied(house: House) -> int:
-    from kesin.workloads.pdf.tidying import tidied
+def _tidied(house: WorkloadContext) -> int:
+    from kesin.workloads.pdf.cleanup import tidied
 
     return tidied(house)
 
 
-def _metrics(house: House) -> Iterable[Metric]:
+def _metrics(house: WorkloadContext) -> Iterable[Metric]:
     from kesin.workloads.pdf.metrics import collected
 
     return collected(house)
@@ -115,19 +115,19 @@ def _describe(code: str) -> Mapping[str, Any]:
 
 
 def _keeps(settings: Settings) -> Iterable[Kept | str]:
-    from kesin.workloads.pdf.keeping import kept
+    from kesin.workloads.pdf.storage.backup import kept
 
     return kept(settings)
 
 
-def _batch_worker(house: House) -> Worker:
-    from kesin.workloads.pdf.batches import worker_of
+def _batch_worker(house: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.batches.worker import worker_of
 
     return worker_of(house)
 
 
-def _hook_worker(house: House) -> Worker:
-    from kesin.workloads.pdf.webhooks import worker_of
+def _hook_worker(house: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.webhooks.worker import worker_of
 
     return worker_of(house)
 
@@ -136,37 +136,37 @@ PDF: Final = Workload(
     "pdf",
     configured_lifecycle,
     "HTML templates to PDF",
-    sited=False,
+    has_sites=False,
     worker=_worker,
-    called_worker=_called_worker,
-    apart=True,
-    chore=_tidied,
-    errand=_dispatched,
+    push_worker=_called_worker,
+    needs_own_process=True,
+    after_sweep=_tidied,
+    periodic=_dispatched,
     metrics=_metrics,
-    router=_router,
+    routes=_router,
     cli=_cli,
     panels=(Panel("PDF", "/dashboard/pdf"),),
-    describe=_describe,
-    keeps=_keeps,
+    advice=_describe,
+    backup_files=_keeps,
     needs=_NEEDS,
 )
 PDF_BATCHES: Final = Workload(
     "pdf_batches",
     batch_lifecycle,
     "Many rows of one template to one file",
-    sited=False,
+    has_sites=False,
     worker=_batch_worker,
-    apart=True,
-    describe=_describe,
+    needs_own_process=True,
+    advice=_describe,
     needs=_NEEDS,
 )
 PDF_WEBHOOKS: Final = Workload(
     "pdf_webhooks",
     hook_lifecycle,
     "Telling others that a PDF is there",
-    sited=False,
+    has_sites=False,
     worker=_hook_worker,
-    apart=True,
-    describe=_describe,
+    needs_own_process=True,
+    advice=_describe,
     needs=_NEEDS,
 )

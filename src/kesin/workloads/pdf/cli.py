@@ -12,11 +12,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from kesin.foundation.helping import examples
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.settings import Settings, load_settings
-from kesin.foundation.terminal import print_table, say, say_json
+from kesin.foundation.terminal import examples, print_table, say, say_json
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 app = typer.Typer(
@@ -72,14 +71,14 @@ def render(
     The same template, variables and machine give the same bytes. Exits with 2 if the variables do
     not fit the template, and with 1 if no PDF could be made.
     """
-    from kesin.workloads.pdf.setup import book_of, engine_of
+    from kesin.workloads.pdf.services import book_of, engine_of
 
     settings = _settings()
     with _told():
         html = book_of(settings).html(template, _variables(data))
         made = engine_of(settings, engine)
         try:
-            from kesin.workloads.pdf.paper import Paper
+            from kesin.workloads.pdf.engines.base import Paper
 
             limit_s = timeout or settings.pdf_hard_timeout_s
             rendered = made.render(html, Paper(), timeout_s=limit_s)
@@ -125,7 +124,7 @@ def templates(
 
     One is shown as JSON: its schema, and a sample of its variables.
     """
-    from kesin.workloads.pdf.setup import book_of
+    from kesin.workloads.pdf.services import book_of
 
     with _told():
         book = book_of(_settings())

@@ -13,15 +13,14 @@ from typing import Final
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
-from kesin.workloads.pdf.book import TemplateBook
-from kesin.workloads.pdf.engine import Engine
+from kesin.workloads.pdf.engines.base import Engine, Paper
+from kesin.workloads.pdf.engines.select import chromium_possible, find_chromium
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.finding import chromium_possible, find_chromium
-from kesin.workloads.pdf.keeping import artifacts_place
-from kesin.workloads.pdf.paper import Paper
-from kesin.workloads.pdf.setup import book_of, chromium_settings, engine_of
-from kesin.workloads.pdf.storage import StorageError
-from kesin.workloads.pdf.storage_factory import open_storage
+from kesin.workloads.pdf.services import book_of, chromium_settings, engine_of
+from kesin.workloads.pdf.storage import open_storage
+from kesin.workloads.pdf.storage.backup import artifacts_place
+from kesin.workloads.pdf.storage.base import StorageError
+from kesin.workloads.pdf.templating.library import TemplateBook
 
 LETTERS: Final = "ğ Ğ ı I i İ ş Ş ç Ç ö Ö ü Ü ₺"
 _PAGE: Final = (
@@ -154,8 +153,8 @@ def _storage(settings: Settings) -> Check:
 def _workers(settings: Settings) -> Iterator[Check]:
     """Who renders, where there is a database; that nobody does is bad once a job waits."""
     from kesin.store.open import open_stores
-    from kesin.store.reach import check_reachable
-    from kesin.workloads.pdf.heartbeat import workers_alive
+    from kesin.store.postgres.reachability import check_reachable
+    from kesin.workloads.pdf.jobs.heartbeat import workers_alive
 
     file = settings.database_file
     if file is not None and not file.exists():

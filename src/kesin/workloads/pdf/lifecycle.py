@@ -8,7 +8,7 @@ from kesin.foundation.settings import BadSettings, load_settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.words import (
+from kesin.lifecycle.vocabulary import (
     GONE,
     Fixed,
     age_over,

@@ -20,18 +20,18 @@ from prometheus_client.core import (
 )
 
 from kesin.engine.queue import Queue
-from kesin.store.facts import facts_of
-from kesin.workloads.pdf.admission import BACKPRESSURE_FACT, RESUME_SHARE
+from kesin.engine.workload import WorkloadContext
+from kesin.store.metadata import facts_of
 from kesin.workloads.pdf.errors import PdfErrorCode
-from kesin.workloads.pdf.heartbeat import workers_alive
-from kesin.workloads.pdf.jobs import PdfJobStatus
-from kesin.workloads.pdf.ledger import BUCKETS_S, WORKLOAD, Ledger, Numbers
-from kesin.workloads.workload import House
+from kesin.workloads.pdf.jobs.heartbeat import workers_alive
+from kesin.workloads.pdf.jobs.stats import BUCKETS_S, WORKLOAD, Ledger, Numbers
+from kesin.workloads.pdf.jobs.store import PdfJobStatus
+from kesin.workloads.pdf.jobs.submit import BACKPRESSURE_FACT, RESUME_SHARE
 
 PREFIX: Final = "ptf_admin_pdf_"
 
 
-def collected(house: House) -> Iterable[Metric]:
+def collected(house: WorkloadContext) -> Iterable[Metric]:
     """What a scrape gets."""
     queue = house.commands.queues["pdf"]
     yield from counted(queue)

@@ -7,7 +7,7 @@ from kesin.foundation.settings import load_settings
 from kesin.store.errors import StoreError
 from kesin.store.open import open_redis
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.pdf.setup import renderer_of
+from kesin.workloads.pdf.services import renderer_of
 
 
 def render_job(job_id: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import xlsxwriter
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.optimizer.choose import Effort
+from kesin.workloads.optiplan.optimizer.input import SHEET, TAGS
 from kesin.workloads.optiplan.optimizer.model import Board, Demand, Part, Trims, hundredths
-from kesin.workloads.optiplan.optimizer.reading import SHEET, TAGS
+from kesin.workloads.optiplan.optimizer.optimise import Effort
 
 QUICK = Effort(looks=12_000)
 HEADINGS = tuple(tag.strip("[]") for tag in TAGS)

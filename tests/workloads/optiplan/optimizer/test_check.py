@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.workloads.optiplan.optimizer.check import faults
-from kesin.workloads.optiplan.optimizer.choose import optimise
+from kesin.workloads.optiplan.optimizer.checker import faults
 from kesin.workloads.optiplan.optimizer.model import (
     Board,
     Cut,
@@ -15,6 +14,7 @@ from kesin.workloads.optiplan.optimizer.model import (
     Rect,
     hundredths,
 )
+from kesin.workloads.optiplan.optimizer.optimise import optimise
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
 
 GOOD = optimise(order((900, 400, 6, 1), (700, 300, 7, 0), (500, 500, 3, 3)), QUICK)

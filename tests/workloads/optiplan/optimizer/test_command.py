@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kesin.workloads.optiplan.optimizer import __main__ as program
-from kesin.workloads.optiplan.optimizer.choose import WrongPlan
+from kesin.workloads.optiplan.optimizer.optimise import WrongPlan
 from tests.workloads.optiplan.optimizer.orders import batch, row
 
 RULES = {"defaultPlateSize": {"width_mm": 2100, "height_mm": 2800}, "retry_count_max": 3}
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path, rules, capsys):
 
 
 def test_a_plan_the_checker_refuses_is_never_written(tmp_path, rules, capsys, monkeypatch):
-    monkeypatch.setattr("kesin.workloads.optiplan.optimizer.choose.faults", lambda plan: ["kerf"])
+    monkeypatch.setattr("kesin.workloads.optiplan.optimizer.optimise.faults", lambda plan: ["kerf"])
     file = batch(tmp_path / "b.xlsx", [row()])
     assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.OUR_DEFECT
     assert capsys.readouterr().err.endswith(": kerf\n")

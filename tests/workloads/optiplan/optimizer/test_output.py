@@ -7,15 +7,22 @@ from xml.etree import ElementTree as ET
 import pypdfium2
 import pytest
 
-from kesin.workloads.optiplan.optimizer.choose import optimise
-from kesin.workloads.optiplan.optimizer.cut_list import cut_list
-from kesin.workloads.optiplan.optimizer.drawing import draw, draw_board
-from kesin.workloads.optiplan.optimizer.figures import figures
 from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundredths
-from kesin.workloads.optiplan.optimizer.paper import print_plans
-from kesin.workloads.optiplan.optimizer.picture import picture
-from kesin.workloads.optiplan.optimizer.scene import Disc, Hatch, Line, Text, shortened, text_length
-from kesin.workloads.optiplan.optimizer.solution import solution_xml
+from kesin.workloads.optiplan.optimizer.optimise import optimise
+from kesin.workloads.optiplan.optimizer.output.board import picture
+from kesin.workloads.optiplan.optimizer.output.cut_list import cut_list
+from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
+from kesin.workloads.optiplan.optimizer.output.shapes import (
+    Disc,
+    Hatch,
+    Line,
+    Text,
+    shortened,
+    text_length,
+)
+from kesin.workloads.optiplan.optimizer.output.statistics import figures
+from kesin.workloads.optiplan.optimizer.output.svg import draw, draw_board
+from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.optimizer.check import faults
-from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
+from kesin.workloads.optiplan.optimizer.checker import faults
 from kesin.workloads.optiplan.optimizer.model import (
     Board,
     Demand,
@@ -18,6 +17,7 @@ from kesin.workloads.optiplan.optimizer.model import (
     Unplannable,
     hundredths,
 )
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order, orders
 

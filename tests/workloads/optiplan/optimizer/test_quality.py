@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
 from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
 from tests.workloads.optiplan.optimizer.instances import instances
 from tests.workloads.optiplan.optimizer.rivals import PACKERS, boards_by_packer
 

@@ -6,9 +6,9 @@ import unicodedata
 import pytest
 import xlsxwriter
 
+from kesin.workloads.optiplan.optimizer.input import Conditions, read_batch
 from kesin.workloads.optiplan.optimizer.model import Band, Trims, Unplannable, hundredths
-from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch
-from kesin.workloads.optiplan.template import TAGS
+from kesin.workloads.optiplan.pipeline.xlsx_template import TAGS
 from tests.workloads.optiplan.optimizer.orders import batch, row
 from tests.workloads.optiplan.workbooks import part_of, with_part
 

@@ -6,11 +6,8 @@ kesin.workloads.optiplan.optimizer``) and knows nothing of jobs, queues or the w
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.optimizer.check import faults
-from kesin.workloads.optiplan.optimizer.choose import Effort, optimise
-from kesin.workloads.optiplan.optimizer.cut_list import CutList, cut_list
-from kesin.workloads.optiplan.optimizer.drawing import draw, draw_board
-from kesin.workloads.optiplan.optimizer.figures import Figures, figures
+from kesin.workloads.optiplan.optimizer.checker import faults
+from kesin.workloads.optiplan.optimizer.input import Conditions, read_batch
 from kesin.workloads.optiplan.optimizer.model import (
     Band,
     Board,
@@ -26,10 +23,13 @@ from kesin.workloads.optiplan.optimizer.model import (
     Unplannable,
     hundredths,
 )
-from kesin.workloads.optiplan.optimizer.paper import print_plans
-from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch
-from kesin.workloads.optiplan.optimizer.solution import GENERATOR, solution_xml
-from kesin.workloads.optiplan.optimizer.writing import write_plans
+from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
+from kesin.workloads.optiplan.optimizer.output.cut_list import CutList, cut_list
+from kesin.workloads.optiplan.optimizer.output.files import write_plans
+from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
+from kesin.workloads.optiplan.optimizer.output.statistics import Figures, figures
+from kesin.workloads.optiplan.optimizer.output.svg import draw, draw_board
+from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR, solution_xml
 
 __all__ = [
     "GENERATOR",

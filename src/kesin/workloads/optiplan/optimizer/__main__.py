@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from kesin.workloads.optiplan.optimizer.choose import Effort, WrongPlan, optimise
+from kesin.workloads.optiplan.optimizer.input import Conditions, read_batch, read_json
 from kesin.workloads.optiplan.optimizer.model import Plan, Unplannable
-from kesin.workloads.optiplan.optimizer.reading import Conditions, read_batch, read_json
-from kesin.workloads.optiplan.optimizer.writing import write_plans
+from kesin.workloads.optiplan.optimizer.optimise import Effort, WrongPlan, optimise
+from kesin.workloads.optiplan.optimizer.output.files import write_plans
 
 PLANNED, WRONG_CALL, NOT_CUTTABLE, OUR_DEFECT = 0, 2, 3, 4
 LONGEST_S: Final = 3_600.0

@@ -1,0 +1,205 @@
+"""`kesin jobs act`: an operator's move of chosen jobs, or of all that match.
+
+What was counted and confirmed is what is moved: the ids are read first, and a job that came to
+match in the meantime is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kesin.cli.support.arguments import (
+    AsJson,
+    Categories,
+    Codes,
+    Key,
+    LifecycleName,
+    QueueName,
+    States,
+    Tenants,
+    TextPart,
+    Wanted,
+    check_category,
+)
+from kesin.cli.support.errors import FAILED, Usage, check_choice, did_you_mean
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
+    from kesin.lifecycle.declare import Lifecycle
+    from kesin.store.records import Filter
+
+BATCH = 1_000
+
+
+def act(
+    queue: QueueName,
+    move: Annotated[
+        str, typer.Argument(metavar="MOVE", help="The operator's call, like requeue or approve.")
+    ],
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="The jobs.")] = None,
+    *,
+    all_matching: Annotated[
+        bool,
+        typer.Option("--all-matching", help="Instead of ids: every job the filters leave."),
+    ] = False,
+    state: States = None,
+    tenant: Tenants = None,
+    code: Codes = None,
+    category: Categories = None,
+    text: TextPart = None,
+    key: Key = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME", help="Set this option of the call; repeatable."),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; kept in the history.")
+    ] = None,
+    error_code: Annotated[
+        str | None, typer.Option(metavar="CODE", help="The code a failing move records.")
+    ] = None,
+    error_category: Annotated[
+        str | None, typer.Option(metavar="CATEGORY", help="The category a failing move records.")
+    ] = None,
+    lifecycle: LifecycleName = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count, and say what could move.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make an operator's move of jobs.
+
+    Name the jobs by their ids, or with --all-matching and filters: then they are counted first
+    and you are asked. Exits with 1 when nothing moved and something was refused.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say_json
+    from kesin.engine.access.commands import Commands
+    from kesin.lifecycle.errors import Category
+    from kesin.workloads import workloads
+
+    wanted = Wanted(state, tenant, code, category, text, key)
+    _check_selection(ids, wanted, all_matching=all_matching)
+    kind = None if error_category is None else Category(check_category(error_category))
+    with open_desk() as desk:
+        opened = desk.queue(queue, lifecycle)
+        options = _check_call(opened.lifecycle, queue, move, option or [])
+        where = wanted.checked(desk.store.definition(queue))
+        if dry_run:
+            _tell_chances(opened, move, _states(opened, ids, where), as_json=as_json)
+            return
+        chosen = list(dict.fromkeys(ids or _matching(opened, where)))
+        if all_matching and chosen and not yes:
+            _confirm(queue, move, len(chosen))
+        moved, already, refused = 0, 0, Counter[str]()
+        workload = workloads().get(queue)
+        own = {queue: workload.restricted_actions} if workload else {}
+        commands = Commands({queue: opened}, desk.accounts, own_calls=own)
+        for start in range(0, len(chosen), BATCH):
+            bulk = commands.act(
+                operator(),
+                queue,
+                move,
+                ids=chosen[start : start + BATCH],
+                options=options,
+                reason=reason,
+                code=error_code,
+                category=kind,
+            )
+            moved, already = moved + bulk.moved, already + bulk.already
+            refused.update(bulk.refused)
+    if as_json:
+        say_json({"moved": moved, "already": already, "refused": dict(refused)})
+    else:
+        _tell(moved, already, refused)
+    if refused and not moved:
+        raise typer.Exit(FAILED)
+
+
+def _check_selection(ids: list[str] | None, wanted: Wanted, *, all_matching: bool) -> None:
+    if ids and (all_matching or wanted.given):
+        raise Usage("name jobs by their ids or by filters, not by both")
+    if not ids and not all_matching:
+        hint = "filters need --all-matching" if wanted.given else "name jobs, or use --all-matching"
+        raise Usage(f"nothing was chosen: {hint}")
+
+
+def _check_call(lifecycle: Lifecycle, queue: str, call: str, options: list[str]) -> frozenset[str]:
+    calls = lifecycle.calls_of("operator")
+    if call not in calls:
+        near = did_you_mean(call, calls) or ":"
+        raise Usage(
+            f"{call!r} is no move an operator can make on {queue}{near} "
+            f"there are {', '.join(calls) or 'none'}"
+        )
+    known = {
+        guard.names[0]
+        for move in lifecycle.calls[call]
+        for guard in move.when
+        if guard.kind == "option"
+    }
+    return frozenset(check_choice(f"option of {call}", one, sorted(known)) for one in options)
+
+
+def _matching(queue: Queue, where: Filter) -> dict[str, str]:
+    """The jobs a filter leaves: id → state."""
+    found: dict[str, str] = {}
+    cursor: str | None = None
+    while True:
+        page = queue.jobs(where, limit=BATCH, cursor=cursor)
+        found |= {job.id: job.state for job in page.jobs}
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
+
+def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
+    if not ids:
+        return Counter(_matching(queue, where).values())
+    jobs = (queue.job(one) for one in dict.fromkeys(ids))
+    return Counter(job.state if job else "(unknown)" for job in jobs)
+
+
+def _confirm(queue: str, move: str, count: int) -> None:
+    if not sys.stdin.isatty():
+        raise Usage(f"{move} of {count} jobs of {queue} needs a confirmation: add --yes")
+    jobs = "1 job" if count == 1 else f"{count} jobs"
+    typer.confirm(f"{move} {jobs} of {queue}?", abort=True, err=True)
+
+
+def _tell_chances(queue: Queue, call: str, states: Counter[str], *, as_json: bool) -> None:
+    """What could move, judged by state alone; guards are asked when it is done."""
+    from kesin.cli.support.output import print_table, say_json
+
+    sources = {source for move in queue.lifecycle.calls[call] for source in move.sources}
+    if as_json:
+        chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
+        say_json({"chosen": states.total(), "states": chances})
+        return
+    print_table(
+        ("state", "jobs", call),
+        [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())],
+        empty="no job matches",
+    )
+
+
+def _tell(moved: int, already: int, refused: Counter[str]) -> None:
+    from kesin.cli.support.output import say
+
+    say(f"moved {moved}, already there {already}, refused {refused.total()}")
+    for why, count in sorted(refused.items()):
+        say(f"  {count} × {WHY.get(why, why)}")
+
+
+WHY = {
+    "unknown": "unknown: no such job in this queue",
+    "state": "state: no move of this name leaves the job's state",
+    "duplicate": "duplicate: another job holds the key",
+    "busy": "busy: the target state takes one job at a time",
+    "stale": "stale: the claim was lost",
+}

@@ -1,0 +1,224 @@
+"""`kesin audit`: the jobs' history checked and taken elsewhere, and who asked for what."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from kesin.cli.support.arguments import AsJson, QueueNames
+from kesin.cli.support.errors import FAILED
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.store.contract import Store
+    from kesin.store.directory import AuditLine
+
+MOST = 100  # differences that are told
+MOST_LINES = 1_000
+
+app = typer.Typer(
+    help="Check and export the append-only history, and see who did what.", no_args_is_help=True
+)
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "kesin audit verify",
+        "kesin audit verify emails --json",
+    ),
+)
+def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
+    """Replay all events and compare.
+
+    Every job is made again from its events and compared with its row: there is no difference. Also
+    compares the counters with the rows, unless jobs moved meanwhile. Exits with 1 on any
+    difference.
+    """
+    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.output import say_json
+
+    with open_desk() as desk:
+        reports = replayed(desk.store, desk.all_or(queues), shown=not as_json)
+    if as_json:
+        say_json(reports)
+    else:
+        print_reports(reports)
+    if any(one["different"] for one in reports):
+        raise typer.Exit(FAILED)
+
+
+def replayed(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
+    """The reports on these queues, with a bar while they are made."""
+    from kesin.cli.support.output import counting
+
+    total = sum(store.stats(name).total for name in queues)
+    with counting("replaying", total, shown=shown) as advance:
+        return [_report(store, name, advance) for name in queues]
+
+
+def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
+    from kesin.engine.replay import verify
+
+    audit = verify(store, queue, most=MOST, progress=advance)
+    return {
+        "queue": queue,
+        "jobs": audit.jobs,
+        "events": audit.events,
+        "different": audit.different,
+        "differences": [str(one) for one in audit.differences],
+        "counters": audit.counters,
+    }
+
+
+def print_reports(reports: list[dict[str, Any]]) -> None:
+    """The reports as a table, and every difference."""
+    from kesin.cli.support.output import print_table, warn
+
+    print_table(
+        ("queue", "jobs", "events", "differences", "counters"),
+        [
+            (one["queue"], one["jobs"], one["events"], one["different"], one["counters"])
+            for one in reports
+        ],
+        empty="no queue has been opened yet",
+    )
+    for one in reports:
+        for text in one["differences"]:
+            warn(text)
+        if one["different"] > len(one["differences"]):
+            warn(f"{one['queue']}: and {one['different'] - len(one['differences'])} more")
+
+
+@app.command(
+    "export",
+    epilog=examples(
+        "kesin audit export emails --out events.ndjson",
+    ),
+)
+def export_audit(
+    queues: QueueNames = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", dir_okay=False, help="Into this file, not to the screen."),
+    ] = None,
+) -> None:
+    """Write every event as a line of JSON.
+
+    Job by job, from one snapshot a queue. Columns stand as the store keeps them: times are
+    microseconds since 1970, and payloads, results and notes are JSON text. Empty columns are left
+    out.
+    """
+    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.output import warn
+
+    with open_desk() as desk, _target(out) as file:
+        written = sum(_export(desk.store, name, file) for name in desk.all_or(queues))
+    if out is not None:
+        warn(f"wrote {written} events to {out}")
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[TextIO]:
+    """The file appears under its name once it is whole."""
+    if out is None:
+        yield sys.stdout
+        return
+    part = out.with_name(out.name + ".part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            yield file
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _export(store: Store, queue: str, file: TextIO) -> int:
+    written = 0
+    for job, history in store.scan(queue):
+        for event in history:
+            columns = {name: one for name, one in event._asdict().items() if one is not None}
+            line = {"queue": queue, "tenant": job.tenant, **columns}
+            file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+            written += 1
+    return written
+
+
+@app.command(
+    "log",
+    epilog=examples(
+        "kesin audit log --actor user:ayse --limit 10",
+        "kesin audit log --action user.add --json",
+    ),
+)
+def show_log(
+    *,
+    actor: Annotated[
+        str | None,
+        typer.Option(metavar="ACTOR", help="Of this actor, like user:ayse, key:ID or cli:root."),
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="ACTION", help="Of this action, like user.add.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="In this queue.")] = None,
+    site: Annotated[str | None, typer.Option(metavar="SITE", help="Of this site.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_LINES, metavar="N", help="Lines at most.")
+    ] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show who asked for what, newest first.
+
+    Every sign-in, every change of users, keys and sites, and every operator's move: those that
+    were let and those that were refused.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import clock_time, print_table, say_json
+
+    with open_desk() as desk:
+        lines = desk.accounts.audit(
+            operator(),
+            actor=actor,
+            action=action,
+            queue=queue,
+            site=site,
+            target=target,
+            limit=limit,
+        )
+    if as_json:
+        say_json([audit_record(line) for line in lines])
+        return
+    print_table(
+        ("at", "by", "action", "answer", "queue", "site", "target", "details"),
+        [
+            (
+                clock_time(line.at),
+                line.actor,
+                line.action,
+                "allowed" if line.allowed else "refused",
+                line.queue,
+                line.site,
+                line.target,
+                line.details,
+            )
+            for line in lines
+        ],
+        empty="nothing was asked for that matches",
+    )
+
+
+def audit_record(line: AuditLine) -> dict[str, Any]:
+    """A line of the audit log."""
+    from kesin.foundation.clock import iso
+    from kesin.foundation.text import decoded
+
+    return {**line._asdict(), "at": iso(line.at), "details": decoded(line.details)}

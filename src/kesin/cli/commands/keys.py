@@ -1,0 +1,152 @@
+"""`kesin key`: what machines come in with. A key is shown once, when it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.errors import check_choice
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.store.directory import ApiKey
+
+app = typer.Typer(help="Manage the keys of machines.", no_args_is_help=True)
+
+
+@app.command(
+    "create",
+    epilog=examples(
+        "kesin key create --name shop --scope oci:ingest --site ankara",
+        "kesin key create --name prometheus --scope metrics --days 365",
+    ),
+)
+def create_key(
+    *,
+    name: Annotated[str, typer.Option(metavar="NAME", help="What it is for.")],
+    scope: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SCOPE",
+            help="What it opens: oci:ingest, oci:script, pdf, optiplan, read, operate, metrics "
+            "or admin; repeatable.",
+        ),
+    ],
+    site: Annotated[
+        str | None, typer.Option(metavar="SITE", help="Only of this site; every site without.")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(metavar="N", help="Valid for so many days; for ever without.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, once.
+
+    Only a hash of it is kept. A key for oci:ingest or oci:script belongs to one site.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say, say_json, warn
+    from kesin.foundation.permissions import SCOPES
+
+    for one in scope:
+        check_choice("scope", one, SCOPES)
+    with open_desk(make=True) as desk:
+        key, kept = desk.accounts.create_key(operator(), name, scope, site=site, days=days)
+    if site is not None and "admin" in scope:
+        warn("a key with the scope admin opens every site, not only this one")
+    if as_json:
+        say_json({"key": key, "id": kept.id})
+    else:
+        say(key)
+        warn(f"keep it now, it is not shown again; `kesin key revoke {kept.id}` ends it")
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin key list --json",
+    ),
+)
+def list_keys(as_json: AsJson = False) -> None:
+    """List the keys, the ended ones too.
+
+    What is listed opens nothing: a key itself is only known to whoever made it.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import clock_time, print_table, say_json
+
+    with open_desk(make=True) as desk:
+        accounts = desk.accounts
+        now = accounts.now()
+        keys = accounts.keys(operator())
+    if as_json:
+        say_json([key_record(one, now) for one in keys])
+        return
+    print_table(
+        ("id", "name", "scopes", "site", "state", "made by", "last used", "expires"),
+        [
+            (
+                one.id,
+                one.name,
+                ", ".join(one.scopes),
+                one.site,
+                state(one, now),
+                one.created_by,
+                clock_time(one.used_at),
+                clock_time(one.expires_at),
+            )
+            for one in keys
+        ],
+        empty="there is no key yet: `kesin key create` makes one",
+    )
+
+
+@app.command(
+    "revoke",
+    epilog=examples(
+        "kesin key revoke 5xsjjt6v",
+    ),
+)
+def revoke_key(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, from the list.")],
+    as_json: AsJson = False,
+) -> None:
+    """End a key, at once and for ever."""
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say, say_json
+    from kesin.foundation.passwords import key_id_of
+
+    with open_desk(make=True) as desk:
+        ended = desk.accounts.revoke_key(operator(), key_id)
+    told = key_id_of(key_id) or key_id
+    if as_json:
+        say_json({"id": told, "revoked": ended})
+    else:
+        say(f"revoked {told}" if ended else f"{told} was revoked before")
+
+
+def state(key: ApiKey, now: int) -> str:
+    """Whether it opens anything."""
+    if key.revoked_at is not None:
+        return "revoked"
+    return "valid" if key.expires_at is None or key.expires_at > now else "expired"
+
+
+def key_record(key: ApiKey, now: int) -> dict[str, Any]:
+    """A key as scripts read it, without what would open anything."""
+    from kesin.foundation.clock import iso
+
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "site": key.site,
+        "state": state(key, now),
+        "created_at": iso(key.created_at),
+        "created_by": key.created_by,
+        "used_at": iso(key.used_at),
+        "expires_at": iso(key.expires_at),
+        "revoked_at": iso(key.revoked_at),
+    }

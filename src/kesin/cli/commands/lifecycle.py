@@ -1,0 +1,224 @@
+"""`kesin lifecycle list|show|prove`: the rules, drawn and proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson, known_lifecycles
+from kesin.cli.support.errors import FAILED, Usage
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.lifecycle.declare import Lifecycle
+    from kesin.lifecycle.drawing.table import Line
+    from kesin.lifecycle.proof.rules import Proof
+
+app = typer.Typer(help="Show and prove the rules jobs move by.", no_args_is_help=True)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A registered name, or module:attribute of your own.",
+        autocompletion=known_lifecycles,
+    ),
+]
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin lifecycle list",
+    ),
+)
+def list_lifecycles(as_json: AsJson = False) -> None:
+    """List the lifecycles that come with Kesin."""
+    from kesin.cli.support.lifecycles import registry
+    from kesin.cli.support.output import print_table, say_json
+
+    found = [make() for make in registry().values()]
+    if as_json:
+        say_json([{"name": one.name, "doc": one.doc, **_limits(one)} for one in found])
+        return
+    print_table(
+        ("name", "states", "moves", "attempts", "what it is for"),
+        [(one.name, len(one.states), len(one.moves), one.max_attempts, one.doc) for one in found],
+    )
+
+
+@app.command(
+    "show",
+    epilog=examples(
+        "kesin lifecycle show task",
+        "kesin lifecycle show task --svg task.svg",
+    ),
+)
+def show_lifecycle(
+    name: Name,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Where --svg or --mermaid goes; else it is printed."),
+    ] = None,
+    *,
+    svg: Annotated[bool, typer.Option("--svg", help="Draw it as a picture.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Only the Mermaid diagram.")] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", file_okay=False, help="Write NAME.md and NAME.svg into this folder."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a lifecycle: its states, its moves and a Mermaid diagram.
+
+    The picture goes to standard output, or into a file: kesin lifecycle show task --svg task.svg
+    """
+    from kesin.cli.support.lifecycles import find_lifecycle
+    from kesin.cli.support.output import say, say_json
+    from kesin.lifecycle.drawing import table as draw
+
+    if sum((svg, mermaid, write is not None, as_json)) > 1:
+        raise Usage("choose one of --svg, --mermaid, --write and --json")
+    if file is not None and not (svg or mermaid):
+        raise Usage(f"{str(file)!r} is one argument too many: a file goes with --svg or --mermaid")
+    found = find_lifecycle(name)
+    if write is not None:
+        write.mkdir(parents=True, exist_ok=True)
+        for ending, text in (("md", draw.page(found)), ("svg", draw.svg(found))):
+            target = write / f"{found.name}.{ending}"
+            target.write_text(text, "utf-8")
+            say(f"wrote {target}")
+    elif svg or mermaid:
+        text = draw.svg(found) if svg else draw.mermaid(found)
+        if file is None:
+            say(text.rstrip("\n"))
+        else:
+            file.write_text(text, "utf-8")
+            say(f"wrote {file}")
+    elif as_json:
+        say_json(_record(found))
+    else:
+        _print(found)
+
+
+def _print(found: Lifecycle) -> None:
+    from kesin.cli.support.output import print_table, say
+    from kesin.lifecycle.drawing import table as draw
+    from kesin.lifecycle.drawing.shape import marks
+
+    say(f"{found.name}: {found.doc}" if found.doc else found.name)
+    say()
+    print_table(
+        ("state", "marks"), [(state.name, ", ".join(marks(state))) for state in found.states]
+    )
+    say()
+    print_table(
+        ("move", "from", "to", "who", "when", "effects"),
+        [
+            (line.move, line.sources, line.to, line.by, line.when, _told(line))
+            for line in draw.rows(found)
+        ],
+    )
+    say()
+    say(draw.mermaid(found).rstrip("\n"))
+
+
+def _told(line: Line) -> str:
+    return f"{line.effects}. {line.note}" if line.note else line.effects
+
+
+def _limits(found: Lifecycle) -> dict[str, int]:
+    return {
+        "max_attempts": found.max_attempts,
+        "max_returns": found.max_returns,
+        "lease_seconds": found.lease_seconds,
+        "max_run_seconds": found.max_run_seconds,
+    }
+
+
+def _record(found: Lifecycle) -> dict[str, Any]:
+    from kesin.lifecycle.drawing import table as draw
+    from kesin.lifecycle.drawing.shape import marks
+
+    return {
+        "name": found.name,
+        "doc": found.doc,
+        **_limits(found),
+        "stamps": list(found.stamps),
+        "flags": list(found.flags),
+        "states": [{"name": state.name, "marks": list(marks(state))} for state in found.states],
+        "moves": [
+            {
+                "move": move.name,
+                "call": move.call,
+                "from": list(move.sources),
+                "to": line.to,
+                "by": list(move.by),
+                "stage": move.stage,
+                "when": [str(guard) for guard in move.when],
+                "effects": line.effects,
+                "note": line.note,
+            }
+            for move, line in zip(found.moves, draw.rows(found), strict=True)
+        ],
+    }
+
+
+@app.command(
+    "prove",
+    epilog=examples(
+        "kesin lifecycle prove",
+        "kesin lifecycle prove mails.rules:lifecycle",
+    ),
+)
+def prove_lifecycles(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Registered names, or module:attribute of your own; all registered if none.",
+            autocompletion=known_lifecycles,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that every job ends.
+
+    Says after how many automatic moves at most. A broken rule is shown with the shortest way a job
+    gets there, and the exit code is 1.
+    """
+    from kesin.cli.support.lifecycles import find_lifecycle, registry
+    from kesin.cli.support.output import print_table, say, say_json
+    from kesin.lifecycle.proof.rules import prove
+
+    proofs = [prove(find_lifecycle(name)) for name in names or registry()]
+    if as_json:
+        say_json([_proof_record(proof) for proof in proofs])
+    else:
+        print_table(
+            ("lifecycle", "result", "configurations", "automatic moves at most"),
+            [(p.lifecycle, "proved" if p else "BROKEN", p.configurations, p.bound) for p in proofs],
+        )
+        for proof in proofs:
+            if not proof:
+                say()
+                say(f"{proof.lifecycle} is not proved to end:")
+                say(str(proof))
+    if not all(proofs):
+        raise typer.Exit(FAILED)
+
+
+def _proof_record(proof: Proof) -> dict[str, Any]:
+    return {
+        "lifecycle": proof.lifecycle,
+        "proved": bool(proof),
+        "configurations": proof.configurations,
+        "bound": proof.bound,
+        "broken": [
+            {"rule": one.rule, "why": one.why, "path": list(one.path)} for one in proof.broken
+        ],
+    }

@@ -1,0 +1,181 @@
+"""`kesin pause`, `kesin resume`, `kesin enqueue`: what a queue hands out, and what it takes in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName
+from kesin.cli.support.errors import FAILED, Usage
+
+if TYPE_CHECKING:
+    from kesin.engine.queue import Queue
+    from kesin.store.records import Outcome
+
+BATCH = 1_000
+MOST_TOLD = 20  # refused lines that are told one by one
+
+OneTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="TENANT", help="Only of this tenant.")
+]
+
+
+def pause(
+    queue: QueueName,
+    tenant: OneTenant = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why; shown by `kesin stats`.")
+    ] = None,
+) -> None:
+    """Hand out no more jobs of a queue.
+
+    Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say, typist
+
+    with open_desk(make=True) as desk:
+        name = desk.readable(queue)
+        told = {"reason": reason} if reason else None
+        with desk.store.transaction():
+            desk.store.pause(name, tenant=tenant or "", actor=typist(), reason=reason)
+            desk.accounts.note(operator(), "queue.pause", queue=name, site=tenant, details=told)
+    say(f"paused {_what(name, tenant)}")
+
+
+def resume(queue: QueueName, tenant: OneTenant = None) -> None:
+    """Hand out jobs again.
+
+    Of a queue, or of one tenant of it. Says what is still paused.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say
+
+    with open_desk() as desk:
+        name = desk.readable(queue)
+        with desk.store.transaction():
+            was_paused = desk.store.resume(name, tenant=tenant or "")
+            desk.accounts.note(operator(), "queue.resume", queue=name, site=tenant)
+        left = [one.tenant for one in desk.store.paused(name)]
+    say(f"resumed {_what(name, tenant)}" if was_paused else f"{_what(name, tenant)} was not paused")
+    if "" in left:
+        say(f"still paused: all of {name}")
+    elif left:
+        say(f"still paused: {', '.join(left)} of {name}")
+
+
+def _what(queue: str, tenant: str | None) -> str:
+    return f"{tenant} of {queue}" if tenant else queue
+
+
+def enqueue(
+    queue: QueueName,
+    payload: Annotated[
+        str, typer.Argument(metavar="JSON", help="The payload; - reads one from each input line.")
+    ],
+    *,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Only one job at a time holds this key."),
+    ] = None,
+    tenant: Annotated[str, typer.Option(metavar="TENANT", help="Whose job it is.")] = "default",
+    delay: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Not before this much later.")
+    ] = 0,
+    lifecycle: LifecycleName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a job into a queue, or many.
+
+    With - as payload each line of standard input is one: a JSON value. A job whose key is held
+    already is no error: the answer names the job that has it.
+    """
+    from kesin.cli.support.context import open_desk
+
+    if payload == "-" and key is not None:
+        raise Usage("--key goes with one payload, not with many from standard input")
+    if payload != "-":
+        _parsed(payload)
+    with open_desk(make=True) as desk:
+        opened = desk.queue(queue, lifecycle)
+        run_at = opened.now() + round(delay * 1_000_000) if delay else None
+        if payload == "-":
+            lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
+            _enqueue_lines(opened, lines, tenant, run_at, as_json=as_json)
+        else:
+            _enqueue_one(opened, _parsed(payload), key, tenant, run_at, as_json=as_json)
+
+
+def _enqueue_one(
+    queue: Queue, payload: Any, key: str | None, tenant: str, run_at: int | None, *, as_json: bool
+) -> None:
+    from kesin.cli.support.output import say, say_json, typist
+
+    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=typist())
+    if as_json:
+        say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
+    else:
+        word = "duplicate of" if outcome.result == "duplicate" else outcome.result
+        say(f"{word} {outcome.id} ({outcome.state})")
+
+
+def _enqueue_lines(
+    queue: Queue,
+    lines: Iterator[tuple[int, str]],
+    tenant: str,
+    run_at: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from kesin.cli.support.output import say, say_json, warn
+
+    inserted, refused = 0, list[tuple[int, str]]()
+    while batch := list(islice(lines, BATCH)):
+        for number, answer in _answers(queue, batch, tenant, run_at):
+            if isinstance(answer, str):
+                refused.append((number, answer))
+            else:
+                inserted += 1
+            if as_json:
+                record = {"error": answer} if isinstance(answer, str) else {"id": answer.id}
+                say_json({"line": number, **record}, line=True)
+    for number, why in refused[:MOST_TOLD]:
+        warn(f"line {number}: {why}")
+    if len(refused) > MOST_TOLD:
+        warn(f"and {len(refused) - MOST_TOLD} more lines")
+    if not as_json:
+        say(f"inserted {inserted}, refused {len(refused)}")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _answers(
+    queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
+) -> Iterator[tuple[int, Outcome | str]]:
+    """Line number → what became of it, or why nothing did."""
+    from kesin.cli.support.output import typist
+    from kesin.engine.queue import New
+    from kesin.engine.validation import BadInput
+
+    good: list[tuple[int, New]] = []
+    for number, line in batch:
+        try:
+            good.append((number, New(_parsed(line), tenant=tenant, run_at=run_at)))
+        except Usage as problem:
+            yield number, str(problem)
+    answers = queue.enqueue_many([new for _, new in good], actor=typist())
+    for (number, _), answer in zip(good, answers, strict=True):
+        yield number, str(answer) if isinstance(answer, BadInput) else answer
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        hint = ", quote text like '\"hello\"'" if not text.lstrip().startswith(("{", "[")) else ""
+        raise Usage(f"the payload is no JSON ({problem}){hint}") from None

@@ -1,0 +1,205 @@
+"""`kesin secrets`: the credentials workers use, sealed with keys the database does not hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.errors import FAILED, Failure, Usage
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.engine.access.vault import Rotation, Vault
+    from kesin.foundation.permissions import Actor
+
+app = typer.Typer(help="Keep credentials sealed, and rotate the keys.", no_args_is_help=True)
+
+SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.")]
+
+
+@app.command(
+    "new-key",
+    epilog=examples(
+        "kesin secrets new-key --name k2027",
+    ),
+)
+def new_key(
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The key's name; made up if not given.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it, once.
+
+    The line is an entry of KESIN_SECRET_KEYS. Nothing is stored. Put it before the other entries
+    to seal with it from now on, and keep those until `kesin secrets rotate` has run.
+    """
+    from kesin.cli.support.output import say, say_json
+    from kesin.foundation import encryption
+
+    entry = encryption.new_key(name)
+    if as_json:
+        say_json({"name": entry.partition(":")[0], "entry": entry})
+    else:
+        say(entry)
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin secrets list",
+    ),
+)
+def list_secrets(as_json: AsJson = False) -> None:
+    """Show the names of all secrets, never the values."""
+    from kesin.cli.support.output import clock_time, print_table, say_json
+    from kesin.foundation.clock import iso
+
+    with _open_vault() as (vault, actor):
+        found = vault.names(actor)
+    if as_json:
+        told = [
+            {
+                "name": one.name,
+                "key": one.key,
+                "opens": one.opens,
+                "changed_at": iso(one.changed_at),
+                "changed_by": one.changed_by,
+            }
+            for one in found
+        ]
+        say_json(told)
+        return
+    print_table(
+        ("name", "key", "opens", "changed", "by"),
+        [
+            (
+                one.name,
+                one.key,
+                "yes" if one.opens else "no",
+                clock_time(one.changed_at),
+                one.changed_by,
+            )
+            for one in found
+        ],
+        empty="there are no secrets",
+    )
+
+
+@app.command(
+    "put",
+    epilog=examples("kesin secrets put smtp-password < password.txt"),
+    # Whatever else is on the line may be the value: it must come here, not into an error message.
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def put_secret(context: typer.Context, name: SecretName) -> None:
+    """Keep a value under a name.
+
+    The value is asked for, or read from standard input to its end, without a last line break. It
+    is not taken from the command line, which other users and the shell's history can see.
+    """
+    from kesin.cli.support.output import say
+
+    if context.args:
+        raise Usage(
+            "a secret's value is read from standard input or asked for, not taken from the command "
+            "line; nothing was kept, and if that was the value, others may have seen it"
+        )
+    with _open_vault(make=True) as (vault, actor):
+        vault.keys()
+        vault.put(actor, name, _value())
+    say(f"kept {name}")
+
+
+@app.command(
+    "drop",
+    epilog=examples(
+        "kesin secrets drop smtp-password",
+    ),
+)
+def drop_secret(name: SecretName) -> None:
+    """Forget a secret."""
+    from kesin.cli.support.output import say
+
+    with _open_vault() as (vault, actor):
+        vault.drop(actor, name)
+    say(f"dropped {name}")
+
+
+@app.command(
+    "rotate",
+    epilog=examples(
+        "kesin secrets rotate",
+    ),
+)
+def rotate_secrets(as_json: AsJson = False) -> None:
+    """Seal all secrets with the first key.
+
+    Safe to run twice, at once and while secrets change. Tells which could not be opened, and exits
+    with 1 if any other key is still needed.
+    """
+    from kesin.cli.support.output import say_json
+
+    with _open_vault() as (vault, actor):
+        done = vault.rotate(actor)
+        key = vault.keys().first
+    if as_json:
+        say_json({"key": key, **_record(done)})
+    else:
+        _tell(done, key)
+    if not done.complete:
+        raise typer.Exit(FAILED)
+
+
+def _record(done: Rotation) -> dict[str, Any]:
+    return {
+        "resealed": done.resealed,
+        "current": done.current,
+        "busy": done.busy,
+        "unopened": [{"name": one.name, "key": one.key, "code": one.code} for one in done.unopened],
+    }
+
+
+def _tell(done: Rotation, key: str) -> None:
+    from kesin.cli.support.output import say, visible, warn
+
+    say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
+    for one in done.unopened:
+        why = {
+            "secret_key_missing": f"its key {one.key!r} is not in KESIN_SECRET_KEYS",
+            "secret_altered": "it is not what was sealed",
+        }.get(one.code, one.code)
+        warn(f"{visible(one.name)} was left as it is: {why}")
+    if done.busy:
+        warn(f"{done.busy} changed meanwhile: run it again")
+
+
+def _value() -> str:
+    from kesin.foundation.encryption import LARGEST_BYTES
+
+    if sys.stdin.isatty():
+        typed: str = typer.prompt("value", hide_input=True, err=True)
+        return typed
+    raw = sys.stdin.buffer.read(LARGEST_BYTES + len(b"\r\n") + 1)
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Failure(
+            f"the value must be UTF-8 text of at most {LARGEST_BYTES} bytes; nothing was kept"
+        ) from None
+    return text.removesuffix("\r\n" if text.endswith("\r\n") else "\n")
+
+
+@contextmanager
+def _open_vault(*, make: bool = False) -> Iterator[tuple[Vault, Actor]]:
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.engine.access.vault import Vault
+    from kesin.foundation.encryption import key_ring
+
+    with open_desk(make=make) as desk:
+        yield Vault(desk.accounts, key_ring(desk.settings)), operator()

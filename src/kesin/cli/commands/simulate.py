@@ -1,0 +1,139 @@
+"""`kesin simulate`: the real engine under a virtual clock and an adversary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.errors import FAILED
+
+if TYPE_CHECKING:
+    from kesin.engine.simulation.simulate import Simulated
+    from kesin.lifecycle.declare import Lifecycle
+
+INVENTED: Final = "invented"
+INVENTED_STEPS: Final = 500  # of each lifecycle that is made up on the way
+
+
+def simulate(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Lifecycles: registered names, module:attribute, or invented for made-up ones; "
+            "all of these if none is named.",
+        ),
+    ] = None,
+    *,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same run.")] = 1,
+    steps: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Calls to the store, shared among the lifecycles."),
+    ] = 10_000,
+    as_json: AsJson = False,
+) -> None:
+    """Run queues under an adversary, and check the promise after every step.
+
+    The real engine on SQLite in memory: workers die before, during and after each commit, answers
+    come late, twice or from the wrong worker, operators press every button, clocks jump and sweeps
+    overlap. At the end time passes until every job rests. A run is a pure function of its seed and
+    its steps; a promise that breaks is shown with the shortest history that breaks it.
+    """
+    from kesin.cli.support.lifecycles import registry
+    from kesin.cli.support.output import counting, say, say_json, warn
+
+    chosen = list(dict.fromkeys(names or [*registry(), INVENTED]))
+    share = max(steps // len(chosen), 1)
+    with counting("simulating", share * len(chosen), shown=not as_json) as progress:
+        runs = [run for name in chosen for run in _runs(name, seed, share, progress)]
+    whole = hashlib.sha256("".join(run.hash for run in runs).encode()).hexdigest()
+    failed = [run for run in runs if not run]
+    if as_json:
+        say_json({"seed": seed, "hash": whole, "holds": not failed, "runs": [*map(_record, runs)]})
+    else:
+        _print(runs)
+        say(f"seed {seed}, trace hash {whole}")
+    for run in failed:
+        assert run.failure is not None  # noqa: S101  # that is what makes it falsy
+        again = f"kesin simulate {run.lifecycle} --seed {run.seed} --steps {run.failure.at_step}"
+        warn(f"{run.lifecycle} broke a promise at step {run.failure.at_step}: {again}")
+        warn(str(run.failure))
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _runs(name: str, seed: int, steps: int, progress: Callable[[int], None]) -> Iterator[Simulated]:
+    from kesin.engine.simulation.simulate import simulate as run
+
+    if name != INVENTED:
+        yield run(_found(name), seed=seed, steps=steps, progress=progress)
+        return
+    for number in range(-(-steps // INVENTED_STEPS)):
+        made_up = f"{INVENTED}_{seed + number}"
+        most = min(INVENTED_STEPS, steps - number * INVENTED_STEPS)
+        yield run(_found(made_up), seed=seed, steps=most, progress=progress)
+
+
+def _found(name: str) -> Lifecycle:
+    from kesin.cli.support.lifecycles import find_lifecycle
+    from kesin.engine.simulation.random_lifecycle import invent
+
+    made_up, _, number = name.partition("_")
+    if made_up == INVENTED and number.isdecimal():
+        return invent(int(number))
+    return find_lifecycle(name)
+
+
+def _record(run: Simulated) -> dict[str, Any]:
+    return {
+        "lifecycle": run.lifecycle,
+        "seed": run.seed,
+        "steps": run.steps,
+        "eras": run.eras,
+        "jobs": run.jobs,
+        "moves": dict(sorted(run.moves.items())),
+        "faults": dict(sorted(run.fates.items())),
+        "hash": run.hash,
+        "failure": None
+        if run.failure is None
+        else {
+            "rule": run.failure.rule,
+            "why": run.failure.why,
+            "at_step": run.failure.at_step,
+            "trace": list(run.failure.trace),
+        },
+    }
+
+
+def _print(runs: Sequence[Simulated]) -> None:
+    """A line a lifecycle; the made-up ones share one."""
+    from kesin.cli.support.output import print_table
+
+    rows: list[tuple[str, list[Simulated]]] = []
+    made_up: list[Simulated] = []
+    for run in runs:
+        if run.lifecycle.startswith(f"{INVENTED}_"):
+            made_up.append(run)
+        else:
+            rows.append((run.lifecycle, [run]))
+    if made_up:
+        rows.append((f"{len(made_up)} invented", made_up))
+    print_table(
+        ("lifecycle", "steps", "jobs", "moves", "killed", "cut off", "held"),
+        [
+            (
+                name,
+                sum(run.steps for run in some),
+                sum(run.jobs for run in some),
+                sum(run.moves.total() for run in some),
+                sum(run.fates["died"] for run in some),
+                sum(run.fates["finds it away"] + run.fates["hears nothing"] for run in some),
+                "yes" if all(some) else "NO",
+            )
+            for name, some in rows
+        ],
+    )

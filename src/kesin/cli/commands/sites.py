@@ -1,0 +1,129 @@
+"""`kesin site`: the sites, each a tenant whose rows only its own people and keys see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.errors import Usage
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.store.directory import Site
+
+app = typer.Typer(help="Manage sites, the tenants of jobs.", no_args_is_help=True)
+
+SiteId = Annotated[str, typer.Argument(metavar="SITE", help="The site's id, in every path.")]
+Called = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="What people call it; its id if unset.")
+]
+CHANNEL = typer.Option(
+    metavar="script|api|data_manager", help="How its conversions reach Google Ads."
+)
+TIMEZONE = typer.Option(metavar="ZONE", help="The time zone of its account.")
+CURRENCY = typer.Option(metavar="CODE", help="The currency of its values, three letters.")
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin site add ankara --name 'Ankara shop' --channel api",
+    ),
+)
+def add_site(
+    site: SiteId,
+    *,
+    name: Called = None,
+    channel: Annotated[str, CHANNEL] = "script",
+    timezone: Annotated[str, TIMEZONE] = "Europe/Istanbul",
+    currency: Annotated[str, CURRENCY] = "TRY",
+    as_json: AsJson = False,
+) -> None:
+    """Add a site."""
+    from kesin.cli.support.context import open_desk, operator
+
+    with open_desk(make=True) as desk:
+        made = desk.accounts.add_site(
+            operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
+        )
+    _tell(made, "added", as_json=as_json)
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin site list",
+    ),
+)
+def list_sites(as_json: AsJson = False) -> None:
+    """List the sites."""
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import print_table, say_json
+
+    with open_desk(make=True) as desk:
+        sites = desk.accounts.sites(operator())
+    if as_json:
+        say_json([site_record(one) for one in sites])
+        return
+    print_table(
+        ("site", "name", "channel", "time zone", "currency"),
+        [(one.id, one.name, one.channel, one.timezone, one.currency) for one in sites],
+        empty="there is no site yet: `kesin site add` makes one",
+    )
+
+
+@app.command(
+    "set",
+    epilog=examples(
+        "kesin site set ankara --currency EUR",
+    ),
+)
+def set_site(
+    site: SiteId,
+    *,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What people call it.")
+    ] = None,
+    channel: Annotated[str | None, CHANNEL] = None,
+    timezone: Annotated[str | None, TIMEZONE] = None,
+    currency: Annotated[str | None, CURRENCY] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a site; what is not named stays."""
+    from kesin.cli.support.context import open_desk, operator
+
+    if not (name or channel or timezone or currency):
+        raise Usage("nothing to change: give --name, --channel, --timezone or --currency")
+    with open_desk(make=True) as desk:
+        changed = desk.accounts.set_site(
+            operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
+        )
+    _tell(changed, "changed", as_json=as_json)
+
+
+def _tell(site: Site, done: str, *, as_json: bool) -> None:
+    from kesin.cli.support.output import say, say_json
+
+    if as_json:
+        say_json(site_record(site))
+    else:
+        say(f"{done} {site.id} ({site.channel}, {site.timezone}, {site.currency})")
+
+
+def site_record(site: Site) -> dict[str, Any]:
+    """A site as scripts read it."""
+    from kesin.engine.access.sites import site_uuid
+    from kesin.foundation.clock import iso
+
+    return {
+        "id": site.id,
+        "uuid": site_uuid(site.id),
+        "name": site.name,
+        "channel": site.channel,
+        "timezone": site.timezone,
+        "currency": site.currency,
+        "created_at": iso(site.created_at),
+        "changed_at": iso(site.changed_at),
+    }

@@ -1,0 +1,266 @@
+"""`kesin user`: the people who sign in, what they may do, and their passwords.
+
+A password is never an argument: whoever lists processes would read it. It is typed on a terminal,
+or comes by standard input.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import AsJson
+from kesin.cli.support.errors import Usage, check_choice
+from kesin.foundation.terminal import examples
+
+if TYPE_CHECKING:
+    from kesin.store.directory import Person
+
+app = typer.Typer(help="Manage the people who sign in.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+Sites = Annotated[
+    list[str] | None,
+    typer.Option("--site", metavar="SITE", help="Sees and works on this site; repeatable."),
+]
+AllSites = Annotated[bool, typer.Option("--all-sites", help="Every site, those to come too.")]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="QUEUE", help="Only in this queue; repeatable."),
+]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin user add ayse --role operator --site ankara",
+        "kesin user add root --role admin --password-stdin < password.txt",
+    ),
+)
+def add_user(
+    name: Name,
+    *,
+    role: Annotated[
+        str, typer.Option(metavar="viewer|operator|admin", help="What the user may do.")
+    ],
+    site: Sites = None,
+    all_sites: AllSites = False,
+    queue: Queues = None,
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add somebody who signs in.
+
+    The password is asked for twice on a terminal, or read from standard input. A viewer or an
+    operator without a site and a queue sees nothing; an admin sees everything.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.foundation.permissions import ROLES
+
+    check_choice("role", role, ROLES)
+    _check_sites(site, all_sites=all_sites)
+    with open_desk(make=True) as desk:
+        queues = [desk.readable(one) for one in queue or ()]
+        person = desk.accounts.add_person(
+            operator(),
+            name,
+            read_password(from_stdin=password_stdin),
+            role=role,
+            all_sites=all_sites,
+            sites=site or (),
+            queues=queues,
+        )
+    _tell(person, "added", as_json=as_json)
+
+
+@app.command(
+    "passwd",
+    epilog=examples(
+        "kesin user passwd ayse",
+    ),
+)
+def set_password(
+    name: Name, *, password_stdin: PasswordStdin = False, as_json: AsJson = False
+) -> None:
+    """Give somebody a new password.
+
+    All their sessions end.
+    """
+    from kesin.cli.support.context import open_desk, operator
+
+    with open_desk(make=True) as desk:
+        desk.accounts.person(operator(), name)  # a name nobody has is told before anybody types
+        password = read_password(from_stdin=password_stdin)
+        desk.accounts.set_password(operator(), name, password)
+        person = desk.accounts.person(operator(), name)
+    _tell(person, "changed the password of", as_json=as_json)
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin user list",
+    ),
+)
+def list_users(as_json: AsJson = False) -> None:
+    """List the people who sign in."""
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import clock_time, print_table, say_json
+
+    with open_desk(make=True) as desk:
+        people = desk.accounts.people(operator())
+    if as_json:
+        say_json([person_record(one) for one in people])
+        return
+    print_table(
+        ("name", "role", "sites", "queues", "sign-in", "changed"),
+        [
+            (
+                one.name,
+                one.role,
+                "all" if one.all_sites or one.role == "admin" else ", ".join(one.sites),
+                ", ".join(one.queues),
+                "allowed" if one.disabled_at is None else "disabled",
+                clock_time(one.changed_at),
+            )
+            for one in people
+        ],
+        empty="there is no user yet: `kesin user add` makes one",
+    )
+
+
+@app.command(
+    "set",
+    epilog=examples(
+        "kesin user set ayse --role viewer --all-sites",
+        "kesin user set ayse --disable",
+    ),
+)
+def set_user(
+    name: Name,
+    *,
+    role: Annotated[
+        str | None, typer.Option(metavar="viewer|operator|admin", help="What the user may do.")
+    ] = None,
+    site: Sites = None,
+    all_sites: AllSites = False,
+    no_sites: Annotated[bool, typer.Option("--no-sites", help="No site any more.")] = False,
+    queue: Queues = None,
+    no_queues: Annotated[
+        bool, typer.Option("--no-queues", help="Name no queue: the sites alone decide.")
+    ] = False,
+    disabled: Annotated[
+        bool | None,
+        typer.Option("--disable/--enable", help="Let the user sign in no more, or again."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change what somebody may do.
+
+    Sites and queues replace those of before. All sessions of the user end.
+    """
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.foundation.permissions import ROLES
+
+    if role is not None:
+        check_choice("role", role, ROLES)
+    _check_sites(site, all_sites=all_sites, no_sites=no_sites)
+    if queue and no_queues:
+        raise Usage("--queue and --no-queues do not go together")
+    sited = bool(site or all_sites or no_sites)
+    if role is None and not sited and not queue and not no_queues and disabled is None:
+        raise Usage(
+            "nothing to change: give --role, --site, --all-sites, --no-sites, --queue, "
+            "--no-queues, --disable or --enable"
+        )
+    with open_desk(make=True) as desk:
+        queues = [desk.readable(one) for one in queue or ()]
+        person = desk.accounts.set_person(
+            operator(),
+            name,
+            role=role,
+            all_sites=all_sites if sited else None,
+            sites=(site or ()) if sited else None,
+            queues=queues if queue or no_queues else None,
+            disabled=disabled,
+        )
+    _tell(person, "changed", as_json=as_json)
+
+
+@app.command(
+    "sign-out",
+    epilog=examples(
+        "kesin user sign-out ayse",
+    ),
+)
+def sign_out(name: Name, as_json: AsJson = False) -> None:
+    """End all sessions of somebody."""
+    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.output import say, say_json
+
+    with open_desk(make=True) as desk:
+        ended = desk.accounts.end_sessions(operator(), name)
+    if as_json:
+        say_json({"name": name, "sessions_ended": ended})
+    else:
+        say(f"ended {ended} session{'' if ended == 1 else 's'} of {name}")
+
+
+def read_password(*, from_stdin: bool) -> str:
+    """One line of standard input, or what is typed twice on a terminal and shown never."""
+    if from_stdin:
+        return _one_line()
+    if not sys.stdin.isatty():
+        raise Usage("there is no terminal to ask for the password on: add --password-stdin")
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True))
+
+
+def _one_line() -> str:
+    from kesin.foundation.passwords import LONGEST
+
+    given = sys.stdin.buffer.read(4 * LONGEST + 2)  # the longest there can be, in bytes
+    try:
+        text = given.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise Usage("the password on standard input is no UTF-8 text") from None
+    if "\n" in text:
+        raise Usage("the password on standard input must be one line")
+    return text
+
+
+def _check_sites(site: list[str] | None, *, all_sites: bool, no_sites: bool = False) -> None:
+    if bool(site) + all_sites + no_sites > 1:
+        raise Usage("--site, --all-sites and --no-sites do not go together")
+
+
+def _tell(person: Person, done: str, *, as_json: bool) -> None:
+    from kesin.cli.support.output import say, say_json, warn
+
+    if as_json:
+        say_json(person_record(person))
+        return
+    say(f"{done} {person.name} ({person.role})")
+    if person.role != "admin" and not (person.all_sites or person.sites or person.queues):
+        warn(f"{person.name} sees nothing yet: give a site or a queue with `kesin user set`")
+
+
+def person_record(person: Person) -> dict[str, Any]:
+    """A user as scripts read it; the hash of the password stays where it is."""
+    from kesin.foundation.clock import iso
+
+    return {
+        "name": person.name,
+        "role": person.role,
+        "all_sites": person.all_sites,
+        "sites": list(person.sites),
+        "queues": list(person.queues),
+        "disabled": person.disabled_at is not None,
+        "created_at": iso(person.created_at),
+        "changed_at": iso(person.changed_at),
+        "disabled_at": iso(person.disabled_at),
+    }

@@ -1,0 +1,250 @@
+"""`kesin worker`: handlers over queues, in threads and processes, until asked to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kesin.cli.support.arguments import LifecycleName, known_queues
+from kesin.cli.support.errors import FAILED, Failure, Usage
+
+if TYPE_CHECKING:
+    from kesin.cli.support.context import Desk
+    from kesin.cli.support.signals import Stop
+    from kesin.engine.queue import Queue
+    from kesin.engine.worker import Worker
+
+WRITING_S = 5.0  # beyond the grace period, for giving back what did not finish
+
+
+def worker(
+    queues: Annotated[
+        list[str],
+        typer.Argument(metavar="QUEUE", help="The queues to work on.", autocompletion=known_queues),
+    ],
+    *,
+    handler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="What is called with each job, found from the current folder first; "
+            "without it, the queue's workload does the work.",
+        ),
+    ] = None,
+    batch_handler: Annotated[
+        bool, typer.Option("--batch-handler", help="The handler takes a list of jobs at once.")
+    ] = False,
+    lifecycle: LifecycleName = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000,
+            metavar="N",
+            help="Jobs at the same time in each process; 1, or what the workload wants.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=256, metavar="N", help="Processes to start.")
+    ] = 1,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            metavar="N",
+            help="Jobs one claim takes at most; 500, or what the workload wants.",
+        ),
+    ] = None,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENANT", help="Only of this tenant; repeatable."),
+    ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="At a stop, how long running jobs may go on; else KESIN_GRACE_S.",
+        ),
+    ] = None,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop when no job is due.")
+    ] = False,
+    rq: Annotated[
+        bool, typer.Option("--rq", help="Wait to be sent for over RQ; for PDFs in Redis.")
+    ] = False,
+    child: Annotated[bool, typer.Option("--child", hidden=True)] = False,
+) -> None:
+    """Run a handler over queues.
+
+    Without --handler, the work of a workload: oci, pdf, pdf_batches, pdf_webhooks or optiplan.
+
+    SIGTERM or Ctrl-C: no more claims, running jobs finish within the grace period, the rest is
+    given back. A second one gives everything back at once. Jobs of a process that dies are taken
+    back by the sweeper: run `kesin sweep --every 60` beside it.
+    """
+    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.lifecycles import load_handler
+    from kesin.cli.support.signals import stop_on_signals
+    from kesin.engine.worker import Worker
+    from kesin.foundation.settings import load_settings
+    from kesin.workloads import workloads
+
+    if len(set(queues)) < len(queues):
+        raise Usage("a queue is named twice")
+    if rq and (handler is not None or tenant):
+        raise Usage("--rq renders whatever it is sent for: leave out --handler and --tenant")
+    if handler is None and batch_handler:
+        raise Usage("--batch-handler says how --handler is called: give both")
+    function = None if handler is None else load_handler(handler)
+    if grace is None:
+        grace = load_settings().grace_s
+    chosen: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
+    chosen |= {} if batch is None else {"batch": batch}
+    chosen |= {} if threads is None else {"threads": threads}
+    with open_desk(make=True, level="info") as desk:
+        opened = [desk.queue(name, lifecycle) for name in queues]
+        if function is None:
+            workers = [_of_workload(desk, queue, chosen, called=rq) for queue in opened]
+            if rq and not any(workloads()[one].push_worker for one in queues):
+                raise Usage("none of these queues sends for its workers: leave out --rq")
+        else:
+            chosen["batch_handler" if batch_handler else "handler"] = function
+            workers = [Worker(queue, **chosen) for queue in opened]
+        if processes == 1:
+            with stop_on_signals() as stop:
+                if child:
+                    _stop_with_parent(stop)
+                run_workers(workers, stop, until_idle=until_idle)
+            return
+    from kesin.cli.support.supervisor import Processes, child_command
+
+    command = child_command(
+        queues,
+        handler=handler,
+        batch_handler=batch_handler,
+        lifecycle=lifecycle,
+        threads=threads,
+        batch=batch,
+        tenant=tenant,
+        grace=grace,
+        until_idle=until_idle,
+        rq=rq,
+    )
+    crew = Processes(command, processes, grace)
+    with stop_on_signals(children=True) as stop:
+        code = crew.run(stop)
+    if code:
+        raise typer.Exit(FAILED if code < 0 else code)
+
+
+def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any], *, called: bool) -> Worker:
+    """The worker that the queue's own workload brings, with what was asked for here."""
+    from kesin.workloads import workloads
+
+    workload = workloads().get(queue.name)
+    if workload is None or workload.worker is None:
+        raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
+    if lacking := workload.missing_libraries:
+        raise Failure(_not_installed(queue.name, lacking[0]))
+    make = (called and workload.push_worker) or workload.worker
+    worker = make(desk.house(workload))
+    for name, value in chosen.items():
+        if value is not None:
+            setattr(worker, name, value)
+    return worker
+
+
+def _not_installed(queue: str, library: str) -> str:
+    from kesin.foundation.extras import extra_with, remedy
+
+    extra = extra_with(library)
+    how = f"`{remedy(extra)}`" if extra else "pip"
+    return f"the work of {queue} needs {library}: install it with {how}"
+
+
+def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:
+    """Run them all; return when they have stopped, everything written back or given back."""
+    from kesin.foundation.logs import Logger
+
+    log = Logger("kesin.cli")
+    names = list(dict.fromkeys(one.queue.name for one in workers))
+    log.info("worker_started", queues=names, worker=workers[0].name, pid=os.getpid())
+    grace_s = max(one.grace_s for one in workers)
+    if until_idle:
+        _drain(workers, stop, grace_s)
+    else:
+        for one in workers:
+            one.start()
+        while not stop.wait():
+            pass
+        log.info("worker_stopping", queues=names)
+        for one in workers:
+            one.stop()
+        _in_threads([one.join for one in workers], stop, workers, grace_s + WRITING_S)
+    log.info("worker_stopped", queues=names, jobs=sum(one.completed for one in workers))
+
+
+def _drain(workers: Sequence[Worker], stop: Stop, grace_s: float) -> None:
+    """Work until nothing is due, each worker on a thread of its own."""
+    for one in workers:
+        stop.also(one.stop)
+    try:
+        _in_threads([one.drain for one in workers], stop, workers, grace_s)
+    finally:
+        for one in workers:
+            one.give_back(one.leases.held())
+
+
+def _in_threads(
+    calls: Sequence[Callable[[], object]],
+    stop: Stop,
+    workers: Sequence[Worker],
+    patience_s: float,
+) -> None:
+    """Make these calls at once and wait for them: once asked to stop, only for so long.
+
+    What is not done by then, or when the stop is asked for again, is given back.
+    """
+    problems: list[BaseException] = []
+    left = len(calls)
+    lock = threading.Lock()
+
+    def run(call: Callable[[], object]) -> None:
+        nonlocal left
+        try:
+            call()
+        except BaseException as problem:  # noqa: BLE001  # raised again where it can be told
+            problems.append(problem)
+        with lock:
+            left -= 1
+        stop.wake()
+
+    for call in calls:
+        threading.Thread(target=run, args=(call,), daemon=True).start()
+    while left and not stop.insisted:
+        if not stop.asked:
+            stop.wait()
+        elif not stop.wait_until(lambda: not left or stop.insisted, patience_s):
+            break
+    if left:
+        for one in workers:
+            one.give_back(one.leases.held())
+    if problems:
+        raise problems[0]
+
+
+def _stop_with_parent(stop: Stop) -> None:
+    """A child whose parent is gone, however it went, stops as well: its input ends."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        stop.ask()
+
+    threading.Thread(target=watch, name="kesin-parent", daemon=True).start()

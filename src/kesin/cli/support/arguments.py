@@ -1,0 +1,125 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kesin.cli.support.errors import check_choice
+
+if TYPE_CHECKING:
+    from kesin.store.records import Definition, Filter
+
+
+def known_queues(incomplete: str) -> list[str]:
+    """The workloads' queues that begin so, for the shell: no store is opened at a key press."""
+    from kesin.workloads import workloads
+
+    return [name for name in workloads() if name.startswith(incomplete)]
+
+
+def known_lifecycles(incomplete: str) -> list[str]:
+    """The registered lifecycles that begin so, for the shell."""
+    from kesin.cli.support.lifecycles import registry
+
+    return [name for name in registry() if name.startswith(incomplete)]
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+QueueName = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=known_queues),
+]
+
+QueueNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="QUEUE",
+        help="The queues; all of the store if none is named.",
+        autocompletion=known_queues,
+    ),
+]
+
+LifecycleName = Annotated[
+    str | None,
+    typer.Option(
+        "--lifecycle",
+        metavar="NAME",
+        help="The queue's lifecycle: a registered name, or module:attribute of your own.",
+        autocompletion=known_lifecycles,
+    ),
+]
+
+States = Annotated[
+    list[str] | None, typer.Option("--state", metavar="STATE", help="In this state; repeatable.")
+]
+
+Tenants = Annotated[
+    list[str] | None, typer.Option("--tenant", metavar="TENANT", help="Of this tenant; repeatable.")
+]
+
+Codes = Annotated[
+    list[str] | None,
+    typer.Option("--code", metavar="CODE", help="With this last error code; repeatable."),
+]
+
+Categories = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--category",
+        metavar="CATEGORY",
+        help="With a last error of this category; repeatable.",
+    ),
+]
+
+TextPart = Annotated[
+    str | None,
+    typer.Option("--text", metavar="TEXT", help="With this in the error message, in any case."),
+]
+
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="With exactly this dedup key.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filter options as they were typed."""
+
+    states: Sequence[str] | None = None
+    tenants: Sequence[str] | None = None
+    codes: Sequence[str] | None = None
+    categories: Sequence[str] | None = None
+    text: str | None = None
+    key: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether any was."""
+        lists = (self.states, self.tenants, self.codes, self.categories)
+        return any(lists) or self.text is not None or self.key is not None
+
+    def checked(self, names: Definition | None) -> Filter:
+        """As the store takes it; a state or a category that does not exist is refused."""
+        from kesin.store.records import Filter
+
+        known = names.states if names else tuple(self.states or ())
+        return Filter(
+            states=tuple(check_choice("state", one, known) for one in self.states or ()),
+            tenants=tuple(self.tenants) if self.tenants else None,
+            codes=tuple(self.codes or ()),
+            categories=tuple(check_category(one) for one in self.categories or ()),
+            dedup_key=self.key,
+            text=self.text,
+        )
+
+
+def check_category(word: str) -> str:
+    """An error category, whatever the case of its letters."""
+    from kesin.lifecycle.errors import Category
+
+    return check_choice("error category", word.upper(), [one.value for one in Category])

@@ -1,0 +1,1 @@
+"""A lifecycle as a table, as Mermaid and as SVG."""

@@ -1,0 +1,240 @@
+"""A lifecycle for people: as a table, as a Mermaid diagram, as a picture and as a page of them.
+
+Everything is made from the declaration alone and is the same text every time, so a checked-in
+page that differs from its lifecycle is a page that lies, and a test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kesin.lifecycle.budget import Backoff
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.drawing.shape import edges, kept, marks
+from kesin.lifecycle.drawing.svg import STYLE, svg
+from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, GuardKind, duration
+
+__all__ = ["STYLE", "Line", "markdown", "mermaid", "page", "rows", "svg"]
+
+NOTHING: Final = "—"
+
+# Guards that need more than their own name to be understood.
+GUARDS: Final[dict[GuardKind, str]] = {
+    "holds_claim": "claim held",
+    "retries_left": "fewer than {number} retries",
+    "code_in": "error code {names}",
+    "code_not_in": "error code not {names}",
+    "category_in": "error category {names}",
+    "was_claimed": "claimed before",
+    "option": "with {names}",
+    "flag_set": "{names} is set",
+    "flag_not_set": "{names} is not set",
+    "age_over": "{names} at least {age} ago",
+    "slot_free": "{names} is free",
+}
+EFFECTS: Final = {
+    ("claim", "take"): "claim taken",
+    ("claim", "drop"): "claim dropped",
+    ("attempt", "count"): "attempt counted",
+    ("attempt", "return"): "attempt returned",
+    ("attempt", "renew"): "budget renewed",
+    ("retry", "count"): "retry counted",
+    ("error", "record"): "error recorded",
+    ("error", "clear"): "error cleared",
+    ("run_at", "now"): "due now",
+    ("run_at", "input"): "due when asked",
+    ("run_at", "clear"): "not due",
+    ("timer", "clear"): "timer cleared",
+    ("result", "record"): "result recorded",
+    ("payload", "replace"): "payload replaced",
+}
+
+# Words Mermaid keeps for itself; a state of that name gets an alias.
+RESERVED: Final = frozenset(
+    {"accdescr", "acctitle", "as", "class", "classdef", "click", "default", "direction", "end"}
+    | {"hide", "href", "note", "scale", "state", "style", "title"}
+)
+
+# Mid-tones with a text colour of their own, as Mermaid cannot follow the reader's theme.
+CLASSES: Final = (
+    ("success", "fill:#e3f4e8,stroke:#1a7f37,color:#1f2328"),
+    ("resting", "fill:#f3eefc,stroke:#7447c4,color:#1f2328"),
+    ("terminal", "stroke-width:3px"),
+    ("exclusive", "stroke-dasharray:6 3"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One move as a person reads it. Every field is text ready to be shown."""
+
+    move: str
+    sources: str
+    to: str
+    by: str
+    when: str
+    effects: str
+    note: str
+
+
+def rows(lifecycle: Lifecycle) -> list[Line]:
+    """The moves in the order of declaration."""
+    return [
+        Line(
+            move=move.name,
+            sources=", ".join(move.sources) or "(new)",
+            to={STAY: "(stays)", GONE: "(gone)"}.get(move.to, move.to),
+            by=_who(move),
+            when=", ".join(_conditions(lifecycle, move)) or NOTHING,
+            effects=", ".join(_effects(move)) or NOTHING,
+            note=move.doc,
+        )
+        for move in lifecycle.moves
+    ]
+
+
+def markdown(lifecycle: Lifecycle) -> str:
+    """The states and the moves as two Markdown tables."""
+    states = [(f"`{state.name}`", _marks(lifecycle, state)) for state in lifecycle.states]
+    moves = [
+        (
+            f"`{line.move}`",
+            line.sources,
+            line.to,
+            line.by,
+            line.when,
+            _with_note(line),
+        )
+        for line in rows(lifecycle)
+    ]
+    return (
+        _table(("state", "marks"), states)
+        + "\n"
+        + _table(("move", "from", "to", "who", "when", "effects"), moves)
+    )
+
+
+def mermaid(lifecycle: Lifecycle) -> str:
+    """A ``stateDiagram-v2``: one arrow a pair of states, start and end as ``[*]``."""
+    ids = {state.name: _mermaid_id(lifecycle, state.name) for state in lifecycle.states}
+    ids[GONE] = "[*]"
+    text = ["stateDiagram-v2"]
+    for name, alias in ids.items():
+        if name not in (GONE, alias):
+            text.append(f'    state "{name}" as {alias}')
+    ending = {edge.source for edge in edges(lifecycle) if edge.to == GONE}
+    text += [
+        f"    {ids[edge.source]} --> {ids[edge.to]}: {', '.join(edge.names)}"
+        for edge in edges(lifecycle)
+    ]
+    text += [
+        f"    {ids[state.name]} --> [*]"
+        for state in lifecycle.states
+        if state.terminal and state.name not in ending
+    ]
+    for mark, look in CLASSES:
+        marked = [ids[state.name] for state in lifecycle.states if getattr(state, mark)]
+        if marked:
+            text += [f"    classDef {mark} {look}", f"    class {','.join(marked)} {mark}"]
+    return "\n".join(text) + "\n"
+
+
+def page(lifecycle: Lifecycle) -> str:
+    """A whole Markdown page; its picture is expected beside it as ``NAME.svg``."""
+    name = lifecycle.name
+    limits = (
+        f"A budget is {lifecycle.max_attempts} attempts; a graceful stop gives back at most "
+        f"{lifecycle.max_returns} of them. A lease lasts {duration(lifecycle.lease_seconds)} "
+        f"and is never renewed beyond {duration(lifecycle.max_run_seconds)}."
+    )
+    return "\n".join(
+        (
+            f"# The lifecycle `{name}`",
+            "",
+            *((lifecycle.doc, "") if lifecycle.doc else ()),
+            limits,
+            "",
+            f"![The lifecycle {name}, drawn]({name}.svg)",
+            "",
+            markdown(lifecycle),
+            "The same picture for Mermaid:",
+            "",
+            f"```mermaid\n{mermaid(lifecycle)}```",
+            "",
+            f"Do not edit: `kesin lifecycle show {name} --write docs/lifecycles` makes this page.",
+            "",
+        )
+    )
+
+
+def _marks(lifecycle: Lifecycle, state: State) -> str:
+    stay = kept(lifecycle, state.name)
+    return ", ".join((*marks(state), *((f"kept {stay}",) if stay else ())))
+
+
+def _with_note(line: Line) -> str:
+    told = (line.effects if line.effects != NOTHING else "", f"*{line.note}*" if line.note else "")
+    return ". ".join(filter(None, told)) or NOTHING
+
+
+def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *body]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
+    if name.lower() not in RESERVED:
+        return name
+    alias = f"{name}_"
+    while alias in lifecycle.state:
+        alias += "_"
+    return alias
+
+
+def _who(move: Move) -> str:
+    people = " or ".join(move.by)
+    return f"{people} ({move.stage})" if move.stage else people
+
+
+def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:
+    if move.chained:
+        calls = [one.name for one in lifecycle.moves if one.then == move.call]
+        yield f"right after {' or '.join(calls)}"
+    for guard in move.when:
+        yield _guard(guard)
+
+
+def _guard(guard: Guard) -> str:
+    words = GUARDS.get(guard.kind, guard.kind.replace("_", " "))
+    if guard.kind == "option" and not guard.number:
+        words = "without {names}"
+    names = " or ".join(guard.names)
+    return words.format(names=names, number=guard.number, age=duration(guard.number))
+
+
+def _effects(move: Move) -> Iterator[str]:
+    for part in ("claim", "attempt", "retry", "error", "run_at", "timer", "result", "payload"):
+        value = getattr(move, part)
+        if isinstance(value, Fixed):
+            yield f"error {value.code} ({value.category}) recorded"
+        elif part == "run_at" and isinstance(value, Backoff):
+            yield f"due after {value}"
+        elif isinstance(value, After | Backoff):
+            kinds = f" for {' or '.join(move.timer_for)} errors" if move.timer_for else ""
+            yield f"timer {'' if isinstance(value, After) else 'after '}{value}{kinds}"
+        elif value != "keep":
+            yield EFFECTS[part, value]
+    yield from (f"{stamp} stamped" for stamp in move.stamp)
+    yield from (f"{stamp} taken from the caller" for stamp in move.stamp_input)
+    yield from (f"{stamp} wiped" for stamp in move.unstamp)
+    yield from (f"{flag} set" for flag in move.flag)
+    if move.prunes:
+        yield "job and events deleted"
+    if move.then:
+        yield f"then {move.then}, where it applies"

@@ -1,0 +1,1 @@
+"""The proof that every job of a lifecycle ends."""

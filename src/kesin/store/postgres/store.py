@@ -1,0 +1,399 @@
+"""The store for several machines: PostgreSQL through psycopg 3 and a pool.
+
+Every call is one statement in autocommit, a chain one transaction; a call of which some jobs do not
+move asks a second time, about these only, and who is cut off in between repeats it like any other.
+No session state is kept, so a transaction pooler may stand in between. Statements are planned anew
+each time: a plan prepared on an empty table would be kept while the table grows. NOTIFY only
+shortens a wait; polling alone is enough.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.model import Change, Job
+from kesin.store.errors import StoreError
+from kesin.store.postgres.connection import Listener, TimedConnection
+from kesin.store.postgres.pool import Pool, Undone
+from kesin.store.records import Event, NewJob, Outcome, refusal
+from kesin.store.sql.columns import event_columns, job_columns
+from kesin.store.sql.dialect import Dialect
+from kesin.store.sql.inserter import CONFLICT_TRIES, Remark
+from kesin.store.sql.migrate import migrations, outstanding
+from kesin.store.sql.statements import Statements
+from kesin.store.sql.store import Conflict, SqlStore, as_moved
+from kesin.store.sql.templates import fill, template
+
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_NOW = "coalesce(%(now)s::bigint, (extract(epoch FROM now()) * 1000000)::bigint)"
+_IN_INDEX_ORDER = (
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
+    " set_config('enable_seqscan', 'off', true)"
+)
+SCAN_ROWS = 2_000  # fetched at a time when everything is read
+
+
+def _dialect(schema: str) -> Dialect:
+    return Dialect(
+        name="postgres",
+        greater=lambda one, other: f"greatest({one}, {other})",
+        now="(SELECT t FROM clock)",
+        modulo="%%",  # psycopg reads a single one as a placeholder
+        param=lambda name: f"%({name})s",
+        table=lambda name: f"{schema}.{name}",
+    )
+
+
+class PostgresStore(SqlStore):
+    """Jobs in a schema of a PostgreSQL database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "kesin",
+        pool_size: int = 10,
+        timeout_s: float = 30.0,
+        answer_s: float = 60.0,
+        listen: bool = True,
+        migrate: bool = False,
+    ) -> None:
+        super().__init__()
+        if not _SCHEMA_NAME.fullmatch(schema):
+            raise StoreError(f"{schema!r} is no schema name: lower-case letters, digits and _")
+        self.schema = schema
+        self.dialect = _dialect(schema)
+        self._local = threading.local()
+        self._fits = False  # whether the schema was seen to be the one this code knows
+        self._pool = Pool(url, size=pool_size, timeout_s=timeout_s, answer_s=answer_s)
+        self._listener = Listener(url, schema, self._pulses) if listen else None
+        try:
+            self._pool.wait()
+        except StoreError:
+            self.close()
+            raise
+        if migrate:
+            self.migrate()
+
+    # Connections and transactions
+
+    def _connection(self) -> AbstractContextManager[TimedConnection]:
+        """The connection of this thread's transaction, or one of the pool's."""
+        return self._pool.connection(getattr(self._local, "connection", None))
+
+    @contextmanager
+    def transaction(self) -> Iterator[TimedConnection]:
+        with self._connection() as connection, connection.transaction():
+            before = getattr(self._local, "connection", None)
+            self._local.connection = connection
+            try:
+                yield connection
+            finally:
+                self._local.connection = before
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        try:
+            with self.transaction():
+                yield
+        except errors.UniqueViolation as problem:
+            raise Conflict from problem
+
+    @contextmanager
+    def _sweeping(self) -> Iterator[psycopg.Connection[Any]]:
+        """Candidates are walked in the order of their index, however few the planner expects."""
+        with self.transaction() as connection:
+            connection.execute(_IN_INDEX_ORDER)
+            yield connection
+
+    @property
+    def _in_transaction(self) -> bool:
+        return getattr(self._local, "connection", None) is not None
+
+    def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        for attempt in range(CONFLICT_TRIES):
+            try:
+                with self._connection() as connection:
+                    cursor = connection.execute(sql, params)
+                    return cursor.fetchall() if cursor.description else []
+            except Undone:
+                if self._in_transaction or attempt == CONFLICT_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._rows(sql, params)
+
+    def close(self) -> None:
+        if self._listener:
+            self._listener.stop()
+        self._pool.close()
+
+    # Schema
+
+    def hold_schema(self) -> None:
+        """Nobody else migrates or restores until this transaction ends."""
+        self._rows(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))",
+            {"name": f"kesin:{self.schema}"},
+        )
+
+    def migrate(self, *, up_to: int | None = None) -> list[str]:
+        """Apply what is outstanding; a restore goes to the schema of its backup first."""
+        with self.transaction() as connection, connection.patient():
+            self.hold_schema()
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.schema}.schema_migration ("
+                "version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,"
+                " applied_at timestamptz NOT NULL DEFAULT now())"
+            )
+            table = f"{self.schema}.schema_migration"
+            rows = connection.execute(f"SELECT version, checksum FROM {table}").fetchall()
+            todo = outstanding(migrations("postgres"), dict(rows))
+            todo = [one for one in todo if up_to is None or one.version <= up_to]
+            for one in todo:
+                text = fill(one.text, {"schema": self.schema})
+                connection.execute(text)
+                connection.execute(
+                    f"INSERT INTO {table} (version, name, checksum) VALUES (%s, %s, %s)",
+                    (one.version, one.name, one.checksum),
+                )
+        return [f"{one.version:04d}_{one.name}" for one in todo]
+
+    def _require_schema(self) -> None:
+        """Refuse a schema that is newer than this code, or older."""
+        if self._fits:
+            return
+        rows = self._read(f"SELECT version, checksum FROM {self.schema}.schema_migration", {})
+        todo = outstanding(migrations("postgres"), dict(rows))
+        if todo:
+            names = ", ".join(f"{one.version:04d}_{one.name}" for one in todo)
+            raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
+        self._fits = True
+
+    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
+        try:
+            self._require_schema()
+            rows = self._read(
+                f"SELECT * FROM {self.dialect.table('declared')} WHERE queue = %(queue)s",
+                {"queue": queue},
+            )
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            raise StoreError(
+                f"the schema {self.schema} has no kesin tables: run `kesin migrate` first"
+            ) from None
+        return {row[:4]: row[4:] for row in rows}
+
+    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
+        table = self.dialect.table
+        marks = ", ".join(["%s"] * len(rows[0]))
+        with self.transaction(), self._connection() as connection:
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    f"INSERT INTO {table('declared')} AS d VALUES ({marks})"
+                    " ON CONFLICT (queue, move, from_state, to_state) DO UPDATE SET"
+                    " mask = d.mask | excluded.mask",
+                    sorted(rows, key=str),
+                )
+            self._rows(
+                f"INSERT INTO {table('lifecycle')} VALUES (%(queue)s, "
+                "(extract(epoch FROM now()) * 1000000)::bigint, %(definition)s)"
+                " ON CONFLICT (queue) DO UPDATE SET definition = excluded.definition",
+                {"queue": queue, "definition": definition},
+            )
+
+    def wait(self, queue: str, since: int, timeout_s: float) -> None:
+        if self._listener:
+            self._listener.start()
+        super().wait(queue, since, timeout_s)
+
+    # Statements
+
+    def _sql(self, name: str) -> str:
+        """A statement that needs no lifecycle."""
+        parts = {"schema": self.schema, "clock": template("postgres", "clock")}
+        parts["tenants"] = fill(template("postgres", "tenants_ready"), parts)
+        return fill(template("postgres", name), parts)
+
+    def _array(self, values: Sequence[str] | None) -> Any:
+        return None if values is None else list(values)
+
+    def _is_in(self, column: str, name: str) -> str:
+        return f"{column} = ANY(%({name})s::text[])"
+
+    def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        sql = statements.claim(named="tenants" in params, among="ids" in params)
+        return statements.claim_row.jobs(self._rows(sql, params), params)
+
+    def _judge(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[Change],
+        params: dict[str, Any],
+        made: dict[str, int],
+    ) -> dict[str, Outcome]:
+        judged = self._move(statements, moves, changes, params)
+        left = [one for one in changes if one.id not in judged] if judged else changes
+        if not left:
+            return judged
+        verdicts, lost = self._ask(statements, moves, left, params, made)
+        judged |= verdicts
+        if not lost:
+            return judged
+        # Who waited for the row's lock saw events of before the wait: look a second time.
+        left = [one for one in left if one.id in lost]
+        again, still = self._ask(statements, moves, left, params, made)
+        remarks = [Remark(id_, tenant, moves[0].call) for id_, tenant in still.items()]
+        if remarks:
+            self._remark(statements, "stale", remarks, params["actor"], params["now"])
+        return judged | again
+
+    def _move(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[Change],
+        params: dict[str, Any],
+    ) -> dict[str, Outcome]:
+        """Those that move without being judged: nothing follows, nobody contends, all is alike."""
+        if statements.contested(moves) or any(move.then for move in moves):
+            return {}
+        statement = statements.apply_alike(moves, changes)
+        if statement is None:
+            return {}
+        said = self._said(statements, statement, changes, params)
+        return as_moved(self._rows(statement.sql, said))
+
+    def _ask(
+        self,
+        statements: Statements,
+        moves: tuple[Move, ...],
+        changes: Sequence[Change],
+        params: dict[str, Any],
+        made: dict[str, int],
+    ) -> tuple[dict[str, Outcome], dict[str, str]]:
+        """The outcomes, and the tenants of the jobs whose claim seems lost."""
+        statement = statements.apply(moves, changes)
+        said = self._said(statements, statement, changes, params)
+        judged: dict[str, Outcome] = {}
+        lost: dict[str, str] = {}
+        for position, verdict, state, seq, tenant in self._rows(statement.sql, said):
+            id_ = changes[position].id
+            if verdict.isdigit():
+                judged[id_] = Outcome("moved", id_, state, seq)
+                made[id_] = int(verdict)
+            else:
+                judged[id_] = refusal(verdict, id_, state, seq or 0)
+                if verdict == "stale":
+                    lost[id_] = tenant
+        return judged, lost
+
+    def _insert(
+        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+    ) -> set[str]:
+        in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
+        statement = statements.enqueue()
+        items = statements.items(statement, in_order)
+        return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
+
+    # The rest
+
+    def add_note(
+        self,
+        queue: str,
+        *,
+        kind: str,
+        actor: str,
+        tenant: str = "default",
+        job_id: str | None = None,
+        details: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        params = {
+            "queue": queue,
+            "tenant": tenant,
+            "job_id": job_id,
+            "kind": kind,
+            "actor": actor,
+            "details": details,
+            "now": now,
+        }
+        self._rows(
+            f"INSERT INTO {self.dialect.table('note')}"
+            " (queue, tenant, job_id, at, kind, actor, details) VALUES (%(queue)s, %(tenant)s,"
+            f" %(job_id)s, {_NOW}, %(kind)s, %(actor)s, %(details)s)",
+            params,
+        )
+
+    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
+        row = self._read(self._sql("overdue"), {"queue": queue, "now": now})[0]
+        return row[0], row[1], row[2]
+
+    def compact(self, queue: str) -> int:
+        """Fold the append-only counter rows; two at once fold different rows, never one twice."""
+        self.statements(queue)
+        rows = self._rows(self._sql("compact"), {"queue": queue})
+        return int(rows[0][0])
+
+    def pause(
+        self,
+        queue: str,
+        *,
+        tenant: str = "",
+        actor: str,
+        reason: str | None = None,
+        now: int | None = None,
+    ) -> None:
+        self._rows(
+            f"INSERT INTO {self.dialect.table('paused')} VALUES (%(queue)s, %(tenant)s, {_NOW},"
+            " %(actor)s, %(reason)s) ON CONFLICT DO NOTHING",
+            {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now},
+        )
+
+    def resume(self, queue: str, *, tenant: str = "") -> bool:
+        gone = self._rows(
+            f"DELETE FROM {self.dialect.table('paused')}"
+            " WHERE queue = %(queue)s AND tenant = %(tenant)s RETURNING 1",
+            {"queue": queue, "tenant": tenant},
+        )
+        self._pulses.beat(queue)
+        return bool(gone)
+
+    def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
+        table = self.dialect.table
+        jobs = (
+            f"SELECT {job_columns(self.dialect)} FROM {table('job')} j"
+            f" JOIN {table('job_body')} b ON b.id = j.id WHERE j.queue = %(queue)s ORDER BY j.id"
+        )
+        events = f"SELECT {event_columns(self.dialect)} FROM {table('event')} ORDER BY job_id, seq"
+        with self._connection() as connection, connection.patient(), connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            with (
+                connection.cursor("kesin_jobs") as rows,
+                connection.cursor("kesin_events") as history,
+            ):
+                rows.itersize = history.itersize = SCAN_ROWS
+                rows.execute(jobs, {"queue": queue})
+                history.execute(events)
+                yield from self._pair_up(iter(rows), iter(history))
+
+    def health(self) -> dict[str, str | int]:
+        row = self._read(self._sql("health"), {"schema": self.schema})[0]
+        return {
+            "store": "postgres",
+            "version": row[0],
+            "schema": self.schema,
+            "bytes": row[1],
+            "oldest_snapshot_s": row[2],
+            "dead_rows": row[3],
+        }

@@ -1,0 +1,1 @@
+"""The Redis store: one Lua script and what calls it."""

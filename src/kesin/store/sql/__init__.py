@@ -1,0 +1,1 @@
+"""What the SQLite and PostgreSQL stores share: statements, queries and migrations."""

@@ -1,0 +1,131 @@
+"""When a move may be made: its state, its guards, and a free slot and key, as SQL conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kesin.lifecycle.budget import SECOND_US
+from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.vocabulary import OWNED, Guard
+from kesin.store.sql.dialect import INPUT_TYPES, SAME, Dialect, literal
+
+
+class MoveConditions:
+    """The conditions of one queue's moves in one dialect.
+
+    ``alike`` reads what a caller says from parameters, for a call that says the same of every job.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, alike: bool = False) -> None:
+        self.lifecycle = lifecycle
+        self.dialect = dialect
+        self._alike = alike
+        self.now = dialect.now
+        self.at = dialect.greater(self.now, "j.moved_at")
+
+    def said(self, column: str) -> str:
+        """What the caller says about the job."""
+        if not self._alike:
+            return f"i.{column}"
+        told = self.dialect.param(SAME + column)
+        return f"{told}::{INPUT_TYPES[column]}" if self.dialect.name == "postgres" else told
+
+    def literal(self, text: str) -> str:
+        """A quoted string, in a statement where parameters stand too."""
+        return literal(text).replace("%", self.dialect.modulo)
+
+    def one_of(self, names: Iterable[str]) -> str:
+        """A parenthesised list of quoted names."""
+        return "(" + ", ".join(self.literal(name) for name in names) + ")"
+
+    def guard(self, guard: Guard) -> str:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
+        """The guard as a condition that is never NULL."""
+        now = self.now
+        match guard.kind:
+            case "due":
+                return f"coalesce(j.run_at <= {now}, FALSE)"
+            case "unclaimed":
+                return f"j.phase <> {OWNED}"
+            case "holds_claim":
+                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({self.said('token')}, -1))"
+            case "lease_over":
+                return f"(j.phase = {OWNED} AND j.lease_until <= {now})"
+            case "timer_over":
+                return f"coalesce(j.timer_at <= {now}, FALSE)"
+            case "timer_not_over":
+                return f"coalesce(j.timer_at > {now}, TRUE)"
+            case "budget_left":
+                return "j.attempt_count - j.attempt_base < j.max_attempts"
+            case "budget_spent":
+                return "j.max_attempts <= j.attempt_count - j.attempt_base"
+            case "retries_left":
+                return f"j.retry_count < {guard.number}"
+            case "code_in":
+                return f"coalesce(j.error_code IN {self.one_of(guard.names)}, FALSE)"
+            case "code_not_in":
+                return f"coalesce(j.error_code NOT IN {self.one_of(guard.names)}, TRUE)"
+            case "category_in":
+                return f"coalesce(j.error_category IN {self.one_of(guard.names)}, FALSE)"
+            case "returns_left":
+                return f"j.return_count < {self.lifecycle.max_returns}"
+            case "was_claimed":
+                return "j.claim_seq > j.payload_seq"
+            case "option":
+                given = self.dialect.param("option_" + guard.names[0])
+                return given if guard.number else f"NOT {given}"
+            case "flag_set":
+                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} <> 0"
+            case "flag_not_set":
+                return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} = 0"
+            case "age_over":
+                column = self.lifecycle.stamp_column(guard.names[0])
+                return f"coalesce(j.{column} <= {now} - {guard.number * SECOND_US}, FALSE)"
+            case "slot_free":
+                return self.slot_free(guard.names[0])
+
+    def slot_free(self, state: str) -> str:
+        """No other job of the queue is in the exclusive state."""
+        job = self.dialect.table("job")
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {job} s WHERE s.queue = j.queue"
+            f" AND s.slot = {self.literal(state)} AND s.id <> j.id)"
+        )
+
+    def key_free(self) -> str:
+        """No other job holds this job's dedup key."""
+        body = self.dialect.table("job_body")
+        return (
+            f"NOT EXISTS (SELECT 1 FROM {body} b JOIN {body} h ON h.queue = b.queue"
+            " AND h.tenant = b.tenant AND h.held_key = b.dedup_key"
+            " WHERE b.id = j.id AND h.id <> j.id)"
+        )
+
+    def condition(self, move: Move, *, token: bool) -> str:
+        """State and guards of one move; with ``token``, a token that is given must fit."""
+        parts = [f"j.state IN {self.one_of(move.sources)}"]
+        parts += [self.guard(guard) for guard in move.when]
+        if token and not move.guard("holds_claim"):
+            token_ = self.said("token")
+            parts.append(f"({token_} IS NULL OR (j.phase = {OWNED} AND j.claim_seq = {token_}))")
+        return " AND ".join(parts)
+
+    def takes_slot(self, move: Move) -> bool:
+        """Whether it enters an exclusive state from elsewhere."""
+        to = self.lifecycle.state.get(move.to)
+        return to is not None and to.exclusive
+
+    def takes_key(self, move: Move) -> bool:
+        """Whether it enters a key-holding state from one that does not hold the key."""
+        to = self.lifecycle.state.get(move.to)
+        if to is None or not to.holds_key:
+            return False
+        return any(not self.lifecycle.state[source].holds_key for source in move.sources)
+
+    def room(self, move: Move) -> str:
+        """Slot and key of the target are guards by implication."""
+        room = ""
+        if self.takes_slot(move):
+            room += f" AND {self.slot_free(move.to)}"
+        if self.takes_key(move):
+            room += f" AND {self.key_free()}"
+        return room

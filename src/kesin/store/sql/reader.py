@@ -1,0 +1,338 @@
+"""Reading from a SQL store: one job, pages of jobs, histories, counts.
+
+Pages and counts are served by the counters and one index, so they cost the same with ten thousand
+jobs and with ten million. The counters say which (tenant, state) pairs hold jobs at all; each pair
+is then walked from its newest job down.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kesin.foundation.ids import first_id_of, is_id
+from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.model import NO_STAMPS, Job
+from kesin.store.contract import Store
+from kesin.store.counters import tallied
+from kesin.store.errors import StoreError, UnknownQueue
+from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.records import (
+    Definition,
+    Event,
+    Filter,
+    Flow,
+    Note,
+    Page,
+    Pause,
+    QueueStats,
+    Waiting,
+)
+from kesin.store.sql.columns import event_columns, job_columns
+from kesin.store.sql.dialect import Dialect
+from kesin.store.sql.statements import Statements
+
+SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ
+
+
+class Key(NamedTuple):
+    """A dedup key that is asked about."""
+
+    tenant: str
+    dedup_key: str
+    stamps: Mapping[str, int] = NO_STAMPS
+
+
+class SqlReader(Store):
+    """The reading half of the SQL stores."""
+
+    dialect: Dialect
+    _queues: dict[str, Statements]
+
+    @abstractmethod
+    def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one query."""
+
+    @abstractmethod
+    def _array(self, values: Sequence[str] | None) -> Any:
+        """A list of text as this database takes it."""
+
+    def statements(self, queue: str) -> Statements:
+        """The queue's statements, for those who look under the bonnet: plans and benchmarks."""
+        try:
+            return self._queues[queue]
+        except KeyError:
+            raise UnknownQueue(queue) from None
+
+    def _job_query(self, where: str, params: dict[str, Any]) -> list[Job]:
+        columns = job_columns(self.dialect)
+        job, body = self.dialect.table("job"), self.dialect.table("job_body")
+        sql = f"SELECT {columns} FROM {job} j JOIN {body} b ON b.id = j.id WHERE {where}"
+        return [Job._make(row) for row in self._read(sql, params)]
+
+    def job(self, job_id: str) -> Job | None:
+        if not is_id(job_id):
+            return None
+        found = self._job_query(f"j.id = {self.dialect.param('id')}", {"id": job_id})
+        return found[0] if found else None
+
+    def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
+        statements = self.statements(queue)
+        bounded(ids)
+        asked = [one for one in dict.fromkeys(ids) if is_id(one)]
+        if not asked:
+            return {}
+        rows = self._read(statements.find, {"queue": queue, "ids": self._array(asked)})
+        return {job.id: job for job in map(Job._make, rows)}
+
+    def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
+        statements = self.statements(queue)
+        bounded(ids)
+        asked = [one for one in dict.fromkeys(ids) if is_id(one)]
+        if not asked:
+            return {}
+        rows = self._read(statements.states, {"queue": queue, "ids": self._array(asked)})
+        return {row[0]: row[1] for row in rows}
+
+    def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        statements = self.statements(queue)
+        bounded(keys)
+        asked = list(dict.fromkeys(keys))
+        if not asked:
+            return {}
+        held = self._held(statements, [Key(tenant, key) for key in asked])
+        return {asked[place]: job_id for place, job_id in held}
+
+    def _held(self, statements: Statements, keys: Sequence[Key]) -> list[tuple[int, str]]:
+        """The place of each key that is held, and who holds it."""
+        items = statements.items(statements.holders, keys)
+        params = {"queue": statements.queue, "items": items}
+        return [(row[0], row[1]) for row in self._read(statements.holders.sql, params)]
+
+    def peek(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        tenants: Sequence[str] | None = None,
+        now: int | None = None,
+    ) -> list[Job]:
+        statements = self.statements(queue)
+        claims = statements.lifecycle.claims
+        most = 1 if statements.takes_slot(claims) else MAX_BATCH
+        params: dict[str, Any] = {"queue": queue, "limit": min(limit, most), "now": now}
+        if tenants is not None:
+            params["tenants"] = self._array(tenants)
+        rows = self._read(statements.peek(named=tenants is not None), params)
+        jobs = [Job._make(row) for row in rows]
+        if statements.contested(claims) and _rivals(jobs):
+            return jobs[:1]  # a claim that meets rivals takes one job
+        return jobs
+
+    def jobs(
+        self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
+    ) -> Page:
+        statements = self.statements(queue)
+        if not 1 <= limit <= MAX_PAGE:
+            raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
+        if cursor is not None and not is_id(cursor):
+            raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
+        params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
+        filters, wanted = self._filters(where, params)
+        among = self._among(statements, where)
+        if among is not None:
+            params["ids"] = self._array(among)
+        # A tenant's own jobs are the shorter walk; of all of them, those with the code are.
+        coded = bool(where.codes) and where.tenants is None
+        sql = statements.jobs(filters, wanted, among=among is not None, coded=coded)
+        found = [Job._make(row) for row in self._read(sql, params)]
+        more = len(found) > limit
+        return Page(found[:limit], found[limit - 1].id if more else None)
+
+    def _among(
+        self, statements: Statements, where: Filter, ids: Sequence[str] | None = None
+    ) -> list[str] | None:
+        """The only jobs that can match, where they are named by id or by key; None else."""
+        if ids is not None:
+            bounded(ids)
+            return [one for one in dict.fromkeys(ids) if is_id(one)]
+        keys = _keys_of(where) if statements.keys_kept else None
+        return None if keys is None else [one for _, one in self._held(statements, keys)]
+
+    def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
+        param, body = self.dialect.param, self.dialect.table("job_body")
+        rows: list[str] = []
+        wanted = ["TRUE"]
+        if where.states:
+            wanted.append(self._is_in("p.state", "states"))
+            params["states"] = self._array(where.states)
+        if where.tenants is not None:
+            wanted.append(self._is_in("p.tenant", "tenants"))
+            params["tenants"] = self._array(where.tenants)
+        if where.codes:
+            rows.append(self._is_in("j.error_code", "codes"))
+            params["codes"] = self._array(list(dict.fromkeys(where.codes)))
+        if where.categories:
+            rows.append(self._is_in("j.error_category", "categories"))
+            params["categories"] = self._array(where.categories)
+        for column, sign, value, name in (
+            ("created_at", ">=", where.created_from, "created_from"),
+            ("created_at", "<", where.created_before, "created_before"),
+            ("moved_at", "<", where.moved_before, "moved_before"),
+            # Ids begin with the time: a walk along them ends where only other times are left.
+            ("id", ">=", _id_at(where.created_from, -SKEW_S), "first_id"),
+            ("id", "<", _id_at(where.created_before, SKEW_S), "last_id"),
+        ):
+            if value is not None:
+                rows.append(f"j.{column} {sign} {param(name)}")
+                params[name] = value
+        if where.dedup_key is not None:
+            rows.append(
+                f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
+                f" AND b.dedup_key = {param('dedup_key')})"
+            )
+            params["dedup_key"] = where.dedup_key
+        if where.text:
+            rows.append(f"lower(j.error_message) LIKE {param('text')} ESCAPE '!'")
+            params["text"] = "%" + like(where.text.lower()) + "%"
+        if where.contains:
+            inside = "strpos" if self.dialect.name == "postgres" else "instr"
+            rows.append(
+                f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
+                f" AND {inside}(b.payload, {param('contains')}) > 0)"
+            )
+            params["contains"] = where.contains
+        return "".join(f" AND {row}" for row in rows), " AND ".join(wanted)
+
+    @abstractmethod
+    def _is_in(self, column: str, name: str) -> str:
+        """Membership of a column in an array parameter."""
+
+    def events(self, job_id: str) -> list[Event]:
+        if not is_id(job_id):
+            return []
+        sql = (
+            f"SELECT {event_columns(self.dialect)} FROM {self.dialect.table('event')}"
+            f" WHERE job_id = {self.dialect.param('id')} ORDER BY seq"
+        )
+        return [Event._make(row) for row in self._read(sql, {"id": job_id})]
+
+    def notes(self, job_id: str) -> list[Note]:
+        if not is_id(job_id):
+            return []
+        text = "::text" if self.dialect.name == "postgres" else ""
+        sql = (
+            f"SELECT job_id{text}, at, kind, actor, details FROM {self.dialect.table('note')}"
+            f" WHERE job_id = {self.dialect.param('id')} ORDER BY id"
+        )
+        return [Note._make(row) for row in self._read(sql, {"id": job_id})]
+
+    def flows(self, queue: str) -> list[Flow]:
+        sql = (
+            f"SELECT tenant, move, from_state, to_state, sum(n), max(at)"
+            f" FROM {self.dialect.table('flow')} WHERE queue = {self.dialect.param('queue')}"
+            " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        )
+        rows = self._read(sql, {"queue": queue})
+        return [Flow(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
+
+    def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
+        tally = tallied(self.flows(queue), self.statements(queue).lifecycle.state)
+        oldest, overdue, at = self._overdue(queue, now)
+        return QueueStats(queue, tally.states, tally.tenants, oldest, overdue, at, tally.moves)
+
+    def waiting(
+        self,
+        queue: str,
+        tenant: str,
+        *,
+        aged: tuple[str, int] | None = None,
+        now: int | None = None,
+    ) -> Waiting:
+        statements = self.statements(queue)
+        lifecycle = statements.lifecycle
+        check_aged(lifecycle, queue, aged)
+        params = {
+            "queue": queue,
+            "tenant": tenant,
+            "now": now,
+            "aged": aged and aged[1],
+            "states": self._array([state.name for state in lifecycle.states if state.working]),
+        }
+        told: dict[str, dict[str, Any]] = {}
+        for what, state, number in self._read(statements.waiting, params):
+            told.setdefault(what, {})[state] = number
+        first = {state: at for state, at in told["first"].items() if at is not None}
+        return Waiting(told["due"][""], first, told["over"][""], told["aging"][""])
+
+    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
+        statements = self.statements(queue)
+        if not is_id(job_id):
+            return None
+        params = {"queue": queue, "id": job_id, "most": most}
+        rows = self._read(statements.ahead, params)
+        return rows[0][0] if rows else None
+
+    @abstractmethod
+    def _overdue(self, queue: str, now: int | None) -> tuple[int | None, int, int]:
+        """(when the oldest due job became due, claims past their lease, now)."""
+
+    def paused(self, queue: str) -> list[Pause]:
+        sql = (
+            f"SELECT queue, tenant, at, actor, reason FROM {self.dialect.table('paused')}"
+            f" WHERE queue = {self.dialect.param('queue')} ORDER BY tenant"
+        )
+        return [Pause._make(row) for row in self._read(sql, {"queue": queue})]
+
+    def ping(self) -> None:
+        self._read(f"SELECT 1 FROM {self.dialect.table('schema_migration')} LIMIT 1", {})
+
+    def definition(self, queue: str) -> Definition | None:
+        table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
+        sql = f"SELECT definition FROM {table} WHERE queue = {name}"
+        rows = self._read(sql, {"queue": queue})
+        return Definition.read(rows[0][0]) if rows else None
+
+    def queues(self) -> list[str]:
+        sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"
+        return [row[0] for row in self._read(sql, {})]
+
+    def _pair_up(
+        self, jobs: Iterator[tuple[Any, ...]], events: Iterator[tuple[Any, ...]]
+    ) -> Iterator[tuple[Job, list[Event]]]:
+        """Merge two streams ordered by job id; events of pruned jobs do not exist."""
+        pending = next(events, None)
+        for row in jobs:
+            job = Job._make(row)
+            history: list[Event] = []
+            while pending is not None and pending[0] <= job.id:
+                if pending[0] == job.id:
+                    history.append(Event._make(pending))
+                pending = next(events, None)
+            yield job, history
+
+
+def _id_at(at: int | None, skew_s: int) -> str | None:
+    return None if at is None else first_id_of(at + skew_s * SECOND_US)
+
+
+def _keys_of(where: Filter) -> list[Key] | None:
+    """The keys a filter asks for by name; None where it leaves the tenant or the key open."""
+    if where.tenants is None or where.dedup_key is None:
+        return None
+    return [Key(tenant, where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
+
+
+def _rivals(jobs: Iterable[Job]) -> bool:
+    """Whether two of them want the same key."""
+    keys = Counter((job.tenant, job.dedup_key) for job in jobs if job.dedup_key is not None)
+    return any(count > 1 for count in keys.values())
+
+
+def like(text: str) -> str:
+    """Text that LIKE takes as it is, with ``!`` before its own signs."""
+    for sign in ("!", "%", "_"):
+        text = text.replace(sign, "!" + sign)
+    return text

@@ -1,0 +1,22 @@
+"""The SQL templates in ``sql/``, and how their gaps are filled."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_GAP = re.compile(r"\{(\w+)\}")
+
+
+@cache
+def template(dialect: str, name: str) -> str:
+    """The text of ``sql/<dialect>/<name>.sql``."""
+    return (
+        (files("kesin.store.sql") / "queries" / dialect / f"{name}.sql").read_text("utf-8").strip()
+    )
+
+
+def fill(text: str, fragments: dict[str, str]) -> str:
+    """The template with every gap filled; a gap without a fragment is a KeyError."""
+    return _GAP.sub(lambda gap: fragments[gap.group(1)], text)

@@ -1,0 +1,64 @@
+"""A connection to a SQLite file: its settings, its dialect, and the oldest version that serves."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.sql.dialect import Dialect
+from kesin.store.sqlite.file import trouble
+
+OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+SQLITE = Dialect(
+    name="sqlite",
+    greater=lambda one, other: f"iif({one} > {other}, {one}, {other})",  # max() is a call
+    now=":now",
+    modulo="%",
+    param=lambda name: f":{name}",
+    table=lambda name: name,
+)
+
+
+def check_version() -> None:
+    """Refuse a SQLite library that is too old."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old: kesin needs 3.37 or newer")
+
+
+def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite3.Connection:
+    """Open the file; a ``reader`` cannot write."""
+    try:
+        connection = sqlite3.connect(
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.Error as problem:
+        away = StoreUnreachable(f"cannot open the database {path}: {problem}")
+        raise trouble(problem, path) or away from problem
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")  # it ends what 0005_copying.sql opens
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.create_function("lower", 1, _lower, deterministic=True)  # all alphabets
+    if reader:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+@contextmanager
+def closed_after(connection: sqlite3.Connection) -> Iterator[None]:
+    """Close the connection when the block ends."""
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else str(text).lower()

@@ -1,0 +1,102 @@
+"""What a disk can do to the file of SQLite, told with what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from kesin.store.errors import StoreTrouble
+
+_PRIMARY: Final = 0xFF  # the lowest byte of an extended code is the plain one
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+_SENTENCES: Final = {
+    "disk_full": (
+        "the disk under {path} is full and nothing was written",
+        "make room, and it goes on",
+    ),
+    "disk_failing": (
+        "the disk under {path} fails ({problem}) and nothing was written",
+        "see that it has room and is well",
+    ),
+    "read_only": (
+        "{path} cannot be written ({problem})",
+        "let this user write to the file and its folder, or name another with KESIN_DATA_DIR",
+    ),
+    "damaged": (
+        "the database {path} is damaged ({problem})",
+        "stop kesin, keep a copy of the file and what lies beside it, and restore a backup",
+    ),
+}
+_CODES: Final = {
+    sqlite3.SQLITE_FULL: "disk_full",
+    sqlite3.SQLITE_IOERR: "disk_failing",
+    sqlite3.SQLITE_READONLY: "read_only",
+    sqlite3.SQLITE_PERM: "read_only",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+}
+
+
+def trouble(problem: sqlite3.Error | OSError, path: str) -> StoreTrouble | None:
+    """The problem in words that help; None where it is none of the disk's."""
+    if isinstance(problem, OSError):
+        code: str | None = "disk_full" if problem.errno in _FULL else "read_only"
+        why = problem.strerror or type(problem).__name__
+    else:
+        code = _CODES.get(getattr(problem, "sqlite_errorcode", 0) & _PRIMARY)
+        why = str(problem)
+    if code is None:
+        return None
+    what, remedy = _SENTENCES[code]
+    return StoreTrouble(what.format(path=path, problem=why), remedy, code)
+
+
+@contextmanager
+def told(path: str) -> Iterator[None]:
+    """Raise StoreTrouble for what the disk does inside the block; everything else as it is."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as problem:
+        found = trouble(problem, path)
+        if found is None:
+            raise
+        raise found from problem
+
+
+try:
+    import fcntl
+except ImportError:  # Windows: SQLite's own busy handler has to do
+    fcntl = None  # type: ignore[assignment]
+
+
+class Turns:
+    """Who holds the lock may write. The kernel hands it on, in order, also when a process dies."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = None
+        if path is not None and fcntl is not None:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        """Wait for the turn and keep it inside the block."""
+        if self._file is None:
+            yield
+            return
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

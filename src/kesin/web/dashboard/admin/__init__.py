@@ -1,0 +1,1 @@
+"""Pages for administrators: users, API keys, sites, the audit log, workers."""

@@ -1,0 +1,1 @@
+"""Forms built from a JSON schema, and uploads."""

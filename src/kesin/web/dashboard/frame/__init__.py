@@ -1,0 +1,1 @@
+"""What every page is built on: context, navigation, language, formatting, masking."""

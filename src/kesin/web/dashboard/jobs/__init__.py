@@ -1,0 +1,1 @@
+"""The page of one job: its timeline, its outlook and the panel of its workload."""

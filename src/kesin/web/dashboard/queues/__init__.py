@@ -1,0 +1,1 @@
+"""The page of one queue: filters, lists, actions, bulk runs, CSV export and charts."""

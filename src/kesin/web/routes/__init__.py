@@ -1,0 +1,1 @@
+"""The JSON routes that belong to no workload."""

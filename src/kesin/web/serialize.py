@@ -1,0 +1,177 @@
+"""From the engine's values to what is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import Response
+from pydantic import BaseModel
+
+from kesin.engine.access.commands import MOST_AT_ONCE, History, Selection
+from kesin.engine.queue import Bulk, Queue
+from kesin.foundation.clock import iso
+from kesin.foundation.text import decoded
+from kesin.lifecycle.model import Job
+from kesin.store.records import Event, Outcome, Page, QueueStats
+from kesin.web.schemas import (
+    ActionBody,
+    EventBody,
+    JobBody,
+    JobPage,
+    JobWhole,
+    NoteBody,
+    OutcomeBody,
+    StateBody,
+    Stats,
+)
+
+DEEPEST: Final = 100  # lists in lists; a writer of JSON gives up at some depth
+
+
+def shown(value: Any) -> Any:
+    """The value; its JSON as one text when it lies deeper than an answer can be written."""
+    layer = [value]
+    for _ in range(DEEPEST):
+        layer = [one for each in layer for one in _inside(each)]
+        if not layer:
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def sent(body: BaseModel, status: int = 200) -> Response:
+    """The body as it is sent: written here, in the handler's thread, and not checked again."""
+    return Response(body.model_dump_json(), status, media_type="application/json")
+
+
+def job_body(job: Job) -> JobBody:
+    return JobBody.model_construct(  # our own values: checking fifty a page costs a millisecond
+        id=job.id,
+        queue=job.queue,
+        site=job.tenant,
+        key=job.dedup_key,
+        state=job.state,
+        claimed=job.worker is not None,
+        worker=job.worker,
+        attempts=job.attempt_count,
+        attempts_left=job.attempts_left,
+        retries=job.retry_count,
+        error_code=job.error_code,
+        error_category=job.error_category,
+        error_message=job.error_message,
+        created_at=iso(job.created_at) or "",
+        moved_at=iso(job.moved_at) or "",
+        due_at=iso(job.run_at),
+        timer_at=iso(job.timer_at),
+        lease_until=iso(job.lease_until),
+        finished_at=iso(job.finished_at),
+    )
+
+
+def page_body(page: Page) -> JobPage:
+    return JobPage(jobs=[job_body(one) for one in page.jobs], cursor=page.cursor)
+
+
+def event_body(event: Event) -> EventBody:
+    return EventBody(
+        seq=event.seq,
+        at=iso(event.at) or "",
+        move=event.move,
+        from_state=event.from_state,
+        to_state=event.to_state,
+        actor=event.actor,
+        worker=event.worker,
+        attempt=event.attempt,
+        error_code=event.error_code,
+        error_category=event.error_category,
+        error_message=event.error_message,
+        note=decoded(event.note),
+    )
+
+
+def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> JobWhole:
+    return JobWhole(
+        job=job_body(history.job),
+        payload=shown(history.job.data),
+        result=shown(history.job.outcome),
+        events=[event_body(one) for one in history.events],
+        notes=[
+            NoteBody(
+                at=iso(one.at) or "",
+                kind=one.kind,
+                actor=one.actor,
+                details=decoded(one.details),
+            )
+            for one in history.notes
+        ],
+        actions=list(history.actions),
+        advice=dict(advice) if advice else None,
+    )
+
+
+def stats_body(stats: QueueStats) -> Stats:
+    return Stats(
+        queue=stats.queue,
+        now=iso(stats.now) or "",
+        total=stats.total,
+        states=stats.states,
+        sites=stats.tenants,
+        oldest_due_at=iso(stats.oldest_due_at),
+        lease_over=stats.lease_over,
+    )
+
+
+def outcome_body(outcome: Outcome) -> OutcomeBody:
+    return OutcomeBody(
+        id=outcome.id,
+        result=outcome.result,
+        state=outcome.state,
+        seq=outcome.seq,
+        reason=outcome.reason or None,
+        holder=outcome.holder,
+    )
+
+
+def action_body(bulk: Bulk, *, most: int | None) -> ActionBody:
+    return ActionBody(
+        dry_run=False,
+        matched=len(bulk.outcomes),
+        moved=bulk.moved,
+        already=bulk.already,
+        refused=bulk.refused,
+        outcomes=[outcome_body(one) for one in bulk.outcomes[:most]],
+    )
+
+
+def selection_body(chosen: Selection) -> ActionBody:
+    return ActionBody(
+        dry_run=True,
+        matched=chosen.matched,
+        moved=chosen.would_move,
+        already=chosen.by_reason.get("already", 0),
+        refused={why: n for why, n in chosen.by_reason.items() if why != "already"},
+        by_state=chosen.by_state,
+        more=chosen.matched > MOST_AT_ONCE,
+        outcomes=[],
+    )
+
+
+def states_of(queue: Queue) -> list[StateBody]:
+    return [
+        StateBody(
+            name=one.name,
+            initial=one.initial,
+            terminal=one.terminal,
+            resting=one.resting,
+            success=one.success,
+            exclusive=one.exclusive,
+        )
+        for one in queue.lifecycle.states
+    ]

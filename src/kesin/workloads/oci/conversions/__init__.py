@@ -1,0 +1,1 @@
+"""A conversion: parsed, validated, ingested and corrected."""

@@ -1,0 +1,1 @@
+"""The dashboard pages of a site: OCI Control and its settings."""

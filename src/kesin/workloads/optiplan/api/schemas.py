@@ -1,0 +1,358 @@
+"""What goes through the doors, in the seed's spelling: snake_case throughout.
+
+What comes in is read by `payload.py` and `rules.py`, which say more than a schema can; what is said
+of it here is for whoever reads `/openapi.json`, and no stricter than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kesin.foundation.clock import iso
+from kesin.lifecycle.model import Job
+from kesin.workloads.optiplan.advice import describe
+from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER
+from kesin.workloads.optiplan.orders.payload import (
+    MAX_NAME,
+    MAX_PARTS,
+    MAX_PHONE,
+    MAX_QUANTITY,
+    MAX_TEXT,
+    Mode,
+    Order,
+    payload_json,
+)
+from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
+from kesin.workloads.optiplan.pipeline.shared_folder import Entry, plain_files
+from kesin.workloads.optiplan.pipeline.solution import are_there
+from kesin.workloads.optiplan.service import OrderDesk
+from kesin.workloads.optiplan.workshop.rules import MAX_RETRIES
+
+State = Literal[
+    "NEW",
+    "PREPARED",
+    "OPTI_IMPORTED",
+    "OPTI_RUNNING",
+    "OPTI_DONE",
+    "XML_READY",
+    "DELIVERED",
+    "DONE",
+    "HOLD",
+    "FAILED",
+]
+
+Schema = dict[str, Any]
+_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
+_LINE: Final[Schema] = {"type": ["string", "null"], "maxLength": MAX_TEXT}
+_EDGE: Final[Schema] = {"type": ["string", "null"], "maxLength": MAX_NAME}
+
+
+def _number(least: float, most: float) -> Schema:
+    return {"type": "number", "minimum": least, "maximum": most}
+
+
+_PART: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": [
+        *("id", "part_type", "material_code", "length_cm", "width_cm"),
+        *("quantity", "grain", "color", "thickness_mm"),
+    ],
+    "properties": {
+        "id": _NAME,
+        "part_type": {"enum": ["GOVDE", "ARKALIK"]},
+        "material_code": _NAME,
+        "length_cm": _number(0.01, 1_000),
+        "width_cm": _number(0.01, 1_000),
+        "quantity": {"type": "integer", "minimum": 1, "maximum": MAX_QUANTITY},
+        "grain": {"enum": [0, 1, 2, 3]},
+        "color": _NAME,
+        "thickness_mm": _number(0.1, 1_000),
+        "edge_up": _EDGE,
+        "edge_lo": _EDGE,
+        "edge_sx": _EDGE,
+        "edge_dx": _EDGE,
+        "iidesc": _LINE,
+        "desc1": _LINE,
+        "delik_kodu": _LINE,
+    },
+}
+_PLATE: Final[Schema] = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "required": ["width_mm", "height_mm"],
+    "properties": {"width_mm": _number(1, 10_000), "height_mm": _number(1, 10_000)},
+}
+_ORDER: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["order_id", "customer_phone", "parts"],
+    "properties": {
+        "order_id": _NAME,
+        "customer_phone": {"type": "string", "maxLength": MAX_PHONE},
+        "customer_snapshot_name": _LINE,
+        "opti_mode": {"enum": ["A", "B", "C", None]},
+        "plate_size": _PLATE,
+        "parts": {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": _PART},
+    },
+}
+_FILE: Final[Schema] = {"schema": {"type": "string", "format": "binary"}}
+
+
+def _body(content: Schema) -> Schema:
+    return {"requestBody": {"required": True, "content": content}}
+
+
+ORDER_BODY: Final = _body({"application/json": {"schema": _ORDER}})
+IMPORT_BODY: Final = _body(
+    {
+        "application/json": {
+            "schema": {**_ORDER, "required": ["customer_phone", "parts"]},
+        },
+        XLSX: _FILE,
+        CSV: {"schema": {"type": "string"}},
+    }
+)
+_MM: Final = _number(0.01, 1_000)
+_MINUTES: Final = _number(0.01, 1_440)
+RULES: Final[Schema] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": [
+        *("cm_to_mm_multiplier", "trimByThickness", "backingThicknesses", "edgeMapping"),
+        *("grainMapping", "mergePolicy", "retry_count_max", "retry_backoff_minutes"),
+        *("timeouts", "ackMode"),
+    ],
+    "properties": {
+        "cm_to_mm_multiplier": _number(1, 100),
+        "trimByThickness": {"type": "object", "additionalProperties": _MM},
+        "backingThicknesses": {"type": "array", "items": _MM, "maxItems": 100},
+        "edgeMapping": {
+            "type": "object",
+            "additionalProperties": {**_MM, "type": ["number", "null"]},
+        },
+        "grainMapping": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {str(grain): {"enum": [0, 1, 2, 3]} for grain in range(4)},
+        },
+        "mergePolicy": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["defaultDisabled", "requiresOperatorApproval"],
+            "properties": {
+                "defaultDisabled": {"type": "boolean"},
+                "requiresOperatorApproval": {"type": "boolean"},
+            },
+        },
+        "defaultPlateSize": _PLATE,
+        "retry_count_max": {"type": "integer", "minimum": 0, "maximum": MAX_RETRIES},
+        "retry_backoff_minutes": {
+            "type": "array",
+            "items": _MINUTES,
+            "minItems": 1,
+            "maxItems": 100,
+        },
+        "optiModeDefault": {"enum": ["A", "B", "C", None]},
+        "timeouts": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["optiXmlMinutes", "osiAckMinutes"],
+            "properties": {"optiXmlMinutes": _MINUTES, "osiAckMinutes": _MINUTES},
+        },
+        "ackMode": {"enum": ["file_move"]},
+        "kerf_mm": _number(0, 20),
+    },
+}
+RULES_BODY: Final = _body({"application/json": {"schema": RULES}})
+
+
+class OrderJob(BaseModel):
+    """An order on its way."""
+
+    id: str
+    order_id: str | None = Field(description="null for what came past the doors and is no order")
+    state: State
+    error_code: str | None
+    error_message: str | None
+    retry_count: int
+    opti_mode: Mode | None
+    revision: int
+    next_run_at: str | None = Field(description="when it is looked at next; null while it rests")
+    manual_trigger_approved: Literal[0, 1]
+    created_at: str
+    updated_at: str
+    payload: dict[str, Any] | None
+    ready_to_approve: bool = Field(description="it waits for its XML, and the XML is there")
+    advice: dict[str, dict[str, str]] | None = Field(
+        description="what the error means and what to do, by language"
+    )
+
+
+class OneJob(BaseModel):
+    """The job of an order."""
+
+    job: OrderJob
+
+
+class JobList(BaseModel):
+    """Some jobs, newest first."""
+
+    jobs: list[OrderJob]
+    next_cursor: str | None
+
+
+class AuditLine(BaseModel):
+    """One line of a job's history."""
+
+    id: int
+    job_id: str
+    event_type: str
+    message: str
+    details_json: str | None = Field(description="an object, as JSON text")
+    created_at: str
+
+
+class WholeJob(BaseModel):
+    """A job and its history, the oldest line first."""
+
+    job: OrderJob
+    audit: list[AuditLine]
+
+
+class Moved(BaseModel):
+    """Done, and how the job stands now."""
+
+    success: bool = True
+    job: OrderJob
+
+
+class Cancelled(Moved):
+    """It is FAILED now; or a runner has it in hand and will stop at its next step."""
+
+    cancelled: bool
+
+
+class Retried(BaseModel):
+    """It will be tried again."""
+
+    success: bool = True
+    retry_count: int
+
+
+class CustomerGiven(BaseModel):
+    """Somebody the workshop is to know."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    phone: str
+
+
+class CustomerBody(BaseModel):
+    """Somebody the workshop knows."""
+
+    name: str
+    phone: str
+
+
+class OneCustomer(BaseModel):
+    """A customer that is kept."""
+
+    success: bool = True
+    customer: CustomerBody
+
+
+class CustomerFound(BaseModel):
+    """Whose phone it is; nobody's is no error."""
+
+    success: bool = True
+    phone_normalized: str
+    customer: CustomerBody | None
+
+
+class CustomerList(BaseModel):
+    """Some customers, by phone."""
+
+    customers: list[CustomerBody]
+    next_cursor: str | None
+
+
+class RulesTold(BaseModel):
+    """The rules in force, spelled as in the file."""
+
+    rules: dict[str, Any]
+
+
+class RulesChanged(RulesTold):
+    """The rules as they are now."""
+
+    success: bool = True
+    changed: list[str]
+    from_next_start: list[str] = Field(
+        description="of those, what counts once the service has been started again"
+    )
+
+
+class PathsTold(BaseModel):
+    """Where everything is, on the machine that answers."""
+
+    paths: dict[str, str]
+
+
+RESTING: Final = frozenset({"DONE", "HOLD", "FAILED"})
+
+
+def job_body(desk: OrderDesk, job: Job) -> OrderJob:
+    """A job; one that came past our doors and carries no order is told without it."""
+    order = _order(job)
+    approved = job.flags & desk.queue.lifecycle.flag_bit(APPROVED)
+    told = describe(job.error_code) if job.error_code else None
+    return OrderJob.model_construct(  # our own values
+        id=job.id,
+        order_id=order.payload.order_id if order else None,
+        state=cast("State", job.state),
+        error_code=job.error_code,
+        error_message=job.error_message,
+        retry_count=job.retry_count,
+        opti_mode=order.mode if order else None,
+        revision=order.revision if order else 1,
+        next_run_at=None if job.state in RESTING else iso(job.run_at),
+        manual_trigger_approved=1 if approved else 0,
+        created_at=iso(job.created_at) or "",
+        updated_at=iso(job.moved_at) or "",
+        payload=payload_json(order.payload) if order else None,
+        ready_to_approve=is_ready(desk, job),
+        advice={language: dict(text) for language, text in told.items()} if told else None,
+    )
+
+
+def is_ready(
+    desk: OrderDesk, job: Job, listed: Callable[[], Sequence[Entry]] | None = None
+) -> bool:
+    """Whether a job waits for an operator who has done the work: its XML has appeared.
+
+    The runner looks again after the approval, and takes its time: a file may still be growing.
+    ``listed`` is the export folder as somebody has listed it already.
+    """
+    if job.state != "HOLD" or job.error_code != TRIGGER:
+        return False
+    stems = desk.dossier(job).stems
+    if not stems:
+        return False
+    try:
+        entries = listed() if listed else plain_files(desk.workshop.paths().export_folder)
+        return are_there(entries, job.id, stems)
+    except (OrderProblem, OSError):  # a list of jobs must not fail with a share
+        return False
+
+
+def _order(job: Job) -> Order | None:
+    try:
+        return Order.of(job)
+    except OrderProblem:
+        return None

@@ -1,0 +1,135 @@
+"""`kesin optiplan …`: orders from files, plans right here, customers, a saw played, a doctor."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from kesin.foundation.terminal import examples, print_table, say, say_json, warn
+from kesin.workloads.optiplan.cli.context import FAILED, AsJson, open_workshop
+from kesin.workloads.optiplan.cli.customers import app as customers
+from kesin.workloads.optiplan.cli.orders import import_order, optimize
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Take cutting orders to the saw.",
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+)
+rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
+
+app.command(
+    "import",
+    epilog=examples(
+        "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567",
+    ),
+)(import_order)
+app.command(
+    "optimize",
+    epilog=examples(
+        "kesin optiplan optimize order.xlsx --out plans --lang tr",
+    ),
+)(optimize)
+app.add_typer(customers, name="customers")
+app.add_typer(rules, name="rules")
+
+
+@app.command(
+    "saw-simulator",
+    epilog=examples(
+        "kesin optiplan saw-simulator --once",
+    ),
+)
+def saw_simulator(
+    *,
+    every: Annotated[
+        float,
+        typer.Option(
+            "--every", min=0.1, max=3_600, metavar="SECONDS", help="The pause between two looks."
+        ),
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play the machine that takes files from its inbox.
+
+    And says so as the real one does. Never let it loose on the folder of a real saw.
+    """
+    from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+
+    folder = open_workshop().paths().machine_drop_folder
+    saw = Saw(folder)
+    if once:
+        _took(saw.pass_once(), as_json=as_json)
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        saw.run(
+            threading.Event(),  # a signal ends it
+            every,
+            took=lambda moved: _took(moved, as_json=as_json),
+            away=lambda problem: warn(problem.message),
+        )
+
+
+def _took(moved: int, *, as_json: bool) -> None:
+    if as_json:
+        say_json({"moved": moved}, line=True)
+    else:
+        say("the saw took 1 file" if moved == 1 else f"the saw took {moved} files")
+
+
+@app.command(
+    "doctor",
+    epilog=examples(
+        "kesin optiplan doctor",
+    ),
+)
+def doctor(*, as_json: AsJson = False) -> None:
+    """Check everything that cutting orders need.
+
+    Rules, folders, template, optimiser and the machine's share. Exits with 1 if a check fails.
+    """
+    from kesin.workloads.optiplan.cli.doctor import examined
+
+    checks = list(examined(open_workshop()))
+    if as_json:
+        say_json([asdict(one) for one in checks])
+    else:
+        print_table(
+            ("", "what", "found"),
+            [("✓" if one.ok else "✗", one.name, one.detail) for one in checks],
+        )
+    if not all(one.ok for one in checks):
+        raise typer.Exit(FAILED)
+
+
+@rules.command(
+    "show",
+    epilog=examples(
+        "kesin optiplan rules show --json",
+    ),
+)
+def show_rules(*, as_json: AsJson = False) -> None:
+    """Show the rules in force, as rules.json spells them."""
+    from kesin.workloads.optiplan.workshop.rules import rules_json
+
+    told = rules_json(open_workshop().rules())
+    if as_json:
+        say_json(told)
+        return
+    print_table(("rule", "value"), [(name, _shown(value)) for name, value in told.items()])
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return "—" if value is None else str(value)

@@ -1,0 +1,76 @@
+"""`kesin optiplan customers`: who the workshop knows, by phone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kesin.foundation.problems import Unknown
+from kesin.foundation.terminal import examples, print_table, say, say_json, visible
+from kesin.workloads.optiplan.cli.context import AsJson, open_order_desk, operator
+
+app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
+
+Phone = Annotated[
+    str, typer.Argument(metavar="PHONE", help="In any spelling; numbers are Turkish unless +.")
+]
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "kesin optiplan customers list",
+    ),
+)
+def list_customers(*, as_json: AsJson = False) -> None:
+    """List the customers."""
+    with open_order_desk() as desk:
+        found = desk.customers.all()
+    if as_json:
+        say_json([{"name": one.name, "phone": one.phone} for one in found])
+        return
+    print_table(
+        ("phone", "name"),
+        [(one.phone, one.name) for one in found],
+        empty="there is no customer yet",
+    )
+
+
+@app.command(
+    "add",
+    epilog=examples(
+        "kesin optiplan customers add 'Ayşe Usta' 05321234567",
+    ),
+)
+def add_customer(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the customer is called.")],
+    phone: Phone,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Add a customer, or give a known phone another name."""
+    with open_order_desk() as desk:
+        customer, new = desk.add_customer(operator(), name, phone)
+    if as_json:
+        say_json({"name": customer.name, "phone": customer.phone, "new": new})
+        return
+    say(f"{customer.phone} {visible(customer.name)} {'added' if new else 'renamed'}")
+
+
+@app.command(
+    "remove",
+    epilog=examples(
+        "kesin optiplan customers remove 05321234567",
+    ),
+)
+def remove_customer(phone: Phone, *, as_json: AsJson = False) -> None:
+    """Forget a customer; orders that wait are held from now on."""
+    with open_order_desk() as desk:
+        customer = desk.remove_customer(operator(), phone)
+    if customer is None:
+        raise Unknown(f"nobody has the phone {phone}")
+    if as_json:
+        say_json({"name": customer.name, "phone": customer.phone})
+        return
+    say(f"{customer.phone} {visible(customer.name)} removed")

@@ -1,0 +1,1 @@
+"""Plans as files: XML, SVG, PDF and cut lists."""

@@ -1,0 +1,1 @@
+"""Ways to lay parts out on boards."""

@@ -1,0 +1,1 @@
+"""An order as data, and order lists from spreadsheets."""

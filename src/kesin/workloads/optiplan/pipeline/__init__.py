@@ -1,0 +1,1 @@
+"""An order's way from NEW to DONE."""

@@ -1,0 +1,103 @@
+"""The XLSX every import file is made from: a sheet with OptiPlanning's tags in its first row.
+
+The tags are a contract with a program we cannot see into, misspelling included. Whatever keeps us
+from reading them is one and the same problem for the workshop: the template is not usable.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.orders.numbers import shown
+from kesin.workloads.optiplan.orders.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx
+
+SHEET: Final = "\u015eABLON"  # Ş as one character, as the sheet is named
+TAGS: Final = (
+    "[P_CODE_MAT]",
+    "[P_LENGTH]",
+    "[P_WIDTH]",
+    "[P_MINQ]",
+    "[P_GRAIN]",
+    "[P_IDESC]",
+    "[P_EDGE_MAT_UP]",
+    "[P_EGDE_MAT_LO]",  # OptiPlanning's own spelling
+    "[P_EDGE_MAT_SX]",
+    "[P_EDGE_MAT_DX]",
+    "[P_IIDESC]",
+    "[P_DESC1]",
+)
+HEADINGS: Final = (
+    "Material",
+    "Length",
+    "Width",
+    "Min Q.",
+    "GrainI",
+    "Description",
+    "Upper strip mat.",
+    "Lower strip mat.",
+    "Left strip mat.",
+    "Right strip mat.",
+    "II Description",
+    "Description 1",
+)
+FIRST_DATA_ROW: Final = 3
+_BOUNDS: Final = Bounds(bytes_max=2_000_000, unpacked_max=10_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template that was read and found good; what is written later is made from these bytes."""
+
+    data: bytes
+
+
+def check_template(path: Path) -> Template:
+    """Read the template; raises OrderProblem E_TEMPLATE_INVALID whatever is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_BOUNDS.bytes_max + 1)
+        check_xlsx(data, _BOUNDS)
+        row = _first_row(data)
+    except UnsafeXlsx as problem:
+        raise _invalid(path, str(problem)) from None
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise _invalid(path, f"the file cannot be read: {reason}") from None
+    except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
+        raise _invalid(
+            path, f"the file is no workbook that can be read: {type(problem).__name__}"
+        ) from None
+    if row is None:
+        raise _invalid(path, f"there is no sheet named {SHEET}")
+    if len(row) != len(TAGS):
+        raise _invalid(path, f"row 1 must hold {len(TAGS)} tags, it holds {len(row)}")
+    for number, (found, tag) in enumerate(zip(row, TAGS, strict=True), 1):
+        if found != tag:
+            raise _invalid(path, f"row 1, cell {number} must be {tag}, it is {shown(found)}")
+    return Template(data)
+
+
+def _first_row(data: bytes) -> list[object] | None:
+    """Row 1 without the empty cells at its end; None where the sheet is missing."""
+    import openpyxl
+
+    workbook = openpyxl.load_workbook(io.BytesIO(data))
+    if SHEET not in workbook.sheetnames:
+        return None
+    rows = workbook[SHEET].iter_rows(min_row=1, max_row=1, values_only=True)
+    row: list[object] = list(next(rows))
+    while row and row[-1] in {None, ""}:
+        row.pop()
+    return row
+
+
+def _invalid(path: Path, reason: str) -> OrderProblem:
+    return OrderProblem(
+        OptiCode.TEMPLATE_INVALID,
+        f"the template {path.name} cannot be used: {reason}",
+        {"template": str(path), "reason": reason},
+    )

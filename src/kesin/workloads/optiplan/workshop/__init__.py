@@ -1,0 +1,1 @@
+"""The workshop's settings: rules.json and paths.json."""

@@ -1,0 +1,1 @@
+"""Batches: many rows of one template."""

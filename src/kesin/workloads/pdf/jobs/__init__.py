@@ -1,0 +1,1 @@
+"""One render job from request to result."""

@@ -1,0 +1,94 @@
+"""Opens the storage that an address names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from kesin.workloads.pdf.storage.base import BadKey, StorageBackend, StorageMisconfigured, check_key
+from kesin.workloads.pdf.storage.local import LocalStorage
+
+_S3_OPTIONS: Final = frozenset({"endpoint", "region", "conditional"})
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
+
+
+def open_storage(url: str, environ: Mapping[str, str] | None = None) -> StorageBackend:
+    """A storage from a folder, ``file:///folder`` or ``s3://bucket/prefix``.
+
+    S3 takes ``?endpoint=https://…&region=…``, and ``&conditional=off`` for servers that refuse
+    If-None-Match. Its credentials come from where AWS programs look: AWS_ACCESS_KEY_ID and its
+    siblings, or the machine's role. They never stand in the address, which is logged and shown.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not url.strip():
+        raise StorageMisconfigured("the address of the storage is empty: name a folder or s3://…")
+    if not separator:
+        return _folder(url)
+    if scheme == "file":
+        parts = _parts(url)
+        if parts.netloc not in {"", "localhost"} or not parts.path.strip("/"):
+            raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
+        return _folder(unquote(parts.path))
+    if scheme == "s3":
+        return _bucket(url, os.environ if environ is None else environ)
+    raise StorageMisconfigured(f"unknown storage {scheme}://: use a folder, file:// or s3://")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise StorageMisconfigured("the address of the storage cannot be read as one") from None
+
+
+def _folder(path: str) -> StorageBackend:
+    if "\0" in path:
+        raise StorageMisconfigured("the name of a folder has no NUL")
+    return LocalStorage(Path(path))
+
+
+def _bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
+    parts = _parts(url)
+    if "@" in parts.netloc:
+        raise StorageMisconfigured(
+            "credentials do not belong in the address of a storage: "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise StorageMisconfigured(f"expected s3://bucket/prefix, got the bucket {parts.netloc!r}")
+    prefix = unquote(parts.path).strip("/")
+    try:
+        check_key(prefix or "none")
+    except BadKey as problem:
+        raise StorageMisconfigured(f"the prefix of the storage: {problem}") from None
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - _S3_OPTIONS):
+        known = ", ".join(sorted(_S3_OPTIONS))
+        raise StorageMisconfigured(f"unknown option {unknown[0]!r} of s3://: there are {known}")
+    endpoint = options.get("endpoint", "")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise StorageMisconfigured(f"expected endpoint=https://…, got {endpoint!r}")
+    if (conditional := options.get("conditional", "on")) not in {"on", "off"}:
+        raise StorageMisconfigured(f"conditional is on or off, got {conditional!r}")
+    try:
+        from kesin.workloads.pdf.storage.s3 import Keys, S3Storage
+    except ImportError:
+        raise StorageMisconfigured(
+            "s3:// needs obstore: install it with `pip install 'kesin[s3]'`"
+        ) from None
+    return S3Storage(
+        parts.netloc,
+        prefix,
+        endpoint=endpoint or _first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        region=options.get("region") or _first(environ, "AWS_REGION", "AWS_DEFAULT_REGION"),
+        conditional=conditional == "on",
+        keys=Keys.of(environ),
+    )
+
+
+def _first(environ: Mapping[str, str], *names: str) -> str:
+    return next((environ[name] for name in names if environ.get(name)), "")

@@ -1,0 +1,1 @@
+"""Templates, their variables and their filters."""
