@@ -25,21 +25,21 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from bench.beside import say
 from bench.report import Report
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
-from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.engines.availability import find_chromium
 from tests.store.crowd import NOW, TENANTS, crowd_sqlite
 
 ROOT = Path(__file__).parent.parent
 SIZES = (10_000, 1_000_000)
 REPEATS = 11
 GROWTH_MOST = 1.5
-ME = system("bench")
+ME = system_actor("bench")
 PASSWORD = "a long enough password"
 QUEUE = "/dashboard/queues/oci"
 FAILED = f"{QUEUE}?state=FAILED"
@@ -165,7 +165,7 @@ def _placed(browser: Browser, folder: Path, size: int) -> Iterator[Place]:
     service = Service(settings, store, workloads(), work=False, clock=ManualClock(NOW))
     for number in range(TENANTS):
         service.accounts.add_site(ME, f"t{number}")
-    service.accounts.add_person(ME, "ayse", PASSWORD, role="admin", all_sites=True)
+    service.accounts.add_user(ME, "ayse", PASSWORD, role="admin", all_sites=True)
     token, _ = service.accounts.sign_in("ayse", PASSWORD, "127.0.0.1")
     failed = service.queues["oci"].jobs(Filter(states=("FAILED",)), limit=1).jobs[0]
     with _served(service) as address:

@@ -34,7 +34,7 @@ from bench.report import Report
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.replay import verify
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
@@ -144,7 +144,7 @@ def _make_keys(folder: Path, number: int) -> list[str]:
     store = open_store(str(folder / "data" / "kesin.db"), migrate=True)
     try:
         accounts = Accounts(Directory(store))
-        who = system("bench")
+        who = system_actor("bench")
         return [accounts.create_key(who, f"client {n}", ["admin"])[0] for n in range(number)]
     finally:
         store.close()

@@ -19,14 +19,14 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory, Site
 from kesin.store.open import open_store
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.conversions.ingest import ingest
-from kesin.workloads.oci.conversions.parsing import read_body
-from kesin.workloads.oci.google.channel import Row
+from kesin.workloads.oci.conversions.parsing import parse_body
+from kesin.workloads.oci.google.channel import UploadRow
 from kesin.workloads.oci.google.google_ads import read_upload
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.oci.operations import site_stats
@@ -71,7 +71,7 @@ def mapping(report: Report) -> None:
     """How long it takes to find the rows of a partial failure in which every row failed."""
     costs = {}
     for count in MAPPED:
-        rows = [Row(str(n), _conversion(n), 1) for n in range(count)]
+        rows = [UploadRow(str(n), _conversion(n), 1) for n in range(count)]
         body = _all_failed(count)
         costs[count] = 1_000 * min(
             timed(partial(read_upload, body, rows))[1] for _ in range(REPEATS)
@@ -100,7 +100,9 @@ def _at(address: str, rows: int) -> dict[str, Any]:
         report, seconds = timed(lambda ids=ids: ack(house, site, ids, actor="bench"))
         assert report.updated == EXPORTED
         acks.append(seconds)
-        stats.append(timed(lambda: site_stats(house, site, house.queue.store.flows("oci")))[1])
+        stats.append(
+            timed(lambda: site_stats(house, site, house.queue.store.move_counts("oci")))[1]
+        )
     house.queue.store.close()
     export_ms, ack_ms, stats_ms = (
         1_000 * statistics.median(each) for each in (exports, acks, stats)
@@ -115,7 +117,7 @@ def _at(address: str, rows: int) -> dict[str, Any]:
 
 
 def _post(house: WorkloadContext, site: Site, body: bytes) -> None:
-    _, rows = read_body(body, "application/x-ndjson")
+    _, rows = parse_body(body, "application/x-ndjson")
     results = ingest(house, site, rows, actor="bench")
     assert all(one.result == "queued" for one in results)
 
@@ -124,7 +126,7 @@ def _house(address: str) -> tuple[WorkloadContext, Site]:
     store = open_store(address)
     accounts = Accounts(Directory(store))
     queue = Queue("oci", oci_lifecycle(), store)
-    site = accounts.add_site(system("bench"), SITE)
+    site = accounts.add_site(system_actor("bench"), SITE)
     return WorkloadContext(
         Settings(data_dir=Path()), Commands({"oci": queue}, accounts), queue
     ), site
@@ -143,7 +145,7 @@ def _row(number: int) -> dict[str, Any]:
 
 
 def _conversion(number: int) -> Conversion:
-    return Conversion.of(_row(number), SITE)
+    return Conversion.from_payload(_row(number), SITE)
 
 
 def _all_failed(count: int) -> dict[str, Any]:

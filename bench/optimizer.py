@@ -17,9 +17,9 @@ from pathlib import Path
 
 from bench.beside import say
 from bench.report import Report
-from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand
 from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
-from kesin.workloads.optiplan.optimizer.output.statistics import figures
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, instances, workshop
 from tests.workloads.optiplan.optimizer.rivals import boards_by_packer
 
@@ -65,9 +65,9 @@ def quality(report: Report) -> None:
                 str(demand.pieces),
                 str(least),
                 f"**{plan.boards}**",
-                f"{100 * figures(plan).yield_share:.1f}",
+                f"{100 * compute_statistics(plan).yield_share:.1f}",
                 str(best),
-                f"{100 * figures(plan).yield_share * plan.boards / best:.1f}",
+                f"{100 * compute_statistics(plan).yield_share * plan.boards / best:.1f}",
                 str(worst),
                 plan.strategy,
             )
@@ -153,7 +153,7 @@ def area_bound(demand: Demand) -> int:
     return -(-sum(part.area * part.quantity for part in demand.parts) // demand.board.usable.area)
 
 
-def _timed(demand: Demand) -> tuple[Plan, float, float]:
+def _timed(demand: Demand) -> tuple[CuttingPlan, float, float]:
     walls, cpus = [], []
     for _ in range(REPEATS):
         wall, cpu = time.perf_counter(), time.process_time()

@@ -31,7 +31,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
@@ -39,14 +39,14 @@ from kesin.store.open import open_store
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import workloads
+from kesin.workloads.pdf.engines.availability import find_chromium
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.chromium import ChromiumEngine, print_options
-from kesin.workloads.pdf.engines.select import find_chromium
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.jobs.worker import PdfWorker
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.services import jobs_of, worker_of
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.services import create_worker, open_job_store
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 ROUNDS = 6
 A_ROUND = 40  # documents
@@ -78,12 +78,12 @@ class Bench:
         settings = Settings(data_dir=folder)
         self.store = open_store(settings.database)
         house = house_over(settings, self.store)
-        self.jobs = jobs_of(house)
-        self.worker: PdfWorker = worker_of(house)
+        self.jobs = open_job_store(house)
+        self.worker: PdfWorker = create_worker(house)
         self.worker.heartbeat.start()
-        self.book = TemplateBook.load()
+        self.book = TemplateLibrary.load()
         self.sample = self.book.get(TEMPLATE).sample
-        self.html = self.book.html(TEMPLATE, self.sample)
+        self.html = self.book.render_html(TEMPLATE, self.sample)
         self._numbers = 0
 
     @property
@@ -188,11 +188,11 @@ def _drained(report: Report, bench: Bench) -> None:
 def _killed(report: Report, bench: Bench) -> None:
     """SIGKILL to the browser while it renders."""
     ids = bench.enqueue(A_ROUND)
-    done, pid = bench.worker.renderer.done, bench.engine.browser_pid
+    done, pid = bench.worker.renderer.rendered_count, bench.engine.browser_pid
     over = threading.Event()
 
     def kill() -> None:
-        while bench.worker.renderer.done < done + KILLED_AFTER and not over.is_set():
+        while bench.worker.renderer.rendered_count < done + KILLED_AFTER and not over.is_set():
             time.sleep(0.001)
         os.kill(pid, signal.SIGKILL)
 
@@ -219,12 +219,12 @@ def _posted(report: Report) -> None:
         settings = Settings(data_dir=Path(name), rate_per_s=1e6)
         store = open_store(settings.database)
         service = Service(settings, store, workloads(), work=False)
-        key = service.accounts.create_key(system("bench"), "bench", ["pdf"])[0]
+        key = service.accounts.create_key(system_actor("bench"), "bench", ["pdf"])[0]
         heart = Heartbeat(store, "bench")
         heart.start()
         seconds: list[float] = []
-        service.metrics.answered = lambda *told: seconds.append(told[3])  # type: ignore[method-assign]
-        sample = TemplateBook.load().get(TEMPLATE).sample
+        service.metrics.record_request = lambda *told: seconds.append(told[3])  # type: ignore[method-assign]
+        sample = TemplateLibrary.load().get(TEMPLATE).sample
         with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
             warnings.simplefilter("ignore")
             from starlette.testclient import TestClient
@@ -253,8 +253,8 @@ def _memory(report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="kesin-bench-") as name:
         settings = Settings(data_dir=Path(name))
         store = open_store(settings.database)
-        jobs = jobs_of(house_over(settings, store))
-        sample = TemplateBook.load().get(TEMPLATE).sample
+        jobs = open_job_store(house_over(settings, store))
+        sample = TemplateLibrary.load().get(TEMPLATE).sample
         for number in range(RENDERS):
             variables = {**sample, "number": f"F-{number}"}
             jobs.create_job(TEMPLATE, {"variables": variables})

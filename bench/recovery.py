@@ -56,7 +56,7 @@ from pathlib import Path
 from threading import Event
 
 from kesin import Worker, task_lifecycle
-from kesin.workloads import Workload
+from kesin.engine.workload import Workload
 
 def mill(jobs):
     """The first service holds what it has, the next one works."""
@@ -115,7 +115,7 @@ def hold(address: Address, pipe: Connection) -> None:
         threading.Event().wait()
         return []
 
-    Worker(_opened(address), batch_handler=handler, batch=IN_HAND).turn()
+    Worker(_opened(address), batch_handler=handler, batch=IN_HAND).run_once()
 
 
 def work(address: Address, pipe: Connection) -> None:

@@ -23,12 +23,13 @@ from kesin.engine.replay import verify
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
-from kesin.store.open import open_stores
 from kesin.store.redis.store import RedisStore
+from kesin.workloads import built_in
+from kesin.workloads.common.stores import open_workload_stores
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.store import PdfJobStore
-from kesin.workloads.pdf.services import jobs_of
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.services import open_job_store
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.redis_server import RedisServer
 
 ROUNDS = 2
@@ -100,8 +101,8 @@ def _pdfs(report: Report) -> None:
     for count in WORKERS:
         with RedisServer(durable=True) as server, tempfile.TemporaryDirectory() as name:
             settings = Settings(data_dir=Path(name), redis_url=server.url())
-            with closing(open_stores(settings, migrate=True)) as store:
-                jobs = jobs_of(house_over(settings, store))
+            with closing(open_workload_stores(settings, built_in(), migrate=True)) as store:
+                jobs = open_job_store(house_over(settings, store))
                 with _working(settings, count):
                     _rendered(store, jobs, count * WARM)
                     seconds = _rendered(store, jobs, PDFS)
@@ -142,16 +143,16 @@ _numbers = iter(range(1_000_000))
 
 def _rendered(store: Store, jobs: PdfJobStore, count: int) -> float:
     """Ask for so many documents, no two alike; the seconds until the last is there."""
-    sample = TemplateBook.load().get(TEMPLATE).sample
+    sample = TemplateLibrary.load().get(TEMPLATE).sample
     before = store.stats("pdf").states["succeeded"]
     began = time.perf_counter()
     for _ in range(count):
         variables = {**sample, "number": f"F-{next(_numbers)}"}
         made = jobs.create_job(TEMPLATE, {"variables": variables})
         enqueue_pdf_job(made.job_id, store=store)
-    moved = store.pulse("pdf")
+    moved = store.notification_count("pdf")
     while store.stats("pdf").states["succeeded"] < before + count:
         assert time.perf_counter() - began < PATIENCE_S, store.stats("pdf")
         store.wait("pdf", moved, 1)  # until somebody has moved a job
-        moved = store.pulse("pdf")
+        moved = store.notification_count("pdf")
     return time.perf_counter() - began

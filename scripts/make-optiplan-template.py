@@ -15,7 +15,7 @@ from openpyxl.styles import Font
 from openpyxl.utils import get_column_letter
 from openpyxl.writer.excel import ExcelWriter
 
-from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, check_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, read_template
 
 TEMPLATE = (
     Path(__file__).parents[1] / "src/kesin/workloads/optiplan/templates" / "Excel_sablon.xlsx"
@@ -43,7 +43,7 @@ def main() -> None:
         for part in archive.infolist():
             name = zipfile.ZipInfo(part.filename, (1980, 1, 1, 0, 0, 0))
             dated.writestr(name, archive.read(part), zipfile.ZIP_DEFLATED)
-    check_template(TEMPLATE)
+    read_template(TEMPLATE)
 
 
 if __name__ == "__main__":

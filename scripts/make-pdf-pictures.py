@@ -13,8 +13,8 @@ from PIL import Image, ImageOps
 
 from kesin.foundation.settings import load_settings
 from kesin.workloads.pdf.engines.base import Paper
-from kesin.workloads.pdf.services import engine_of
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.services import create_engine
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH = 700
@@ -42,11 +42,11 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, default=PICTURES, help="where they go")
     out = arguments.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    book = TemplateBook.load()
-    engine = engine_of(load_settings(), "chromium")
+    book = TemplateLibrary.load()
+    engine = create_engine(load_settings(), "chromium")
     try:
         for name in book.names:
-            html = book.html(name, book.get(name).sample)
+            html = book.render_html(name, book.get(name).sample)
             rendered = engine.render(html, Paper(), timeout_s=TIMEOUT_S)
             first_page(rendered.pdf).save(out / f"{name}.png", optimize=True)
     finally:

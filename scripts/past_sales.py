@@ -18,17 +18,18 @@ from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.directory import Directory, Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.oci.cli.script_simulator import Heard, ScriptSimulator, Send
+from kesin.workloads.common.api_client import ApiResponse, Send
+from kesin.workloads.oci.cli.script_simulator import ScriptSimulator
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.script import Report, ack, ack_failed, export
-from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, put_fact
+from kesin.workloads.oci.script import AckReport, ack, ack_failed, export
+from kesin.workloads.oci.site import HEARTBEAT, WORKLOAD, put_metadata
 
 SITE: Final = "bosphorus-plumbing"
 ROWS: Final = 500
@@ -36,7 +37,7 @@ SEED: Final = 7
 PAGE: Final = 200
 LEASE_S: Final = 16 * 60  # a script's claim is over by then
 PAUSE_S: Final = 25 * 60  # and so is the pause after a passing failure
-_ROOT: Final = system("demo")
+_ROOT: Final = system_actor("demo")
 
 
 def sell(store: Store, clock: ManualClock) -> None:
@@ -48,9 +49,9 @@ def sell(store: Store, clock: ManualClock) -> None:
     chance = random.Random(SEED)
     ingest(house, site, _sales(clock, chance), actor=_ROOT.name)
     send = _doors(house, site)
-    script = ScriptSimulator("", site.id, "", chance=chance, fail_share=0.06, limit=PAGE, send=send)
+    script = ScriptSimulator("", site.id, "", rng=chance, fail_share=0.06, limit=PAGE, send=send)
     thrower = ScriptSimulator(
-        "", site.id, "", chance=chance, upload_error_share=1, limit=PAGE, send=send
+        "", site.id, "", rng=chance, upload_error_share=1, limit=PAGE, send=send
     )
     script.run("after-export")
     _wait(house, clock, LEASE_S)
@@ -83,13 +84,13 @@ def _sales(clock: ManualClock, chance: random.Random) -> list[dict[str, Any]]:
 def _doors(house: WorkloadContext, site: Site) -> Send:
     """What the service would answer."""
 
-    def send(_method: str, path: str, body: Mapping[str, Any] | None) -> Heard:
+    def send(_method: str, path: str, body: Mapping[str, Any] | None) -> ApiResponse:
         asked = urlsplit(path)
         told = dict(body or {})
         match asked.path.rpartition("/")[2]:
             case "google-ads-export":
                 limit = int(parse_qs(asked.query)["limit"][0])
-                return Heard(200, {}, export(house, site, limit=limit, actor="key:script"))
+                return ApiResponse(200, {}, export(house, site, limit=limit, actor="key:script"))
             case "ack":
                 return _heard(ack(house, site, told["queueIds"], actor="key:script"))
             case "ack-failed":
@@ -104,15 +105,15 @@ def _doors(house: WorkloadContext, site: Site) -> Send:
                 )
                 return _heard(report)
             case _:
-                put_fact(house, site, HEARTBEAT, {**told, "at": house.queue.now()})
-                return Heard(200, {}, {"ok": True})
+                put_metadata(house, site, HEARTBEAT, {**told, "at": house.queue.now()})
+                return ApiResponse(200, {}, {"ok": True})
 
     return send
 
 
-def _heard(report: Report) -> Heard:
+def _heard(report: AckReport) -> ApiResponse:
     refused = [{"id": one, "reason": why} for one, why in report.refused]
-    return Heard(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
+    return ApiResponse(200, {}, {"ok": True, "updated": report.updated, "refused": refused})
 
 
 def _wait(house: WorkloadContext, clock: ManualClock, seconds: int) -> None:

@@ -6,9 +6,9 @@ Run it after a change of the prover or of a lifecycle: python scripts/remember-p
 from importlib.resources import files
 from pathlib import Path
 
-from kesin.engine.proof_cache import FILE, written
-from kesin.workloads import LIFECYCLES
+from kesin.engine.proof_cache import CACHE_FILE, format_proofs
+from kesin.workloads import lifecycles
 
-Path(str(files("kesin.engine"))).joinpath(FILE).write_text(
-    written([make() for make in LIFECYCLES.values()]), "utf-8"
+Path(str(files("kesin.engine"))).joinpath(CACHE_FILE).write_text(
+    format_proofs([make() for make in lifecycles().values()]), "utf-8"
 )

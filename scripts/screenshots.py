@@ -26,21 +26,21 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
-from kesin.store.directory import Fact
+from kesin.store.directory import MetadataEntry
 from kesin.store.open import open_store
 from kesin.store.records import Filter
 from kesin.web.app import create_app
-from kesin.web.dashboard.queues.charts import KEEP, WORKLOAD, Trends
+from kesin.web.dashboard.queues.charts import MAX_NOTES, WORKLOAD, Trends
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.optiplan.optimizer import Effort, optimise, read_batch, solution_xml
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
-from kesin.workloads.optiplan.service import OrderDesk
-from kesin.workloads.pdf.engines.select import find_chromium
-from kesin.workloads.pdf.services import book_of, jobs_of, worker_of
+from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.pdf.engines.availability import find_chromium
+from kesin.workloads.pdf.services import create_worker, load_templates, open_job_store
 
 PICTURES: Final = Path(__file__).parents[1] / "docs" / "pictures"
 NOON_US: Final = 1_789_990_200_000_000  # a quiet Monday morning
@@ -48,7 +48,7 @@ MINUTE_US: Final = 60_000_000
 WIDE: Final = {"width": 1440, "height": 900}
 PHONE: Final = {"width": 390, "height": 844}
 STEPS: Final = 3  # of an order whose XML is there: until it waits for the machine
-ROOT: Final = system("screenshots")
+ROOT: Final = system_actor("screenshots")
 OWNER: Final = "user:ayse"
 PHONES: Final = ("0555 123 45 67", "0532 000 00 01")
 CUSTOMERS: Final = ("Demir Mobilya", "Işıl Çağrı", "Öztürk & Oğulları", "Güneş Ahşap")
@@ -78,22 +78,22 @@ def furnish(service: Service, clock: ManualClock) -> None:
 
 
 def _print(service: Service) -> None:
-    house = service.house(service.workloads["pdf"])
-    sample = book_of(house.settings).get("invoice").sample
+    house = service.workload_context("pdf")
+    sample = load_templates(house.settings).get("invoice").sample
     for number in range(12):
         buyer = {**sample["buyer"], "name": CUSTOMERS[number % len(CUSTOMERS)]}
         variables = {**sample, "number": f"A-{1001 + number}", "buyer": buyer}
         if number == 5:  # noqa: PLR2004  # one whose sum is not its lines'
             variables["stated_total"] = 1.0
-        jobs_of(house).create_job("invoice", {"variables": variables}, owner=OWNER)
-    worker_of(house).drain()
+        open_job_store(house).create_job("invoice", {"variables": variables}, owner=OWNER)
+    create_worker(house).drain()
     for number in range(3):
         variables = {**sample, "number": f"B-{1001 + number}"}
-        jobs_of(house).create_job("invoice", {"variables": variables}, owner=OWNER)
+        open_job_store(house).create_job("invoice", {"variables": variables}, owner=OWNER)
 
 
 def _cut(service: Service, clock: ManualClock) -> None:
-    desk = OrderDesk(service.house(service.workloads["optiplan"]))
+    desk = OrderService(service.workload_context("optiplan"))
     desk.add_customer(ROOT, name=CUSTOMERS[0], phone=PHONES[0])
     for number, phone in enumerate(PHONES):
         body = {
@@ -103,12 +103,12 @@ def _cut(service: Service, clock: ManualClock) -> None:
             "opti_mode": "C",
             "parts": PARTS,
         }
-        job_id = desk.create(ROOT, read_payload(body)).job.id
+        job_id = desk.create_order(ROOT, read_payload(body)).job.id
         worker = Worker(
             desk.queue, Runner(desk.workshop, desk.queue).__call__, name="workshop-1", batch=1
         )
         worker.drain()
-        paths, dossier = desk.workshop.paths(), desk.dossier(desk.job(ROOT, job_id))
+        paths, dossier = desk.workshop.paths(), desk.progress(desk.job(ROOT, job_id))
         for stem in dossier.stems:
             demands = read_batch(paths.import_folder / f"{stem}.xlsx")
             plans = [optimise(one, Effort(seconds=5)) for one in demands]
@@ -125,16 +125,16 @@ def _remember(service: Service, clock: ManualClock) -> None:
     directory, chance = service.accounts.directory, random.Random(7)
     Trends(directory, service.queues).note()
     for name in service.queues:
-        fact = directory.fact(WORKLOAD, "", name)
+        fact = directory.metadata_entry(WORKLOAD, "", name)
         [[now, done, failed]] = json.loads(fact.value) if fact else [[clock.time_us, 0, 0]]
         notes = [[now, done, failed]]
-        for back in range(1, KEEP):
+        for back in range(1, MAX_NOTES):
             busy = 1 if 4 * 60 < back < 15 * 60 else 3  # nights are quiet
             done = max(done - (chance.random() < busy * done / 2_000), 0)
             failed = max(failed - (chance.random() < busy * failed / 2_000), 0)
             notes.append([now - back * MINUTE_US, done, failed])
         text = json.dumps(notes[::-1])
-        directory.put_fact(Fact(WORKLOAD, "", name, text, clock.time_us))
+        directory.put_metadata(MetadataEntry(WORKLOAD, "", name, text, clock.time_us))
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def main() -> None:
             settings, open_store(folder / "kesin.db"), workloads(), work=False, clock=clock
         )
         furnish(service, clock)
-        service.accounts.add_person(ROOT, "ayse", "a long enough password", role="admin")
+        service.accounts.add_user(ROOT, "ayse", "a long enough password", role="admin")
         token, _ = service.accounts.sign_in("ayse", "a long enough password", "127.0.0.1")
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         with served(service) as address, sync_playwright() as driver:

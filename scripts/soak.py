@@ -32,7 +32,7 @@ PARTS = {
     "model": "random histories on every store beside the model; state machines",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every door as every role, every parser of foreign input",
-    "trades": "the workloads' own tests, on both databases",
+    "workloads": "the workloads' own tests, on both databases",
     "packaging": "the wheel in environments of its own, with each extra alone",
 }
 TESTS = {
@@ -43,7 +43,7 @@ TESTS = {
         "tests/web/test_fuzz.py",
         *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
     ],
-    "trades": ["tests/workloads"],
+    "workloads": ["tests/workloads"],
     "packaging": ["tests/packaging"],
 }
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}

@@ -1,5 +1,9 @@
+"""The layout of the code: floors, rooms, sizes, and no workload named outside its folder."""
+
+import ast
 import re
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -8,17 +12,83 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LINES_MAX = 500
+SOURCE = ROOT / "src"
+MAX_LINES = 450
+MAX_MODULES = 20  # in one folder
+# Whatever lists workloads by name: the registry, their settings, scopes and extras.
+MAY_NAME_WORKLOADS = {
+    "kesin/workloads/__init__.py",
+    "kesin/foundation/settings.py",
+    "kesin/foundation/permissions.py",
+    "kesin/foundation/extras.py",
+}
+WORKLOAD_NAMES = frozenset({"oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"})
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported_by(path: Path, known: set[str]) -> set[str]:
+    """Modules imported at the top or inside a function; imports for types alone do not run."""
+    found: set[str] = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        nodes.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in names}
+    return found & known
 
 
 def test_imports_run_downwards_only():
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
 
+def test_imports_have_no_circle():
+    paths = modules()
+    graph = {name: imported_by(path, paths.keys()) - {name} for name, path in paths.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as problem:
+        circle = problem.args[1]
+    else:
+        circle = []
+    assert circle == []
+
+
 def test_no_source_file_is_too_long_to_read():
-    files = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".sql"}]
+    files = [path for path in SOURCE.rglob("*") if path.suffix in {".py", ".sql"}]
     lengths = {path: len(path.read_text("utf-8").splitlines()) for path in files}
-    assert {path: length for path, length in lengths.items() if length > LINES_MAX} == {}
+    assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_no_folder_is_too_full_to_survey():
+    folders = {path.parent for path in SOURCE.rglob("*.py")}
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_nothing_outside_a_workload_names_it():
+    """The engine, the service, the dashboard and the commands ask the Workload objects."""
+    naming = set()
+    for path in SOURCE.rglob("*.py"):
+        where = path.relative_to(SOURCE).as_posix()
+        if where in MAY_NAME_WORKLOADS or re.match(r"kesin/workloads/(oci|pdf|optiplan)/", where):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in WORKLOAD_NAMES:
+                naming.add((where, node.value))
+    assert naming == set()
 
 
 def test_the_pinned_libraries_install_on_the_oldest_python_we_promise():
@@ -26,7 +96,10 @@ def test_the_pinned_libraries_install_on_the_oldest_python_we_promise():
     oldest = project["requires-python"].removeprefix(">=") + ".0"
     pinned = re.findall(r"(?m)^([^=#\s]+)==", (ROOT / "constraints.txt").read_text("utf-8"))
     names = {canonicalize_name(name) for name in pinned}
-    found = [one for one in distributions() if canonicalize_name(one.name) in names]
-    assert len(found) > len(names) / 2
-    allowed = {one.name: SpecifierSet(one.metadata["Requires-Python"] or "") for one in found}
+    installed = [package for package in distributions() if canonicalize_name(package.name) in names]
+    assert len(installed) > len(names) / 2
+    allowed = {
+        package.name: SpecifierSet(package.metadata["Requires-Python"] or "")
+        for package in installed
+    }
     assert [name for name, pythons in allowed.items() if oldest not in pythons] == []

@@ -59,11 +59,11 @@ def deep_imports(text: str) -> Iterator[tuple[str, str]]:
 
 
 def test_type_checkers_and_the_lazy_table_see_the_same_names():
-    assert declared() == {home: list(names) for home, names in kesin._HOMES.items()}
+    assert declared() == {home: list(names) for home, names in kesin._MODULES.items()}
 
 
 def test_every_name_is_listed_once():
-    homes = Counter(name for names in kesin._HOMES.values() for name in names)
+    homes = Counter(name for names in kesin._MODULES.values() for name in names)
     assert [name for name, count in homes.items() if count > 1] == []
     assert Counter(kesin.__all__) == homes
 
@@ -71,7 +71,7 @@ def test_every_name_is_listed_once():
 @pytest.mark.parametrize("name", kesin.__all__)
 def test_the_name_is_the_one_of_its_module(name):
     value = getattr(kesin, name)
-    (home,) = (home for home, names in kesin._HOMES.items() if name in names)
+    (home,) = (home for home, names in kesin._MODULES.items() if name in names)
     assert value is getattr(sys.modules[home], name)
 
 
@@ -93,7 +93,7 @@ def test_the_help_imports_none_of_them():
     *_, last = done.stdout.splitlines()
     imported = last.split()
     assert "kesin.cli" in imported
-    assert kesin._HOMES.keys().isdisjoint(imported)
+    assert kesin._MODULES.keys().isdisjoint(imported)
 
 
 def test_guides_and_examples_import_from_kesin_only():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.foundation import problems
-from kesin.foundation.encryption import NoKeys, NotOpened
+from kesin.foundation.encryption import NoSecretKeys, SecretNotOpened
 from kesin.foundation.problems import Problem
 from kesin.lifecycle.errors import Taxonomy
 from kesin.lifecycle.task import task_lifecycle
@@ -49,8 +49,8 @@ def errors_page(language: Language) -> str:
         *_trade(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
         words["plain"],
         *_trade(words, "oci", oci.codes(), oci.describe, [rules["oci"]]),
-        *_trade(words, "pdf", pdf.codes(), pdf.describe, of_pdf),
-        *_trade(words, "optiplan", OptiCode, optiplan.describe, [rules["optiplan"]]),
+        *_trade(words, "pdf", pdf.documented_codes(), pdf.describe, of_pdf),
+        *_trade(words, "optiplan", OptiCode, optiplan.advice_json, [rules["optiplan"]]),
         *_refusals(words, told["problem"]),
     ]
     return page(lines, words["made"])
@@ -127,7 +127,7 @@ def _statuses() -> list[tuple[int, str]]:
     """Every kind of refusal, by status; one without a text fails here."""
     kinds = [one for one in vars(problems).values() if isinstance(one, type)]
     ours = [one for one in kinds if issubclass(one, Problem)]
-    sealed = [NoKeys, NotOpened, *NotOpened.__subclasses__()]
+    sealed = [NoSecretKeys, SecretNotOpened, *SecretNotOpened.__subclasses__()]
     found = {(one.status, one.code) for one in (*ours, *sealed)}
     of_disks = re.findall(r"``(\w+)``", (StoreTrouble.__doc__ or "").partition(" is ")[2])
     return sorted(found | {(503, code) for code in of_disks} | _BY_HAND)

@@ -1,22 +1,25 @@
-"""Kesin: durable work queues whose every job is proved to end.
+"""Kesin: durable work queues in which every job provably ends.
 
-Names are imported when they are first used: `kesin --help` needs none of them.
+Names are imported on first use, so that `kesin --help` imports none of them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kesin.foundation.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from kesin.engine.queue import Bulk, New, Queue, StaleClaim
-    from kesin.engine.replay import Verified, verify
+    from kesin.engine.queue import BulkResult, New, Queue, StaleClaim
+    from kesin.engine.replay import Verification, verify
     from kesin.engine.results import Act, Done, Failed, Run, Wait
     from kesin.engine.sweeper import Sweeper
     from kesin.engine.validation import BadInput
     from kesin.engine.worker import Worker
+    from kesin.engine.workload import Workload, WorkloadContext
     from kesin.foundation.clock import Clock, ManualClock
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.permissions import Actor
-    from kesin.foundation.problems import Invalid, NotSignedIn, Problem, Refused, Unknown
+    from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, Problem
     from kesin.foundation.settings import Settings, load_settings
     from kesin.foundation.text import canonical_json
     from kesin.lifecycle.budget import Backoff, doubling
@@ -57,18 +60,27 @@ if TYPE_CHECKING:
     from kesin.store.limits import MAX_KEY, MAX_TENANT
     from kesin.store.open import open_store
     from kesin.store.records import Event, Filter, Note, Outcome, Page, QueueStats
+    from kesin.web.dashboard.frame.page import (
+        Link,
+        PageContext,
+        Panel,
+        WorkloadPages,
+        page_context,
+        page_router,
+    )
 
-_HOMES = {
+_MODULES = {
     "kesin.engine.results": ("Act", "Done", "Failed", "Run", "Wait"),
-    "kesin.engine.queue": ("Bulk", "New", "Queue", "StaleClaim"),
-    "kesin.engine.replay": ("Verified", "verify"),
+    "kesin.engine.queue": ("BulkResult", "New", "Queue", "StaleClaim"),
+    "kesin.engine.replay": ("Verification", "verify"),
     "kesin.engine.sweeper": ("Sweeper",),
     "kesin.engine.validation": ("BadInput",),
     "kesin.engine.worker": ("Worker",),
+    "kesin.engine.workload": ("Workload", "WorkloadContext"),
     "kesin.foundation.permissions": ("Actor",),
     "kesin.foundation.clock": ("Clock", "ManualClock"),
     "kesin.foundation.logs": ("set_up_logs",),
-    "kesin.foundation.problems": ("Invalid", "NotSignedIn", "Problem", "Refused", "Unknown"),
+    "kesin.foundation.problems": ("Forbidden", "Invalid", "NotFound", "NotSignedIn", "Problem"),
     "kesin.foundation.settings": ("Settings", "load_settings"),
     "kesin.foundation.text": ("canonical_json",),
     "kesin.lifecycle.budget": ("Backoff", "doubling"),
@@ -116,6 +128,10 @@ _HOMES = {
     "kesin.store.limits": ("MAX_KEY", "MAX_TENANT"),
     "kesin.store.open": ("open_store",),
     "kesin.store.records": ("Event", "Filter", "Note", "Outcome", "Page", "QueueStats"),
+    "kesin.web.dashboard.frame.page": (
+        *("Link", "PageContext", "Panel", "WorkloadPages"),
+        *("page_context", "page_router"),
+    ),
 }
 __all__ = [
     "GONE",
@@ -127,7 +143,7 @@ __all__ = [
     "After",
     "Backoff",
     "BadInput",
-    "Bulk",
+    "BulkResult",
     "Category",
     "Clock",
     "Code",
@@ -137,22 +153,26 @@ __all__ = [
     "Failed",
     "Filter",
     "Fixed",
+    "Forbidden",
     "Guard",
     "Invalid",
     "Job",
     "Lifecycle",
+    "Link",
     "ManualClock",
     "Move",
     "New",
+    "NotFound",
     "NotSignedIn",
     "Note",
     "Outcome",
     "Page",
+    "PageContext",
+    "Panel",
     "Problem",
     "Proof",
     "Queue",
     "QueueStats",
-    "Refused",
     "Rule",
     "Run",
     "Settings",
@@ -164,13 +184,15 @@ __all__ = [
     "StoreUnreachable",
     "Sweeper",
     "Taxonomy",
-    "Unknown",
     "UnknownQueue",
     "Unproved",
     "Verdict",
-    "Verified",
+    "Verification",
     "Wait",
     "Worker",
+    "Workload",
+    "WorkloadContext",
+    "WorkloadPages",
     "age_over",
     "budget_left",
     "budget_spent",
@@ -187,6 +209,8 @@ __all__ = [
     "load_settings",
     "open_store",
     "option",
+    "page_context",
+    "page_router",
     "prove",
     "retries_left",
     "returns_left",
@@ -200,12 +224,11 @@ __all__ = [
     "verify",
     "was_claimed",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            value = globals()[name] = getattr(import_module(home), name)
+            value = globals()[name] = getattr(import_module(module), name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

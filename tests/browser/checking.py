@@ -11,8 +11,8 @@ from typing import Any
 from playwright.sync_api import Page, ViewportSize
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.workloads import WORKLOADS
-from tests.web.dashboard.test_words import said
+from kesin.workloads import built_in
+from tests.web.dashboard.frame.test_catalogues import said
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
 # Everything of WCAG 2.2 that a program can judge, and what axe's makers know to be good beside it.
@@ -187,7 +187,7 @@ def too_wide(page: Page) -> list[str]:
 @cache
 def _translated() -> frozenset[str]:
     """Sentences that read differently in Turkish; a state has one name in every language."""
-    states = {state.name for one in WORKLOADS for state in one.lifecycle().states}
+    states = {state.name for one in built_in() for state in one.lifecycle().states}
     different = {key for key, (_, one) in said().items() if key != one.string and "%" not in key}
     return frozenset(different - states - {state.name for state in task_lifecycle().states})
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.engines.availability import find_chromium
 from tests.browser.checking import WIDE, sized
 from tests.browser.contexts import Contexts
 from tests.browser.served import Served

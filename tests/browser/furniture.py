@@ -17,13 +17,18 @@ from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.script import ack, ack_failed, export
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pipeline.runner import Runner
-from kesin.workloads.pdf.engines.base import Engine, Paper, Rendered
+from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
-from kesin.workloads.pdf.services import artifacts_of, book_of, config_of, jobs_of
+from kesin.workloads.pdf.services import (
+    load_templates,
+    open_artifacts,
+    open_job_store,
+    render_config,
+)
 from tests.web.conftest import ROOT, World
 from tests.workloads.optiplan.order_bodies import order, part
-from tests.workloads.optiplan.orders_ready import desk_of, planned_order
+from tests.workloads.optiplan.orders_ready import order_service, planned_order
 from tests.workloads.pdf.batching import one_page
 
 SITE = "north"
@@ -34,11 +39,11 @@ class Press:
 
     name = "press"
 
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         del paper, timeout_s
         if "unprintable" in html:
             raise RenderFailed("TEMPLATE_ERROR", "so it was laid out")
-        return Rendered(one_page("printed"), 1, self.name)
+        return RenderedPdf(one_page("printed"), 1, self.name)
 
     def close(self) -> None: ...
 
@@ -85,7 +90,7 @@ def conversions(
     world: World, n: int = 8, *, first: int = 1, site: str = SITE, told: str = ""
 ) -> list[str]:
     """A quarter is delivered, a quarter failed, a quarter is at the script, the rest wait."""
-    house = world.service.house(world.service.workloads["oci"])
+    house = world.service.workload_context("oci")
     place = world.accounts.find_site(site)
     assert place is not None
     now = datetime.fromtimestamp(world.clock.monotonic(), UTC)
@@ -117,12 +122,12 @@ def conversions(
 
 def press(world: World, engines: Callable[[str | None], Engine] = lambda _: Press()) -> None:
     """Print whatever waits, by default at once."""
-    house = world.service.house(world.service.workloads["pdf"])
+    house = world.service.workload_context("pdf")
     renderer = PdfRenderWorker(
-        jobs_of(house),
-        artifacts_of(house),
-        config_of(house.settings),
-        book=book_of(house.settings),
+        open_job_store(house),
+        open_artifacts(house),
+        render_config(house.settings),
+        library=load_templates(house.settings),
         engines=engines,
     )
     PdfWorker(house.queue, renderer).drain()
@@ -130,12 +135,16 @@ def press(world: World, engines: Callable[[str | None], Engine] = lambda _: Pres
 
 def pdfs(world: World, told: str = "", owner: str = "user:ayse") -> dict[str, str]:
     """One that is printed, one that could not be, one that waits."""
-    house = world.service.house(world.service.workloads["pdf"])
-    sample = book_of(house.settings).get("invoice").sample
+    house = world.service.workload_context("pdf")
+    sample = load_templates(house.settings).get("invoice").sample
 
     def ask(number: str, name: str) -> str:
         variables = {**sample, "number": number, "buyer": {**sample["buyer"], "name": name}}
-        return jobs_of(house).create_job("invoice", {"variables": variables}, owner=owner).job_id
+        return (
+            open_job_store(house)
+            .create_job("invoice", {"variables": variables}, owner=owner)
+            .job_id
+        )
 
     found = {"done": ask("F-1", f"Demir{told}"), "failed": ask("F-2", f"unprintable{told}")}
     press(world)
@@ -144,7 +153,7 @@ def pdfs(world: World, told: str = "", owner: str = "user:ayse") -> dict[str, st
 
 def orders(world: World, told: str = "", phone: str = "0532 000 00 01") -> dict[str, str]:
     """One that waits for a person, and one with its plan."""
-    desk = desk_of(world.service)
+    desk = order_service(world.service)
     body = order(
         part(id=f"p1{told}"),
         order_id=f"R-held{told}",
@@ -152,7 +161,7 @@ def orders(world: World, told: str = "", phone: str = "0532 000 00 01") -> dict[
         opti_mode="C",
         customer_snapshot_name=f"Ayşe{told}",
     )
-    held = desk.create(ROOT, read_payload(body)).job.id
+    held = desk.create_order(ROOT, read_payload(body)).job.id
     Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, batch=1).drain()
     planned = planned_order(world.service)
     desk.add_customer(ROOT, name=f"Bülent{told}", phone="0555 765 43 21")

@@ -55,7 +55,7 @@ PAGES: dict[str, dict[str, Where]] = {
 PARTS = {
     "/dashboard/jobs/{job_id}/paper",
     "/dashboard/nav",
-    "/dashboard/optiplan/orders/{job_id}/{call}",
+    "/dashboard/optiplan/orders/{job_id}/{action}",
     "/dashboard/pdf/preview/{token}",
     "/dashboard/queues/{queue}/rows",
     "/dashboard/queues/{queue}/rows.csv",
@@ -105,13 +105,13 @@ OPENED = [
     Opened("overview", _menu("header .mine"), MENU),
     Opened("overview", _menu("header .switch"), MENU),
     Opened("oci control", _menu("main .menu"), MENU),
-    Opened("oci control", _button("Preview export"), template="part_oci_export.html"),
-    Opened("oci control", _button("Pause…"), template="part_oci_pause.html"),
-    Opened("oci control", _chosen("Reset to queued"), template="part_oci_action.html"),
-    Opened("oci control", _chosen("Mark failed"), template="part_oci_action.html"),
+    Opened("oci control", _button("Preview export"), template="oci/part_export.html"),
+    Opened("oci control", _button("Pause…"), template="oci/part_pause.html"),
+    Opened("oci control", _chosen("Reset to queued"), template="oci/part_action.html"),
+    Opened("oci control", _chosen("Mark failed"), template="oci/part_action.html"),
     Opened("filtered", _chosen("Retry"), template="sheet_action.html"),
     Opened("conversions", _button("Pause…"), template="sheet_pause.html"),
-    Opened("orders", _button("Approve"), template="part_order_sheet.html"),
+    Opened("orders", _button("Approve"), template="optiplan/part_order_dialog.html"),
 ]
 # Sheets that come after something was done.
-TOLD_AFTERWARDS = {"part_oci_acted.html", "part_order_moved.html"}
+TOLD_AFTERWARDS = {"oci/part_acted.html", "optiplan/part_order_moved.html"}

@@ -14,11 +14,11 @@ from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.queues import actions, bulk
 from kesin.web.dashboard.queues import page as queue_page
-from kesin.web.dashboard.queues.bulk import Runs
+from kesin.web.dashboard.queues.bulk import BulkRuns
 from tests.browser.furniture import conversions
 from tests.browser.served import PATIENCE_S
 from tests.web.conftest import PASSWORD, ROOT, World
-from tests.workloads.optiplan.orders_ready import desk_of
+from tests.workloads.optiplan.orders_ready import order_service
 
 TASKS = "/dashboard/queues/task"
 
@@ -313,14 +313,14 @@ def test_many_rows_move_in_the_background_and_the_page_says_how_far(
     signed_in, world, sheet_button, monkeypatch
 ):
     monkeypatch.setattr(queue_page, "PAGE", 3)
-    monkeypatch.setattr(actions, "AT_ONCE", 3)
+    monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 3)
     monkeypatch.setattr(bulk, "MAX_PAGE", 2)
-    looks, seen, still = itertools.count(1), threading.Event(), Runs._still
+    looks, seen, still = itertools.count(1), threading.Event(), BulkRuns._still_permitted
 
-    def patient(runs: Runs, actor: Actor) -> bool:
+    def patient(runs: BulkRuns, actor: Actor) -> bool:
         return (next(looks) != 2 or seen.wait(PATIENCE_S)) and still(runs, actor)
 
-    monkeypatch.setattr(Runs, "_still", patient)
+    monkeypatch.setattr(BulkRuns, "_still_permitted", patient)
     ids = failed(world, 5, "MANY")
     page = signed_in("operator")
     page.goto(f"{TASKS}?state=failed&code=MANY")
@@ -381,7 +381,7 @@ def test_a_paused_queue_says_so_to_everybody_and_can_go_on(signed_in, world):
 def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     page = signed_in("operator")
     page.goto("/dashboard/optiplan/rules")
-    before = desk_of(world.service).workshop.rules()
+    before = order_service(world.service).workshop.rules()
     blade = page.locator("[name='v/saw/kerf_mm']")
     blade.fill("3,2555")
     check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
@@ -390,12 +390,12 @@ def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
     expect(page.locator("tbody tr")).to_have_text(["Saw blade4 mm3.2555 mm"])
     page.get_by_role("button", name="Back to editing").click()
     expect(blade).to_have_value("3.2555")
-    assert desk_of(world.service).workshop.rules() == before
+    assert order_service(world.service).workshop.rules() == before
     check.click()
     page.get_by_role("button", name="Save 1 change").click()
     expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
     expect(blade).to_have_value("3.2555")
-    assert desk_of(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
+    assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
 
 
 # The seed's own page

@@ -64,7 +64,7 @@ def test_a_key_is_shown_once_and_revoked_after_a_tick(signed_in, world):
 
 
 def test_a_person_is_kept_out_after_a_tick(signed_in, world):
-    world.accounts.add_person(ROOT, "leaver", "a long enough password")
+    world.accounts.add_user(ROOT, "leaver", "a long enough password")
     page = signed_in("admin")
     page.goto("/dashboard/admin/people")
     page.get_by_role("link", name="leaver").click()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlencode
@@ -16,8 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from kesin.web.dashboard.frame.i18n import words_of
-from kesin.workloads.pdf.services import book_of
+from kesin.workloads.pdf.services import load_templates
 from tests.browser.checking import (
     PHONE,
     complaints,
@@ -34,6 +32,7 @@ from tests.browser.furniture import SITE, Furniture, furnish
 from tests.browser.pages import CONTROL, DIALOG, NAMED, OPENED, PAGES, PARTS, TOLD_AFTERWARDS, Say
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
+from tests.web.dashboard.turkish import TEMPLATES, catalogue, template_name
 from tests.web.matrix import doors
 from tests.workloads.optiplan.orders_ready import held_order
 
@@ -58,7 +57,7 @@ def furnished(served: Served) -> Furniture:
 def carried(served: Served, furnished: Furniture) -> set[str]:
     """What is told in the language of whoever made it: errors of jobs, the words of a template."""
     jobs = [job for queue in served.world.service.queues.values() for job in queue.jobs().jobs]
-    book = book_of(served.world.settings)
+    book = load_templates(served.world.settings)
     templates = [book.get(name) for name in book.names]
     words = re.findall(
         r'"(?:title|description)": "([^"]+)"',
@@ -72,7 +71,7 @@ def speaks(page: Page, language: Language) -> Say:
     address = "/".join(page.url.split("/")[:3])  # the rest would be the cookie's path
     cookie = {"name": "kesin_language", "value": language, "url": address}
     page.context.add_cookies([cookie])  # type: ignore[list-item]
-    return words_of(language).gettext
+    return catalogue(language).gettext
 
 
 _SEEN = """() => {
@@ -119,8 +118,7 @@ def test_every_route_is_a_page_to_look_at_or_said_to_be_none(world: World):
 
 
 def test_every_sheet_is_opened():
-    there = files("kesin.web.dashboard") / "templates"
-    sheets = {one.name for one in there.iterdir() if "<dialog" in one.read_text("utf-8")}
+    sheets = {template_name(file) for file in TEMPLATES if "<dialog" in file.read_text("utf-8")}
     assert sheets == {one.template for one in OPENED if one.template} | TOLD_AFTERWARDS
 
 

@@ -98,7 +98,7 @@ def test_a_person_whose_rights_change_sees_no_more_at_once(signed_in, world, wat
     watcher.expects(ENDED)
     page = signed_in("operator", name="mover", may={"sites": ["north"]})
     page.goto("/dashboard/queues/task")
-    world.accounts.set_person(ROOT, "mover", sites=["south"])
+    world.accounts.set_user(ROOT, "mover", sites=["south"])
     world.job()
     expect(page.get_by_role("status")).to_contain_text("Your session has ended")
 

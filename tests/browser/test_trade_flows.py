@@ -12,10 +12,10 @@ from kesin.engine.worker import Worker
 from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from kesin.workloads.pdf.services import engine_of
+from kesin.workloads.pdf.services import create_engine
 from tests.browser.furniture import conversions, orders, pdfs, press
 from tests.web.conftest import World
-from tests.workloads.optiplan.orders_ready import desk_of
+from tests.workloads.optiplan.orders_ready import order_service
 from tests.workloads.pdf.documents import text
 
 INK, PAPER = 64, 250  # shades of grey: darker than the one, lighter than the other
@@ -24,7 +24,7 @@ LIST = "18MM;210*280\nRENK: Beyaz;\n;722;580;6;1;x;;;;;;yan\n;600;495;4;0;;;;;;;
 
 
 def work_orders(world: World) -> None:
-    desk = desk_of(world.service)
+    desk = order_service(world.service)
     Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, batch=1).drain()
 
 
@@ -110,7 +110,7 @@ def test_a_pdf_is_seen_before_it_is_made_and_seen_again_afterwards(signed_in, wo
     expect(page.get_by_text("It is in line.")).to_be_visible()
     newest = page.locator("#pdf-jobs tbody tr").first
     expect(newest).to_contain_text("queued")
-    press(world, lambda named: engine_of(world.settings, named))
+    press(world, lambda named: create_engine(world.settings, named))
     expect(newest).to_contain_text("succeeded", timeout=10_000)
     with page.expect_download() as waiting:
         newest.get_by_role("link", name="Download").click()
@@ -150,7 +150,7 @@ def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
     sheet.get_by_role("button", name="Close").click()
     expect(page.locator("#oci-rows .chip").filter(has_text="QUEUED")).to_have_count(2)
 
-    monkeypatch.setattr(actions, "AT_ONCE", 1)
+    monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 1)
     page.locator("input[data-pick]").first.check()
     expect(bar.get_by_role("button", name="Retry")).to_be_hidden()
     bar.get_by_role("button", name="Select all that match (2)").click()

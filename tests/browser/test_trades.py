@@ -15,7 +15,7 @@ from tests.workloads.optiplan.orders_ready import held_order
 
 
 def failed_rows(world: Any, n: int) -> None:
-    house = world.service.house(world.service.workloads["oci"])
+    house = world.service.workload_context("oci")
     site = world.accounts.find_site("north")
     rows = [
         {

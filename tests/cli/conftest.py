@@ -14,7 +14,7 @@ import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app
-from kesin.cli.support import context
+from kesin.cli.support.inspection import open_for_reading
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
 from kesin.store.contract import Store
@@ -57,7 +57,7 @@ def _quick_hashes() -> Iterator[None]:
 
 def _forget_hashes() -> None:
     passwords._hasher.cache_clear()
-    passwords.nobody.cache_clear()
+    passwords.unmatched_hash.cache_clear()
 
 
 Kesin = Callable[..., Answer]
@@ -133,7 +133,7 @@ def states() -> Iterator[Callable[[str], dict[str, int]]]:
     def look(queue: str) -> dict[str, int]:
         if not opened:
             opened.append(open_store(load_settings().database, migrate=False))
-        context.look(opened[0], queue)
+        open_for_reading(opened[0], queue)
         return opened[0].stats(queue).states
 
     yield look

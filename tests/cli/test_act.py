@@ -1,6 +1,6 @@
 import pytest
 
-from kesin.foundation.ids import first_id_of
+from kesin.foundation.ids import first_id_at
 
 
 def state_of(kesin, job):
@@ -29,7 +29,7 @@ def done(kesin, database, fill, module) -> list[str]:
 def test_what_is_refused_is_told_by_its_reason(kesin, done, fill):
     ready, failed = fill("task", 2)
     kesin("jobs", "act", "task", "cancel", failed)
-    jobs = (done[0], failed, ready, first_id_of(1), "not-an-id")
+    jobs = (done[0], failed, ready, first_id_at(1), "not-an-id")
     answer = kesin("jobs", "act", "task", "requeue", *jobs, "--json")
     assert answer.code == 0
     assert answer.json == {"moved": 1, "already": 1, "refused": {"state": 1, "unknown": 2}}
@@ -94,12 +94,12 @@ def test_a_dry_run_counts_and_moves_nothing(kesin, database, fill):
     [
         (("cancel",), "nothing was chosen: name jobs, or use --all-matching"),
         (("cancel", "--state", "ready"), "filters need --all-matching"),
-        (("cancel", first_id_of(1), "--all-matching"), "not by both"),
-        (("cancel", first_id_of(1), "--state", "ready"), "not by both"),
-        (("cancle", first_id_of(1)), "did you mean 'cancel'?"),
-        (("claim", first_id_of(1)), "is no move an operator can make on task"),
-        (("cancel", first_id_of(1), "--option", "x"), "there is no option of cancel 'x'"),
-        (("cancel", first_id_of(1), "--error-category", "x"), "there is no error category 'X'"),
+        (("cancel", first_id_at(1), "--all-matching"), "not by both"),
+        (("cancel", first_id_at(1), "--state", "ready"), "not by both"),
+        (("cancle", first_id_at(1)), "did you mean 'cancel'?"),
+        (("claim", first_id_at(1)), "is no move an operator can make on task"),
+        (("cancel", first_id_at(1), "--option", "x"), "there is no option of cancel 'x'"),
+        (("cancel", first_id_at(1), "--error-category", "x"), "there is no error category 'X'"),
     ],
 )
 def test_what_does_not_fit_together_is_bad_usage(kesin, fill, words, sentence):

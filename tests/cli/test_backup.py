@@ -66,10 +66,10 @@ for line in sys.stdin:
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
     @contextmanager
-    def watching(what, *, shown):
+    def byte_progress(what, *, shown):
         yield contextmanager(lambda total: iter([advance]))
-    sys.modules["kesin.cli.commands.backup"].watching = watching
-    kesin.store.transfer.dump_sqlite.PAGES = 20
+    sys.modules["kesin.cli.commands.backup"].byte_progress = byte_progress
+    kesin.store.transfer.dump_sqlite.PAGES_PER_STEP = 20
     sys.argv[1:] = words
     os.dup2(2, 1)
     kesin.cli.main()
@@ -123,7 +123,7 @@ def killed(database):
 
 def total(address):
     with closing(open_store(address, migrate=False)) as store:
-        return sum(flow.n for flow in store.flows("task") if flow.move == "enqueue")
+        return sum(flow.n for flow in store.move_counts("task") if flow.move == "enqueue")
 
 
 def verified(address):
@@ -261,7 +261,7 @@ def test_a_backup_of_an_older_schema_is_migrated_where_it_comes_back(
     with closing(open_store(addresses[1], migrate=False)) as store:
         task = Queue("task", task_lifecycle(), store)
         assert task.stats().states == {"ready": 2, "running": 1, "done": 1, "failed": 1}
-        assert Directory(store).people()[0].name == "ayse"
+        assert Directory(store).users()[0].name == "ayse"
 
 
 def test_a_backup_tells_what_is_kept_elsewhere(kesin, fill, monkeypatch):

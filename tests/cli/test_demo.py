@@ -2,19 +2,24 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 import httpx
 import pytest
 
-from kesin.cli.demo.service import _sockets
+from kesin.cli.demo.scenario import load_parts
+from kesin.cli.demo.service import _sockets, demo_workloads
+from kesin.cli.support.errors import CommandError
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
-from kesin.web.server import bound
+from kesin.web.server import bind_sockets
+from kesin.workloads import built_in
+from kesin.workloads.common.demo import Pace
 from kesin.workloads.optiplan.demo import STRANGER
-from kesin.workloads.pdf.demo import what_is_missing
-from kesin.workloads.pdf.engines.select import find_chromium
+from kesin.workloads.pdf.demo import check_renderers
+from kesin.workloads.pdf.engines.availability import find_chromium
 
 
 @pytest.fixture
@@ -109,7 +114,7 @@ def commands() -> Iterator[str]:
 
 
 def test_a_taken_port_is_told_if_it_was_asked_for_and_else_another_is_taken(kesin, scraps):
-    with bound("127.0.0.1", 0) as [taken]:  # as another one does that is about to start
+    with bind_sockets("127.0.0.1", 0) as [taken]:  # as another one does that is about to start
         port = taken.getsockname()[1]
         answer = kesin("demo", "--port", port)
         assert answer.code == 1
@@ -128,16 +133,41 @@ def test_a_taken_port_is_told_if_it_was_asked_for_and_else_another_is_taken(kesi
 )
 def test_without_a_browser_that_starts_weasyprint_draws(program, why, monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", program)
-    told, possible = what_is_missing()
-    assert why in told
-    assert "WeasyPrint draws the PDFs instead" in told
-    assert possible
+    readiness = check_renderers()
+    assert why in readiness.note
+    assert "WeasyPrint draws the PDFs instead" in readiness.note
+    assert readiness.ready
 
 
 def test_where_playwright_does_not_run_weasyprint_draws(monkeypatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", str(find_chromium()))  # it is changed inside
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
-    told, possible = what_is_missing()
-    assert "Playwright, which drives Chromium, does not start (it ends with 1)" in told
-    assert "WeasyPrint draws the PDFs instead" in told
-    assert possible
+    readiness = check_renderers()
+    assert "Playwright, which drives Chromium, does not start (it ends with 1)" in readiness.note
+    assert "WeasyPrint draws the PDFs instead" in readiness.note
+    assert readiness.ready
+
+
+KNOWN = {workload.name: workload for workload in built_in()}
+
+
+def test_every_workload_that_is_no_completion_brings_a_part():
+    assert load_parts(KNOWN).keys() == {name for name, one in KNOWN.items() if not one.part_of}
+
+
+def test_a_part_that_cannot_be_shown_is_left_out_with_all_of_its_workload():
+    parts = load_parts(KNOWN)
+    ready = {name: part for name, part in parts.items() if name != "pdf"}
+    assert demo_workloads(KNOWN, parts, ready, Pace.BRISK).keys() == {"oci", "optiplan"}
+
+
+def test_a_workload_without_a_part_is_served_and_not_shown():
+    plain = {name: replace(workload, demo=None) for name, workload in KNOWN.items()}
+    assert load_parts(plain) == {}
+    assert demo_workloads(plain, {}, {}, Pace.STROLL) == plain
+
+
+def test_a_demo_that_is_no_part_is_refused_by_the_name_of_its_workload():
+    wrong = {"oci": replace(KNOWN["oci"], demo=dict)}
+    with pytest.raises(CommandError, match="'oci' is no DemoPart"):
+        load_parts(wrong)

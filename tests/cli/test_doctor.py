@@ -126,11 +126,12 @@ def test_a_broken_lifecycle_fails(kesin, monkeypatch):
     from dataclasses import replace
 
     from kesin.lifecycle.task import task_lifecycle
-    from kesin.workloads import LIFECYCLES
+    from kesin.workloads import lifecycles
 
     plain = task_lifecycle()
     moves = tuple(move for move in plain.moves if move.name != "recover")
-    monkeypatch.setitem(LIFECYCLES, "task", lambda: replace(plain, moves=moves))
+    known = {**lifecycles(), "task": lambda: replace(plain, moves=moves)}
+    monkeypatch.setattr("kesin.workloads.lifecycles", lambda: known)
     answer = kesin("doctor", "--json")
     assert answer.code == 1
     assert found(answer)["lifecycle task"]["remedy"] == "see `kesin lifecycle prove task`"

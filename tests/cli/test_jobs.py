@@ -4,7 +4,7 @@ from contextlib import closing
 import pytest
 
 from kesin.engine.queue import Queue
-from kesin.foundation.ids import first_id_of
+from kesin.foundation.ids import first_id_at
 from kesin.foundation.settings import load_settings
 from kesin.store.open import open_store
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -155,7 +155,7 @@ def test_text_from_outside_cannot_steer_the_terminal(kesin):
 def test_an_id_that_is_none_and_a_job_that_is_not_there(kesin, fill):
     fill("task", 1)
     assert kesin("jobs", "show", "7").code == 2
-    answer = kesin("jobs", "show", first_id_of(1))
+    answer = kesin("jobs", "show", first_id_at(1))
     assert answer.code == 1
     assert "it never was, or it has been pruned" in answer.err
 

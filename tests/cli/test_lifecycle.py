@@ -3,7 +3,7 @@ import pytest
 from kesin.lifecycle.drawing.table import mermaid, page, svg
 from kesin.lifecycle.proof.rules import prove
 from kesin.lifecycle.task import task_lifecycle
-from kesin.workloads import LIFECYCLES
+from kesin.workloads import lifecycles
 
 OWN = """
 from kesin import task_lifecycle
@@ -34,8 +34,8 @@ without_recovery = replace(
 
 
 def test_the_list_names_every_registered_lifecycle(kesin):
-    assert [one["name"] for one in kesin("lifecycle", "list", "--json").json] == list(LIFECYCLES)
-    assert [line.split()[0] for line in kesin("lifecycle", "list").lines[1:]] == list(LIFECYCLES)
+    assert [one["name"] for one in kesin("lifecycle", "list", "--json").json] == list(lifecycles())
+    assert [line.split()[0] for line in kesin("lifecycle", "list").lines[1:]] == list(lifecycles())
 
 
 def test_show_prints_the_tables_and_the_diagram(kesin):
@@ -47,7 +47,7 @@ def test_show_prints_the_tables_and_the_diagram(kesin):
 
 
 def test_the_picture_goes_to_standard_output_or_into_a_file(kesin, tmp_path):
-    picture = svg(LIFECYCLES["pdf"]())
+    picture = svg(lifecycles()["pdf"]())
     assert kesin("lifecycle", "show", "pdf", "--svg").out == picture
     answer = kesin("lifecycle", "show", "pdf", "--svg", "pdf.svg")
     assert answer.out == "wrote pdf.svg\n"
@@ -55,13 +55,13 @@ def test_the_picture_goes_to_standard_output_or_into_a_file(kesin, tmp_path):
 
 
 def test_mermaid_alone_can_be_had(kesin):
-    assert kesin("lifecycle", "show", "oci", "--mermaid").out == mermaid(LIFECYCLES["oci"]())
+    assert kesin("lifecycle", "show", "oci", "--mermaid").out == mermaid(lifecycles()["oci"]())
 
 
-@pytest.mark.parametrize("name", LIFECYCLES)
+@pytest.mark.parametrize("name", lifecycles())
 def test_write_makes_the_page_and_its_picture(kesin, tmp_path, name):
     kesin("lifecycle", "show", name, "--write", "docs/pages")
-    lifecycle = LIFECYCLES[name]()
+    lifecycle = lifecycles()[name]()
     assert (tmp_path / "docs" / "pages" / f"{name}.md").read_text() == page(lifecycle)
     assert (tmp_path / "docs" / "pages" / f"{name}.svg").read_text() == svg(lifecycle)
 
@@ -74,6 +74,12 @@ def test_json_tells_states_with_marks_and_moves_with_guards(kesin):
     assert (claim["from"], claim["to"], claim["by"]) == (["ready"], "running", ["worker"])
 
 
+def test_json_names_each_action_under_its_old_key_too(kesin):
+    moves = kesin("lifecycle", "show", "oci", "--json").json["moves"]
+    assert {move["action"] for move in moves} == set(lifecycles()["oci"]().actions)
+    assert all(move["call"] == move["action"] for move in moves)
+
+
 @pytest.mark.parametrize(
     "words", [("--svg", "--mermaid"), ("--json", "--svg"), ("a-file",), ("--write", "x", "--json")]
 )
@@ -84,7 +90,7 @@ def test_what_does_not_go_together_is_refused(kesin, words):
 def test_all_registered_lifecycles_are_proved_by_default(kesin):
     answer = kesin("lifecycle", "prove", "--json")
     assert answer.code == 0
-    expected = [prove(make()) for make in LIFECYCLES.values()]
+    expected = [prove(make()) for make in lifecycles().values()]
     assert [(one["lifecycle"], one["configurations"], one["bound"]) for one in answer.json] == [
         (one.lifecycle, one.configurations, one.bound) for one in expected
     ]

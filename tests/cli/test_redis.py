@@ -6,7 +6,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.store.open import open_redis
-from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
+from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 from tests.redis_server import RedisServer
 
 
@@ -93,7 +93,7 @@ def test_batches_and_webhooks_that_nobody_serves_are_told_of(kesin, server, monk
 
     assert told()[0] == "ok"
     with closing(open_redis(server.url())) as store:
-        queue = Queue("pdf_webhooks", hook_lifecycle(), store)
+        queue = Queue("pdf_webhooks", webhook_lifecycle(), store)
         queue.enqueue({}, run_at=queue.stats().now - 61_000_000)
     assert told() == (
         "warning",

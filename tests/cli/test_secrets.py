@@ -6,7 +6,7 @@ import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
-from kesin.foundation.encryption import LARGEST_BYTES, KeyRing, key_ring, new_key
+from kesin.foundation.encryption import MAX_SECRET_BYTES, KeyRing, key_ring, new_key
 from kesin.foundation.settings import load_settings
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
@@ -87,7 +87,7 @@ def test_put_list_and_drop(kesin, database, old):
         ("a\n\n", "a\n"),
         ("a\r", "a\r"),
         ('{\n "ş": 1\n}\n', '{\n "ş": 1\n}'),
-        ("x" * LARGEST_BYTES + "\r\n", "x" * LARGEST_BYTES),
+        ("x" * MAX_SECRET_BYTES + "\r\n", "x" * MAX_SECRET_BYTES),
     ],
 )
 def test_standard_input_is_the_value_but_for_a_last_line_break(kesin, old, text, value):
@@ -95,7 +95,7 @@ def test_standard_input_is_the_value_but_for_a_last_line_break(kesin, old, text,
     assert value_of("token") == value
 
 
-@pytest.mark.parametrize("text", ["", "\n", CANARY * 10_000, "ş" * LARGEST_BYTES])
+@pytest.mark.parametrize("text", ["", "\n", CANARY * 10_000, "ş" * MAX_SECRET_BYTES])
 def test_a_value_that_cannot_be_kept_is_refused(kesin, old, text):
     answer = kesin("secrets", "put", "token", text=text)
     assert answer.code in {1, 2}

@@ -1,6 +1,6 @@
 """`kesin simulate`: what it prints, and that a broken promise is told with its history."""
 
-from kesin.workloads import LIFECYCLES
+from kesin.workloads import lifecycles
 from tests.engine.mutants import MUTANTS, MutantStore
 
 
@@ -9,7 +9,7 @@ def test_a_run_is_told_lifecycle_by_lifecycle_with_its_trace_hash(kesin):
     assert answer.code == 0
     head, *rows, last = answer.lines
     assert head.split()[0] == "LIFECYCLE"
-    assert [row.split()[0] for row in rows] == [*LIFECYCLES, "1"]
+    assert [row.split()[0] for row in rows] == [*lifecycles(), "1"]
     assert all(row.split()[-1] == "yes" for row in rows)
     assert "1 invented" in rows[-1]
     again = kesin("simulate", "--seed", "3", "--steps", "700", "--json").json

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from kesin.store.directory import Fact
-from kesin.store.metadata import facts_of
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import metadata_for
 from kesin.store.open import open_store
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import COPIES
@@ -28,7 +28,7 @@ def test_pdf_queues_move_to_redis_with_what_belongs_to_them(kesin, tmp_path, red
         assert kesin("enqueue", queue, json.dumps({"n": 1})).code == 0
     store = open_store(file)
     for name in ("ledger", "worker:a"):
-        facts_of(store).put_fact(Fact("pdf", "", name, "7", 5))
+        metadata_for(store).put_metadata(MetadataEntry("pdf", "", name, "7", 5))
     store.close()
 
     asks = kesin("store", "copy", file, redis)
@@ -48,7 +48,9 @@ def test_pdf_queues_move_to_redis_with_what_belongs_to_them(kesin, tmp_path, red
     there = open_store(redis)
     there.open("pdf", pdf_lifecycle())
     assert there.paused("pdf") == []
-    assert [(one.name, one.value) for one in facts_of(there).facts("pdf")] == [("ledger", "7")]
+    assert [(one.name, one.value) for one in metadata_for(there).metadata_entries("pdf")] == [
+        ("ledger", "7")
+    ]
     assert there.stats("pdf").total == 1
     there.close()
     again = kesin("store", "copy", file, redis, "--yes")

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from kesin.engine.queue import New
 from kesin.foundation import problems
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.open import open_store
 from kesin.web.app import create_app
@@ -112,8 +112,8 @@ async def follow(app: FastAPI, asked: list[Curl]) -> list[httpx.Response]:
 
 
 def test_every_path_has_an_example_that_works(service):
-    by = system("test")
-    service.accounts.add_person(by, "ayse", "correct horse battery", role="admin")
+    by = system_actor("test")
+    service.accounts.add_user(by, "ayse", "correct horse battery", role="admin")
     key, _ = service.accounts.create_key(by, "test", ["admin"])
     job = service.queues["pdf"].enqueue_many([New({"n": 0})])[0]
     values = {"KESIN_CRON_SECRET": SECRET, "KEY": key, "URL": URL, "ID": job.id}

@@ -14,7 +14,7 @@ from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads import workloads
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.oci.operations import FAILED_SHARE
+from kesin.workloads.oci.operations import FAILED_SHARE_LIMIT
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from tests.docs.pages import ROOT, anchors, links
 
@@ -35,11 +35,11 @@ def measured(tmp_path_factory) -> Iterator[dict[str, set[str]]]:
     folder = tmp_path_factory.mktemp("measured")
     store = open_store(str(folder / "kesin.db"))
     service = Service(Settings(data_dir=folder), store, workloads())
-    service.metrics.sweeping()
+    service.metrics.start_sweeping()
     done = service.queues["oci"].enqueue({}).id
     service.queues["oci"].claim("test")
     service.queues["oci"].apply("ack", [Change(done)], actor="test")
-    service.metrics.answered("POST", "/pdf/jobs", 503, 0.01)
+    service.metrics.record_request("POST", "/pdf/jobs", 503, 0.01)
     page = service.metrics.page().decode()
     yield {
         name: set(re.findall(r'(\w+)="', labels))
@@ -109,7 +109,7 @@ def test_every_alert_has_a_name_of_its_own_and_a_line_in_the_readme():
 
 
 def test_the_share_is_the_one_a_site_warns_at():
-    assert RULE["OciFailedShareHigh"]["expr"].strip().endswith(f"> {FAILED_SHARE}")
+    assert RULE["OciFailedShareHigh"]["expr"].strip().endswith(f"> {FAILED_SHARE_LIMIT}")
 
 
 def test_what_every_process_tells_alike_is_never_added_up_over_them():

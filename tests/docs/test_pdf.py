@@ -7,7 +7,7 @@ from PIL import Image
 
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.templating.filters import FILTERS
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.templating.sandbox import Sandbox
 from tests.cli.mother import path_with_kesin
 from tests.docs.pages import DOCS, blocks, links, matches
@@ -34,11 +34,11 @@ def test_every_filter_is_shown_with_what_it_prints():
     lines = [re.split(r" {2,}", line, maxsplit=1) for line in block.text.splitlines()]
     assert {re.search(r"\| (\w+)", source)[1] for source, _ in lines} == set(FILTERS)
     for source, shown in lines:
-        printed = Sandbox({"line": source}).rendered("line", {}).replace("\u00a0", " ")
+        printed = Sandbox({"line": source}).render("line", {}).replace("\u00a0", " ")
         assert matches(shown, printed), f"{source} prints {printed}"
 
 
-@pytest.mark.parametrize("name", TemplateBook.load().names)
+@pytest.mark.parametrize("name", TemplateLibrary.load().names)
 def test_every_shipped_template_has_a_picture_that_is_shown(name):
     path = PICTURES / f"{name}.png"
     assert f"pictures/{name}.png" in links(PAGE)
@@ -50,7 +50,7 @@ def test_every_shipped_template_has_a_picture_that_is_shown(name):
 
 
 def test_no_picture_is_left_over():
-    names = set(TemplateBook.load().names)
+    names = set(TemplateLibrary.load().names)
     others = ("optiplan-", "dashboard-")  # of other pages
     shown = {path.stem for path in PICTURES.iterdir() if not path.name.startswith(others)}
     assert shown == names

@@ -13,7 +13,7 @@ from kesin.workloads import workloads
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
-from kesin.workloads.pdf.webhooks.delivery import secret_of, signed
+from kesin.workloads.pdf.webhooks.delivery import derive_secret, signature_headers
 from tests.cli.mother import path_with_kesin
 from tests.cli.programs import Programs, wait_until
 from tests.docs.pages import DOCS, blocks
@@ -24,7 +24,7 @@ PAGE = DOCS / "pdf-api.md"
 WALKED = (PAGE, DOCS / "tr" / "pdf.md")
 TEXT = PAGE.read_text("utf-8")
 BODY = b'{"type":"pdf.job.succeeded"}'
-SECRET = secret_of("the master secret of a service", "key:shop")
+SECRET = derive_secret("the master secret of a service", "key:shop")
 
 
 def test_who_types_what_the_pages_say_sees_what_they_show(tmp_path, monkeypatch):
@@ -71,7 +71,7 @@ def checker():
 
 
 def test_the_receiver_of_the_page_knows_our_messages():
-    headers = signed(SECRET, "msg-1", 1_000, BODY)
+    headers = signature_headers(SECRET, "msg-1", 1_000, BODY)
     assert checker()(SECRET, headers, BODY, now=1_100)
 
 
@@ -80,9 +80,9 @@ def test_the_receiver_of_the_page_knows_our_messages():
     [
         (SECRET, BODY + b" ", 1_000),
         (SECRET, BODY, 1_301),
-        (secret_of("another master secret", "key:shop"), BODY, 1_000),
+        (derive_secret("another master secret", "key:shop"), BODY, 1_000),
     ],
 )
 def test_the_receiver_of_the_page_refuses_what_is_not_ours_or_too_old(secret, body, now):
-    headers = signed(SECRET, "msg-1", 1_000, BODY)
+    headers = signature_headers(SECRET, "msg-1", 1_000, BODY)
     assert not checker()(secret, headers, body, now=now)

@@ -28,11 +28,11 @@ PLACES = [found for found in LIMITS if found]
 NO_LIMITS = {
     "lifecycle.budget": {"SECOND_US", "MINUTE_S", "HOUR_S", "DAY_S"}
     | {"JITTER_MULTIPLIER", "JITTER_STEP", "JITTER_MODULUS"},
-    "lifecycle.vocabulary": {"READY", "OWNED", "RESTING", "OVER", "WAITING"},
+    "lifecycle.vocabulary": {"READY", "OWNED", "RESTING", "FINISHED", "WAITING"},
     "engine.queue": {"MAX_PAYLOAD_BYTES"},  # shown as the parameter it is the default of
     "engine.worker": {"GRACE_S"},  # likewise
-    "store.directory": {"LAST"},  # an id no line has
-    "store.declarations": {"TAKES_KEY", "FREES_KEY", "MASK_PLACE"},  # of a mask
+    "store.directory": {"LAST_AUDIT_ID"},  # an id no line has
+    "store.declarations": {"TAKES_KEY", "FREES_KEY", "MASK_INDEX"},  # of a mask
 }
 # A drawing and a simulation limit no real work.
 NO_WORK = ("lifecycle/drawing/", "engine/simulation/")

@@ -34,7 +34,7 @@ def queue(store: SqliteStore, clock: ManualClock) -> Iterator[Queue]:
     lifecycle = task_lifecycle(max_attempts=3, backoff=Backoff((10, 100)))
     made = Queue("work", lifecycle, store, clock=clock, seed=1)
     yield made
-    assert [str(one) for one in verify(store, "work").differences] == []
+    assert [str(difference) for difference in verify(store, "work").differences] == []
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def running() -> Iterator[Start]:
     yield start
     for worker in started:
         worker.stop()
-        worker.queue.store.resume(worker.queue.name)  # wakes whoever waits for a job
+        worker.queue.store.resume(worker.queue.name)  # wakes the threads that wait for a job
         worker.join()
-        for lane in worker._lanes:
-            lane.join(PATIENCE_S)
-            assert not lane.is_alive()
+        for thread in worker._threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
 
 class Meeting:
@@ -77,30 +77,30 @@ class Meeting:
             assert self.began.acquire(timeout=PATIENCE_S)
 
 
-def fill(queue: Queue, jobs: int, **told: Any) -> list[str]:
-    return [queue.enqueue({"n": n}, **told).id for n in range(jobs)]
+def fill(queue: Queue, jobs: int, **kwargs: Any) -> list[str]:
+    return [queue.enqueue({"n": n}, **kwargs).id for n in range(jobs)]
 
 
 class Spy:
-    """Keeps what is asked of one method of a store, and may fail in its place."""
+    """Records the calls of one method of a store, and may fail in its place."""
 
     def __init__(self, store: Any, method: str, failures: Sequence[Exception] = ()) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
         self.failures = list(failures)
         self.made = threading.Semaphore(0)
         self._real = getattr(store, method)
         setattr(store, method, self)
 
-    def __call__(self, *args: Any, **told: Any) -> Any:
-        self.told.append({"args": args, **told})
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append({"args": args, **kwargs})
         if self.failures:
             raise self.failures.pop(0)
-        answer = self._real(*args, **told)
+        result = self._real(*args, **kwargs)
         self.made.release()
-        return answer
+        return result
 
     def values(self, name: str) -> list[Any]:
-        return [told[name] for told in self.told]
+        return [call[name] for call in self.calls]
 
 
 def states(queue: Queue) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Deliberate bugs: a store whose own SQL is changed in one place, for the simulator to catch.
 
-The database's guard would refuse most of them at once. It is told to look only at the names of
-moves, so that the witness has to see what is wrong by itself.
+The database's guard would refuse most of them at once. It is changed to check only the names of
+moves, so that the checker has to find the bug by itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DISARMED: tuple[Edit, ...] = (
 
 
 class Mutant(NamedTuple):
-    """One bug: what is changed, where it shows, and what the witness says of it."""
+    """A bug: the edits, the rules that may report it, and the steps it needs."""
 
     bug: str
     edits: tuple[Edit, ...]
@@ -42,19 +42,19 @@ class Mutant(NamedTuple):
 
 
 class _Edited:
-    """A connection on which some statements say something else."""
+    """A connection that edits some statements."""
 
     def __init__(self, real: sqlite3.Connection, edits: tuple[Edit, ...], made: set[Edit]) -> None:
         self._real = real
         self._edits = [(re.compile(edit[0], re.DOTALL), edit) for edit in edits]
         self._made = made
-        self._known: dict[str, str] = {}
+        self._cache: dict[str, str] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
     def execute(self, sql: str, *params: Any) -> sqlite3.Cursor:
-        return self._real.execute(self._known.get(sql) or self._edited(sql), *params)
+        return self._real.execute(self._cache.get(sql) or self._edited(sql), *params)
 
     def _edited(self, sql: str) -> str:
         text = sql
@@ -62,12 +62,12 @@ class _Edited:
             text, count = pattern.subn(edit[1], text)
             if count:
                 self._made.add(edit)
-        self._known[sql] = text
+        self._cache[sql] = text
         return text
 
 
 class MutantStore(SqliteStore):
-    """A store in memory with a bug in it; ``made`` holds the edits that found their place."""
+    """An in-memory store with a bug; ``made`` collects the edits that matched."""
 
     def __init__(self, edits: tuple[Edit, ...], made: set[Edit]) -> None:
         self._edits = (*DISARMED, *edits)
@@ -90,7 +90,7 @@ class KeepsWhatWasRolledBack(SqliteStore):
         with super().transaction() as connection:
             try:
                 yield connection
-            except BaseException as raised:  # noqa: BLE001  # to be thrown after the commit
+            except BaseException as raised:  # noqa: BLE001  # raised after the commit
                 problem = raised
         if problem is not None:
             raise problem

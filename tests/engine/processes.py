@@ -56,12 +56,15 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
         random.Random(seed).shuffle(keys)
         pipe.send("ready")
         pipe.recv()
-        told: list[tuple[str, str, str]] = []
+        results: list[tuple[str, str, str]] = []
         for start in range(0, len(keys), 30):
             part = keys[start : start + 30]
             outcomes = queue.enqueue_many(New({"key": key}, key=key) for key in part)
-            told += [(key, one.result, one.id) for key, one in zip(part, outcomes, strict=True)]  # type: ignore[union-attr]
-        pipe.send(told)
+            results += [
+                (key, outcome.result, outcome.id)
+                for key, outcome in zip(part, outcomes, strict=True)
+            ]  # type: ignore[union-attr]
+        pipe.send(results)
 
 
 def work_until_killed(address: Address, pipe: Connection, batch: int) -> None:
@@ -110,15 +113,15 @@ def take_the_slot(address: Address, pipe: Connection, orders: int) -> None:
         queue = Queue("orders", optiplan_lifecycle(), store)
         pipe.send("ready")
         pipe.recv()
-        told: Counter[str] = Counter()
+        results: Counter[str] = Counter()
         while queue.stats().states["DONE"] < orders:
             for job in queue.claim("runner"):
-                told["claimed"] += 1
+                results["claimed"] += 1
                 if job.state == "NEW":
                     queue.move(job, "prepare")
                     queue.move(job, "import")
                 result = queue.move(job, "run").result
-                told[result] += 1
+                results[result] += 1
                 if result == "busy":
                     queue.move(job, "wait", run_in_s=0)
                     continue
@@ -126,7 +129,7 @@ def take_the_slot(address: Address, pipe: Connection, orders: int) -> None:
                 assert [one.id for one in inside] == [job.id]
                 for call in ("collect", "validate", "deliver", "done"):
                     assert queue.move(job, call).result == "moved"
-        pipe.send(told)
+        pipe.send(results)
 
 
 def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:

@@ -29,9 +29,9 @@ def renewals(queue: Queue) -> Iterator[list[int]]:
     asked: list[int] = []
     renew = queue.store.renew
 
-    def counted(name: str, claims: Any, **told: Any) -> set[str]:
+    def counted(name: str, claims: Any, **kwargs: Any) -> set[str]:
         asked.append(len(claims))
-        return renew(name, claims, **told)
+        return renew(name, claims, **kwargs)
 
     queue.store.renew = counted  # type: ignore[method-assign]
     yield asked
@@ -145,7 +145,7 @@ def test_a_lease_ends_with_the_longest_run(store: SqliteStore, clock: ManualCloc
 def test_the_end_of_an_old_claim_does_not_drop_a_newer_one_of_the_same_job(
     queue: Queue, leases: Leases, clock: ManualClock
 ):
-    """Two lanes of a worker: one lost the job, the other got it."""
+    """Two threads of a worker: the first lost the job, the second claimed it."""
     [old] = claimed(queue)
     leases.take([old])
     clock.advance(LEASE_S + 1)
@@ -170,8 +170,8 @@ def test_the_thread_renews_without_being_asked(queue: Queue, clock: ManualClock)
     clock.advance(0.2)
     renew = queue.store.renew
 
-    def watched(*args: Any, **told: Any) -> set[str]:
-        kept = renew(*args, **told)
+    def watched(*args: Any, **kwargs: Any) -> set[str]:
+        kept = renew(*args, **kwargs)
         renewed.set()
         return kept
 
@@ -198,11 +198,11 @@ def test_the_thread_outlives_an_error_of_the_store(queue: Queue, clock: ManualCl
     worked = threading.Event()
     renew = queue.store.renew
 
-    def flaky(*args: Any, **told: Any) -> set[str]:
+    def flaky(*args: Any, **kwargs: Any) -> set[str]:
         tries.append(1)
         if len(tries) < 3:
             raise StoreError("gone for a moment")
-        kept = renew(*args, **told)
+        kept = renew(*args, **kwargs)
         worked.set()
         return kept
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kesin import Done, Job, Queue, Worker
-from kesin.engine.results import Answer
-from kesin.engine.worker_thread import Share
+from kesin.engine.results import HandlerResult
+from kesin.engine.worker_thread import ClaimShare
 
 
-def done(jobs: Sequence[Job]) -> list[Answer]:
+def done(jobs: Sequence[Job]) -> list[HandlerResult]:
     return [Done() for _ in jobs]
 
 
@@ -23,12 +23,12 @@ def test_a_turn_claims_each_share_for_itself(queue: Queue):
     fill(queue, "south", 5)
     batches: list[list[str]] = []
 
-    def keep(jobs: Sequence[Job]) -> list[Answer]:
+    def keep(jobs: Sequence[Job]) -> list[HandlerResult]:
         batches.append([job.tenant for job in jobs])
         return done(jobs)
 
-    plan = [Share(("south",), 3), Share(("north",), 2), Share(("west",), 2)]
-    ended = Worker(queue, batch_handler=keep, plan=lambda: plan).turn()
+    plan = [ClaimShare(("south",), 3), ClaimShare(("north",), 2), ClaimShare(("west",), 2)]
+    ended = Worker(queue, batch_handler=keep, plan=lambda: plan).run_once()
     assert batches == [["south"] * 3, ["north"] * 2]
     assert ended == {"done": 5}
 
@@ -36,31 +36,31 @@ def test_a_turn_claims_each_share_for_itself(queue: Queue):
 def test_a_share_is_worked_off_before_the_plan_goes_on(queue: Queue):
     fill(queue, "north", 1)
     fill(queue, "south", 1)
-    told: list[str] = []
+    calls: list[str] = []
 
-    def plan() -> Iterator[Share]:
+    def plan() -> Iterator[ClaimShare]:
         for tenant in ("north", "south"):
-            told.append(f"asks for {tenant}")
-            yield Share((tenant,), 1)
+            calls.append(f"asks for {tenant}")
+            yield ClaimShare((tenant,), 1)
 
-    def keep(jobs: Sequence[Job]) -> list[Answer]:
-        told.append(f"works for {jobs[0].tenant}")
+    def keep(jobs: Sequence[Job]) -> list[HandlerResult]:
+        calls.append(f"works for {jobs[0].tenant}")
         return done(jobs)
 
-    Worker(queue, batch_handler=keep, plan=plan).turn()
-    assert told == ["asks for north", "works for north", "asks for south", "works for south"]
+    Worker(queue, batch_handler=keep, plan=plan).run_once()
+    assert calls == ["asks for north", "works for north", "asks for south", "works for south"]
 
 
 def test_a_worker_that_stops_takes_no_further_share(queue: Queue):
     fill(queue, "north", 2)
     workers: list[Worker] = []
 
-    def stop(jobs: Sequence[Job]) -> list[Answer]:
+    def stop(jobs: Sequence[Job]) -> list[HandlerResult]:
         workers[0].stop()
         return done(jobs)
 
-    workers.append(Worker(queue, batch_handler=stop, plan=lambda: [Share(None, 1)] * 2))
-    assert workers[0].turn() == {"done": 1}
+    workers.append(Worker(queue, batch_handler=stop, plan=lambda: [ClaimShare(None, 1)] * 2))
+    assert workers[0].run_once() == {"done": 1}
 
 
 def test_a_plan_without_a_batch_handler_is_refused(queue: Queue):

@@ -48,8 +48,8 @@ def start(address: Address) -> Iterator[Start]:
     """Starts a process that waits for ``go``."""
     with crew() as begin:
 
-        def start(part: Callable[..., None], told: int) -> Member:
-            member = begin(part, address, told)
+        def start(part: Callable[..., None], argument: int) -> Member:
+            member = begin(part, address, argument)
             assert member.hear() == "ready"
             return member
 
@@ -86,7 +86,7 @@ def check(queue: Queue, ids: set[str]) -> None:
         claims = sum(event.claim == 1 for event in events)
         assert claims == job.attempt_count <= job.max_attempts
     assert seen == ids
-    assert [str(one) for one in verify(store, "work").differences] == []
+    assert [str(difference) for difference in verify(store, "work").differences] == []
     if isinstance(store, SqliteStore):
         assert store._read("PRAGMA integrity_check", {}) == [("ok",)]
 
@@ -111,11 +111,11 @@ def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(queue: Queue, st
     members = [start(processes.enqueue_keys, seed) for seed in range(3)]
     for member in members:
         member.go()
-    told = [one for member in members for one in member.hear()]
-    inserted = {key: job_id for key, result, job_id in told if result == "inserted"}
+    results = [result for member in members for result in member.hear()]
+    inserted = {key: job_id for key, result, job_id in results if result == "inserted"}
     assert len(inserted) == 300
-    assert Counter(result for _, result, _ in told) == {"inserted": 300, "duplicate": 600}
-    assert all(inserted[key] == job_id for key, _, job_id in told)
+    assert Counter(result for _, result, _ in results) == {"inserted": 300, "duplicate": 600}
+    assert all(inserted[key] == job_id for key, _, job_id in results)
     assert states(queue) == {"ready": 300}
     assert verify(queue.store, "work")
 
@@ -127,11 +127,11 @@ def test_processes_that_want_one_slot_take_turns(address: Address, queue: Queue,
         members = [start(processes.take_the_slot, 12) for _ in range(2)]
         for member in members:
             member.go()
-        told: Counter[str] = Counter()
+        results: Counter[str] = Counter()
         for member in members:
-            told.update(member.hear())
-        assert told["moved"] == 12
-        assert told["claimed"] == 12 + told["busy"]
+            results.update(member.hear())
+        assert results["moved"] == 12
+        assert results["claimed"] == 12 + results["busy"]
         assert states(orders) == {"DONE": 12}
         assert verify(store, "orders")
 

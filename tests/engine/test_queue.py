@@ -90,10 +90,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("told", "code"), BAD.values(), ids=BAD)
-def test_what_may_not_enter_is_refused_with_a_code(queue: Queue, told: dict[str, Any], code: str):
+@pytest.mark.parametrize(("kwargs", "code"), BAD.values(), ids=BAD)
+def test_what_may_not_enter_is_refused_with_a_code(queue: Queue, kwargs: dict[str, Any], code: str):
     with pytest.raises(BadInput) as refusal:
-        queue.enqueue(**told)
+        queue.enqueue(**kwargs)
     assert refusal.value.code == code
     assert refusal.value.field
     assert str(refusal.value)
@@ -150,11 +150,11 @@ def test_a_batch_larger_than_one_statement_enters_whole_or_not_at_all(
     calls: list[int] = []
     enqueue = store.enqueue
 
-    def breaks(name: str, jobs: Any, **told: Any) -> Any:
+    def breaks(name: str, jobs: Any, **kwargs: Any) -> Any:
         calls.append(len(jobs))
         if len(calls) == 2:
             raise StoreError("gone")
-        return enqueue(name, jobs, **told)
+        return enqueue(name, jobs, **kwargs)
 
     store.enqueue = breaks  # type: ignore[method-assign]
     with pytest.raises(StoreError):
@@ -184,8 +184,8 @@ def test_a_claim_lasts_as_long_as_the_lifecycle_says_or_as_asked(queue: Queue, c
 # Acting on jobs
 
 
-def failed(queue: Queue, jobs: int, **told: Any) -> list[str]:
-    ids = [queue.enqueue({"n": n}, **told).id for n in range(jobs)]
+def failed(queue: Queue, jobs: int, **kwargs: Any) -> list[str]:
+    ids = [queue.enqueue({"n": n}, **kwargs).id for n in range(jobs)]
     queue.act("cancel", actor="operator", ids=ids)
     return ids
 
@@ -283,19 +283,19 @@ def test_an_option_of_the_call_decides_between_its_moves(
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("kwargs", "code"),
     [
-        ({"call": "requeue"}, "bad_selection"),
-        ({"call": "requeue", "ids": [], "max_attempts": 0}, "bad_max_attempts"),
-        ({"call": "requeue", "ids": [], "where": Filter()}, "bad_selection"),
-        ({"call": "dance", "ids": []}, "unknown_call"),
-        ({"call": "complete", "ids": []}, "unknown_call"),
-        ({"call": "recover", "ids": []}, "unknown_call"),
+        ({"action": "requeue"}, "bad_selection"),
+        ({"action": "requeue", "ids": [], "max_attempts": 0}, "bad_max_attempts"),
+        ({"action": "requeue", "ids": [], "where": Filter()}, "bad_selection"),
+        ({"action": "dance", "ids": []}, "unknown_call"),
+        ({"action": "complete", "ids": []}, "unknown_call"),
+        ({"action": "recover", "ids": []}, "unknown_call"),
     ],
 )
-def test_an_act_that_cannot_be_is_refused(queue: Queue, told: dict[str, Any], code: str):
+def test_an_act_that_cannot_be_is_refused(queue: Queue, kwargs: dict[str, Any], code: str):
     with pytest.raises(BadInput) as refusal:
-        queue.act(**told, actor="o")
+        queue.act(**kwargs, actor="o")
     assert refusal.value.code == code
 
 

@@ -73,7 +73,7 @@ def dump(store: Store, queue: Queue) -> str:
     """Everything that was ever written about the queue's jobs, as text."""
     return json.dumps(
         [[job, events, store.notes(job.id)] for job, events in store.scan(queue.name)]
-        + [store.flows(queue.name)],
+        + [store.move_counts(queue.name)],
         ensure_ascii=False,
     )
 
@@ -214,7 +214,7 @@ def test_a_column_that_was_changed_behind_the_guards_back_is_found(
     tampered: Callable[..., list[Difference]], column: str, value: str
 ):
     found = tampered(f"UPDATE job SET {column} = {value} WHERE id = {ONE_JOB}")
-    assert column in {one.what for one in found}
+    assert column in {one.subject for one in found}
     assert len({one.job_id for one in found if "-" in one.job_id}) == 1
 
 
@@ -258,5 +258,5 @@ def test_only_so_many_differences_are_told(
     tampered: Callable[..., list[Difference]], store: SqliteStore
 ):
     tampered("UPDATE job SET max_attempts = 9")
-    assert len(verify(store, "work", most=2).differences) == 2
-    assert not verify(store, "work", most=2)
+    assert len(verify(store, "work", max_differences=2).differences) == 2
+    assert not verify(store, "work", max_differences=2)

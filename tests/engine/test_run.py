@@ -1,4 +1,4 @@
-"""What a handler may ask while it works, and what it is told when its lease is lost."""
+"""The Run of a handler: actions while it works, and a lost lease."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_slot_that_is_taken_is_an_answer_and_not_an_exception(
 
 
 def steal(queue: Queue, clock: ManualClock) -> Job:
-    """Let the lease run out and give the job to somebody else."""
+    """Let the lease run out and let another worker claim the job."""
     clock.advance(queue.lifecycle.lease_seconds + 1)
     assert Sweeper([queue]).sweep(("recover",)).total == 1
     [job] = queue.claim("thief")
@@ -136,7 +136,7 @@ def test_the_run_of_a_lost_claim_stays_lost_when_the_same_worker_gets_the_job_ag
         Sweeper([queue]).sweep(("recover",))
         worker.leases.renew()
         lost.append(run.lost)
-        worker.leases.take(queue.claim(worker.name))  # as another lane does
+        worker.leases.take(queue.claim(worker.name))  # as another thread does
         lost.append(run.lost)
 
     fill(queue, 1)

@@ -51,7 +51,7 @@ def test_an_attempt_is_returned_at_most_twice_in_a_budget(queue: Queue, clock: M
         worker = Worker(queue, lambda _job: None, name="w")
         jobs = queue.claim("w")
         worker.leases.take(jobs)
-        worker.give_back(jobs)
+        worker.release_claims(jobs)
     job = only(queue)
     assert moves(queue, job_id) == ["enqueue", *["claim", "release"] * 2, "claim"]
     assert (job.state, job.attempt_count, job.attempt_base, job.return_count) == (
@@ -71,8 +71,8 @@ def test_more_claims_than_one_call_takes_are_given_back_in_several(
     monkeypatch.setattr(kesin.engine.worker, "MAX_BATCH", 2)
     ids = fill(queue, 5)
     applied = Spy(store, "apply")
-    assert Worker(queue, lambda _job: None).give_back(queue.claim("w", limit=5)) == set(ids)
-    assert [len(told["args"][2]) for told in applied.told] == [2, 2, 1]
+    assert Worker(queue, lambda _job: None).release_claims(queue.claim("w", limit=5)) == set(ids)
+    assert [len(call["args"][2]) for call in applied.calls] == [2, 2, 1]
 
 
 def test_what_outlives_the_grace_period_is_released_and_its_late_finish_refused(
@@ -86,8 +86,8 @@ def test_what_outlives_the_grace_period_is_released_and_its_late_finish_refused(
     worker.join()
     assert (only(queue).state, only(queue).attempt_base) == ("ready", 1)
     meeting.go_on.set()
-    for lane in worker._lanes:
-        lane.join(PATIENCE_S)
+    for thread in worker._threads:
+        thread.join(PATIENCE_S)
     assert only(queue).state == "ready"
     assert only(queue).result is None
     assert [note.kind for note in queue.notes(job_id)] == ["stale"]
@@ -106,13 +106,13 @@ def test_a_worker_that_waits_for_work_stops_at_once(queue: Queue, running: Start
     worker = running(Worker(queue, lambda _job: None, threads=2, poll_s=1_000, grace_s=PATIENCE_S))
     worker.stop()
     worker.join()
-    assert not any(lane.is_alive() for lane in worker._lanes)
+    assert not any(thread.is_alive() for thread in worker._threads)
 
 
 def test_what_is_claimed_after_the_grace_period_is_given_back(
     queue: Queue, store: SqliteStore, running: Start
 ):
-    """A lane may have been on its way to the store when the worker was told to stop."""
+    """A thread may be calling the store when the worker is asked to stop."""
     fill(queue, 1)
     asking, go_on = threading.Event(), threading.Event()
     claim = store.claim
@@ -134,8 +134,8 @@ def test_what_is_claimed_after_the_grace_period_is_given_back(
     worker.stop()
     worker.join()
     go_on.set()
-    for lane in worker._lanes:
-        lane.join(PATIENCE_S)
+    for thread in worker._threads:
+        thread.join(PATIENCE_S)
     assert (ran, states(queue)) == ([], {"ready": 1})
 
 
@@ -172,7 +172,7 @@ def test_a_second_signal_gives_everything_back_at_once(queue: Queue):
     def handler(_job: Job) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert worker._stop.wait(PATIENCE_S)
-        while worker.grace_s and not ended.wait(0.01):  # until somebody took notice
+        while worker.grace_s and not ended.wait(0.01):  # until the stop is noticed
             os.kill(os.getpid(), signal.SIGTERM)
         assert ended.wait(PATIENCE_S)
 
@@ -185,6 +185,6 @@ def test_a_second_signal_gives_everything_back_at_once(queue: Queue):
     finally:
         patience.cancel()
         ended.set()
-        for lane in worker._lanes:
-            lane.join(PATIENCE_S)
+        for thread in worker._threads:
+            thread.join(PATIENCE_S)
     assert (released.state, released.attempt_base) == ("ready", 1)

@@ -35,11 +35,11 @@ def test_a_suspect_is_given_back_and_claimed_alone(clock):
     held: list[tuple[str, set[str]]] = []
 
     def handler(job: Job) -> None:
-        held.append((job.id, {one.id for one in worker.leases.held()}))
+        held.append((job.id, {job.id for job in worker.leases.held()}))
 
     worker = Worker(queue, handler)
     worker.work_on([*suspects, fresh])
-    assert held == [(fresh, {fresh}), *((one, {one}) for one in suspects)]
+    assert held == [(fresh, {fresh}), *((job_id, {job_id}) for job_id in suspects)]
     story = ["enqueue", "claim", "recover", "claim", "release", "claim", "complete"]
     assert [moves(queue, one) for one in suspects] == [story] * 3
     assert moves(queue, fresh) == ["enqueue", "claim", "complete"]
@@ -54,13 +54,13 @@ def test_one_that_failed_and_is_tried_again_is_no_suspect(clock):
     worker.work_on(ids)
     clock.advance(86_400)
     assert worker.work_on(ids) == {"done": 3}
-    assert "release" not in {move for one in ids for move in moves(queue, one)}
+    assert "release" not in {move for job_id in ids for move in moves(queue, job_id)}
 
 
 def test_a_stop_is_no_death(clock):
     queue = made(clock)
     ids = [one.id for one in queue.enqueue_many(New({"n": n}) for n in range(2))]
-    Worker(queue, Done).give_back(queue.claim("stopping", limit=2))
+    Worker(queue, Done).release_claims(queue.claim("stopping", limit=2))
     Worker(queue, lambda _: Done()).work_on(ids)
     assert {moves(queue, one).count("release") for one in ids} == {1}
 
@@ -92,11 +92,11 @@ def test_a_worker_told_to_stop_leaves_suspects_for_the_next(clock):
 
 
 def test_one_that_somebody_gave_back_unworked_is_still_a_suspect(clock):
-    """Between the release and the claim alone, another lane may have it in its batch."""
+    """Between the release and the claim alone, another thread may claim it in its batch."""
     queue = made(clock)
     suspects = lose(queue, clock, 2)
     other = Worker(queue, lambda _: Done())
-    assert other.give_back(queue.claim("other", limit=2)) == set(suspects)
+    assert other.release_claims(queue.claim("other", limit=2)) == set(suspects)
     held: list[int] = []
     worker = Worker(queue, lambda _: held.append(len(worker.leases.held())))
     worker.work_on(suspects)

@@ -9,7 +9,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads import LIFECYCLES
+from kesin.workloads import lifecycles
 from tests.engine.conftest import only, states
 
 DAY_S = 86_400
@@ -64,23 +64,23 @@ def lost(queue: Queue, clock: ManualClock) -> Callable[[int], None]:
 # One pass
 
 
-@pytest.mark.parametrize("name", LIFECYCLES)
+@pytest.mark.parametrize("name", lifecycles())
 def test_the_clocks_moves_are_made_stage_by_stage(
     store: SqliteStore, clock: ManualClock, name: str
 ):
-    queue = Queue(name, LIFECYCLES[name](), store, clock=clock)
+    queue = Queue(name, lifecycles()[name](), store, clock=clock)
     made: list[Stage | None] = []
     sweep = queue.sweep
 
-    def watched(move: Any, **told: Any) -> int:
+    def watched(move: Any, **kwargs: Any) -> int:
         made.append(move.stage)
-        return sweep(move, **told)
+        return sweep(move, **kwargs)
 
     queue.sweep = watched  # type: ignore[method-assign]
     Sweeper([queue]).sweep()
     places = [STAGES.index(stage) for stage in made if stage]
     assert places == sorted(places)
-    assert len(made) == len(queue.lifecycle.clock_moves)
+    assert len(made) == len(queue.lifecycle.scheduled_moves)
     assert STAGES == ("cap", "recover", "expire", "revive", "timeout", "prune")
 
 
@@ -99,9 +99,9 @@ def test_a_pass_goes_on_batch_by_batch_until_nothing_is_left(
     limits: list[int] = []
     sweep = store.sweep
 
-    def watched(*args: Any, **told: Any) -> int:
-        limits.append(told["limit"])
-        return sweep(*args, **told)
+    def watched(*args: Any, **kwargs: Any) -> int:
+        limits.append(kwargs["limit"])
+        return sweep(*args, **kwargs)
 
     store.sweep = watched  # type: ignore[method-assign]
     assert Sweeper([queue], batch=2).sweep(("recover",)).total == 5
@@ -117,9 +117,9 @@ def test_only_the_stages_asked_for_are_swept(queue: Queue, lost: Callable[[int],
 
 def test_one_pass_serves_several_queues(queue: Queue, store: SqliteStore, clock: ManualClock):
     other = Queue("other", task_lifecycle(lease_seconds=60), store, clock=clock)
-    for one in (queue, other):
-        one.enqueue({})
-        one.claim("dead")
+    for swept_queue in (queue, other):
+        swept_queue.enqueue({})
+        swept_queue.claim("dead")
     clock.advance(60)
     swept = Sweeper([queue, other]).sweep()
     assert swept.moved["work", "recover"] == swept.moved["other", "recover"] == 1
@@ -144,7 +144,7 @@ def test_finished_jobs_are_pruned_when_they_are_old_enough(queue: Queue, clock: 
     assert Sweeper([queue]).sweep().moved["work", "prune"] == 1
     assert states(queue) == {}
     assert queue.jobs().jobs == []
-    gone = [flow for flow in queue.store.flows("work") if flow.to_state == ""]
+    gone = [flow for flow in queue.store.move_counts("work") if flow.to_state == ""]
     assert [(flow.move, flow.n) for flow in gone] == [("prune", 1)]
 
 
@@ -187,10 +187,10 @@ def test_the_sweeper_outlives_errors_of_the_store_and_waits_longer_each_time(
     problems = [StoreError("gone"), ValueError("odd"), StoreError("gone")]
     sweep = store.sweep
 
-    def flaky(*args: Any, **told: Any) -> int:
+    def flaky(*args: Any, **kwargs: Any) -> int:
         if problems:
             raise problems.pop(0)
-        return sweep(*args, **told)
+        return sweep(*args, **kwargs)
 
     store.sweep = flaky  # type: ignore[method-assign]
     sweeper = Sweeper([queue])
@@ -221,8 +221,8 @@ def test_stop_ends_the_sweeper_after_the_batch_at_hand(
     sweeper = Sweeper([queue], batch=1)
     sweep = store.sweep
 
-    def stopping(*args: Any, **told: Any) -> int:
-        moved = sweep(*args, **told)
+    def stopping(*args: Any, **kwargs: Any) -> int:
+        moved = sweep(*args, **kwargs)
         if moved:
             sweeper.stop()
         return moved
@@ -238,14 +238,14 @@ def test_a_sweeper_without_queues_does_nothing_and_harms_nobody():
 
 def test_a_chore_is_done_once_the_jobs_of_its_queue_have_expired(queue: Queue) -> None:
     done: list[str] = []
-    sweeper = Sweeper([queue], chores={"work": lambda: done.append("work")})
+    sweeper = Sweeper([queue], after_sweep={"work": lambda: done.append("work")})
     sweeper.sweep(("recover", "expire"))
     assert done == ["work"]
 
 
 def test_a_chore_waits_for_the_stage_that_expires(queue: Queue) -> None:
     done: list[str] = []
-    sweeper = Sweeper([queue], chores={"work": lambda: done.append("work")})
+    sweeper = Sweeper([queue], after_sweep={"work": lambda: done.append("work")})
     sweeper.sweep(("recover", "cap"))
     assert done == []
 
@@ -257,7 +257,7 @@ def test_a_chore_that_fails_does_not_stop_the_sweep(store: SqliteStore, clock: M
         raise OSError("the storage is away")
 
     queues = [Queue(name, task_lifecycle(), store, clock=clock) for name in ("a", "b")]
-    sweeper = Sweeper(queues, chores={"a": fail, "b": lambda: done.append("b")})
+    sweeper = Sweeper(queues, after_sweep={"a": fail, "b": lambda: done.append("b")})
     sweeper.sweep()
     assert done == ["b"]
 
@@ -270,7 +270,7 @@ def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) 
         assert go_on.wait(20)
 
     queue = Queue("work", task_lifecycle(), store)  # by the real clock: it really waits
-    sweeper = Sweeper([queue], every_s=dict.fromkeys(STAGES, 0.01), chores={"work": slow})
+    sweeper = Sweeper([queue], every_s=dict.fromkeys(STAGES, 0.01), after_sweep={"work": slow})
     passes = threading.Semaphore(0)
     sweeper.on_swept = lambda _: passes.release()
     running = threading.Thread(target=sweeper.run, daemon=True)
@@ -278,7 +278,7 @@ def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) 
     try:
         assert begun.wait(20)
         assert all(passes.acquire(timeout=20) for _ in range(3))
-        assert [one.name for one in threading.enumerate()].count("kesin-chores") == 1
+        assert [thread.name for thread in threading.enumerate()].count("kesin-after-sweep") == 1
     finally:
         sweeper.stop()
         go_on.set()
@@ -304,10 +304,10 @@ def test_a_store_that_is_away_keeps_nobody_from_the_others(store: SqliteStore, c
     def fail() -> None:
         raise StoreUnreachable("Redis is not reachable")
 
-    sweeper = Sweeper([away, there], errands={"away": fail, "there": lambda: errands.append("x")})
+    sweeper = Sweeper([away, there], periodic={"away": fail, "there": lambda: errands.append("x")})
     swept = sweeper.sweep(("recover",))
-    assert (swept.total, swept.away, errands) == (1, ["away"], ["x"])
-    with pytest.raises(StoreUnreachable):  # a pass that reached nobody is none
+    assert (swept.total, swept.unreachable, errands) == (1, ["away"], ["x"])
+    with pytest.raises(StoreUnreachable):  # no queue was reached
         Sweeper([away]).sweep()
 
 
@@ -331,7 +331,7 @@ def test_a_queue_that_fails_keeps_nobody_from_the_others_and_is_told(
 def test_errands_are_run_between_the_stages_too(queue: Queue, clock: ManualClock):
     ran: list[float] = []
     start = clock.monotonic()
-    sweeper = Sweeper([queue], errands={"work": lambda: ran.append(clock.monotonic() - start)})
+    sweeper = Sweeper([queue], periodic={"work": lambda: ran.append(clock.monotonic() - start)})
     sweeper._stop = Rounds(clock, 12)  # type: ignore[assignment]
     sweeper.run()
     assert [round(at) for at in ran] == [0, 5, 10]

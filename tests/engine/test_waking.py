@@ -17,7 +17,7 @@ def test_a_job_enqueued_in_the_same_process_wakes_the_worker_at_once(
     meeting = Meeting()
     meeting.go_on.set()
     running(Worker(queue, meeting, poll_s=10_000))
-    while not waits.told:
+    while not waits.calls:
         assert not threading.Event().wait(0.001)
     fill(queue, 1)
     meeting.wait()
@@ -35,9 +35,9 @@ def test_a_job_that_nobody_announced_is_found_by_polling(clock: ManualClock, tmp
         worker.start()
         try:
             assert waits.made.acquire(timeout=PATIENCE_S)
-            pulse = here.pulse("work")
+            pulse = here.notification_count("work")
             theirs.enqueue({})
-            assert here.pulse("work") == pulse
+            assert here.notification_count("work") == pulse
             meeting.wait()
         finally:
             worker.stop()

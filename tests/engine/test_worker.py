@@ -101,7 +101,7 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
 
     worker = Worker(queue, batch_handler=together, batch=30)
     worker.drain()
-    assert sorted(told["args"][1] for told in applied.told) == ["complete", "retry"]
+    assert sorted(call["args"][1] for call in applied.calls) == ["complete", "retry"]
     assert states(queue) == {"done": 20, "ready": 10}
     assert worker.completed == 30
 
@@ -172,7 +172,7 @@ def test_a_job_that_always_fails_rests_with_its_last_words(queue: Queue, clock: 
 # Threads
 
 
-def test_several_lanes_share_the_work_and_never_a_job(queue: Queue, running: Start):
+def test_several_threads_share_the_work_and_never_a_job(queue: Queue, running: Start):
     ids = fill(queue, 200)
     lock, handled, finished = threading.Lock(), [], threading.Event()
 
@@ -195,7 +195,7 @@ def test_several_lanes_share_the_work_and_never_a_job(queue: Queue, running: Sta
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("kwargs", "complaint"),
     [
         ({}, "handler"),
         ({"handler": print, "batch_handler": print}, "handler"),
@@ -204,9 +204,9 @@ def test_several_lanes_share_the_work_and_never_a_job(queue: Queue, running: Sta
         ({"handler": print, "poll_s": 0}, "poll_s must be positive, got 0"),
     ],
 )
-def test_a_worker_that_cannot_work_is_refused(queue: Queue, told: dict[str, Any], complaint: str):
+def test_a_worker_that_cannot_work_is_refused(queue: Queue, kwargs: dict[str, Any], complaint: str):
     with pytest.raises(ValueError, match=complaint):
-        Worker(queue, **told)
+        Worker(queue, **kwargs)
 
 
 def test_every_worker_has_a_name_of_its_own(queue: Queue):

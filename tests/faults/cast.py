@@ -141,7 +141,7 @@ def work_beside(address: Address, pipe: Connection, _point: Point) -> None:
         def handler(job: Job) -> None:
             pipe.send(job.id)
 
-        Worker(queue, handler, beside=lambda *_: die(), batch=1, name="doomed").drain()
+        Worker(queue, handler, on_results=lambda *_: die(), batch=1, name="doomed").drain()
 
 
 def renew(address: Address, pipe: Connection, point: Point) -> None:
@@ -187,7 +187,7 @@ def freeze(address: Address, pipe: Connection) -> None:
             return [Done("too late") for _ in jobs]
 
         worker = Worker(queue, batch_handler=handler, name="frozen")
-        ended = worker.turn()
+        ended = worker.run_once()
         pipe.send((dict(ended), queue.renew(held)))
 
 

@@ -96,4 +96,4 @@ def bring_to_rest(queue: Queue, told: list[str]) -> Kept:
 
 def made(queue: Queue, move: str) -> int:
     """How often a move was made, by the counters."""
-    return sum(flow.n for flow in queue.store.flows(queue.name) if flow.move == move)
+    return sum(flow.n for flow in queue.store.move_counts(queue.name) if flow.move == move)

@@ -80,7 +80,7 @@ def _work_while_it_fills(disk: SmallDisk, queue: Queue) -> None:
 
     def listen(_logger: object, _method: str, event: Any) -> Any:
         said.append(event["event"])
-        if said.count("answer_not_written") == 2:
+        if said.count("result_not_written") == 2:
             disk.free()
         raise structlog.DropEvent
 
@@ -92,7 +92,7 @@ def _work_while_it_fills(disk: SmallDisk, queue: Queue) -> None:
     worker = Worker(queue, handler)
     assert worker.drain() == 65
     structlog.reset_defaults()
-    assert said.count("answer_not_written") == 2, said
+    assert said.count("result_not_written") == 2, said
     assert worker.completed == 65
 
 
@@ -156,11 +156,11 @@ def the_workshop(disk: SmallDisk, folder: Path) -> None:
     with closing(SqliteStore(":memory:")) as store:
         floor = Floor(store, folder)
         with floor.kept():
-            floor.desk.add_customer(ROOT, "Ayşe", PHONE)
+            floor.orders.add_customer(ROOT, "Ayşe", PHONE)
             job_id = floor.new()
             disk.fill()
             floor.work()
-            seen = floor.seen(job_id)
+            seen = floor.job_body(job_id)
             assert (seen["state"], seen["error_code"]) == ("FAILED", "E_EXPORT_DIR_UNWRITABLE")
             disk.free()
             assert list(floor.paths.import_folder.rglob("*.*")) == []  # not even a hidden part
@@ -177,7 +177,7 @@ def the_workshop(disk: SmallDisk, folder: Path) -> None:
             assert [one.suffix for one in floor.paths.inbox.rglob("*") if one.is_file()] == []
             for _ in range(10):
                 floor.later()
-                floor.saw.pass_once()
+                floor.saw.process_inbox()
             assert floor.state(job_id) == "DONE"
         assert verify(store, "optiplan").differences == []
 

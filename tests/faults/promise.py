@@ -49,8 +49,8 @@ def check_promise(
     ``told`` are the ids that producers have been answered with. There may be more jobs: of a
     producer that died before it was answered. With ``at_rest=False`` jobs may still be under way.
     """
-    home = store.home(queue)
-    kept = Kept(pruned=sum(flow.n for flow in home.flows(queue) if not flow.to_state))
+    home = store.store_for(queue)
+    kept = Kept(pruned=sum(flow.n for flow in home.move_counts(queue) if not flow.to_state))
     seen: set[str] = set()
     holders: dict[tuple[str, str], str] = {}
     for job, events in home.scan(queue):
@@ -120,7 +120,7 @@ def _moves(lifecycle: Lifecycle, event: Event) -> list[Move]:
         move
         for move in lifecycle.moves
         if move.name == event.move
-        and (event.from_state in move.sources or move.births)
+        and (event.from_state in move.sources or move.creates)
         and move.target(event.from_state) == event.to_state
     ]
     assert found, f"{event.move} from {event.from_state} to {event.to_state} is not declared"

@@ -74,25 +74,27 @@ def test_a_damaged_pdf_is_refused_and_made_again_when_it_is_asked_for(front, dam
 
 
 def test_a_large_pdf_that_is_damaged_breaks_off_before_its_end(front, monkeypatch):
-    monkeypatch.setattr(download, "PIECE_BYTES", 1_000)
-    monkeypatch.setattr(artifacts, "PIECE_BYTES", 1_000)
+    monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(artifacts, "CHUNK_BYTES", 1_000)
     me = front.owner()
     job_id = front.done(me)
     whole = front.fetch(me, job_id).content
     assert len(whole) > 3_000
     flip(place_of(front, job_id))
     job, sent = front.seen(job_id), list[bytes]()
-    key, made = job.artifact_key or "", job.made or {}
+    key, made = job.artifact_key or "", job.result or {}
     first = front.artifacts.storage.get_range(key, 0, 1_000)
-    pieces = download._pieces(front.artifacts, key, first, (0, made["bytes"]), made["sha256"])
-    with capture_logs(), pytest.raises(artifacts.Damaged):
+    pieces = download._stream_pieces(
+        front.artifacts, key, first, (0, made["bytes"]), made["sha256"]
+    )
+    with capture_logs(), pytest.raises(artifacts.ArtifactDamaged):
         sent.extend(pieces)
     assert 0 < len(b"".join(sent)) < len(whole)
     assert error_of(front.fetch(me, job_id))["code"] == "ARTIFACT_GONE"
 
 
 def test_a_part_of_a_large_one_is_refused_as_well(front, monkeypatch):
-    monkeypatch.setattr(download, "PIECE_BYTES", 1_000)
+    monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)
     me = front.owner()
     job_id = front.done(me)
     assert front.fetch(me, job_id, range="bytes=0-9").content == b"%PDF-1.4 <"
@@ -107,11 +109,11 @@ def test_an_object_changed_in_a_bucket_is_damaged():
         storage = server.storage()
         key = artifacts.PdfArtifactStore(storage).store_pdf("job-1", b"%PDF-1.4 whole")
         sha256 = hashlib.sha256(b"%PDF-1.4 whole").hexdigest()
-        assert artifacts.sound_bytes(storage, key, sha256) == b"%PDF-1.4 whole"
+        assert artifacts.read_verified(storage, key, sha256) == b"%PDF-1.4 whole"
         [place] = server.folder.rglob(Path(key).name)
         flip(place)
-        with capture_logs(), pytest.raises(artifacts.Damaged):
-            artifacts.sound_bytes(storage, key, sha256)
+        with capture_logs(), pytest.raises(artifacts.ArtifactDamaged):
+            artifacts.read_verified(storage, key, sha256)
         assert storage.exists(key) is False
 
 

@@ -17,11 +17,11 @@ from kesin.engine.validation import LATEST_US
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Directory
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.pdf.jobs.heartbeat import signs_of
+from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
 from tests.faults.cast import LEASE_S
 from tests.faults.promise import check_promise
 from tests.web.conftest import _quick_hashes  # noqa: F401  # a fixture
@@ -79,7 +79,7 @@ def test_no_jump_loses_a_job_or_does_it_twice(place, seed):
             before = ids[-1]
             told += ids
             queue.claim("dies", limit=2)
-            Worker(queue, handler, batch=5).turn()
+            Worker(queue, handler, batch=5).run_once()
             sweeper.sweep(STAGES)
         clock.stop_jumping(2 * HOUR)
         for _ in range(2 * address.rules.max_attempts):
@@ -119,9 +119,9 @@ class Turned(SystemClock):
 
 def test_no_jump_locks_anybody_out_for_ever(store):
     """Whoever was signed in may have to sign in again; a key goes on until its own end."""
-    boss, clock = system("cli:tests"), Turned()
+    boss, clock = system_actor("cli:tests"), Turned()
     accounts = Accounts(Directory(store), clock)
-    accounts.add_person(boss, "ayse", "correct-horse-battery", role="admin")
+    accounts.add_user(boss, "ayse", "correct-horse-battery", role="admin")
     key, _ = accounts.create_key(boss, "tests", ("read",), days=30)
     tokens = []
     for off_s in (0, YEAR, -YEAR, 0, -HOUR, 20 * YEAR, 0):
@@ -136,7 +136,7 @@ def test_no_jump_locks_anybody_out_for_ever(store):
 
 def test_a_sign_of_life_from_the_future_is_none(store):
     """Else a worker that died before the clock was set back would be thought alive for years."""
-    signs, now = signs_of(store), wall_clock_us()
-    signs.leave("dead", {}, lambda: now + YEAR * 1_000_000)
-    signs.leave("alive", {}, lambda: now + 1_000_000)
-    assert list(signs.fresh(now)) == ["alive"]
+    signs, now = open_heartbeats(store), wall_clock_us()
+    signs.record("dead", {}, lambda: now + YEAR * 1_000_000)
+    signs.record("alive", {}, lambda: now + 1_000_000)
+    assert list(signs.read_fresh(now)) == ["alive"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kesin.store.sqlite.file import trouble
+from kesin.store.sqlite.file import as_disk_error
 from tests.faults.small_disk import can_mount, run_part
 
 # The form that needs no rights stands in where nobody may mount, and runs in the long form anyway.
@@ -44,7 +44,7 @@ def test_every_way_a_disk_fails_has_its_code():
     def of_sqlite(code: int) -> str | None:
         problem = sqlite3.OperationalError("no")
         problem.sqlite_errorcode = code
-        found = trouble(problem, "kesin.db")
+        found = as_disk_error(problem, "kesin.db")
         return found and found.code
 
     assert of_sqlite(sqlite3.SQLITE_FULL) == "disk_full"
@@ -55,7 +55,7 @@ def test_every_way_a_disk_fails_has_its_code():
     assert of_sqlite(sqlite3.SQLITE_BUSY) is None
     assert of_sqlite(sqlite3.SQLITE_CONSTRAINT_UNIQUE) is None
     codes = {
-        number: trouble(OSError(number, "no"), "kesin.db").code  # type: ignore[union-attr]
+        number: as_disk_error(OSError(number, "no"), "kesin.db").code  # type: ignore[union-attr]
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
     }
     assert list(codes.values()) == ["disk_full", "disk_full", "read_only", "read_only"]

@@ -11,36 +11,41 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from kesin.cli.commands.queues import _parsed
-from kesin.cli.support.arguments import Wanted as Typed
-from kesin.cli.support.errors import Usage
+from kesin.cli.commands.queues import _parse_payload
+from kesin.cli.support.arguments import FilterOptions as Typed
+from kesin.cli.support.errors import UsageError
 from kesin.engine.queue import Queue
-from kesin.engine.transfer.copy_lock import Mark, _mark_of
+from kesin.engine.transfer.copy_lock import LockRecord, _parse_lock_record
 from kesin.engine.validation import BadInput
-from kesin.foundation.encryption import KeyRing, NotOpened, new_key
-from kesin.foundation.passwords import fingerprint, key_id_of, matches, same
+from kesin.foundation.encryption import KeyRing, SecretNotOpened, new_key
+from kesin.foundation.passwords import equal_secrets, hash_token, key_id_of, password_matches
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import (
     BadSettings,
     Settings,
     load_settings,
-    masked,
-    strangers,
+    mask_secrets,
+    unknown_variables,
     variable,
 )
-from kesin.foundation.text import NotJson, canonical_json, decoded, storable
+from kesin.foundation.text import NotJson, canonical_json, decode_json, storable
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.directory import Fact
+from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreError
 from kesin.store.open import _check_postgres, open_store
 from kesin.store.records import Filter, Outcome
-from kesin.store.redis.replies import Busy, Undeclared, check_version, trouble
+from kesin.store.redis.replies import (
+    QueueUndeclared,
+    TransactionBusy,
+    as_store_error,
+    check_version,
+)
 from kesin.store.sqlite.store import SqliteStore
-from kesin.web.dashboard.forms.uploads import read_upload
-from kesin.web.dashboard.frame.i18n import LANGUAGES, chosen
+from kesin.web.dashboard.forms.uploads import parse_upload
+from kesin.web.dashboard.frame.i18n import LANGUAGES, choose_language
 from kesin.web.dashboard.frame.routes import safe_path
-from kesin.web.dashboard.queues.filters import wanted_of
+from kesin.web.dashboard.queues.filters import read_filter
 from kesin.web.rate_limit import network_of
 from kesin.web.schemas import Time
 from tests.faults.fuzz import STRANGE, answered, broken, broken_json, broken_text
@@ -88,8 +93,8 @@ def test_the_environment_is_settings_or_told_to_be_bad(data):
 @example("postgres://u:a/b@", "@h/d")
 def test_no_address_is_shown_with_its_password(before, after):
     if re.search("//[^/?#@:]*:", before) and "@" in after:
-        assert "s3cret" not in masked(f"{before}s3cret{after}")
-    masked(before + after)
+        assert "s3cret" not in mask_secrets(f"{before}s3cret{after}")
+    mask_secrets(before + after)
 
 
 @given(
@@ -97,7 +102,7 @@ def test_no_address_is_shown_with_its_password(before, after):
 )
 def test_a_variable_that_is_none_of_ours_is_told_with_the_one_it_is_near(environment):
     known = {variable(one) for one in Settings.model_fields} | {None}
-    assert set(strangers(environment).values()) <= known
+    assert set(unknown_variables(environment).values()) <= known
 
 
 @given(broken_text(new_key("first"), f"{new_key('a')},{new_key('b')}"))
@@ -115,7 +120,7 @@ SEALED = RING.seal("name", "a secret")
 
 @given(broken_text(SEALED))
 def test_a_sealed_text_opens_as_it_was_or_not_at_all(sealed):
-    with suppress(NotOpened):
+    with suppress(SecretNotOpened):
         assert RING.open("name", sealed) == "a secret"
         assert sealed == SEALED
 
@@ -128,9 +133,9 @@ KEY = "kesin_abcdefgh_" + "A" * 43
 def test_a_key_has_an_id_or_is_none(key):
     found = key_id_of(key)
     assert found is None or (len(found) == 8 and len(key) == len(KEY))
-    assert len(fingerprint(key)) == 64
-    assert not matches("$argon2id$v=19$broken", key)
-    assert same(key, KEY) == (key == KEY)
+    assert len(hash_token(key)) == 64
+    assert not password_matches("$argon2id$v=19$broken", key)
+    assert equal_secrets(key, KEY) == (key == KEY)
 
 
 # Stored text
@@ -150,17 +155,17 @@ def test_a_payload_has_one_spelling_or_is_no_json(value):
 @example(b"[" * 5_000)
 def test_the_command_line_reads_json_or_says_how_to_write_it(data):
     text = data.decode("utf-8", "surrogateescape")
-    with suppress(Usage):
-        _parsed(text)
-    decoded(text)
+    with suppress(UsageError):
+        _parse_payload(text)
+    decode_json(text)
 
 
 @given(broken_json(["token", "digest", 0], None).map(json.dumps) | broken_text("[]", "null"))
 @example("[1]")
 @example("no json")
 def test_the_mark_of_a_copy_is_one_or_none(value):
-    mark = _mark_of(Fact("store copy", "", "task", value, 0))
-    assert mark is None or (isinstance(mark, Mark) and isinstance(mark.token, str))
+    mark = _parse_lock_record(MetadataEntry("store copy", "", "task", value, 0))
+    assert mark is None or (isinstance(mark, LockRecord) and isinstance(mark.token, str))
 
 
 @given(broken_text("1", "2"))
@@ -173,8 +178,8 @@ def test_a_version_of_the_keys_is_known_or_refused(found):
 
 @given(broken_text("KESINBUSY another script: f_1", "KESINGUARD why", "LOADING Redis", "ERR x"))
 def test_what_redis_refuses_is_told_in_words_of_the_contract(said):
-    told = trouble(redis.ResponseError(said))
-    assert isinstance(told, Busy | Undeclared | StoreError)
+    told = as_store_error(redis.ResponseError(said))
+    assert isinstance(told, TransactionBusy | QueueUndeclared | StoreError)
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +225,8 @@ def test_a_job_is_taken_as_it_is_or_refused(queue, data):
 
 @given(st.lists(broken_text("QUEUED"), max_size=2), st.lists(broken_text("transient"), max_size=2))
 def test_options_of_a_command_are_a_filter_or_refused(states, categories):
-    with suppress(Usage):
-        found = Typed(states=states, categories=categories).checked(None)
+    with suppress(UsageError):
+        found = Typed(states=states, categories=categories).to_filter(None)
         assert set(found.categories) <= {one.upper() for one in categories}
 
 
@@ -238,7 +243,7 @@ def test_a_time_is_kept_to_the_microsecond_or_refused(text):
 
 @given(broken_text("tr-TR,tr;q=0.9,en;q=0.8", "en", "*;q=0"), st.none() | broken_text("tr"))
 def test_there_is_always_a_language(accepted, cookie):
-    assert chosen(cookie, accepted) in LANGUAGES
+    assert choose_language(cookie, accepted) in LANGUAGES
 
 
 @given(broken_text("/dashboard/queues/task?x=1", "//evil.example", "/dashboard/../x", "https://e"))
@@ -272,7 +277,7 @@ MULTIPART = (
 @example(MULTIPART[0], "multipart/form-data; boundary*=idna''xyz")
 def test_a_form_with_a_file_is_taken_apart_or_refused(body, kind):
     with suppress(Problem):
-        form = read_upload(body, storable(kind).encode("latin-1", "ignore").decode("latin-1"))
+        form = parse_upload(body, storable(kind).encode("latin-1", "ignore").decode("latin-1"))
         assert isinstance(form.file_name, str)
         assert len(form.data) <= len(body)
 
@@ -284,7 +289,7 @@ def test_a_form_with_a_file_is_taken_apart_or_refused(body, kind):
     )
 )
 def test_fields_of_an_address_are_a_filter(fields):
-    wanted = wanted_of(fields, task_lifecycle())
+    wanted = read_filter(fields, task_lifecycle())
     assert wanted.filter(1_800_000_000_000_000)
 
 

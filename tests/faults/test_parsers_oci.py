@@ -11,22 +11,27 @@ from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.text import storable
-from kesin.workloads.oci.conversions.conversion import Conversion, Defaults, Unsendable
-from kesin.workloads.oci.conversions.csv_cells import safe
-from kesin.workloads.oci.conversions.parsing import MAX_ROWS, Source, read_body
+from kesin.workloads.oci.conversions.conversion import Conversion, RowDefaults, Unsendable
+from kesin.workloads.oci.conversions.csv_cells import escape_cell
+from kesin.workloads.oci.conversions.parsing import MAX_ROWS, RowSource, parse_body
 from kesin.workloads.oci.google import data_manager
-from kesin.workloads.oci.google.channel import Accepted, Refused
+from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
 from kesin.workloads.oci.google.client import failure_of
-from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.google_ads import click_conversion, read_upload
-from kesin.workloads.oci.google.http import LONGEST_WAIT_S, Answer, read_json, retry_after_s
-from kesin.workloads.oci.google.oauth import _refusal, _seconds
+from kesin.workloads.oci.google.http import (
+    MAX_RETRY_AFTER_S,
+    GoogleResponse,
+    read_json,
+    retry_after_s,
+)
+from kesin.workloads.oci.google.oauth import _lifetime_s, _refusal
 from tests.faults.fuzz import answered, broken, broken_json, broken_text
-from tests.workloads.oci.google import upload_error, upload_response
+from tests.workloads.oci.fake_google import upload_error, upload_response
 from tests.workloads.oci.rows import rows
 
 TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson", "json": "application/json"}
-SITE = Defaults("north", UTC, "TRY", "Sale")
+SITE = RowDefaults("north", UTC, "TRY", "Sale")
 ROW = {
     "externalId": "sale-1",
     "gclid": "Cj0KCQ-click_1",
@@ -53,7 +58,7 @@ bodies = st.sampled_from(sorted(VALID)).flatmap(
 
 
 def read(body, kind):
-    found = answered(Problem, read_body, body, kind)
+    found = answered(Problem, parse_body, body, kind)
     return found.code if isinstance(found, Problem) else found
 
 
@@ -68,12 +73,12 @@ def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given
     for row in found:
         if isinstance(row, Unsendable):
             continue
-        conversion = answered(Unsendable, Conversion.read, row, SITE)
+        conversion = answered(Unsendable, Conversion.parse, row, SITE)
         if isinstance(conversion, Unsendable):
             assert conversion.code
             continue
         payload = conversion.payload()
-        assert Conversion.of(json.loads(json.dumps(payload)), "north") == conversion
+        assert Conversion.from_payload(json.loads(json.dumps(payload)), "north") == conversion
         assert storable(json.dumps(payload, ensure_ascii=False)).encode()
 
 
@@ -82,7 +87,7 @@ def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given
 def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, size):
     kind, body = given_body
     whole = read(body, TYPES[kind])
-    source = Source("file", kind, io.BytesIO(body), len(body))
+    source = RowSource("file", kind, io.BytesIO(body), len(body))
     parts = answered(Problem, lambda: [row for one in source.batches(size) for row in one.rows])
     if isinstance(parts, Problem):
         assert isinstance(whole, str)
@@ -101,8 +106,10 @@ def told(row):
 def test_a_dead_letter_that_comes_back_says_what_it_said(values):
     values = [storable(one) for one in values]
     page = io.StringIO(newline="")
-    csv.writer(page).writerows([["externalId", "gclid"], *(["x", safe(one)] for one in values)])
-    _, found = read_body(page.getvalue().encode(), TYPES["csv"])
+    csv.writer(page).writerows(
+        [["externalId", "gclid"], *(["x", escape_cell(one)] for one in values)]
+    )
+    _, found = parse_body(page.getvalue().encode(), TYPES["csv"])
     assert [one["gclid"] for one in found] == values
 
 
@@ -138,7 +145,7 @@ STATUS = {
 def test_an_answer_credits_or_refuses_every_row_it_was_asked_for(body):
     told = read_upload(body, SENT, "r-1")
     assert len(told) == len(SENT)
-    assert all(isinstance(one, Accepted | Refused) for one in told)
+    assert all(isinstance(one, RowAccepted | RowRefused) for one in told)
     json.dumps([one.note for one in told])
 
 
@@ -157,13 +164,13 @@ def test_bytes_from_google_are_json_or_nothing(content):
 @example({"error": {"status": "\0"}}, 503, "", "")
 def test_a_failure_is_judged_whatever_its_body_says(body, status, pause, date):
     headers = {"retry-after": visible(pause), "date": visible(date), "request-id": "r"}
-    answer = Answer(status, httpx.Headers(headers), body)
+    answer = GoogleResponse(status, httpx.Headers(headers), body)
     wait_s = retry_after_s(answer)
-    assert wait_s is None or 0 <= wait_s <= LONGEST_WAIT_S
+    assert wait_s is None or 0 <= wait_s <= MAX_RETRY_AFTER_S
     failure = failure_of(answer)
     assert failure.refused.code
     assert storable(failure.refused.message) == failure.refused.message
-    assert data_manager._refused(answer, 3)
+    assert data_manager._read_refusal(answer, 3)
 
 
 def visible(text):
@@ -172,8 +179,10 @@ def visible(text):
 
 @given(broken_json({"requestId": "r-1", "fieldWarnings": [{"a": 1}]}, STATUS))
 def test_data_manager_is_read_whatever_it_says(body):
-    assert data_manager._status(body).status
-    assert len(data_manager._accepted(Answer(200, httpx.Headers(), body), 3).rows) == 3
+    assert data_manager._parse_status(body).status
+    assert (
+        len(data_manager._read_acceptance(GoogleResponse(200, httpx.Headers(), body), 3).rows) == 3
+    )
 
 
 CREDENTIALS = {
@@ -189,19 +198,19 @@ CREDENTIALS = {
 @example({**CREDENTIALS, "client_secret": " "})
 @given(broken_json(CREDENTIALS).filter(lambda one: isinstance(one, dict)))
 def test_credentials_are_taken_or_refused_by_name_and_never_by_value(document):
-    kept = answered(Invalid, Credentials.read, document)
+    kept = answered(Invalid, GoogleCredentials.parse, document)
     if isinstance(kept, Invalid):
         assert "s3cret" not in kept.message
         assert "t0ken" not in kept.message
         return
-    assert Credentials.opened(kept.sealed_text()) == kept
+    assert GoogleCredentials.from_text(kept.to_text()) == kept
 
 
 @given(
     broken_json({"error": "invalid_grant", "error_description": "s3cret is bad"}, {"error": "x"})
 )
 def test_a_token_endpoint_is_never_repeated_with_a_secret_in_it(body):
-    known = Credentials.read(CREDENTIALS)
+    known = GoogleCredentials.parse(CREDENTIALS)
     told = _refusal(400, body if isinstance(body, dict) else {}, known)
     assert "s3cret" not in str(told)
     assert storable(str(told)) == str(told)
@@ -210,4 +219,4 @@ def test_a_token_endpoint_is_never_repeated_with_a_secret_in_it(body):
 @given(broken_json({"expires_in": 3599}))
 def test_the_life_of_a_token_is_a_number_of_seconds(body):
     given_s = body.get("expires_in") if isinstance(body, dict) else body
-    assert 0 <= _seconds(given_s) < 10**6
+    assert 0 <= _lifetime_s(given_s) < 10**6

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from kesin.workloads.optiplan.api.common import json_of
-from kesin.workloads.optiplan.artifacts import _mm, _plans
+from kesin.workloads.optiplan.api.common import parse_json
+from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer import Unplannable, optimise, read_batch, solution_xml
 from kesin.workloads.optiplan.optimizer.input import read_json
@@ -21,22 +21,22 @@ from kesin.workloads.optiplan.orders.order_list import (
 from kesin.workloads.optiplan.orders.payload import (
     MAX_PARTS,
     Payload,
-    checked,
     payload_json,
     read_payload,
+    validate_payload,
 )
-from kesin.workloads.optiplan.orders.phones import normalised_phone
+from kesin.workloads.optiplan.orders.phones import normalise_phone
 from kesin.workloads.optiplan.orders.safe_xlsx import (
-    Bounds,
     UnsafeXlsx,
+    XlsxBounds,
     check_xlsx,
-    checked_xlsx,
+    repack_xlsx,
 )
-from kesin.workloads.optiplan.pages.new_order import MOST_ROWS, OrderForm
+from kesin.workloads.optiplan.pages.new_order import MAX_ROWS, OrderForm
 from kesin.workloads.optiplan.pipeline.solution import check_xml
-from kesin.workloads.optiplan.pipeline.transform import transform
+from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
-from kesin.workloads.optiplan.pipeline.xlsx_template import check_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.json_file import read_json_file
 from kesin.workloads.optiplan.workshop.paths import paths_json, read_paths
 from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
@@ -91,14 +91,14 @@ def test_a_list_is_an_order_or_a_list_of_problems(data):
 @example(XLSX[:40] + XLSX[41:])  # its first part begins before the file does
 def test_a_workbook_is_safe_or_refused_and_what_is_safe_stays_so(data):
     with suppress(UnsafeXlsx):
-        safe = checked_xlsx(data, Bounds())
-        check_xlsx(safe, Bounds(bytes_max=100_000_000))
+        safe = repack_xlsx(data, XlsxBounds())
+        check_xlsx(safe, XlsxBounds(max_bytes=100_000_000))
 
 
 @given(broken(SHIPPED) | broken_parts(SHIPPED, *PARTS))
 def test_a_template_is_good_or_told_to_be_bad(folder, data):
     (folder / "template.xlsx").write_bytes(data)
-    told = answered(OrderProblem, check_template, folder / "template.xlsx")
+    told = answered(OrderProblem, read_template, folder / "template.xlsx")
     if isinstance(told, OrderProblem):
         assert told.code == OptiCode.TEMPLATE_INVALID
     else:
@@ -122,12 +122,12 @@ def planned(folder):
     """A batch as the optimiser takes it, and the XML it makes of it."""
     rules = default_rules()
     (folder / "good.xlsx").write_bytes(SHIPPED)
-    batches = transform(read_payload(order()), rules).batches
+    batches = transform_order(read_payload(order()), rules).batches
     (path,) = write_batches(
         folder,
         "00000000-0000-7000-8000-000000000000",
         batches,
-        check_template(folder / "good.xlsx"),
+        read_template(folder / "good.xlsx"),
         plate=rules.default_plate_size,
         kerf_mm=rules.kerf_mm,
     )
@@ -140,7 +140,7 @@ def test_a_plan_is_drawn_as_the_xml_says_or_refused(planned, data):
     with suppress(etree.XMLSyntaxError):
         root = etree.fromstring(data.draw(broken(xml)))
         with suppress(OrderProblem):
-            assert _plans(path, root)
+            assert _parse_plans(path, root)
 
 
 @given(data=st.data())
@@ -158,7 +158,7 @@ def test_a_batch_is_planned_or_refused(planned, folder, data):
 @pytest.mark.parametrize("size", ["1e999999", "9" * 5_000, "NaN", "-1", "٣"])
 def test_a_size_that_would_take_for_ever_is_none(size):
     with pytest.raises(ValueError):
-        _mm(size)
+        _parse_mm(size)
 
 
 def test_settings_of_a_board_that_lie_too_deep_are_refused(folder):
@@ -178,7 +178,7 @@ FULL = order(
 
 @given(broken_json(FULL))
 def test_an_order_is_read_or_refused_field_by_field(body):
-    found = checked(body)
+    found = validate_payload(body)
     if isinstance(found, Payload):
         assert read_payload(json.loads(json.dumps(payload_json(found)))) == found
     else:
@@ -189,7 +189,7 @@ def test_an_order_is_read_or_refused_field_by_field(body):
 @given(broken(json.dumps(FULL).encode()), st.sampled_from(["application/json", "text/csv", ""]))
 def test_a_body_is_json_or_refused(body, kind):
     with suppress(OrderProblem):
-        json_of(body, kind)
+        parse_json(body, kind)
 
 
 @given(broken_json(rules_json(default_rules())))
@@ -227,8 +227,8 @@ def test_a_settings_file_is_json_or_unavailable(folder, data):
 
 @given(broken_text("+90 (0) 555 123 45 67", "0090 555", "0555 123 45 67", "\uff0b90 555"))
 def test_a_phone_is_spelled_one_way_or_not_at_all(text):
-    spelled = normalised_phone(text)
-    assert normalised_phone(spelled) == spelled
+    spelled = normalise_phone(text)
+    assert normalise_phone(spelled) == spelled
     assert spelled == "" or (spelled[0] == "+" and spelled[1:].isascii() and spelled[1:].isdigit())
 
 
@@ -239,5 +239,5 @@ FORM = ("parts/0/length_cm", "parts/17/color", "order_id", "parts/²/quantity", 
 @example({"parts/²/length_cm": "1"})
 def test_a_typed_order_is_rows_of_text(fields):
     form = OrderForm.read(fields)
-    assert len(form.rows) <= MOST_ROWS
-    checked(form.added().removed(0).body())
+    assert len(form.rows) <= MAX_ROWS
+    validate_payload(form.with_row().without_row(0).body())

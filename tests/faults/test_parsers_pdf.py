@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
 from kesin.web.dashboard.forms.schema_form import SchemaForm
-from kesin.workloads.pdf.api.download import _is_known, _part
-from kesin.workloads.pdf.batches.rows import LONGEST_NAME, check_rows, names_of, read_csv
+from kesin.workloads.pdf.api.download import _etag_matches, _parse_range
+from kesin.workloads.pdf.batches.rows import MAX_NAME_LENGTH, check_rows, read_csv, row_file_names
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.engines.base import check_ranges, pages_in
+from kesin.workloads.pdf.engines.base import parse_page_ranges, selected_pages
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import check_variables
-from kesin.workloads.pdf.safe_fetch import Refused, _parts
-from kesin.workloads.pdf.schemas import MOST_ROWS as MOST_BATCH_ROWS
-from kesin.workloads.pdf.security import is_inside, sanitize_html_variables, validate_url
+from kesin.workloads.pdf.safe_fetch import FetchRefused, _split_url
+from kesin.workloads.pdf.schemas import MAX_ROWS as MOST_BATCH_ROWS
+from kesin.workloads.pdf.security import is_internal_url, sanitize_html_variables, validate_url
 from kesin.workloads.pdf.storage import open_storage
-from kesin.workloads.pdf.storage.base import StorageError, attachment
+from kesin.workloads.pdf.storage.base import StorageError, attachment_header
 from kesin.workloads.pdf.templating import filters
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from kesin.workloads.pdf.webhooks.delivery import (
-    ID,
-    LONGEST_PAUSE_S,
-    SIGNATURE,
-    TIMESTAMP,
-    _seconds,
-    secret_of,
-    signed,
+    ID_HEADER,
+    MAX_RETRY_AFTER_S,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    _parse_seconds,
+    derive_secret,
+    signature_headers,
     verify,
 )
 from tests.faults.fuzz import answered, broken, broken_json, broken_text
@@ -43,7 +43,7 @@ CSV = b'number,seller.name,lines,issued_on\r\nA-1,Ali,"[{""name"": 1}]",2026-11-
 
 @pytest.fixture(scope="module")
 def book():
-    return TemplateBook.load()
+    return TemplateLibrary.load()
 
 
 @given(data=st.data())
@@ -58,7 +58,7 @@ def test_variables_fit_their_template_or_are_told_what_is_wrong(book, data):
         json.dumps(problem.body())
         return
     with suppress(RenderFailed):
-        assert book.html("invoice", variables).startswith("<!doctype html>")
+        assert book.render_html("invoice", variables).startswith("<!doctype html>")
 
 
 @given(broken_json(INVOICE).filter(lambda one: isinstance(one, dict)))
@@ -87,7 +87,7 @@ def test_a_table_is_rows_or_refused(body):
         assert table.code
         return
     assert len(table.rows) <= MOST_BATCH_ROWS
-    names = names_of(table.rows, None, None)
+    names = row_file_names(table.rows, None, None)
     assert names == [""] * len(table.rows)
 
 
@@ -99,8 +99,8 @@ def test_rows_of_a_table_are_checked_whatever_is_in_them(book, data):
     with suppress(Problem, RenderFailed):
         check_rows(book, "invoice", rows)
     with suppress(Invalid):
-        told = names_of(rows, None, "number")
-        assert all(len(one) <= LONGEST_NAME and "/" not in one for one in told)
+        told = row_file_names(rows, None, "number")
+        assert all(len(one) <= MAX_NAME_LENGTH and "/" not in one for one in told)
 
 
 URLS = (
@@ -119,9 +119,9 @@ def test_a_url_that_is_let_through_leads_to_the_host_that_is_allowed(url):
     if validate_url(url, [PATTERNS[0]]):
         assert urlsplit(url).hostname == "hooks.example.com"
         assert urlsplit(url).username is None
-        assert not is_inside(url)
-    with suppress(Refused):
-        parts = _parts(url)
+        assert not is_internal_url(url)
+    with suppress(FetchRefused):
+        parts = _split_url(url)
         assert parts.scheme in {"http", "https"}
         assert parts.hostname
 
@@ -140,54 +140,62 @@ def test_a_pattern_that_is_none_allows_nothing(url, pattern):
 @given(broken_text("1-3, 5", "2-", "-4", "٣"))
 def test_page_ranges_are_pages_of_the_document_or_refused(text):
     with suppress(RenderFailed):
-        assert all(first >= 1 for first, _ in check_ranges(text))
-        pages = pages_in(text, 7)
+        assert all(first >= 1 for first, _ in parse_page_ranges(text))
+        pages = selected_pages(text, 7)
         assert pages == sorted(set(pages))
         assert set(pages) <= set(range(1, 8))
 
 
 @given(broken_text("bytes=0-99", "bytes=-5", "bytes=5-", "bytes=0-0,2-3"), st.integers(0, 10**6))
 def test_a_range_lies_within_the_file_or_is_passed_over(header, size):
-    part = _part(header, size)
+    part = _parse_range(header, size)
     if part is not None and part[0] < part[1]:
         assert 0 <= part[0] < part[1] <= size
 
 
 @given(broken_text('W/"abc", "def"', "*", '"abc"'))
 def test_a_mark_is_known_or_not(header):
-    assert _is_known('"abc"', header) in {True, False}
+    assert _etag_matches('"abc"', header) in {True, False}
 
 
 @given(broken_text("Fatura Şubat.pdf", 'a"; filename="b', "../../etc/passwd"))
 def test_a_file_name_stays_one_header(name):
-    header = attachment(name)
+    header = attachment_header(name)
     header.encode("latin-1")
     assert header.isprintable()
     assert header.count('"') == 2
     assert "/" not in unquote(header.partition("''")[2])
 
 
-SECRET = secret_of("a secret of the tests", "key:one")
-SIGNED = signed(SECRET, "job-1", 1_800_000_000, b"{}")
+SECRET = derive_secret("a secret of the tests", "key:one")
+SIGNED = signature_headers(SECRET, "job-1", 1_800_000_000, b"{}")
 
 
 @given(
-    st.fixed_dictionaries({name: broken_text(SIGNED[name]) for name in (ID, TIMESTAMP, SIGNATURE)}),
+    st.fixed_dictionaries(
+        {
+            name: broken_text(SIGNED[name])
+            for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER)
+        }
+    ),
     st.sampled_from([b"{}", b"{ }"]),
 )
-@example({**SIGNED, TIMESTAMP: "9" * 5_000}, b"{}")
-@example({**SIGNED, TIMESTAMP: "9" * 400}, b"{}")
-@example({**SIGNED, SIGNATURE: "v1,\ud800"}, b"{}")
+@example({**SIGNED, TIMESTAMP_HEADER: "9" * 5_000}, b"{}")
+@example({**SIGNED, TIMESTAMP_HEADER: "9" * 400}, b"{}")
+@example({**SIGNED, SIGNATURE_HEADER: "v1,\ud800"}, b"{}")
 def test_a_message_is_verified_as_it_was_signed_and_in_no_other_way(headers, body):
     fits = verify(SECRET, headers, body, now_s=1_800_000_000)
-    same = all(headers[name] == SIGNED[name] for name in (ID, TIMESTAMP)) and body == b"{}"
-    assert fits == (same and SIGNED[SIGNATURE] in headers[SIGNATURE].split(" "))
+    same = (
+        all(headers[name] == SIGNED[name] for name in (ID_HEADER, TIMESTAMP_HEADER))
+        and body == b"{}"
+    )
+    assert fits == (same and SIGNED[SIGNATURE_HEADER] in headers[SIGNATURE_HEADER].split(" "))
 
 
 @given(broken_text("120", "Wed, 21 Oct 2026 07:28:00 GMT"))
 def test_a_pause_of_a_receiver_is_bounded(text):
-    pause = _seconds(text)
-    assert pause is None or 0 <= pause <= LONGEST_PAUSE_S
+    pause = _parse_seconds(text)
+    assert pause is None or 0 <= pause <= MAX_RETRY_AFTER_S
 
 
 @given(broken_text("s3://bucket/prefix?region=eu&endpoint=https://s3.example.com", "s3://bucket"))
@@ -211,7 +219,14 @@ WORDS = (
     "TR33 0006 1005",
     "x",
 )
-ALL = [filters.amount, filters.number, filters.money, filters.percent, filters.date, filters.iban]
+ALL = [
+    filters.parse_amount,
+    filters.number,
+    filters.money,
+    filters.percent,
+    filters.date,
+    filters.iban,
+]
 ALL += [filters.css, filters.css_text, filters.url, filters.image, filters.qr, filters.upper_tr]
 
 
@@ -247,7 +262,7 @@ FIELDS = ("v/lines/0/title", "v/lines/²/title", "v/number", "v/seller/title", "
 def test_a_form_is_a_value_and_its_rows_come_and_go(fields, pointer):
     form = SchemaForm(SCHEMA)
     value = form.read(fields)
-    more, fewer = form.added(value, pointer), form.removed(value, pointer)
+    more, fewer = form.with_added(value, pointer), form.with_removed(value, pointer)
     for one in (value, more, fewer):
         form.draw(one)
     assert lines_in(more) - lines_in(value) in (0, 1)

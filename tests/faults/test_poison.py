@@ -20,7 +20,7 @@ from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.logs import LONGEST_TRACEBACK, Logger, set_up_logs
+from kesin.foundation.logs import MAX_TRACEBACK_LENGTH, Logger, set_up_logs
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
@@ -145,7 +145,7 @@ def test_a_log_line_does_not_hold_all_that_a_handler_throws(capsys):
         structlog.reset_defaults()
     line = json.loads(capsys.readouterr().err)
     assert line["event"] == "handler_raised"
-    assert LONGEST_TRACEBACK < len(line["exception"]) < 2 * LONGEST_TRACEBACK
+    assert MAX_TRACEBACK_LENGTH < len(line["exception"]) < 2 * MAX_TRACEBACK_LENGTH
 
 
 def test_a_job_that_never_ends_is_taken_from_its_worker_and_done_once(store):
@@ -177,7 +177,7 @@ def test_a_job_that_never_ends_is_taken_from_its_worker_and_done_once(store):
         go_on.set()
         lane.join(PATIENCE_S)
     assert renewals > LEASE_S / 10
-    assert "answer_refused" in [line["event"] for line in said]
+    assert "result_refused" in [line["event"] for line in said]
     job = queue.job(stuck)
     assert job is not None
     assert (job.state, job.result) == ("done", '"in time"')

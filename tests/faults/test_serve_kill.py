@@ -29,7 +29,7 @@ import threading
 from pathlib import Path
 
 from kesin import Worker, task_lifecycle
-from kesin.workloads import Workload
+from kesin.engine.workload import Workload
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.queue import Bulk, New, Queue
+from kesin.engine.queue import BulkResult, New, Queue
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle
@@ -67,7 +67,7 @@ def born(jobs: int) -> Callable[[Queue, Any], bool]:
 
 def sweep(queue: Queue, _: Job) -> int:
     [move] = [
-        one for one in queue.lifecycle.clock_moves if (one.name, one.to) == ("recover", "ready")
+        one for one in queue.lifecycle.scheduled_moves if (one.name, one.to) == ("recover", "ready")
     ]
     return queue.sweep(move, limit=10)
 
@@ -88,10 +88,10 @@ def ready(queue: Queue) -> Job:
 def cancel(queue: Queue, job: Job) -> tuple[int, int]:
     """As an operator does: what was done is written down with it."""
 
-    def witness(_: Bulk) -> None:
+    def on_batch(_: BulkResult) -> None:
         queue.store.add_note(queue.name, kind="audit", actor="me", job_id=job.id)
 
-    bulk = queue.act("cancel", actor="me", ids=[job.id], witness=witness)
+    bulk = queue.act("cancel", actor="me", ids=[job.id], on_batch=on_batch)
     return bulk.moved, bulk.already
 
 

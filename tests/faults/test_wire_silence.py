@@ -93,9 +93,9 @@ def test_those_at_work_outlive_a_line_that_goes_silent_and_go_on(hasty: Wire):
 
 def test_a_store_behind_a_silent_line_is_closed_and_leaves_no_thread(hasty: Wire, end: End):
     before = set(threading.enumerate())
-    store = open_near(end, hasty.proxy, answer_s=SOON_S, listen=True)
+    store = open_near(end, hasty.proxy, response_timeout_s=SOON_S, listen=True)
     queue = Queue(hasty.queues()[1].name, TASK, store)
-    store.wait(queue.name, store.pulse(queue.name), 0)
+    store.wait(queue.name, store.notification_count(queue.name), 0)
     wait_until(lambda: hasty.proxy.listeners)
     hasty.proxy.silence()
     with pytest.raises(StoreUnreachable):
@@ -145,9 +145,14 @@ def test_a_listener_whose_line_fails_listens_again(hasty: Wire, fault: str):
 
 def hears(near: Queue, far: Queue) -> None:
     """A wait that does not end by time, but because somebody else enqueued."""
-    since = near.store.pulse(near.name)
+    since = near.store.notification_count(near.name)
     far.enqueue({})
-    wait_until(lambda: near.store.wait(near.name, since, 0) or near.store.pulse(near.name) != since)
+    wait_until(
+        lambda: (
+            near.store.wait(near.name, since, 0)
+            or near.store.notification_count(near.name) != since
+        )
+    )
 
 
 def test_work_is_found_while_nobody_hears_of_it(hasty: Wire):

@@ -106,13 +106,13 @@ def wire(end: End) -> Iterator[Wire]:
 @pytest.fixture
 def hasty(end: End, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """Whatever says nothing is given up on soon, and asked again at once."""
-    monkeypatch.setattr(redis_connection, "SILENT_S", 0.0)
+    monkeypatch.setattr(redis_connection, "UNRESPONSIVE_PAUSE_S", 0.0)
     for module in (notify, postgres_connection, replies):
         monkeypatch.setattr(module, "POLL_S", 0.05)
-        monkeypatch.setattr(module, "CHECK_S", 0.05)
-        monkeypatch.setattr(module, "ANSWER_S", SOON_S)
+        monkeypatch.setattr(module, "LIVENESS_CHECK_S", 0.05)
+        monkeypatch.setattr(module, "RESPONSE_TIMEOUT_S", SOON_S)
     monkeypatch.setitem(postgres_connection.CONNECTION, "connect_timeout", 2)  # the least there is
-    with opened(end, answer_s=SOON_S, listen=True) as wire:
+    with opened(end, response_timeout_s=SOON_S, listen=True) as wire:
         yield wire
 
 
@@ -129,12 +129,12 @@ def opened(end: End, **details: Any) -> Iterator[Wire]:
 
 
 def open_near(
-    end: End, proxy: Proxy, *, answer_s: float = PATIENCE_S, listen: bool = False
+    end: End, proxy: Proxy, *, response_timeout_s: float = PATIENCE_S, listen: bool = False
 ) -> Store:
     url = end.address(proxy.port)
     if end.kind == "redis":
-        return RedisStore(f"{url}?socket_timeout={answer_s}", listen=listen)
-    return PostgresStore(url, answer_s=answer_s, pool_size=4, listen=listen)
+        return RedisStore(f"{url}?socket_timeout={response_timeout_s}", listen=listen)
+    return PostgresStore(url, response_timeout_s=response_timeout_s, pool_size=4, listen=listen)
 
 
 def held(queue: Queue) -> Job:

@@ -5,10 +5,10 @@ import pytest
 
 from kesin.foundation.settings import (
     BadSettings,
-    described,
+    describe_settings,
     load_settings,
-    masked,
-    strangers,
+    mask_secrets,
+    unknown_variables,
 )
 
 
@@ -69,13 +69,13 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch):
     monkeypatch.setenv("KESIN_PORT", "")
     settings = load_settings()
     assert settings.port == 8000
-    shown = {one.name: one for one in described(settings)}
+    shown = {one.name: one for one in describe_settings(settings)}
     assert shown["KESIN_PORT"].source == "default"
 
 
 def test_every_setting_is_shown_with_its_source_and_without_secrets(monkeypatch):
     monkeypatch.setenv("KESIN_DATABASE_URL", "postgresql://me:hush@host/db")
-    shown = {one.name: one for one in described(load_settings())}
+    shown = {one.name: one for one in describe_settings(load_settings())}
     assert shown["KESIN_DATABASE_URL"].value == "postgresql://me:…@host/db"
     assert shown["KESIN_DATABASE_URL"].source == "environment"
     assert shown["KESIN_HOST"].source == "default"
@@ -92,9 +92,12 @@ def test_every_setting_is_shown_with_its_source_and_without_secrets(monkeypatch)
     ],
 )
 def test_passwords_are_masked_wherever_an_address_can_hold_one(address, shown):
-    assert masked(address) == shown
+    assert mask_secrets(address) == shown
 
 
 def test_a_variable_nobody_reads_is_found_with_the_one_it_may_be_meant_for():
     environment = {"KESIN_DATADIR": "x", "KESIN_COLOUR": "x", "KESIN_PORT": "1", "OTHER": "x"}
-    assert strangers(environment) == {"KESIN_COLOUR": None, "KESIN_DATADIR": "KESIN_DATA_DIR"}
+    assert unknown_variables(environment) == {
+        "KESIN_COLOUR": None,
+        "KESIN_DATADIR": "KESIN_DATA_DIR",
+    }

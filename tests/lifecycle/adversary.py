@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
+from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, Role
 
 NOW = 1_000_000_000_000_000  # microseconds; the walk's clock always reads this after settling
@@ -24,7 +24,7 @@ LONG_AGO = 0
 Error = tuple[str, str]
 
 
-def born(lifecycle: Lifecycle, **columns: Any) -> Job:
+def new_job(lifecycle: Lifecycle, **columns: Any) -> Job:
     """A job as the enqueue leaves it, with ``columns`` changed; phase follows state and worker."""
     row: dict[str, Any] = {
         **dict.fromkeys(Job._fields),
@@ -177,7 +177,7 @@ def walk(
 
     It goes no further once it met the fault it was sent for, if one is seen in a single step.
     """
-    start = Node(_settled(lifecycle, born(lifecycle), NOW))
+    start = Node(_settled(lifecycle, new_job(lifecycle), NOW))
     history = History(lifecycle, start)
     ahead = deque([start])
     seen = {start}
@@ -216,15 +216,17 @@ def _moves(
 ) -> Iterator[tuple[tuple[Move, ...], Job]]:
     lifecycle = history.lifecycle
     for role in roles:
-        for call, moves in lifecycle.calls.items():
+        for action, moves in lifecycle.actions.items():
             open_to = [m for m in moves if role in m.by and not (m.chained or m.prunes)]
             for options in _options(open_to):
-                asked = Asked(NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options)
-                fitting = [m for m in open_to if _fits(lifecycle, m, job, asked)]
+                context = MoveContext(
+                    NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options
+                )
+                fitting = [m for m in open_to if _fits(lifecycle, m, job, context)]
                 if len(fitting) > 1:
-                    history.ambiguous.add(f"{call} in {job.state}")
+                    history.ambiguous.add(f"{action} in {job.state}")
                 for move in fitting:
-                    yield from _made(history, move, job, asked, errors)
+                    yield from _made(history, move, job, context, errors)
 
 
 def _options(moves: Sequence[Move]) -> list[frozenset[str]]:
@@ -232,29 +234,31 @@ def _options(moves: Sequence[Move]) -> list[frozenset[str]]:
     return [frozenset(), frozenset(names)] if names else [frozenset()]
 
 
-def _fits(lifecycle: Lifecycle, move: Move, job: Job, asked: Asked) -> bool:
+def _fits(lifecycle: Lifecycle, move: Move, job: Job, context: MoveContext) -> bool:
     here = job.state in move.sources
-    return here and failing_guard(move, job, lifecycle, asked, job.claim_seq) is None
+    return here and failing_guard(move, job, lifecycle, context, job.claim_seq) is None
 
 
 def _made(
-    history: History, move: Move, job: Job, asked: Asked, errors: Sequence[Error]
+    history: History, move: Move, job: Job, context: MoveContext, errors: Sequence[Error]
 ) -> Iterator[tuple[tuple[Move, ...], Job]]:
     lifecycle = history.lifecycle
     later = NOW + lifecycle.lease_seconds * SECOND // 2
     for code, category in errors if move.error == "record" else [("", "")]:
         for run_at in (None, later) if move.run_at == "input" else (None,):
             change = Change(job.id, job.claim_seq, code, category, run_at=run_at, payload="{}")
-            after = step(lifecycle, move, job, change, asked)
+            after = apply_move(lifecycle, move, job, change, context)
             if _overdraws(history, job, after):
                 continue
-            links = [m for m in lifecycle.chained(move) if _fits(lifecycle, m, after, asked)]
+            links = [
+                m for m in lifecycle.chained_moves(move) if _fits(lifecycle, m, after, context)
+            ]
             if len(links) > 1:
                 history.ambiguous.add(f"{move.then} after {move.name}")
             if not links:
                 yield (move,), _settled(lifecycle, after, NOW)
             for link in links:
-                last = step(lifecycle, link, after, Change(job.id), asked)
+                last = apply_move(lifecycle, link, after, Change(job.id), context)
                 if not _overdraws(history, after, last):
                     yield (move, link), _settled(lifecycle, last, NOW)
 
@@ -282,16 +286,16 @@ def _time(lifecycle: Lifecycle, node: Node) -> Iterator[Edge]:
 def _judge(history: History, node: Node) -> None:
     """Hold one row against the promises that need no path."""
     job, lifecycle = node.job, history.lifecycle
-    asked = Asked(NOW, "worker", "worker-2", SECOND)
+    context = MoveContext(NOW, "worker", "worker-2", SECOND)
     if job.phase == OWNED and not lifecycle.state[job.state].working:
         history.rests_claimed.add(job.state)
     if job.phase == OWNED:
         for move in lifecycle.moves:
             if job.state not in move.sources:
                 continue
-            if move.claims and _fits(lifecycle, move, job, asked):
+            if move.claims and _fits(lifecycle, move, job, context):
                 history.claimed_twice.add(f"{move.name} in {job.state}")
-            stale = failing_guard(move, job, lifecycle, asked, job.claim_seq - 1)
+            stale = failing_guard(move, job, lifecycle, context, job.claim_seq - 1)
             if move.guard("holds_claim") and stale is None:
                 history.unfenced.add(f"{move.name} in {job.state}")
     waits = any(at and at > NOW for at in (job.run_at, job.timer_at, job.lease_until))

@@ -25,10 +25,8 @@ from kesin.lifecycle.vocabulary import (
     timer_over,
     unclaimed,
 )
-from kesin.workloads.oci.lifecycle import Limits as OciLimits
-from kesin.workloads.oci.lifecycle import oci_lifecycle
-from kesin.workloads.optiplan.lifecycle import Limits as OptiplanLimits
-from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
+from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
+from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 
 proved = cache(prove)  # a lifecycle is its own key, and its proof never changes

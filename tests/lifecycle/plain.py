@@ -1,9 +1,9 @@
-"""The plain lifecycle with a slot, stamps and flags, and somebody who asks."""
+"""The plain lifecycle with a slot, stamps and flags, and the context of an action."""
 
 from dataclasses import replace
 
 from kesin.lifecycle.declare import State
-from kesin.lifecycle.model import Asked
+from kesin.lifecycle.model import MoveContext
 from kesin.lifecycle.task import task_lifecycle
 from tests.lifecycle.adversary import NOW
 from tests.lifecycle.table import LEASE
@@ -18,5 +18,5 @@ PLAIN = replace(
 VIP, FRAGILE = (PLAIN.flag_bit(flag) for flag in ("vip", "fragile"))
 
 
-def asked(**changes):
-    return replace(Asked(NOW, "somebody", "worker-2", LEASE), **changes)
+def context(**changes):
+    return replace(MoveContext(NOW, "somebody", "worker-2", LEASE), **changes)

@@ -41,7 +41,7 @@ FINISH = Move(
     claim="drop",
     stamp=("finished_at",),
 )
-FAIL = replace(FINISH, name="fail", call="fail", to="failed", error="record")
+FAIL = replace(FINISH, name="fail", action="fail", to="failed", error="record")
 RECOVER = Move(
     "recover",
     ("running",),

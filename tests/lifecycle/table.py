@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard, step
+from kesin.lifecycle.model import (
+    Change,
+    Job,
+    MoveContext,
+    apply_move,
+    declared_edges,
+    failing_guard,
+)
 from kesin.lifecycle.vocabulary import Role
-from tests.lifecycle.adversary import NOW, born
+from tests.lifecycle.adversary import NOW, new_job
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -18,7 +25,7 @@ LEASE = 60 * SECOND
 PAST, FUTURE = NOW - SECOND, NOW + SECOND
 STALE = -1  # the token of a claim that was lost
 
-# A job that somebody works on: the claim is a minute old and has an hour to live.
+# A claimed job: the claim is a minute old, and its lease runs for another hour.
 CLAIMED: dict[str, Any] = {
     "worker": "worker-1",
     "seq": 4,
@@ -55,18 +62,18 @@ class Within:
 
 @dataclass(frozen=True)
 class Row:
-    """One promise: this call by this role on this job makes these moves and leaves these columns.
+    """A case: this action by this role on this job makes these moves and leaves these columns.
 
-    ``given`` and ``then`` name columns or named stamps; a job was due a second ago unless it says
-    otherwise. ``path`` holds one move per event; ``refused`` names instead the guard that stops
-    the call, or ``state`` or ``role``.
+    ``given`` and ``then`` name columns or stamps; a job was due a second ago unless ``given`` says
+    otherwise. ``change`` is what the caller says about the job. ``path`` holds one move per event;
+    ``refused`` names instead the guard that stops the action, or ``state`` or ``role``.
     """
 
-    call: str
+    action: str
     by: Role
     source: str
     given: dict[str, Any] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    change: dict[str, Any] = field(default_factory=dict)
     options: frozenset[str] = frozenset()
     path: str = ""
     then: dict[str, Any] = field(default_factory=dict)
@@ -81,9 +88,9 @@ def rows(table: dict[str, Row]) -> Any:
 
 
 def hold(lifecycle: Lifecycle, row: Row) -> None:
-    """Make the call of a row on the reference model and compare."""
+    """Run the action of a row on the reference model and compare."""
     given = {"run_at": PAST, **_columns(lifecycle, row.given)}
-    job = born(lifecycle, state=row.source, **given)
+    job = new_job(lifecycle, state=row.source, **given)
     if row.refused:
         assert row.refused in refusals(lifecycle, row, job)
         return
@@ -98,42 +105,42 @@ def hold(lifecycle: Lifecycle, row: Row) -> None:
 
 
 def made(lifecycle: Lifecycle, row: Row, job: Job) -> list[tuple[Job, Job]]:
-    """The moves the call stands for, each as the job before and after it."""
-    asked = _asked(row)
-    change = Change(job.id, **{"token": job.claim_seq, **row.told})
-    open_to = [m for m in lifecycle.calls[row.call] if row.by in m.by and not m.chained]
-    move = _only(lifecycle, open_to, job, asked, change.token)
+    """The moves of the action, each as the job before and after it."""
+    context = _context(row)
+    change = Change(job.id, **{"token": job.claim_seq, **row.change})
+    open_to = [m for m in lifecycle.actions[row.action] if row.by in m.by and not m.chained]
+    move = _only(lifecycle, open_to, job, context, change.token)
     assert move is not None, f"{row.call} is refused: {refusals(lifecycle, row, job)}"
-    events = [(job, step(lifecycle, move, job, change, asked))]
-    link = _only(lifecycle, lifecycle.chained(move), events[0][1], asked, None)
+    events = [(job, apply_move(lifecycle, move, job, change, context))]
+    link = _only(lifecycle, lifecycle.chained_moves(move), events[0][1], context, None)
     if link is not None:
         after = events[0][1]
-        events.append((after, step(lifecycle, link, after, Change(job.id), asked)))
+        events.append((after, apply_move(lifecycle, link, after, Change(job.id), context)))
     return events
 
 
 def refusals(lifecycle: Lifecycle, row: Row, job: Job) -> set[str]:
-    """What stops the call: a guard of each alternative that could have been meant."""
-    asked, token = _asked(row), row.told.get("token", job.claim_seq)
-    if not lifecycle.allows(row.call, row.by):
+    """What stops the action: a guard of each alternative that leaves the state."""
+    context, token = _context(row), row.change.get("token", job.claim_seq)
+    if not lifecycle.allows(row.action, row.by):
         return {"role"}
     meant = [
         move
-        for move in lifecycle.calls[row.call]
+        for move in lifecycle.actions[row.action]
         if row.by in move.by and job.state in move.sources and not move.chained
     ]
-    stops = [failing_guard(move, job, lifecycle, asked, token) for move in meant]
+    stops = [failing_guard(move, job, lifecycle, context, token) for move in meant]
     if not all(stops):
         return set()
     return {stop.kind for stop in stops if stop} or {"state"}
 
 
 def edges_by_role(lifecycle: Lifecycle) -> set[tuple[str, str, str, str]]:
-    """Every declared (move, from, to, who) but birth and prune, which the engine declares."""
+    """Every declared (move, from, to, who) but enqueue and prune, which the engine declares."""
     return {
         (move.name, source, to, role)
-        for move, source, to in edges(lifecycle)
-        if not (move.births or move.prunes)
+        for move, source, to in declared_edges(lifecycle)
+        if not (move.creates or move.prunes)
         for role in move.by
     }
 
@@ -150,17 +157,17 @@ def written(*lines: str) -> set[tuple[str, str, str, str]]:
     return found
 
 
-def _asked(row: Row) -> Asked:
-    return Asked(NOW, row.by, "worker-2", LEASE, row.options)
+def _context(row: Row) -> MoveContext:
+    return MoveContext(NOW, row.by, "worker-2", LEASE, row.options)
 
 
 def _only(
-    lifecycle: Lifecycle, moves: Any, job: Job, asked: Asked, token: int | None
+    lifecycle: Lifecycle, moves: Any, job: Job, context: MoveContext, token: int | None
 ) -> Move | None:
     fitting = [
         move
         for move in moves
-        if job.state in move.sources and failing_guard(move, job, lifecycle, asked, token) is None
+        if job.state in move.sources and failing_guard(move, job, lifecycle, context, token) is None
     ]
     assert len(fitting) <= 1, f"{[move.name for move in fitting]} all fit"
     return fitting[0] if fitting else None

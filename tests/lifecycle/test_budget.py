@@ -14,8 +14,8 @@ from kesin.lifecycle.budget import (
     JITTER_MODULUS,
     JITTER_MULTIPLIER,
     JITTER_STEP,
-    LARGEST_JITTER_S,
-    LONGEST_DELAY_S,
+    MAX_DELAY_S,
+    MAX_JITTER_S,
     SECOND_US,
     Backoff,
     doubling,
@@ -80,11 +80,9 @@ def test_a_backoff_without_delays_is_refused():
         Backoff(())
 
 
-@pytest.mark.parametrize("delay", [-1, LONGEST_DELAY_S + 1])
+@pytest.mark.parametrize("delay", [-1, MAX_DELAY_S + 1])
 def test_a_delay_out_of_range_is_refused_with_its_value(delay):
-    with pytest.raises(
-        ValueError, match=rf"a delay must lie in 0…{LONGEST_DELAY_S} s, got {delay}$"
-    ):
+    with pytest.raises(ValueError, match=rf"a delay must lie in 0…{MAX_DELAY_S} s, got {delay}$"):
         Backoff((1, delay))
 
 
@@ -95,7 +93,7 @@ def test_a_jitter_out_of_range_is_refused_with_its_value(jitter):
 
 
 def test_the_limits_themselves_are_accepted():
-    assert Backoff((0, LONGEST_DELAY_S)).delays_s == (0, LONGEST_DELAY_S)
+    assert Backoff((0, MAX_DELAY_S)).delays_s == (0, MAX_DELAY_S)
 
 
 @given(salt=SALTS, tries=TRIES, jitter_s=st.integers(1, 3_600))
@@ -149,7 +147,7 @@ def test_the_next_try_of_a_job_draws_another_jitter(salt, tries):
     assert jitter_us(60, tries, salt) != jitter_us(60, tries + 1, salt)
 
 
-@pytest.mark.parametrize("jitter_s", [1, 60, 3_600, LARGEST_JITTER_S])
+@pytest.mark.parametrize("jitter_s", [1, 60, 3_600, MAX_JITTER_S])
 def test_jitter_reaches_the_far_end_of_every_range_that_is_accepted(jitter_s):
     backoff = Backoff((0,), jitter_s=jitter_s)
     farthest = max(backoff.delay_us(0, salt) for salt in some_salts(2_000))
@@ -163,7 +161,7 @@ def test_the_product_behind_the_jitter_fits_a_database_integer():
 
 def test_the_latest_wake_up_of_this_century_fits_a_database_integer():
     year_2100 = 4_102_444_800 * SECOND_US
-    latest = Backoff((LONGEST_DELAY_S,), jitter_s=LARGEST_JITTER_S).delay_us(0, SALT_LIMIT - 1)
+    latest = Backoff((MAX_DELAY_S,), jitter_s=MAX_JITTER_S).delay_us(0, SALT_LIMIT - 1)
     assert year_2100 + latest <= LARGEST
 
 

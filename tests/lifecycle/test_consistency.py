@@ -281,7 +281,7 @@ REFUSALS = {
         "small.fail requeue has no caller",
     ),
     "an error left unsaid where none is recorded": (
-        lambda: small(unsaid=(("finish", BROKEN),)),
+        lambda: small(default_errors=(("finish", BROKEN),)),
         "unsaid 'finish' no move of this call records an error",
     ),
     # births, claims and prunes
@@ -329,11 +329,11 @@ def test_the_small_lifecycle_itself_is_accepted():
 
 def test_an_end_reached_from_a_rest_keeps_the_finish_it_has():
     buried = small(Move("bury", ("failed",), "done", by=("operator",)))
-    assert buried.calls["bury"][0].stamp == ()
+    assert buried.actions["bury"][0].stamp == ()
 
 
 def test_a_move_that_ends_the_work_may_clear_run_at():
-    assert swapped(FAIL, run_at="clear").calls["fail"][0].run_at == "clear"
+    assert swapped(FAIL, run_at="clear").actions["fail"][0].run_at == "clear"
 
 
 def test_a_move_that_may_start_from_rest_must_set_run_at_though_it_may_also_start_from_work():

@@ -9,7 +9,7 @@ from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import (
-    OVER,
+    FINISHED,
     READY,
     RESTING,
     STAGES,
@@ -80,16 +80,19 @@ def test_replacing_a_part_checks_the_whole_again():
 
 
 def test_calls_stand_in_the_order_they_are_declared():
-    assert list(small().calls) == ["enqueue", "claim", "finish", "fail", "recover", "prune"]
+    assert list(small().actions) == ["enqueue", "claim", "finish", "fail", "recover", "prune"]
 
 
 def test_moves_of_one_call_are_its_alternatives_in_order():
-    alternatives = [move.name for move in oci_lifecycle().calls["ack"]]
+    alternatives = [move.name for move in oci_lifecycle().actions["ack"]]
     assert alternatives == ["ack", "late_ack"]
 
 
 def test_a_move_is_called_by_its_name_unless_it_says_otherwise():
-    assert (CLAIM.call, Move("late", ("ready",), "done", by=("worker",), call="finish").call) == (
+    assert (
+        CLAIM.action,
+        Move("late", ("ready",), "done", by=("worker",), action="finish").action,
+    ) == (
         "claim",
         "finish",
     )
@@ -97,34 +100,34 @@ def test_a_move_is_called_by_its_name_unless_it_says_otherwise():
 
 def test_a_chain_finds_every_alternative_of_its_second_link():
     pdf = pdf_lifecycle()
-    fail = pdf.calls["fail"][0]
-    assert [link.name for link in pdf.chained(fail)] == ["requeue", "resume"]
+    fail = pdf.actions["fail"][0]
+    assert [link.name for link in pdf.chained_moves(fail)] == ["requeue", "resume"]
 
 
 def test_a_move_without_then_has_no_second_link():
     unnamed = small(replace(FAIL, then="requeue"), REQUEUE, without=(FAIL,))
-    assert unnamed.chained(FINISH) == ()
+    assert unnamed.chained_moves(FINISH) == ()
 
 
 @pytest.mark.parametrize("make", [oci_lifecycle, pdf_lifecycle, optiplan_lifecycle, task_lifecycle])
 def test_the_sweeper_caps_recovers_expires_revives_times_out_and_prunes_in_that_order(make):
-    stages = [move.stage for move in make().clock_moves]
+    stages = [move.stage for move in make().scheduled_moves]
     assert STAGES == ("cap", "recover", "expire", "revive", "timeout", "prune")
     assert stages == sorted(stages, key=STAGES.index)
 
 
 def test_clock_moves_of_one_stage_stand_in_the_order_they_are_declared():
-    late, early = (replace(RECOVER, name=name, call=name) for name in ("late", "early"))
+    late, early = (replace(RECOVER, name=name, action=name) for name in ("late", "early"))
     swept = small(late, early, without=(RECOVER,))
-    assert [move.name for move in swept.clock_moves] == ["late", "early", "prune"]
+    assert [move.name for move in swept.scheduled_moves] == ["late", "early", "prune"]
 
 
 def test_only_clock_moves_are_swept():
-    assert [move.name for move in small().clock_moves] == ["recover", "prune"]
+    assert [move.name for move in small().scheduled_moves] == ["recover", "prune"]
 
 
 @pytest.mark.parametrize(
-    ("call", "role", "allowed"),
+    ("action", "role", "allowed"),
     [
         ("succeed", "worker", True),
         ("succeed", "operator", False),
@@ -136,12 +139,12 @@ def test_only_clock_moves_are_swept():
         ("unheard_of", "worker", False),
     ],
 )
-def test_a_role_may_ask_only_for_what_is_declared_for_it(call, role, allowed):
-    assert pdf_lifecycle().allows(call, role) is allowed
+def test_a_role_may_ask_only_for_what_is_declared_for_it(action, role, allowed):
+    assert pdf_lifecycle().allows(action, role) is allowed
 
 
 @pytest.mark.parametrize(
-    ("role", "calls"),
+    ("role", "actions"),
     [
         ("worker", ("claim", "succeed", "fail", "release")),
         ("clock", ("lose", "expire", "prune")),
@@ -149,8 +152,8 @@ def test_a_role_may_ask_only_for_what_is_declared_for_it(call, role, allowed):
         ("operator", ("cancel",)),
     ],
 )
-def test_the_calls_of_a_role_stand_in_declared_order(role, calls):
-    assert pdf_lifecycle().calls_of(role) == calls
+def test_the_calls_of_a_role_stand_in_declared_order(role, actions):
+    assert pdf_lifecycle().actions_of(role) == actions
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_the_calls_of_a_role_stand_in_declared_order(role, calls):
         ("OPTI_DONE", READY),
         ("XML_READY", READY),
         ("DELIVERED", WAITING),
-        ("DONE", OVER),
+        ("DONE", FINISHED),
         ("HOLD", RESTING),
         ("FAILED", RESTING),
     ],
@@ -199,7 +202,7 @@ def test_each_flag_is_a_bit_of_its_own():
 
 
 def test_the_initial_state_is_where_the_birth_leads():
-    assert (small().initial.name, small().birth.name) == ("ready", "enqueue")
+    assert (small().initial.name, small().enqueue_move.name) == ("ready", "enqueue")
 
 
 def test_claims_are_the_moves_that_take_a_claim():
@@ -216,7 +219,7 @@ def test_a_move_that_stays_leads_where_it_came_from():
 
 
 @pytest.mark.parametrize(
-    ("move", "births", "prunes", "claims", "automatic"),
+    ("move", "creates", "prunes", "claims", "automatic"),
     [
         (ENQUEUE, True, False, False, False),
         (CLAIM, False, False, True, True),
@@ -226,9 +229,9 @@ def test_a_move_that_stays_leads_where_it_came_from():
     ],
     ids=lambda value: value.name if isinstance(value, Move) else None,
 )
-def test_a_move_knows_what_kind_it_is(move, births, prunes, claims, automatic):
-    kind = (move.births, move.prunes, move.claims, move.automatic)
-    assert kind == (births, prunes, claims, automatic)
+def test_a_move_knows_what_kind_it_is(move, creates, prunes, claims, automatic):
+    kind = (move.creates, move.prunes, move.claims, move.automatic)
+    assert kind == (creates, prunes, claims, automatic)
 
 
 def test_a_guard_is_found_by_its_kind():
@@ -251,4 +254,4 @@ def test_a_cap_of_nothing_is_refused_and_not_ignored():
 
 def test_a_backoff_may_stand_for_a_time_and_for_a_timer():
     later = replace(FAIL, timer=Backoff((5,)), timer_for=(Category.TRANSIENT,))
-    assert small(later, without=(FAIL,)).calls["fail"] == (later,)
+    assert small(later, without=(FAIL,)).actions["fail"] == (later,)

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import failing_guard, holds
+from kesin.lifecycle.model import failing_guard, guard_holds
 from kesin.lifecycle.vocabulary import (
     GuardKind,
     age_over,
@@ -28,8 +28,8 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
-from tests.lifecycle.adversary import NOW, born
-from tests.lifecycle.plain import FRAGILE, PLAIN, VIP, asked
+from tests.lifecycle.adversary import NOW, new_job
+from tests.lifecycle.plain import FRAGILE, PLAIN, VIP, context
 from tests.lifecycle.table import CLAIMED, FUTURE, LOST, MINUTE, PAST
 
 GUARDS = [
@@ -71,14 +71,14 @@ GUARDS = [
 
 @pytest.mark.parametrize(("guard", "passes", "_"), GUARDS, ids=str)
 def test_a_guard_lets_the_right_job_through(guard, passes, _):
-    job = born(PLAIN, **passes)
-    assert holds(guard, job, PLAIN, asked(), job.claim_seq) is True
+    job = new_job(PLAIN, **passes)
+    assert guard_holds(guard, job, PLAIN, context(), job.claim_seq) is True
 
 
 @pytest.mark.parametrize(("guard", "_", "fails"), GUARDS, ids=str)
 def test_a_guard_stops_the_wrong_job(guard, _, fails):
-    job = born(PLAIN, **fails)
-    assert holds(guard, job, PLAIN, asked(), job.claim_seq) is False
+    job = new_job(PLAIN, **fails)
+    assert guard_holds(guard, job, PLAIN, context(), job.claim_seq) is False
 
 
 CALLS = [
@@ -98,8 +98,8 @@ CALLS = [
 
 @pytest.mark.parametrize(("guard", "passes", "fails"), CALLS, ids=str)
 def test_a_guard_that_reads_the_call_tells_calls_apart(guard, passes, fails):
-    job = born(PLAIN)
-    answers = [holds(guard, job, PLAIN, asked(**case), None) for case in (passes, fails)]
+    job = new_job(PLAIN)
+    answers = [guard_holds(guard, job, PLAIN, context(**case), None) for case in (passes, fails)]
     assert answers == [True, False]
 
 
@@ -110,14 +110,14 @@ def test_every_guard_of_the_closed_set_is_tried_above():
 
 @pytest.mark.parametrize("token", [3, 5, None])
 def test_a_claim_is_held_by_its_own_token_alone(token):
-    assert not holds(holds_claim, born(PLAIN, **CLAIMED), PLAIN, asked(), token)
+    assert not guard_holds(holds_claim, new_job(PLAIN, **CLAIMED), PLAIN, context(), token)
 
 
 def test_the_first_guard_that_stops_a_move_is_named():
     claim = PLAIN.claims[0]
-    spent = born(PLAIN, run_at=FUTURE, attempt_count=5)
-    assert failing_guard(claim, spent, PLAIN, asked(), None) == due
+    spent = new_job(PLAIN, run_at=FUTURE, attempt_count=5)
+    assert failing_guard(claim, spent, PLAIN, context(), None) == due
 
 
 def test_a_move_whose_guards_all_hold_is_stopped_by_none():
-    assert failing_guard(PLAIN.claims[0], born(PLAIN), PLAIN, asked(), None) is None
+    assert failing_guard(PLAIN.claims[0], new_job(PLAIN), PLAIN, context(), None) is None

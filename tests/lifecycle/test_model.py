@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Change, edges, holds, step, tries
+from kesin.lifecycle.model import Change, apply_move, declared_edges, delay_index, guard_holds
 from kesin.lifecycle.vocabulary import (
+    FINISHED,
     GONE,
-    OVER,
     OWNED,
     READY,
     RESTING,
@@ -22,8 +22,8 @@ from kesin.lifecycle.vocabulary import (
     returns_left,
     was_claimed,
 )
-from tests.lifecycle.adversary import NOW, born
-from tests.lifecycle.plain import FRAGILE, PLAIN, TASK, VIP, asked
+from tests.lifecycle.adversary import NOW, new_job
+from tests.lifecycle.plain import FRAGILE, PLAIN, TASK, VIP, context
 from tests.lifecycle.table import (
     CLAIMED,
     FUTURE,
@@ -37,11 +37,11 @@ from tests.lifecycle.table import (
 )
 
 
-def apply(given=None, told=None, at=NOW, source="running", to="ready", **effects):
+def apply(given=None, change=None, at=NOW, source="running", to="ready", **effects):
     """One move with nothing but these effects, made on one job."""
     move = Move("move", (source,), to, by=("worker",), **effects)
-    job = born(PLAIN, state=source, **(given or {}))
-    return step(PLAIN, move, job, Change(job.id, **(told or {})), asked(now=at))
+    job = new_job(PLAIN, state=source, **(given or {}))
+    return apply_move(PLAIN, move, job, Change(job.id, **(change or {})), context(now=at))
 
 
 # What a move does to claims and counters
@@ -70,7 +70,7 @@ def test_a_claim_that_is_kept_travels_with_the_job():
 
 
 @pytest.mark.parametrize(
-    ("to", "phase"), [("ready", READY), ("done", OVER), ("failed", RESTING), ("slot", 4)]
+    ("to", "phase"), [("ready", READY), ("done", FINISHED), ("failed", RESTING), ("slot", 4)]
 )
 def test_an_unclaimed_job_takes_the_phase_of_where_it_goes(to, phase):
     assert apply(to=to, claim="drop", given=CLAIMED).phase == phase
@@ -91,13 +91,13 @@ def test_a_return_that_asks_for_returns_left_is_counted():
     assert (job.attempt_base, job.return_count) == (1, 1)
 
 
-@pytest.mark.parametrize(("told", "cap"), [({}, 5), ({"max_attempts": 8}, 8)])
-def test_a_renewal_stamps_the_cap_it_is_given(told, cap):
-    assert apply(attempt="renew", told=told).max_attempts == cap
+@pytest.mark.parametrize(("change", "cap"), [({}, 5), ({"max_attempts": 8}, 8)])
+def test_a_renewal_stamps_the_cap_it_is_given(change, cap):
+    assert apply(attempt="renew", change=change).max_attempts == cap
 
 
 def test_only_a_renewal_changes_the_cap():
-    assert apply(attempt="keep", told={"max_attempts": 8}).max_attempts == 5
+    assert apply(attempt="keep", change={"max_attempts": 8}).max_attempts == 5
 
 
 @pytest.mark.parametrize(("retry", "count"), [("count", 3), ("keep", 2)])
@@ -106,14 +106,14 @@ def test_retries_are_counted_where_declared(retry, count):
 
 
 def test_attempts_left_are_what_the_budget_still_allows():
-    assert born(PLAIN, attempt_count=6, attempt_base=3, max_attempts=8).attempts_left == 5
+    assert new_job(PLAIN, attempt_count=6, attempt_base=3, max_attempts=8).attempts_left == 5
 
 
 # What it does to errors, results, payloads and flags
 
 
 OLD = error("OLD", "AUTH", "before")
-TOLD = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
+ERROR_INPUT = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
 FIXED = Fixed("SET", Category.PERMANENT, "by the move")
 
 
@@ -128,26 +128,27 @@ FIXED = Fixed("SET", Category.PERMANENT, "by the move")
     ids=["record", "clear", "keep", "fixed"],
 )
 def test_an_error_is_recorded_fixed_cleared_or_kept(effect, left):
-    job = apply(given=OLD, told=TOLD, error=effect)
+    job = apply(given=OLD, change=ERROR_INPUT, error=effect)
     assert {column: getattr(job, column) for column in left} == left
 
 
 @pytest.mark.parametrize(("effect", "left"), [("record", '{"n":2}'), ("keep", '{"n":1}')])
 def test_a_result_is_recorded_or_kept(effect, left):
     assert (
-        apply(given={"result": '{"n":1}'}, told={"result": '{"n":2}'}, result=effect).result == left
+        apply(given={"result": '{"n":1}'}, change={"result": '{"n":2}'}, result=effect).result
+        == left
     )
 
 
 def test_a_replaced_payload_forgets_the_claims_before_it():
     given = {"payload": "1", "seq": 6, "claim_seq": 5}
-    job = apply(given=given, told={"payload": "2"}, payload="replace")
+    job = apply(given=given, change={"payload": "2"}, payload="replace")
     assert (job.payload, job.payload_seq) == ("2", 7)
-    assert not holds(was_claimed, job, PLAIN, asked(), None)
+    assert not guard_holds(was_claimed, job, PLAIN, context(), None)
 
 
 def test_a_payload_is_kept_whatever_the_caller_sends():
-    job = apply(given={"payload": "1"}, told={"payload": "2"})
+    job = apply(given={"payload": "1"}, change={"payload": "2"})
     assert (job.payload, job.payload_seq) == ("1", 1)
 
 
@@ -163,7 +164,7 @@ def test_several_flags_are_set_by_one_move():
 
 
 @pytest.mark.parametrize(
-    ("effect", "told", "left"),
+    ("effect", "change", "left"),
     [
         ("now", {"run_at": FUTURE}, NOW),
         ("input", {"run_at": FUTURE}, FUTURE),
@@ -173,8 +174,8 @@ def test_several_flags_are_set_by_one_move():
     ],
     ids=["now", "input", "input without one", "keep", "backoff"],
 )
-def test_the_time_to_run_at_is_set_as_declared(effect, told, left):
-    assert apply(given={"run_at": PAST}, told=told, run_at=effect).run_at == left
+def test_the_time_to_run_at_is_set_as_declared(effect, change, left):
+    assert apply(given={"run_at": PAST}, change=change, run_at=effect).run_at == left
 
 
 def test_the_time_to_run_at_is_cleared_when_the_work_ends():
@@ -200,8 +201,8 @@ def test_a_timer_is_armed_cleared_or_kept(effect, left):
 )
 def test_a_timer_for_some_errors_is_armed_by_those_alone(category, left):
     effects = {"error": "record", "timer": After(20), "timer_for": (Category.TRANSIENT,)}
-    told = {"error_category": category}
-    assert apply(given={"timer_at": PAST}, told=told, **effects).timer_at == left
+    change = {"error_category": category}
+    assert apply(given={"timer_at": PAST}, change=change, **effects).timer_at == left
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_a_backoff_by_retries_reads_the_count_before_the_move_raises_it():
 
 
 def test_a_backoff_by_attempts_does_not_count_the_try_that_failed():
-    assert tries(Backoff((1,)), born(PLAIN, attempt_count=6, attempt_base=3)) == 2
+    assert delay_index(Backoff((1,)), new_job(PLAIN, attempt_count=6, attempt_base=3)) == 2
 
 
 @given(salt=st.integers(0, 2**31 - 1))
@@ -233,7 +234,7 @@ def test_a_jitter_comes_from_the_jobs_own_salt(salt):
 def test_stamps_are_set_given_and_cleared_in_their_columns():
     job = apply(
         given={"stamp_3": PAST, "stamp_4": PAST},
-        told={"stamps": {"sent_at": 77}},
+        change={"stamps": {"sent_at": 77}},
         stamp=("sold_at", "finished_at"),
         stamp_input=("sent_at",),
         unstamp=("seen_at",),
@@ -260,16 +261,16 @@ def test_every_time_of_a_move_counts_from_the_jobs_last_one_when_the_clock_jumps
 
 @given(jumps=st.lists(st.integers(-HOUR, HOUR), min_size=1, max_size=8))
 def test_a_jobs_own_time_never_runs_backwards(jumps):
-    job = born(PLAIN, state="running")
+    job = new_job(PLAIN, state="running")
     move = Move("move", ("running",), "running", by=("worker",), run_at="now")
     for jump in jumps:
-        after = step(PLAIN, move, job, Change(job.id), asked(now=job.moved_at + jump))
+        after = apply_move(PLAIN, move, job, Change(job.id), context(now=job.moved_at + jump))
         assert after.moved_at == max(job.moved_at, job.moved_at + jump) == after.run_at
         job = after
 
 
 def test_a_move_is_written_on_the_job_with_who_made_it():
-    job = apply(given={"seq": 7, "note": "old"}, told={"note": "because"})
+    job = apply(given={"seq": 7, "note": "old"}, change={"note": "because"})
     assert (job.seq, job.move, job.actor, job.note) == (8, "move", "somebody", "because")
 
 
@@ -302,7 +303,7 @@ UNTOUCHED = {
 
 
 def test_a_move_without_effects_changes_nothing_but_where_it_stands_in_history():
-    before = born(PLAIN, state="running", **UNTOUCHED)
+    before = new_job(PLAIN, state="running", **UNTOUCHED)
     after = apply(given=UNTOUCHED, to=STAY)
     changed = {c for c in before._fields if getattr(before, c) != getattr(after, c)}
     assert changed == {"move", "actor", "seq"}
@@ -312,19 +313,19 @@ def test_a_move_without_effects_changes_nothing_but_where_it_stands_in_history()
 
 
 def test_payload_and_result_are_decoded_when_asked_for():
-    job = born(PLAIN, payload='{"n":1}', result="[2]")
+    job = new_job(PLAIN, payload='{"n":1}', result="[2]")
     assert (job.data, job.outcome) == ({"n": 1}, [2])
 
 
 def test_a_job_without_a_result_has_no_outcome():
-    assert born(PLAIN).outcome is None
+    assert new_job(PLAIN).outcome is None
 
 
 def test_edges_name_where_a_job_comes_from_and_goes_to():
     found = {
         (move.name, source, to)
-        for move, source, to in edges(TASK)
-        if move.births or move.prunes or move.claims
+        for move, source, to in declared_edges(TASK)
+        if move.creates or move.prunes or move.claims
     }
     assert found == {
         ("enqueue", GONE, "ready"),
@@ -338,5 +339,5 @@ def test_an_edge_that_stays_ends_where_it_begins():
     stays = replace(
         TASK, moves=(*TASK.moves, Move("nudge", ("ready", "failed"), STAY, by=("operator",)))
     )
-    nudges = {(source, to) for move, source, to in edges(stays) if move.name == "nudge"}
+    nudges = {(source, to) for move, source, to in declared_edges(stays) if move.name == "nudge"}
     assert nudges == {("ready", "ready"), ("failed", "failed")}

@@ -1,10 +1,10 @@
 """The plain lifecycle, row by row."""
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import Change, failing_guard, step
+from kesin.lifecycle.model import Change, apply_move, failing_guard
 from kesin.lifecycle.task import task_lifecycle
-from tests.lifecycle.adversary import NOW, born
-from tests.lifecycle.plain import asked
+from tests.lifecycle.adversary import NOW, new_job
+from tests.lifecycle.plain import context
 from tests.lifecycle.table import (
     CLAIMED,
     LEASE,
@@ -22,7 +22,7 @@ from tests.lifecycle.table import (
 
 TASK = task_lifecycle()
 OLD = error("OLD", "AUTH", "before")
-TOLD = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
+ERROR_INPUT = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
 SPENT = {"attempt_count": 5}
 TIRED = {"attempt_count": 6, "attempt_base": 2, "return_count": 1}
 PLAIN_ROWS = {
@@ -39,19 +39,24 @@ PLAIN_ROWS = {
         "worker",
         "running",
         given={**CLAIMED, **OLD},
-        told={"result": "[1]"},
+        change={"result": "[1]"},
         path="complete: running → done",
         then={**NO_CLAIM, **NO_ERROR, "result": "[1]", "finished_at": NOW},
     ),
     "complete from a worker that lost its claim is refused": Row(
-        "complete", "worker", "running", given=CLAIMED, told={"token": STALE}, refused="holds_claim"
+        "complete",
+        "worker",
+        "running",
+        given=CLAIMED,
+        change={"token": STALE},
+        refused="holds_claim",
     ),
     "fail keeps the error": Row(
         "fail",
         "worker",
         "running",
         given=CLAIMED,
-        told=TOLD,
+        change=ERROR_INPUT,
         path="fail: running → failed",
         then={**NO_CLAIM, **error("NEW", "TRANSIENT", "after"), "finished_at": NOW},
     ),
@@ -120,14 +125,14 @@ def test_the_plain_lifecycle(row):
 def test_a_plain_retry_waits_longer_each_time():
     waits = []
     for attempt in (1, 2, 3, 4):
-        job = born(TASK, state="running", **{**CLAIMED, "attempt_count": attempt})
+        job = new_job(TASK, state="running", **{**CLAIMED, "attempt_count": attempt})
         fitting = [
             move
-            for move in TASK.calls["retry"]
-            if failing_guard(move, job, TASK, asked(), job.claim_seq) is None
+            for move in TASK.actions["retry"]
+            if failing_guard(move, job, TASK, context(), job.claim_seq) is None
         ]
         assert [move.to for move in fitting] == ["ready"]
-        waits.append(step(TASK, fitting[0], job, Change(job.id), asked()).run_at - NOW)
+        waits.append(apply_move(TASK, fitting[0], job, Change(job.id), context()).run_at - NOW)
     assert [round(wait / SECOND) for wait in waits] == [15, 30, 60, 120]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kesin import __version__
-from kesin.foundation.extras import BRINGS
+from kesin.foundation.extras import LIBRARIES
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
@@ -41,7 +41,7 @@ SET = {
 }
 
 
-@pytest.fixture(scope="module", params=["", *BRINGS], ids=lambda extra: extra or "none")
+@pytest.fixture(scope="module", params=["", *LIBRARIES], ids=lambda extra: extra or "none")
 def installed(request, wheel, tmp_path_factory):
     """An environment with the wheel and one extra, and nothing else; how it is called."""
     extra = request.param
@@ -84,7 +84,7 @@ def test_it_tells_its_version_works_and_is_well(installed):
     doctor = kesin("doctor", "--json")
     told = {one["name"]: one for one in json.loads(doctor.stdout)["checks"]}
     assert doctor.returncode == 0, doctor.stdout
-    for one in BRINGS:
+    for one in LIBRARIES:
         here = told[f"extra {one}"]
         if one == extra or (one == "web" and extra in WITH_WEB):
             assert here["found"] == "installed"

@@ -6,15 +6,15 @@ import sys
 from ast import literal_eval
 from pathlib import Path
 
-from kesin.foundation.extras import BRINGS, extra_with
+from kesin.foundation.extras import LIBRARIES, extra_providing
 
 ROOT = Path(__file__).parents[2]
-EVERY = {name for names in BRINGS.values() for name in names}
+EVERY = {name for names in LIBRARIES.values() for name in names}
 # Where modules begin so, these extras may be wanted as soon as they are imported; nowhere else.
 MAY_WANT = {
     "kesin.cli.demo.": {"web"},
     "kesin.store.transfer.copier_redis": {"redis"},
-    "kesin.store.redis.store": {"redis"},
+    "kesin.store.redis.": {"redis"},
     "kesin.store.transfer.dump_postgres": {"postgres"},
     "kesin.store.postgres.": {"postgres"},
     "kesin.web.": {"web"},
@@ -69,20 +69,20 @@ print(json.dumps(sorted(sys.modules)))
 """
 SERVE = """
 from pathlib import Path
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
-from kesin.workloads import WORKLOADS
+from kesin.workloads import built_in
 from tests.web.client import Client
 
 folder = Path(sys.argv[1])
 store = SqliteStore(folder / "kesin.db")
-service = Service(Settings(data_dir=folder), store, {one.name: one for one in WORKLOADS})
+service = Service(Settings(data_dir=folder), store, {one.name: one for one in built_in()})
 client = Client(create_app(service))
 service.start()
-key = service.accounts.create_key(system("test"), "test", ["admin"])[0]
+key = service.accounts.create_key(system_actor("test"), "test", ["admin"])[0]
 who = {"x-api-key": key}
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 where = "/orders/1/import/xlsx?customer_phone=05321234567"
@@ -114,7 +114,7 @@ def test_without_any_extra_all_modules_are_there_but_those_that_stand_on_one():
     for module, library in failed.items():
         assert not module.startswith(ALWAYS), (module, library)
         allowed = next((may for start, may in MAY_WANT.items() if module.startswith(start)), set())
-        assert extra_with(library) in allowed, (module, library)
+        assert extra_providing(library) in allowed, (module, library)
 
 
 def test_commands_that_use_no_extra_import_none():
@@ -126,7 +126,7 @@ def test_commands_that_use_no_extra_import_none():
 
 def test_with_the_web_alone_the_service_runs_and_says_what_the_rest_needs(tmp_path):
     """A service that could not start without every trade would need all of them."""
-    missing = EVERY - set(BRINGS["web"]) - {"httpx", "markupsafe"}  # the client's, and jinja2's
+    missing = EVERY - set(LIBRARIES["web"]) - {"httpx", "markupsafe"}  # the client's, and jinja2's
     workers, (ready, order, templates) = literal_eval(told(SERVE, tmp_path, missing=missing))
     assert workers == ["oci"]
     assert json.loads(ready)["status"] == "ok"

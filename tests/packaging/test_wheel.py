@@ -12,8 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from kesin import __version__
-from kesin.cli.commands.doctor_service import PARTS
-from kesin.foundation.extras import BRINGS
+from kesin.foundation.extras import LIBRARIES, PURPOSES
 
 ROOT = Path(__file__).parents[2]
 INFO = f"kesin-{__version__}.dist-info"
@@ -72,8 +71,8 @@ def test_each_extra_is_known_with_the_libraries_it_brings():
     for module, names in packages_distributions().items():
         for name in names:
             dists.setdefault(canonicalize_name(name), set()).add(module)
-    assert BRINGS.keys() == PARTS.keys() == EXTRAS.keys() - FOR_OURSELVES
-    for extra, libraries in BRINGS.items():
+    assert LIBRARIES.keys() == PURPOSES.keys() == EXTRAS.keys() - FOR_OURSELVES
+    for extra, libraries in LIBRARIES.items():
         wanted = {Requirement(one) for one in EXTRAS[extra]}
         names = {canonicalize_name(one.name) for one in wanted} - {"kesin"}
         if any(one.extras == {"web"} for one in wanted):

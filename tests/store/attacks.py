@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tests.store.scene import HOUR, NOBODY, NOW
+from tests.store.scene import HOUR, NOW, UNKNOWN_ID
 
 LATER = NOW + HOUR
 FOREIGN = "00000000-0000-7000-8000-00000000000f"
@@ -140,7 +140,7 @@ def together(**moves: dict[str, str]) -> str:
 # Attacks
 
 EDITS = {
-    "id": f"'{NOBODY}'",
+    "id": f"'{UNKNOWN_ID}'",
     "queue": "'twin'",
     "tenant": "'other'",
     "state": "'done'",
@@ -250,7 +250,7 @@ ATTACKS = {
     "a finish in the past": update("running", COMPLETE, moved_at="1"),
     "a finish for another tenant": update("running", COMPLETE, tenant="'other'"),
     "a finish for another queue": update("running", COMPLETE, queue="'twin'"),
-    "a finish under another id": update("running", COMPLETE, id=f"'{NOBODY}'"),
+    "a finish under another id": update("running", COMPLETE, id=f"'{UNKNOWN_ID}'"),
     "a finish that replaces the payload": update(
         "running", COMPLETE, new_payload="'[9]'", payload_seq="seq + 1"
     ),
@@ -303,7 +303,7 @@ ATTACKS = {
     ),
     "an event of no job is forged": FORGED_EVENT.format(
         job="ready", seq=1, at=NOW, move="enqueue", to="ready"
-    ).replace("<ready>", NOBODY),
+    ).replace("<ready>", UNKNOWN_ID),
     "an event is edited": "UPDATE [event] SET actor = 'somebody else' WHERE job_id = '<done>'",
     "an event is dated back": "UPDATE [event] SET at = 1 WHERE job_id = '<done>' AND seq = 2",
     "an event is given to another job": "UPDATE [event] SET job_id = '<ready>', seq = 9"
@@ -318,7 +318,8 @@ ATTACKS = {
     "a freed key is taken": "UPDATE [job_body] SET held_key = dedup_key WHERE id = '<failed>'",
     "a body is given to another tenant": "UPDATE [job_body] SET tenant = 'x' WHERE id = '<ready>'",
     "a body is given to another queue": "UPDATE [job_body] SET queue = 'x' WHERE id = '<ready>'",
-    "a body is given to another job": f"UPDATE [job_body] SET id = '{NOBODY}' WHERE id = '<ready>'",
+    "a body is given to another job": f"UPDATE [job_body] SET id = '{UNKNOWN_ID}'"
+    " WHERE id = '<ready>'",
     "a body is deleted": "DELETE FROM [job_body] WHERE id = '<ready>'",
     "all bodies are deleted": "DELETE FROM [job_body]",
     "a body without a job": insert("job_body", BODY),

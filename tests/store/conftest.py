@@ -40,7 +40,7 @@ _databases = itertools.cycle(range(1, SHARED))
 
 @pytest.fixture
 def fresh_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
-    """Makes names of PostgreSQL schemas nobody used, and drops them at the end."""
+    """Makes unused names of PostgreSQL schemas, and drops the schemas at the end."""
     names: list[str] = []
 
     def make() -> str:
@@ -52,7 +52,7 @@ def fresh_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
 
 
 def _drop(url: str, *schemas: str) -> None:
-    """On a connection of its own: some tests restart the server."""
+    """Drop schemas on a new connection: some tests restart the server."""
     with psycopg.connect(url, autocommit=True) as connection:
         for schema in schemas:
             connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
@@ -60,7 +60,7 @@ def _drop(url: str, *schemas: str) -> None:
 
 @contextmanager
 def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
-    """An empty store of that kind; nothing is left of it afterwards."""
+    """An empty store of that kind, deleted afterwards."""
     with ExitStack() as stack:
         store: Store
         if kind == "postgres":
@@ -104,7 +104,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 def empty(store: PostgresStore) -> None:
-    """Remove every row, past the guard: only a superuser can, and only by saying so."""
+    """Delete every row, bypassing the guard: only a superuser can, and only explicitly."""
     deletes = ", ".join(f"{one} AS (DELETE FROM {store.dialect.table(one)})" for one in TABLES)
     with store.transaction():
         store._rows("SET LOCAL session_replication_role = replica", {})
@@ -118,21 +118,21 @@ def shared_store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """A store of each kind for tests that only read: it is filled once a module."""
     with opened(request.param, request) as one:
         yield one
-        all_is_well(one)
+        check_histories_and_counts(one)
 
 
 @pytest.fixture(autouse=True)
 def _every_history_replays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test did with its store, all is well afterwards."""
+    """Check after every test that the histories replay and the counts agree."""
     if "store" not in request.fixturenames:
         yield
         return
     store = request.getfixturevalue("store")
     yield
-    all_is_well(store)
+    check_histories_and_counts(store)
 
 
-def all_is_well(store: Any) -> None:
+def check_histories_and_counts(store: Any) -> None:
     """The events give exactly the rows, and the counters count them."""
     for queue in store.queues():
         if queue in store._queues:
@@ -147,7 +147,7 @@ def counted(store: Store, queue: str) -> dict[tuple[str, str], int]:
 
 
 def listed(store: Store, queue: str) -> dict[tuple[str, str], int]:
-    """(tenant, state) → jobs, by looking at every row."""
+    """(tenant, state) → jobs, by reading every row."""
     if isinstance(store, RedisStore):
         return Counter((job.tenant, job.state) for job, _ in store.scan(queue))
     sql = "SELECT tenant, state, count(*) FROM {job} WHERE queue = '%s' GROUP BY 1, 2"
@@ -192,8 +192,8 @@ def lonely(store: Store) -> Scene:
     return Scene(store, "lonely", replace(plain, states=states))
 
 
-# A file in memory runs the same statements on the same SQLite; it differs in who may read while
-# somebody writes. All tests of the engine and the random histories run on one too.
+# A database in memory runs the same statements on the same SQLite; it differs only in concurrent
+# reads during writes. All tests of the engine and the random histories run on one too.
 IN_MEMORY = {
     "test_apply",
     "test_claim",
@@ -207,21 +207,21 @@ IN_MEMORY = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what would say nothing new.
+    """Deselect redundant tests.
 
-    Tests marked ``sql`` look at tables: Redis has none. A file in memory is left to the long form
-    where it differs from one on disk in nothing that is asked.
+    Tests marked ``sql`` read tables: Redis has none. A database in memory is tested only with
+    ``--long`` where the test does not depend on its difference from a file.
     """
     long = config.getoption("--long")
 
-    def says_nothing_new(item: pytest.Item) -> bool:
+    def is_redundant(item: pytest.Item) -> bool:
         kinds = getattr(item, "callspec", _NO_PARAMS).params.values()
         if "redis" in kinds and item.get_closest_marker("sql"):
             return True
         in_memory = not long and item.path.is_relative_to(HERE) and "sqlite-memory" in kinds
         return in_memory and item.path.stem not in IN_MEMORY
 
-    left_out = {item for item in items if says_nothing_new(item)}
+    left_out = {item for item in items if is_redundant(item)}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

@@ -14,7 +14,7 @@ import psycopg
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads import LIFECYCLES
+from kesin.workloads import lifecycles
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -25,7 +25,7 @@ TENANTS = 2
 FEW = 60  # jobs in each small group: enough for a batch, whatever the size of the rest
 # Batches and webhooks ask nothing of the database that the others do not ask.
 QUEUES: dict[str, Lifecycle] = {
-    name: LIFECYCLES[name]() for name in sorted(LIFECYCLES) if not name.startswith("pdf_")
+    name: lifecycles()[name]() for name in sorted(lifecycles()) if not name.startswith("pdf_")
 }
 
 

@@ -1,7 +1,7 @@
-"""The words the conformance tests are written in: a queue on a store, moved by hand.
+"""The helper of the conformance tests: a queue on a store with a manual clock.
 
-Every time is injected: a scene has a clock that stands still until the test moves it, and hands
-its time to each call. Nothing here judges; the tests do.
+Every time is injected: a scene has a clock that stands still until the test advances it, and passes
+its time to each call. The scene checks nothing; the tests do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Change, Job, step
+from kesin.lifecycle.model import Change, Job, MoveContext, apply_move
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.records import Event, NewJob, Note, Outcome
@@ -28,7 +28,7 @@ NOW = 1_700_000_000_000_000
 LEASE_S = 60
 OPERATOR = {"role": "operator", "actor": "op"}
 PRODUCER = {"role": "producer", "actor": "p"}
-NOBODY = "00000000-0000-7000-8000-000000000000"  # the id of no job
+UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"  # the id of no job
 NO_IDS = ["", "nope", "0" * 32, "' OR 1=1 --", "ü", "\x00"]
 
 
@@ -47,10 +47,10 @@ class Scene:
     def now(self) -> int:
         return self.clock.time_us
 
-    # Births
+    # Enqueueing
 
     def new(self, payload: str = "{}", **details: Any) -> NewJob:
-        """A job about to be born; ``key`` is its dedup key."""
+        """A job to enqueue; ``key`` is its dedup key."""
         job_id = self._ids.make(1)[0]
         return NewJob(
             id=job_id,
@@ -64,14 +64,14 @@ class Scene:
     def enqueue(self, *jobs: NewJob, actor: str = "producer") -> list[Outcome]:
         return self.store.enqueue(self.queue, jobs, actor=actor, now=self.now)
 
-    def born(self, count: int = 1, **details: Any) -> list[str]:
-        """The ids of so many new jobs, all alike."""
+    def create_jobs(self, count: int = 1, **details: Any) -> list[str]:
+        """Enqueue ``count`` jobs with the same details; return their ids."""
         jobs = [self.new(**details) for _ in range(count)]
         assert {outcome.result for outcome in self.enqueue(*jobs)} == {"inserted"}
         return [job.id for job in jobs]
 
-    def one(self, **details: Any) -> str:
-        return self.born(1, **details)[0]
+    def create_job(self, **details: Any) -> str:
+        return self.create_jobs(1, **details)[0]
 
     # Workers
 
@@ -97,15 +97,15 @@ class Scene:
     def peek(self, limit: int = 1, *, tenants: Sequence[str] | None = None) -> list[Job]:
         return self.store.peek(self.queue, limit=limit, tenants=tenants, now=self.now)
 
-    def claimed(self, count: int = 1, *, worker: str = "w1", **details: Any) -> list[Job]:
-        """So many new jobs, claimed at once, in the order of their birth."""
-        ids = self.born(count, **details)
+    def claim_new_jobs(self, count: int = 1, *, worker: str = "w1", **details: Any) -> list[Job]:
+        """Enqueue ``count`` jobs and claim them at once; return them in the order of creation."""
+        ids = self.create_jobs(count, **details)
         jobs = {job.id: job for job in self.claim(count, worker=worker)}
         assert sorted(jobs) == ids
         return [jobs[one] for one in ids]
 
-    def running(self, **details: Any) -> Job:
-        return self.claimed(1, **details)[0]
+    def claim_new_job(self, **details: Any) -> Job:
+        return self.claim_new_jobs(1, **details)[0]
 
     # Moves
 
@@ -120,7 +120,7 @@ class Scene:
         tenants: Sequence[str] | None = None,
         **fields: Any,
     ) -> list[Outcome]:
-        """Ask for a move. A job shows its token, a bare id shows none."""
+        """Apply an action. A job passes its claim token, a bare id passes none."""
         return self.store.apply(
             self.queue,
             call,
@@ -132,25 +132,25 @@ class Scene:
             now=self.now,
         )
 
-    def ask(self, call: str, target: Job | Change | str, **how: Any) -> Outcome:
+    def apply_one(self, call: str, target: Job | Change | str, **how: Any) -> Outcome:
         return self.apply(call, [target], **how)[0]
 
     def move(self, call: str, target: Job | Change | str, **how: Any) -> Job:
-        """Make a move that must succeed; the job afterwards."""
-        outcome = self.ask(call, target, **how)
+        """Apply an action that must succeed; return the job afterwards."""
+        outcome = self.apply_one(call, target, **how)
         assert outcome.result == "moved", outcome
         return self.job(outcome.id)
 
     def sweep(
         self, name: str, *, source: str = "", to: str = "", limit: int = 1_000, **how: Any
     ) -> int:
-        """Make one of the clock's moves."""
+        """Make a scheduled move."""
         move = self.declared(name, source=source, to=to, by="clock")
         return self.store.sweep(self.queue, move, limit=limit, now=self.now, **how)
 
     def declared(self, name: str, *, source: str = "", to: str = "", by: str = "") -> Move:
-        """The one move of that name; where it has several, that of this source, target or role."""
-        found = [
+        """The only move of this name, optionally with this source, target or role."""
+        matches = [
             move
             for move in self.lifecycle.moves
             if move.name == name
@@ -158,14 +158,14 @@ class Scene:
             and (not to or to == move.to)
             and (not by or by in move.by)
         ]
-        assert len(found) == 1, found
-        return found[0]
+        assert len(matches) == 1, matches
+        return matches[0]
 
     def modelled(self, move: Move, before: Job, change: Change | None = None, **how: Any) -> Job:
-        """The job after the move, as the plain Python model has it."""
+        """The job after the move, according to the Python model."""
         circumstances = {"now": self.now, "actor": "w1", "lease_us": LEASE_S * SECOND, **how}
-        return step(
-            self.lifecycle, move, before, change or Change(before.id), Asked(**circumstances)
+        return apply_move(
+            self.lifecycle, move, before, change or Change(before.id), MoveContext(**circumstances)
         )
 
     # Reading
@@ -179,8 +179,8 @@ class Scene:
         """Every job of the queue, by id."""
         return {job.id: job for job, _ in self.store.scan(self.queue)}
 
-    def whole(self) -> list[tuple[Job, list[Event]]]:
-        """Everything the queue holds, to be compared before and after."""
+    def snapshot(self) -> list[tuple[Job, list[Event]]]:
+        """All jobs and events of the queue, to compare before and after."""
         return list(self.store.scan(self.queue))
 
     def state(self, job: Job | str) -> str:
@@ -215,8 +215,8 @@ def change_of(target: Job | Change | str, **fields: Any) -> Change:
 
 
 def results(outcomes: Iterable[Outcome]) -> list[str]:
-    """What became of each, or why nothing did."""
-    return [one.reason or one.result for one in outcomes]
+    """The reason of each refusal, or the result."""
+    return [outcome.reason or outcome.result for outcome in outcomes]
 
 
 def error(
@@ -227,7 +227,7 @@ def error(
 
 
 def rows(store: Any, sql: str) -> list[tuple[Any, ...]]:
-    """Ask the database itself; ``{job}`` stands for that table's full name."""
+    """Query the database directly; ``{job}`` stands for that table's full name."""
     tables = ("job", "job_body", "event", "note", "flow", "schema_migration")
     return store._read(sql.format(**{name: store.dialect.table(name) for name in tables}), {})
 

@@ -11,7 +11,7 @@ from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
-from tests.store.scene import NOBODY, Scene, error, results
+from tests.store.scene import UNKNOWN_ID, Scene, error, results
 
 NUL, SURROGATE = chr(0), chr(0xD800)
 
@@ -23,31 +23,31 @@ def told(task, jobs):
 
 
 def test_every_job_gets_what_all_are_told(task):
-    jobs = task.claimed(3)
+    jobs = task.claim_new_jobs(3)
     assert results(task.apply("complete", jobs, result="[1]", note='{"n":1}')) == ["moved"] * 3
     assert told(task, jobs) == [("complete", "[1]", '{"n":1}', None)] * 3
 
 
 def test_every_job_gets_its_own_where_they_are_told_apart(task):
-    jobs = task.claimed(3)
+    jobs = task.claim_new_jobs(3)
     changes = [Change(one.id, 2, result=f"[{n}]", note='"all"') for n, one in enumerate(jobs)]
     task.apply("complete", changes)
     assert told(task, jobs) == [("complete", f"[{n}]", '"all"', None) for n in range(3)]
 
 
 def test_a_job_told_alike_has_its_fence_all_the_same(task):
-    good, lost, done = task.claimed(3)
+    good, lost, done = task.claim_new_jobs(3)
     task.move("complete", done)
     task.clock.advance(61)
     task.sweep("recover", to="ready")
-    outcomes = task.apply("complete", [good, lost, done, Change(NOBODY, 2), task.one()])
+    outcomes = task.apply("complete", [good, lost, done, Change(UNKNOWN_ID, 2), task.create_job()])
     assert results(outcomes) == ["stale", "stale", "already", "unknown", "stale"]
     mine, _ = task.claim(2, worker="w2")
     assert results(task.apply("complete", [mine, lost])) == ["moved", "stale"]
 
 
 def test_tokens_may_differ_in_a_call(task):
-    first, second = task.claimed(2)
+    first, second = task.claim_new_jobs(2)
     task.move("release", first)
     again = task.claim(1, worker="w2")[0]
     assert again.claim_seq != second.claim_seq
@@ -59,14 +59,14 @@ def test_tokens_may_differ_in_a_call(task):
 
 
 def test_alternatives_are_chosen_for_each_job_by_itself(task):
-    last, other = task.claimed(1, max_attempts=1) + task.claimed(1)
+    last, other = task.claim_new_jobs(1, max_attempts=1) + task.claim_new_jobs(1)
     task.apply("retry", [last, other], **error())
     assert [task.state(job) for job in (last, other)] == ["failed", "ready"]
 
 
 @pytest.mark.parametrize("sign", [NUL, SURROGATE])
 def test_unstorable_signs_are_dropped_however_the_text_travels(task, sign):
-    alike, *apart = task.claimed(3)
+    alike, *apart = task.claim_new_jobs(3)
     task.move("fail", alike, **error(message=f"a{sign}b"))
     task.apply(
         "fail",
@@ -81,13 +81,13 @@ def test_unstorable_signs_are_dropped_however_the_text_travels(task, sign):
 def test_a_token_that_sqlite_cannot_hold_is_stale():
     with closing(SqliteStore(":memory:")) as store:
         task = Scene(store, "task", task_lifecycle())
-        job = task.running()
+        job = task.claim_new_job()
         assert results(task.apply("complete", [Change(job.id, 2**70)])) == ["stale"]
         assert task.state(job) == "running"
 
 
 def test_a_named_tenant_limits_what_is_told_alike(task):
-    jobs = task.claimed(1, tenant="a") + task.claimed(1, tenant="b")
+    jobs = task.claim_new_jobs(1, tenant="a") + task.claim_new_jobs(1, tenant="b")
     assert results(task.apply("complete", jobs, tenants=["b"])) == ["unknown", "moved"]
 
 
@@ -103,8 +103,10 @@ def test_a_call_answers_as_its_jobs_would_one_by_one(store):
                 Change(job.id, token, result=result, note=note)
                 for job, (token, result, note) in pairs
             ]
-            for pairs in (zip(scene.claimed(2), said, strict=True) for scene in (together, singly))
+            for pairs in (
+                zip(scene.claim_new_jobs(2), said, strict=True) for scene in (together, singly)
+            )
         )
-        alone = [singly.ask("complete", one) for one in ones]
+        alone = [singly.apply_one("complete", one) for one in ones]
         assert results(together.apply("complete", many)) == results(alone), said
         assert told(together, [one.id for one in many]) == told(singly, [one.id for one in ones])

@@ -17,12 +17,12 @@ BROWSER = error("BROWSER_LAUNCH_FAILED")
 
 
 def test_a_chain_ends_where_its_second_link_leads(pdf):
-    job = pdf.running()
-    assert pdf.ask("fail", job, **BROWSER) == Outcome("moved", job.id, "queued", 4)
+    job = pdf.claim_new_job()
+    assert pdf.apply_one("fail", job, **BROWSER) == Outcome("moved", job.id, "queued", 4)
 
 
 def test_a_chain_is_two_events(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.move("fail", job, **BROWSER)
     assert [(one.move, one.from_state, one.to_state) for one in pdf.events(job)[2:]] == [
         ("fail", "running", "failed"),
@@ -31,25 +31,27 @@ def test_a_chain_is_two_events(pdf):
 
 
 def test_a_chain_is_two_counts(pdf):
-    pdf.move("fail", pdf.running(), **BROWSER)
-    flows = {(one.move, one.from_state, one.to_state): one.n for one in pdf.store.flows("pdf")}
+    pdf.move("fail", pdf.claim_new_job(), **BROWSER)
+    flows = {
+        (one.move, one.from_state, one.to_state): one.n for one in pdf.store.move_counts("pdf")
+    }
     assert (flows["fail", "running", "failed"], flows["requeue", "failed", "queued"]) == (1, 1)
 
 
 def test_a_chain_is_what_the_model_says_twice(pdf):
-    held = pdf.running()
+    held = pdf.claim_new_job()
     change = Change(held.id, held.claim_seq, **BROWSER)
     failed = pdf.modelled(pdf.declared("fail"), held, change)
     assert pdf.move("fail", change) == pdf.modelled(pdf.declared("requeue"), failed)
 
 
 def test_a_chain_stops_where_its_second_link_may_not_be_made(pdf):
-    job = pdf.move("fail", pdf.running(), **error("TEMPLATE_ERROR", "VALIDATION"))
+    job = pdf.move("fail", pdf.claim_new_job(), **error("TEMPLATE_ERROR", "VALIDATION"))
     assert (job.state, job.seq, job.retry_count) == ("failed", 3, 0)
 
 
 def test_a_chain_stops_when_its_retries_are_used_up(pdf):
-    job = pdf.one()
+    job = pdf.create_job()
     for _ in range(3):
         pdf.move("fail", pdf.claim()[0], **BROWSER)
         pdf.clock.advance(5)
@@ -57,7 +59,7 @@ def test_a_chain_stops_when_its_retries_are_used_up(pdf):
 
 
 def test_a_batch_of_failures_chains_each_by_its_own_row(pdf):
-    first, second, third = pdf.claimed(3)
+    first, second, third = pdf.claim_new_jobs(3)
     pdf.apply(
         "fail",
         [
@@ -70,22 +72,22 @@ def test_a_batch_of_failures_chains_each_by_its_own_row(pdf):
 
 
 def test_the_row_decides_which_second_link_is_made(pdf):
-    job = pdf.move("release", pdf.running())
+    job = pdf.move("release", pdf.claim_new_job())
     assert (job.state, job.move, job.retry_count, job.attempts_left) == ("queued", "resume", 0, 3)
 
 
 def test_a_chained_job_holds_its_key_again(pdf):
-    job = pdf.move("fail", pdf.running(key="k"), **BROWSER)
+    job = pdf.move("fail", pdf.claim_new_job(key="k"), **BROWSER)
     assert pdf.enqueue(pdf.new(key="k")) == [Outcome("duplicate", job.id, "queued", 4)]
 
 
 def test_a_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
-    job = pdf.running()
-    before = pdf.whole()
-    monkeypatch.setattr(Lifecycle, "chained", property(lambda self: 1 / 0))
+    job = pdf.claim_new_job()
+    before = pdf.snapshot()
+    monkeypatch.setattr(Lifecycle, "chained_moves", property(lambda self: 1 / 0))
     with pytest.raises(ZeroDivisionError):
-        pdf.ask("fail", job, **BROWSER)
-    assert pdf.whole() == before
+        pdf.apply_one("fail", job, **BROWSER)
+    assert pdf.snapshot() == before
 
 
 def test_of_alternatives_with_one_name_only_the_chained_one_is_followed(open_queue):
@@ -100,5 +102,5 @@ def test_of_alternatives_with_one_name_only_the_chained_one_is_followed(open_que
         one for move in lifecycle.moves for one in (alternatives if move is fail else (move,))
     )
     pdf = open_queue(replace(lifecycle, moves=moves))
-    assert pdf.move("fail", pdf.running(max_attempts=2), **BROWSER).state == "queued"
+    assert pdf.move("fail", pdf.claim_new_job(max_attempts=2), **BROWSER).state == "queued"
     assert pdf.move("fail", pdf.claim()[0], **BROWSER).state == "failed"

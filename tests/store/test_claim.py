@@ -26,65 +26,65 @@ def share(jobs):
 
 def test_the_oldest_due_jobs_are_taken_first(task):
     times = [NOW - n * MINUTE for n in (1, 5, 3, 4, 2)]
-    born = {task.one(run_at=at): at for at in times}
+    born = {task.create_job(run_at=at): at for at in times}
     assert {born[job.id] for job in task.claim(3)} == {NOW - n * MINUTE for n in (5, 4, 3)}
 
 
 def test_a_claim_hands_its_jobs_over_oldest_first(task):
     for minutes in (1, 5, 3, 4, 2):
-        task.one(run_at=NOW - minutes * MINUTE)
+        task.create_job(run_at=NOW - minutes * MINUTE)
     assert [job.run_at for job in task.claim(5)] == [NOW - n * MINUTE for n in (5, 4, 3, 2, 1)]
 
 
 def test_of_jobs_due_at_the_same_time_the_first_born_is_taken_first(task):
-    born = task.born(5)
+    born = task.create_jobs(5)
     assert [ids(task.claim(1)) for _ in range(5)] == [[one] for one in born]
 
 
 def test_a_job_is_due_at_its_very_microsecond_and_not_before(task):
-    job = task.one(run_at=NOW + 1)
+    job = task.create_job(run_at=NOW + 1)
     assert task.claim() == []
     task.clock.time_us += 1
     assert ids(task.claim()) == [job]
 
 
 def test_a_claimed_job_is_not_claimed_again(task):
-    task.running()
+    task.claim_new_job()
     assert task.claim(10, worker="w2") == []
 
 
 def test_a_claimed_job_is_not_claimed_again_even_when_its_lease_is_over(task):
-    task.running()
+    task.claim_new_job()
     task.clock.advance(LEASE_S + 1)
     assert task.claim(10, worker="w2") == []
 
 
 def test_a_finished_job_is_not_claimed(task):
-    task.move("complete", task.running())
-    task.move("fail", task.running(), **error())
+    task.move("complete", task.claim_new_job())
+    task.move("fail", task.claim_new_job(), **error())
     assert task.claim(10) == []
 
 
 def test_a_job_whose_budget_is_spent_is_not_claimed(oci):
-    job = oci.running(max_attempts=1)
+    job = oci.claim_new_job(max_attempts=1)
     oci.move("retry_later", job, **error())
     oci.clock.advance(2 * 86_400)
     assert oci.claim(10) == []
 
 
 def test_a_claim_takes_no_more_than_its_limit(task):
-    task.born(5)
+    task.create_jobs(5)
     assert len(task.claim(3)) == 3
 
 
 def test_a_claim_of_nothing_takes_nothing(task):
-    task.born(2)
+    task.create_jobs(2)
     assert task.claim(0) == []
     assert task.counts() == {"ready": 2}
 
 
 def test_a_claim_takes_what_there_is(task):
-    born = task.born(2)
+    born = task.create_jobs(2)
     assert sorted(ids(task.claim(100))) == born
 
 
@@ -93,7 +93,7 @@ def test_a_claim_of_an_empty_queue_takes_nothing(task):
 
 
 def test_a_claim_takes_only_jobs_of_its_queue(task, pdf):
-    pdf.one()
+    pdf.create_job()
     assert task.claim(10) == []
 
 
@@ -106,19 +106,19 @@ def test_an_unknown_queue_is_refused_by_name(store):
 
 
 def test_a_lease_runs_from_the_claim(task):
-    task.one()
+    task.create_job()
     task.clock.advance(7)
     (job,) = task.claim(lease_s=90)
     assert (job.claimed_at, job.lease_until) == (task.now, task.now + 90 * SECOND)
 
 
 def test_the_token_is_the_jobs_own_sequence_number_at_the_claim(task):
-    job = task.running()
+    job = task.claim_new_job()
     assert job.token == job.claim_seq == job.seq == 2
 
 
 def test_a_claim_leaves_one_event_with_its_worker(task):
-    task.one()
+    task.create_job()
     (job,) = task.claim(worker="w9")
     event = task.events(job)[-1]
     assert (event.move, event.worker, event.actor, event.claim, event.attempt) == (
@@ -132,7 +132,7 @@ def test_a_claim_leaves_one_event_with_its_worker(task):
 
 def test_each_claim_counts_an_attempt(task):
     counts = []
-    task.one()
+    task.create_job()
     for _ in range(3):
         (job,) = task.claim()
         counts.append(job.attempt_count)
@@ -142,7 +142,7 @@ def test_each_claim_counts_an_attempt(task):
 
 
 def test_a_claim_stamps_what_it_is_declared_to_stamp(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     assert job.stamp_1 == NOW
 
 
@@ -150,43 +150,43 @@ def test_a_claim_stamps_what_it_is_declared_to_stamp(pdf):
 
 
 def test_a_claim_for_one_tenant_takes_only_its_jobs(oci):
-    oci.born(2, tenant="a")
-    oci.born(2, tenant="b")
+    oci.create_jobs(2, tenant="a")
+    oci.create_jobs(2, tenant="b")
     assert share(oci.claim(10, tenants=["b"])) == {"b": 2}
 
 
 def test_a_claim_for_one_tenant_may_fill_its_whole_limit_with_it(oci):
-    oci.born(5, tenant="a")
-    oci.born(5, tenant="b")
+    oci.create_jobs(5, tenant="a")
+    oci.create_jobs(5, tenant="b")
     assert share(oci.claim(4, tenants=["b"])) == {"b": 4}
 
 
 def test_a_claim_may_name_several_tenants(oci):
     for tenant in "abc":
-        oci.born(2, tenant=tenant)
+        oci.create_jobs(2, tenant=tenant)
     assert share(oci.claim(10, tenants=["a", "c"])) == {"a": 2, "c": 2}
 
 
 def test_a_tenant_named_twice_gets_one_share(oci):
-    oci.born(5, tenant="a")
-    oci.born(5, tenant="b")
+    oci.create_jobs(5, tenant="a")
+    oci.create_jobs(5, tenant="b")
     assert share(oci.claim(4, tenants=["a", "a", "b"])) == {"a": 2, "b": 2}
 
 
 def test_a_claim_for_nobody_takes_nothing(oci):
-    oci.born(2, tenant="a")
+    oci.create_jobs(2, tenant="a")
     assert oci.claim(10, tenants=[]) == []
 
 
 def test_a_claim_for_a_tenant_without_jobs_takes_nothing(oci):
-    oci.born(2, tenant="a")
+    oci.create_jobs(2, tenant="a")
     assert oci.claim(10, tenants=["z"]) == []
 
 
 def test_within_a_tenant_the_oldest_due_is_taken_first(oci):
     for tenant in "ab":
         for minutes in (1, 3, 2):
-            oci.one(tenant=tenant, run_at=NOW - minutes * MINUTE)
+            oci.create_job(tenant=tenant, run_at=NOW - minutes * MINUTE)
     taken = oci.claim(4)
     assert sorted((job.tenant, job.run_at) for job in taken) == [
         ("a", NOW - 3 * MINUTE),
@@ -198,22 +198,22 @@ def test_within_a_tenant_the_oldest_due_is_taken_first(oci):
 
 def test_tenants_with_due_jobs_share_the_limit_evenly(oci):
     for tenant in "abcd":
-        oci.born(10, tenant=tenant)
+        oci.create_jobs(10, tenant=tenant)
     assert share(oci.claim(20)) == {"a": 5, "b": 5, "c": 5, "d": 5}
 
 
 def test_a_heavy_tenant_does_not_crowd_out_nine_light_ones(oci):
-    oci.born(100, tenant="heavy", run_at=NOW - HOUR)
+    oci.create_jobs(100, tenant="heavy", run_at=NOW - HOUR)
     for n in range(9):
-        oci.born(2, tenant=f"light{n}")
+        oci.create_jobs(2, tenant=f"light{n}")
     taken = share(oci.claim(20))
     assert taken == {"heavy": 2, **{f"light{n}": 2 for n in range(9)}}
 
 
 def test_every_tenant_gets_its_share_though_others_have_waited_longer(oci):
-    oci.born(10, tenant="a", run_at=NOW - 2 * HOUR)
-    oci.born(10, tenant="b", run_at=NOW - HOUR)
-    oci.born(10, tenant="c")
+    oci.create_jobs(10, tenant="a", run_at=NOW - 2 * HOUR)
+    oci.create_jobs(10, tenant="b", run_at=NOW - HOUR)
+    oci.create_jobs(10, tenant="c")
     taken = share(oci.claim(4))
     assert sum(taken.values()) == 4
     assert min(taken.get(tenant, 0) for tenant in "abc") == 1
@@ -221,27 +221,27 @@ def test_every_tenant_gets_its_share_though_others_have_waited_longer(oci):
 
 def test_with_more_tenants_than_the_limit_each_gets_at_most_one(oci):
     for n in range(10):
-        oci.born(3, tenant=f"t{n}", run_at=NOW - n * MINUTE)
+        oci.create_jobs(3, tenant=f"t{n}", run_at=NOW - n * MINUTE)
     assert share(oci.claim(4)) == {f"t{n}": 1 for n in (9, 8, 7, 6)}
 
 
 def test_with_more_tenants_than_the_limit_all_have_their_turn(oci):
     for n in range(10):
-        oci.one(tenant=f"t{n}")
+        oci.create_job(tenant=f"t{n}")
     assert sum((Counter(share(oci.claim(4))) for _ in range(3)), Counter()) == {
         f"t{n}": 1 for n in range(10)
     }
 
 
 def test_a_tenant_whose_jobs_are_not_due_takes_no_share(oci):
-    oci.born(10, tenant="a")
-    oci.born(10, tenant="later", run_at=NOW + HOUR)
+    oci.create_jobs(10, tenant="a")
+    oci.create_jobs(10, tenant="later", run_at=NOW + HOUR)
     assert share(oci.claim(6)) == {"a": 6}
 
 
 def test_a_paused_tenant_takes_no_share(oci):
-    oci.born(10, tenant="a")
-    oci.born(10, tenant="b")
+    oci.create_jobs(10, tenant="a")
+    oci.create_jobs(10, tenant="b")
     oci.store.pause("oci", tenant="b", actor="op", now=NOW)
     assert share(oci.claim(6)) == {"a": 6}
 
@@ -250,28 +250,28 @@ def test_a_paused_tenant_takes_no_share(oci):
 
 
 def test_a_paused_queue_hands_out_nothing(oci):
-    oci.born(2, tenant="a")
+    oci.create_jobs(2, tenant="a")
     oci.store.pause("oci", actor="op", now=NOW)
     assert oci.claim(10) == []
     assert oci.claim(10, tenants=["a"]) == []
 
 
 def test_a_paused_tenant_hands_out_nothing_even_when_named(oci):
-    oci.born(2, tenant="a")
-    oci.born(2, tenant="b")
+    oci.create_jobs(2, tenant="a")
+    oci.create_jobs(2, tenant="b")
     oci.store.pause("oci", tenant="a", actor="op", now=NOW)
     assert share(oci.claim(10, tenants=["a", "b"])) == {"b": 2}
 
 
 def test_a_resumed_queue_hands_out_again(oci):
-    oci.born(2)
+    oci.create_jobs(2)
     oci.store.pause("oci", actor="op", now=NOW)
     oci.store.resume("oci")
     assert len(oci.claim(10)) == 2
 
 
 def test_a_tenant_stays_paused_when_the_queue_is_resumed(oci):
-    oci.born(2, tenant="a")
+    oci.create_jobs(2, tenant="a")
     oci.store.pause("oci", tenant="a", actor="op", now=NOW)
     oci.store.pause("oci", actor="op", now=NOW)
     oci.store.resume("oci")
@@ -279,13 +279,13 @@ def test_a_tenant_stays_paused_when_the_queue_is_resumed(oci):
 
 
 def test_a_pause_of_one_queue_leaves_the_others_alone(oci, task):
-    task.born(1)
+    task.create_jobs(1)
     oci.store.pause("oci", actor="op", now=NOW)
     assert len(task.claim(10)) == 1
 
 
 def test_a_paused_queue_still_takes_answers(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.store.pause("oci", actor="op", now=NOW)
     assert oci.move("ack", job).state == "COMPLETED"
 
@@ -295,7 +295,7 @@ def test_a_paused_queue_still_takes_answers(oci):
 
 def imported(optiplan, **details):
     """A job that has reached OPTI_IMPORTED and waits there, unclaimed."""
-    job = optiplan.running(**details)
+    job = optiplan.claim_new_job(**details)
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     return optiplan.move("wait", job, run_at=optiplan.now)
@@ -328,7 +328,7 @@ def test_a_wake_up_needs_no_budget(optiplan):
 
 
 def test_a_claim_that_keeps_the_state_keeps_it(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     assert (job.state, job.phase, optiplan.events(job)[-1].from_state) == ("NEW", 1, "NEW")
 
 
@@ -365,7 +365,7 @@ def test_no_wake_up_comes_once_the_timer_is_over(optiplan):
 
 
 def test_a_wake_up_waits_for_its_time(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     optiplan.move("wait", job, run_at=NOW + 5 * SECOND)
@@ -378,24 +378,24 @@ def test_a_wake_up_waits_for_its_time(optiplan):
 
 
 def test_a_claim_into_an_exclusive_state_takes_one_job_whatever_its_limit(lonely):
-    first, *_ = lonely.born(3)
+    first, *_ = lonely.create_jobs(3)
     assert ids(lonely.claim(3)) == [first]
 
 
 def test_a_claim_into_an_exclusive_state_finds_nothing_while_it_is_taken(lonely):
-    lonely.born(3)
+    lonely.create_jobs(3)
     lonely.claim(1)
     assert lonely.claim(3, worker="w2") == []
 
 
 def test_a_claim_into_an_exclusive_state_goes_on_once_it_is_left(lonely):
-    _, second, _ = lonely.born(3)
+    _, second, _ = lonely.create_jobs(3)
     lonely.move("complete", lonely.claim()[0])
     assert ids(lonely.claim(3)) == [second]
 
 
 def test_of_many_claims_into_an_exclusive_state_at_once_one_succeeds(lonely):
-    lonely.born(8)
+    lonely.create_jobs(8)
     with ThreadPoolExecutor(4) as pool:
         taken = list(pool.map(lambda n: lonely.claim(2, worker=f"w{n}"), range(8)))
     assert sorted(len(jobs) for jobs in taken) == [0] * 7 + [1]
@@ -405,7 +405,7 @@ def test_of_many_claims_into_an_exclusive_state_at_once_one_succeeds(lonely):
 
 
 def test_claimers_at_once_never_get_the_same_job(task):
-    born = task.born(200)
+    born = task.create_jobs(200)
 
     def take(worker):
         taken = []
@@ -422,7 +422,7 @@ def test_claimers_at_once_never_get_the_same_job(task):
 
 def test_fair_claimers_at_once_never_get_the_same_job(oci):
     for tenant in "abcde":
-        oci.born(20, tenant=tenant)
+        oci.create_jobs(20, tenant=tenant)
     with ThreadPoolExecutor(4) as pool:
         taken = [
             one
@@ -433,14 +433,14 @@ def test_fair_claimers_at_once_never_get_the_same_job(oci):
 
 
 def test_a_claim_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):
-    task.born(300)
+    task.create_jobs(300)
     one = sent_by(statements, lambda: task.claim(1))
     assert sent_by(statements, lambda: task.claim(200)) == one
 
 
 def test_a_job_under_a_new_cap_is_claimed_by_the_cap_it_was_born_with(store, open_queue):
     scene = open_queue(task_lifecycle(max_attempts=5), "task")
-    job = scene.running(max_attempts=2)
+    job = scene.claim_new_job(max_attempts=2)
     scene.move("retry", job, **error())
     scene.clock.advance(86_400)
     scene.move("retry", scene.claim()[0], **error())

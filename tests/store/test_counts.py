@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.records import Flow
+from kesin.store.records import MoveCount
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -38,7 +38,7 @@ def test_counts_are_right_after_random_traffic(open_queue, lifecycle):
 
 
 def test_every_state_is_counted_even_when_it_is_empty(oci):
-    oci.one()
+    oci.create_job()
     assert oci.store.stats("oci", now=NOW).states == {
         "QUEUED": 1,
         "RETRY": 0,
@@ -49,8 +49,8 @@ def test_every_state_is_counted_even_when_it_is_empty(oci):
 
 
 def test_tenants_are_counted_apart(oci):
-    oci.move("ack", oci.running(tenant="b"))
-    oci.born(2, tenant="a")
+    oci.move("ack", oci.claim_new_job(tenant="b"))
+    oci.create_jobs(2, tenant="a")
     tenants = oci.store.stats("oci", now=NOW).tenants
     assert {name: {s: n for s, n in states.items() if n} for name, states in tenants.items()} == {
         "a": {"QUEUED": 2},
@@ -59,8 +59,8 @@ def test_tenants_are_counted_apart(oci):
 
 
 def test_the_total_is_all_jobs_in_the_store(oci):
-    oci.move("ack", oci.running())
-    oci.born(3)
+    oci.move("ack", oci.claim_new_job())
+    oci.create_jobs(3)
     assert oci.store.stats("oci", now=NOW).total == 4
 
 
@@ -70,26 +70,26 @@ def test_an_empty_queue_counts_nothing(oci):
 
 
 def test_counts_are_of_one_queue(oci, task):
-    task.born(2)
+    task.create_jobs(2)
     assert oci.store.stats("oci", now=NOW).total == 0
 
 
 def test_the_oldest_due_job_is_told_among_all_tenants(oci):
-    oci.one(tenant="a", run_at=NOW - 5)
-    oci.one(tenant="b", run_at=NOW - HOUR)
-    oci.one(tenant="c", run_at=NOW + HOUR)
+    oci.create_job(tenant="a", run_at=NOW - 5)
+    oci.create_job(tenant="b", run_at=NOW - HOUR)
+    oci.create_job(tenant="c", run_at=NOW + HOUR)
     assert oci.store.stats("oci", now=NOW).oldest_due_at == NOW - HOUR
 
 
 def test_jobs_for_later_and_claimed_jobs_are_not_due(oci):
-    oci.running(run_at=NOW - HOUR)
-    oci.one(run_at=NOW + 1)
+    oci.claim_new_job(run_at=NOW - HOUR)
+    oci.create_job(run_at=NOW + 1)
     assert oci.store.stats("oci", now=NOW).oldest_due_at is None
     assert oci.store.stats("oci", now=NOW + 1).oldest_due_at == NOW + 1
 
 
 def test_claims_past_their_lease_are_counted(oci):
-    oci.claimed(2)
+    oci.claim_new_jobs(2)
     until = NOW + LEASE_S * SECOND
     overdue = [oci.store.stats("oci", now=now).lease_over for now in (until - 1, until)]
     assert overdue == [0, 2]
@@ -100,25 +100,25 @@ def test_the_counts_say_what_time_it_was(oci):
 
 
 def test_flows_count_every_move_by_tenant(oci):
-    oci.move("ack", oci.running(tenant="a"))
-    oci.born(2, tenant="b")
-    assert oci.store.flows("oci") == [
-        Flow("a", "ack", "PROCESSING", "COMPLETED", 1, NOW),
-        Flow("a", "claim", "QUEUED", "PROCESSING", 1, NOW),
-        Flow("a", "enqueue", "", "QUEUED", 1, NOW),
-        Flow("b", "enqueue", "", "QUEUED", 2, NOW),
+    oci.move("ack", oci.claim_new_job(tenant="a"))
+    oci.create_jobs(2, tenant="b")
+    assert oci.store.move_counts("oci") == [
+        MoveCount("a", "ack", "PROCESSING", "COMPLETED", 1, NOW),
+        MoveCount("a", "claim", "QUEUED", "PROCESSING", 1, NOW),
+        MoveCount("a", "enqueue", "", "QUEUED", 1, NOW),
+        MoveCount("b", "enqueue", "", "QUEUED", 2, NOW),
     ]
 
 
 def test_a_flow_says_when_it_last_moved_and_compacting_keeps_it(oci):
-    jobs = oci.claimed(3)
+    jobs = oci.claim_new_jobs(3)
     for job, late in zip(jobs, (0, 20, 0), strict=True):
         oci.clock.advance(late)
         oci.move("ack", job)
     oci.clock.advance(5)
-    oci.one()
+    oci.create_job()
     for _ in range(2):
-        at = {flow.move: flow.at - NOW for flow in oci.store.flows("oci")}
+        at = {flow.move: flow.at - NOW for flow in oci.store.move_counts("oci")}
         assert at == {"enqueue": 25 * SECOND, "claim": 0, "ack": 20 * SECOND}
         oci.store.compact("oci")
 
@@ -130,34 +130,34 @@ def test_flows_are_the_events_counted(optiplan):
         for job, events in optiplan.store.scan("optiplan")
         for event in events
     )
-    assert {flow[:4]: flow.n for flow in optiplan.store.flows("optiplan")} == counts
+    assert {flow[:4]: flow.n for flow in optiplan.store.move_counts("optiplan")} == counts
 
 
 def test_compacting_keeps_every_sum(oci):
     for _ in range(5):
-        oci.apply("ack", oci.claimed(3))
-    before = oci.store.flows("oci")
+        oci.apply("ack", oci.claim_new_jobs(3))
+    before = oci.store.move_counts("oci")
     oci.store.compact("oci")
-    assert oci.store.flows("oci") == before
+    assert oci.store.move_counts("oci") == before
 
 
 def test_compacting_again_folds_nothing(oci):
     for _ in range(5):
-        oci.apply("ack", oci.claimed(3))
+        oci.apply("ack", oci.claim_new_jobs(3))
     oci.store.compact("oci")
     assert oci.store.compact("oci") == 0
 
 
 def test_compacting_leaves_other_queues_alone(oci, task):
     for _ in range(3):
-        task.one()
-    before = task.store.flows("task")
+        task.create_job()
+    before = task.store.move_counts("task")
     oci.store.compact("oci")
-    assert task.store.flows("task") == before
+    assert task.store.move_counts("task") == before
 
 
 def test_counting_goes_on_after_compacting(oci):
-    oci.born(3)
+    oci.create_jobs(3)
     oci.store.compact("oci")
-    oci.born(2)
+    oci.create_jobs(2)
     assert oci.counts() == {"QUEUED": 5}

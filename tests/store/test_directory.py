@@ -15,11 +15,11 @@ from kesin.store.directory import (
     ApiKey,
     AuditLine,
     Directory,
-    Fact,
-    Person,
+    MetadataEntry,
     Secret,
     Session,
     Site,
+    User,
 )
 from kesin.store.errors import StoreError
 from kesin.store.redis.store import RedisStore
@@ -27,7 +27,7 @@ from tests.store.conftest import SQL_STORES, opened
 
 TABLES = ("site", "person", "session", "api_key", "audit", "secret", "fact")
 SITE = Site("north", "North", "script", "Europe/Istanbul", "TRY", "{}", 1, 1)
-AYSE = Person("ayse", "hash", "operator", False, ("north",), ("oci", "pdf"), 1, 1)
+AYSE = User("ayse", "hash", "operator", False, ("north",), ("oci", "pdf"), 1, 1)
 SESSION = Session("mark", "ayse", 10, 10, 100, "::1")
 KEY = ApiKey("abcd2345", "mark", "script", ("oci:script", "read"), "north", 5, "cli:me")
 UNKEPT = ("ay\0se", "ay\ud800se")
@@ -77,16 +77,16 @@ def test_sites_are_listed_by_their_ids_byte_by_byte(directory):
 def test_a_changed_site_keeps_its_birthday(directory):
     directory.add_site(SITE)
     changed = Site("north", "N", "api", "UTC", "EUR", '{"a":1}', 99, 2)
-    assert directory.change_site(changed)
+    assert directory.update_site(changed)
     assert directory.site("north") == changed._replace(created_at=1)
-    assert not directory.change_site(changed._replace(id="south"))
+    assert not directory.update_site(changed._replace(id="south"))
 
 
 def test_a_held_site_is_the_site(directory):
     directory.add_site(SITE)
     with directory.transaction():
-        assert directory.hold_site("north") == SITE
-        assert directory.hold_site("south") is None
+        assert directory.lock_site("north") == SITE
+        assert directory.lock_site("south") is None
 
 
 # People
@@ -101,26 +101,26 @@ def test_a_held_site_is_the_site(directory):
     ],
 )
 def test_a_person_is_added_once_and_found_as_it_was(directory, person):
-    assert directory.add_person(person)
-    assert not directory.add_person(person._replace(role="viewer"))
-    assert directory.person("ayse") == person
-    assert directory.people() == [person]
-    assert directory.person("Ayse") is None
+    assert directory.add_user(person)
+    assert not directory.add_user(person._replace(role="viewer"))
+    assert directory.user("ayse") == person
+    assert directory.users() == [person]
+    assert directory.user("Ayse") is None
 
 
 def test_a_changed_person_keeps_its_birthday(directory):
-    directory.add_person(AYSE)
-    changed = Person("ayse", "new", "viewer", True, (), ("pdf",), 99, 2, 3)
-    assert directory.change_person(changed)
-    assert directory.person("ayse") == changed._replace(created_at=1)
-    assert not directory.change_person(changed._replace(name="can"))
+    directory.add_user(AYSE)
+    changed = User("ayse", "new", "viewer", True, (), ("pdf",), 99, 2, 3)
+    assert directory.update_user(changed)
+    assert directory.user("ayse") == changed._replace(created_at=1)
+    assert not directory.update_user(changed._replace(name="can"))
 
 
 def test_a_held_person_is_the_person(directory):
-    directory.add_person(AYSE)
+    directory.add_user(AYSE)
     with directory.transaction():
-        assert directory.hold_person("ayse") == AYSE
-        assert directory.hold_person("can") is None
+        assert directory.lock_user("ayse") == AYSE
+        assert directory.lock_user("can") is None
 
 
 # Sessions
@@ -137,7 +137,7 @@ def test_a_session_is_found_by_its_mark_until_it_is_ended(directory):
 
 def test_the_last_use_of_a_session_is_written(directory):
     directory.add_session(SESSION)
-    directory.use_session("mark", 50)
+    directory.touch_session("mark", 50)
     assert directory.session("mark") == SESSION._replace(used_at=50)
 
 
@@ -173,7 +173,7 @@ def test_a_key_is_added_once_and_found_as_it_was(directory, key):
 
 def test_the_last_use_of_a_key_is_written(directory):
     directory.add_key(KEY)
-    directory.use_key(KEY.id, 50)
+    directory.touch_key(KEY.id, 50)
     assert directory.api_key(KEY.id) == KEY._replace(used_at=50)
 
 
@@ -230,10 +230,10 @@ def test_the_audit_log_is_searched_by_parts_of_words(directory, field):
 
 
 def test_a_search_looks_through_so_many_lines_and_goes_on(directory, monkeypatch):
-    monkeypatch.setattr(directories, "SEARCHED", 4)
+    monkeypatch.setattr(directories, "MAX_SEARCHED_LINES", 4)
     for at in range(10):
         directory.add_audit(line(at=at, actor="rare" if at in {0, 1, 8} else "usual"))
-    seen, before, asked = [], directories.LAST, 0
+    seen, before, asked = [], directories.LAST_AUDIT_ID, 0
     while before is not None:
         lines, before = directory.search_audit(actor="rar", before=before, limit=1)
         seen += [one.at for one in lines]
@@ -267,8 +267,8 @@ def test_a_secret_is_put_replaced_and_dropped(directory):
     second = Secret("oci/north", "other", 2, "b")
     directory.put_secret(second)
     assert directory.secrets() == [second]
-    assert directory.drop_secret("oci/north")
-    assert not directory.drop_secret("oci/north")
+    assert directory.delete_secret("oci/north")
+    assert not directory.delete_secret("oci/north")
     assert directory.secret("oci/north") is None
 
 
@@ -282,54 +282,60 @@ def test_a_secret_that_changed_meanwhile_is_not_sealed_anew(directory):
 # Facts
 
 
-FACT = Fact("oci", "north", "breaker", '{"open":false}', 1)
+FACT = MetadataEntry("oci", "north", "breaker", '{"open":false}', 1)
 
 
 def test_a_fact_is_put_replaced_and_dropped(directory):
-    directory.put_fact(FACT)
-    assert directory.fact("oci", "north", "breaker") == FACT
-    directory.put_fact(FACT._replace(value="2", changed_at=2))
-    assert directory.facts("oci") == [FACT._replace(value="2", changed_at=2)]
-    assert directory.drop_fact("oci", "north", "breaker")
-    assert not directory.drop_fact("oci", "north", "breaker")
-    assert directory.fact("oci", "north", "breaker") is None
+    directory.put_metadata(FACT)
+    assert directory.metadata_entry("oci", "north", "breaker") == FACT
+    directory.put_metadata(FACT._replace(value="2", changed_at=2))
+    assert directory.metadata_entries("oci") == [FACT._replace(value="2", changed_at=2)]
+    assert directory.delete_metadata("oci", "north", "breaker")
+    assert not directory.delete_metadata("oci", "north", "breaker")
+    assert directory.metadata_entry("oci", "north", "breaker") is None
 
 
 def test_facts_are_told_apart_by_workload_site_and_name(directory):
     for number, (workload, site, name) in enumerate(itertools.product(("oci", "pdf"), "ba", "yx")):
-        directory.put_fact(Fact(workload, site, name, str(number), number))
-    directory.put_fact(Fact("oci", "", "x", "9", 9))
+        directory.put_metadata(MetadataEntry(workload, site, name, str(number), number))
+    directory.put_metadata(MetadataEntry("oci", "", "x", "9", 9))
 
     def told(**which: str) -> list[str]:
-        return [fact.value for fact in directory.facts("oci", **which)]
+        return [fact.value for fact in directory.metadata_entries("oci", **which)]
 
     assert told() == ["9", "3", "2", "1", "0"]
     assert told(site="a") == ["3", "2"]
     assert told(site="") == ["9"]
     assert told(name="x") == ["9", "3", "1"]
     assert told(site="b", name="y") == ["0"]
-    assert directory.facts("optiplan") == []
+    assert directory.metadata_entries("optiplan") == []
 
 
 def test_a_held_fact_is_made_once_and_then_is_the_fact(directory):
     with directory.transaction():
-        assert directory.hold_fact("oci", "", "seen", 5) == Fact("oci", "", "seen", "null", 5)
-        directory.put_fact(Fact("oci", "", "seen", "1", 6))
+        assert directory.lock_metadata("oci", "", "seen", 5) == MetadataEntry(
+            "oci", "", "seen", "null", 5
+        )
+        directory.put_metadata(MetadataEntry("oci", "", "seen", "1", 6))
     with directory.transaction():
-        assert directory.hold_fact("oci", "", "seen", 7) == Fact("oci", "", "seen", "1", 6)
-    assert directory.facts("oci") == [Fact("oci", "", "seen", "1", 6)]
+        assert directory.lock_metadata("oci", "", "seen", 7) == MetadataEntry(
+            "oci", "", "seen", "1", 6
+        )
+    assert directory.metadata_entries("oci") == [MetadataEntry("oci", "", "seen", "1", 6)]
 
 
 def test_who_wants_a_held_fact_waits_for_it(directory):
     def count(_: int) -> None:
         with directory.transaction():
-            held = directory.hold_fact("oci", "north", "n", 1)
+            held = directory.lock_metadata("oci", "north", "n", 1)
             more = str(int(held.value.replace("null", "0")) + 1)
-            directory.put_fact(held._replace(value=more))
+            directory.put_metadata(held._replace(value=more))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(count, range(40)))
-    assert directory.fact("oci", "north", "n") == Fact("oci", "north", "n", "40", 1)
+    assert directory.metadata_entry("oci", "north", "n") == MetadataEntry(
+        "oci", "north", "n", "40", 1
+    )
 
 
 # Together
@@ -346,12 +352,12 @@ def test_what_happens_in_a_transaction_is_kept_together_or_not_at_all(directory)
 
 @pytest.mark.parametrize("name", UNKEPT)
 def test_text_that_no_database_keeps_is_in_no_row(directory, name):
-    directory.add_person(AYSE)
-    assert directory.person(name) is None
+    directory.add_user(AYSE)
+    assert directory.user(name) is None
     assert directory.site(name) is None
     assert directory.api_key(name) is None
     assert directory.session(name) is None
     assert directory.secret(name) is None
-    assert directory.facts(name) == []
-    assert directory.fact("oci", "", name) is None
+    assert directory.metadata_entries(name) == []
+    assert directory.metadata_entry("oci", "", name) is None
     assert directory.audit(actor=name) == []

@@ -25,12 +25,12 @@ TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
 
 def test_a_recorded_error_is_the_callers(oci):
-    job = oci.move("ack_failed", oci.running(), **error("CODE", "AUTH", "the words"))
+    job = oci.move("ack_failed", oci.claim_new_job(), **error("CODE", "AUTH", "the words"))
     assert (job.error_code, job.error_category, job.error_message) == ("CODE", "AUTH", "the words")
 
 
 def test_a_fixed_error_is_the_moves_own_whatever_the_caller_says(task):
-    job = task.move("cancel", task.one(), **OPERATOR, **error("MINE", "AUTH", "my words"))
+    job = task.move("cancel", task.create_job(), **OPERATOR, **error("MINE", "AUTH", "my words"))
     assert (job.error_code, job.error_category, job.error_message) == (
         "CANCELLED",
         "PERMANENT",
@@ -39,7 +39,7 @@ def test_a_fixed_error_is_the_moves_own_whatever_the_caller_says(task):
 
 
 def test_a_success_clears_the_error(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("retry", job, **error())
     task.clock.advance(86_400)
     (again,) = task.claim()
@@ -49,12 +49,12 @@ def test_a_success_clears_the_error(task):
 
 
 def test_a_move_that_keeps_the_error_keeps_it(task):
-    job = task.move("fail", task.running(), **error())
+    job = task.move("fail", task.claim_new_job(), **error())
     assert task.move("requeue", job.id, **OPERATOR).error_code == "BOOM"
 
 
 def test_the_event_of_a_failure_holds_its_error(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("retry", job, **error("BOOM", "TRANSIENT", "it's 100% broken"))
     task.clock.advance(86_400)
     task.move("complete", task.claim()[0])
@@ -67,7 +67,7 @@ def test_the_event_of_a_failure_holds_its_error(task):
 
 
 def invalid_in_oci(oci, **details):
-    return oci.move("ack_failed", oci.running(**details), **error("BAD", "VALIDATION"))
+    return oci.move("ack_failed", oci.claim_new_job(**details), **error("BAD", "VALIDATION"))
 
 
 def test_a_correction_replaces_the_payload(oci):
@@ -79,7 +79,7 @@ def test_a_correction_replaces_the_payload(oci):
 def test_a_correction_without_a_payload_is_refused_in_words(oci):
     job = invalid_in_oci(oci)
     with pytest.raises(StoreError, match="payload"):
-        oci.ask("correct", job.id, **PRODUCER)
+        oci.apply_one("correct", job.id, **PRODUCER)
     assert oci.job(job) == job
 
 
@@ -113,7 +113,7 @@ def test_a_correction_takes_the_stamp_it_is_given(oci):
 
 
 def test_a_batch_of_corrections_gives_each_job_its_own_payload(oci):
-    jobs = oci.claimed(20)
+    jobs = oci.claim_new_jobs(20)
     oci.apply("ack_failed", jobs, **error("BAD", "VALIDATION"))
     oci.apply(
         "correct",
@@ -127,7 +127,7 @@ def test_a_batch_of_corrections_gives_each_job_its_own_payload(oci):
 
 
 def test_every_retry_waits_as_long_as_the_model_says(oci):
-    job = oci.one(max_attempts=12)
+    job = oci.create_job(max_attempts=12)
     waits = []
     for _ in range(12):
         (held,) = oci.claim()
@@ -142,36 +142,36 @@ def test_every_retry_waits_as_long_as_the_model_says(oci):
 
 @pytest.mark.parametrize("category", ["TRANSIENT", "RATE_LIMIT", "VALIDATION", "AUTH", "PERMANENT"])
 def test_a_failure_arms_a_timer_only_where_it_may_pass(oci, category):
-    held = oci.running()
+    held = oci.claim_new_job()
     change = Change(held.id, held.claim_seq, **error("CODE", category))
-    move = next(m for m in oci.lifecycle.calls["ack_failed"] if m.timer != "keep")
+    move = next(m for m in oci.lifecycle.actions["ack_failed"] if m.timer != "keep")
     expected = oci.modelled(move, held, change)
     assert oci.move("ack_failed", change) == expected
     assert (expected.timer_at is not None) == (category in ("TRANSIENT", "RATE_LIMIT"))
 
 
 def test_the_last_failure_arms_no_timer(oci):
-    held = oci.running(max_attempts=1)
+    held = oci.claim_new_job(max_attempts=1)
     assert oci.move("ack_failed", held, **TRANSIENT).timer_at is None
 
 
 def test_a_click_too_young_for_google_waits_six_hours(oci):
-    job = oci.move("too_recent", oci.running(), **error("TOO_RECENT_CLICK"))
+    job = oci.move("too_recent", oci.claim_new_job(), **error("TOO_RECENT_CLICK"))
     assert (job.run_at, job.retry_count, job.attempt_base) == (NOW + 6 * HOUR, 1, 1)
 
 
 def test_a_counter_of_its_own_bounds_those_waits(oci):
-    job = oci.one()
+    job = oci.create_job()
     for _ in range(8):
         oci.move("too_recent", oci.claim()[0], **error("TOO_RECENT_CLICK"))
         oci.clock.advance(6 * 3_600)
     (held,) = oci.claim()
-    assert oci.ask("too_recent", held).reason == "retries_left"
+    assert oci.apply_one("too_recent", held).reason == "retries_left"
     assert (oci.job(job).attempt_count, oci.job(job).attempts_left) == (9, 4)
 
 
 def test_an_operators_retry_waits_longer_each_time_and_then_no_more(optiplan):
-    job = optiplan.one()
+    job = optiplan.create_job()
     waits = []
     for _ in range(3):
         optiplan.move("fail", optiplan.claim()[0], **error("E_OPTI_RUNNER_FAILED"))
@@ -180,11 +180,11 @@ def test_an_operators_retry_waits_longer_each_time_and_then_no_more(optiplan):
         optiplan.clock.time_us = again.run_at
     optiplan.move("fail", optiplan.claim()[0], **error("E_OPTI_RUNNER_FAILED"))
     assert waits == [1, 3, 9]
-    assert optiplan.ask("retry", job, **OPERATOR).reason == "retries_left"
+    assert optiplan.apply_one("retry", job, **OPERATOR).reason == "retries_left"
 
 
 def test_a_step_arms_its_deadline_from_the_entry_into_the_state(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     optiplan.clock.advance(5)
@@ -193,7 +193,7 @@ def test_a_step_arms_its_deadline_from_the_entry_into_the_state(optiplan):
 
 
 def test_waiting_keeps_the_deadline(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     for call in ("prepare", "import", "run"):
         armed = optiplan.move(call, job)
     optiplan.clock.advance(30)
@@ -202,7 +202,7 @@ def test_waiting_keeps_the_deadline(optiplan):
 
 
 def test_a_wait_without_a_time_may_look_again_at_once(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     for call in ("prepare", "import"):
         optiplan.move(call, job)
     assert optiplan.move("wait", job).run_at == NOW
@@ -212,7 +212,7 @@ def test_a_wait_without_a_time_may_look_again_at_once(optiplan):
 
 
 def test_a_release_returns_the_attempt(task):
-    job = task.move("release", task.running())
+    job = task.move("release", task.claim_new_job())
     assert (job.attempt_count, job.attempt_base, job.return_count, job.attempts_left) == (
         1,
         1,
@@ -222,15 +222,17 @@ def test_a_release_returns_the_attempt(task):
 
 
 def test_a_budget_returns_no_more_than_two_attempts(task):
-    task.one()
+    task.create_job()
     for _ in range(2):
         task.move("release", task.claim()[0])
     (held,) = task.claim()
-    assert task.ask("release", held) == Outcome("refused", held.id, "running", 6, "returns_left")
+    assert task.apply_one("release", held) == Outcome(
+        "refused", held.id, "running", 6, "returns_left"
+    )
 
 
 def test_a_release_of_a_later_step_returns_no_attempt(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     released = optiplan.move("release", job)
@@ -242,7 +244,7 @@ def test_a_release_of_a_later_step_returns_no_attempt(optiplan):
 
 
 def test_a_renewal_gives_a_full_budget_and_all_returns(task):
-    job = task.one(max_attempts=2)
+    job = task.create_job(max_attempts=2)
     task.move("release", task.claim()[0])
     task.move("fail", task.claim()[0], **error())
     again = task.move("requeue", job, **OPERATOR)
@@ -255,7 +257,7 @@ def test_a_renewal_gives_a_full_budget_and_all_returns(task):
 
 
 def a_failure(oci):
-    return oci.move("ack_failed", oci.running(), **TRANSIENT)
+    return oci.move("ack_failed", oci.claim_new_job(), **TRANSIENT)
 
 
 def test_a_renewal_may_stamp_another_cap(oci):
@@ -268,12 +270,12 @@ def test_a_renewal_keeps_the_cap_unless_told(oci):
 
 
 def test_no_other_move_changes_the_cap(task):
-    job = task.running()
+    job = task.claim_new_job()
     assert task.move("complete", job, max_attempts=9).max_attempts == 5
 
 
 def test_the_attempt_count_never_falls(oci):
-    job = oci.one()
+    job = oci.create_job()
     counts = []
     for call in ("release", "too_recent", "retry_later", "ack_failed"):
         counts.append(oci.move(call, oci.claim()[0], **TRANSIENT).attempt_count)
@@ -282,7 +284,7 @@ def test_the_attempt_count_never_falls(oci):
 
 
 def test_the_row_decides_between_a_retry_and_the_end(task):
-    task.one(max_attempts=2)
+    task.create_job(max_attempts=2)
     assert task.move("retry", task.claim()[0], **error()).state == "ready"
     task.clock.advance(86_400)
     assert task.move("retry", task.claim()[0], **error()).state == "failed"
@@ -292,11 +294,11 @@ def test_the_row_decides_between_a_retry_and_the_end(task):
 
 
 def on_hold(optiplan, code):
-    return optiplan.move("hold", optiplan.running(), **error(code, "VALIDATION"))
+    return optiplan.move("hold", optiplan.claim_new_job(), **error(code, "VALIDATION"))
 
 
 def awaiting_trigger(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     return optiplan.move("hold_for_operator", job)
@@ -317,22 +319,22 @@ def test_an_approved_job_is_not_held_for_the_trigger_again(optiplan):
     (job,) = optiplan.claim()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
-    assert optiplan.ask("hold_for_operator", job).reason == "flag_not_set"
+    assert optiplan.apply_one("hold_for_operator", job).reason == "flag_not_set"
 
 
 def test_a_code_that_is_never_retried_is_the_reason(optiplan):
-    job = optiplan.move("fail", optiplan.running(), **error("E_XML_INVALID", "PERMANENT"))
-    assert optiplan.ask("retry", job.id, **OPERATOR).reason == "code_not_in"
+    job = optiplan.move("fail", optiplan.claim_new_job(), **error("E_XML_INVALID", "PERMANENT"))
+    assert optiplan.apply_one("retry", job.id, **OPERATOR).reason == "code_not_in"
 
 
 def test_a_reissued_job_keeps_its_state_and_refuses_a_retry(optiplan):
-    job = optiplan.move("fail", optiplan.running(), **error("E_OPTI_RUNNER_FAILED"))
+    job = optiplan.move("fail", optiplan.claim_new_job(), **error("E_OPTI_RUNNER_FAILED"))
     assert optiplan.move("reissue", job.id, **OPERATOR).state == "FAILED"
-    assert optiplan.ask("retry", job.id, **OPERATOR).reason == "flag_not_set"
+    assert optiplan.apply_one("retry", job.id, **OPERATOR).reason == "flag_not_set"
 
 
 def test_a_flag_on_a_claimed_job_leaves_its_claim_alone(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     flagged = optiplan.move("request_cancel", job.id, **OPERATOR)
     assert (flagged.worker, flagged.claim_seq, flagged.lease_until) == (
         job.worker,

@@ -79,11 +79,11 @@ def test_a_new_job_holds_all_it_was_given_and_nothing_else(oci):
 
 
 def test_a_job_without_a_time_is_due_when_it_is_born(task):
-    assert task.job(task.one()).run_at == NOW
+    assert task.job(task.create_job()).run_at == NOW
 
 
 def test_a_job_for_later_keeps_its_time(task):
-    assert task.job(task.one(run_at=NOW + DAY)).run_at == NOW + DAY
+    assert task.job(task.create_job(run_at=NOW + DAY)).run_at == NOW + DAY
 
 
 def test_the_birth_is_the_first_event(task):
@@ -106,11 +106,11 @@ def test_the_birth_is_the_first_event(task):
 
 
 def test_each_job_keeps_the_cap_it_was_born_with(task):
-    assert [task.job(task.one(max_attempts=n)).max_attempts for n in (1, 3, 8)] == [1, 3, 8]
+    assert [task.job(task.create_job(max_attempts=n)).max_attempts for n in (1, 3, 8)] == [1, 3, 8]
 
 
 def test_outcomes_stand_in_the_order_of_the_jobs(task):
-    holder = task.one(key="b")
+    holder = task.create_job(key="b")
     news = [task.new(key=key) for key in ("c", "b", "a", None)]
     assert [(one.result, one.id) for one in task.enqueue(*news)] == [
         ("inserted", news[0].id),
@@ -128,18 +128,18 @@ def test_nothing_to_enqueue_is_no_mistake(task):
 
 
 def test_a_key_in_use_answers_duplicate_with_its_holder(task):
-    holder = task.running(key="k")
+    holder = task.claim_new_job(key="k")
     assert task.enqueue(task.new(key="k")) == [Outcome("duplicate", holder.id, "running", 2)]
 
 
 def test_a_duplicate_writes_no_job(task):
-    holder = task.one(key="k")
+    holder = task.create_job(key="k")
     task.enqueue(task.new(key="k"))
     assert [job.id for job, _ in task.store.scan("task")] == [holder]
 
 
 def test_a_duplicate_leaves_a_note_on_its_holder(task):
-    holder = task.one(key="k")
+    holder = task.create_job(key="k")
     task.clock.advance(5)
     task.enqueue(task.new(key="k"), actor="second")
     assert [(one.job_id, one.at, one.kind, one.actor) for one in task.notes(holder)] == [
@@ -148,7 +148,7 @@ def test_a_duplicate_leaves_a_note_on_its_holder(task):
 
 
 def test_a_duplicate_leaves_the_holders_history_alone(task):
-    holder = task.one(key="k")
+    holder = task.create_job(key="k")
     before = task.job(holder), task.events(holder)
     task.enqueue(task.new(key="k"))
     assert (task.job(holder), task.events(holder)) == before
@@ -170,59 +170,59 @@ def test_each_twin_in_one_batch_leaves_a_note(task):
 
 
 def test_a_duplicate_does_not_sink_the_rest_of_its_batch(task):
-    task.one(key="k")
+    task.create_job(key="k")
     news = [task.new(key=key) for key in ("a", "k", "b")]
     task.enqueue(*news)
     assert task.counts() == {"ready": 3}
 
 
 def test_jobs_without_a_key_are_never_duplicates(task):
-    assert len(task.born(3)) == 3
+    assert len(task.create_jobs(3)) == 3
 
 
 def test_a_key_is_free_once_its_job_rests_in_a_state_that_does_not_hold_it(task):
-    task.move("complete", task.running(key="k"))
+    task.move("complete", task.claim_new_job(key="k"))
     assert task.enqueue(task.new(key="k"))[0].result == "inserted"
 
 
 def test_a_freed_key_belongs_to_its_next_job(task):
-    task.move("complete", task.running(key="k"))
-    second = task.one(key="k")
+    task.move("complete", task.claim_new_job(key="k"))
+    second = task.create_job(key="k")
     assert task.enqueue(task.new(key="k"))[0].id == second
 
 
 def test_the_old_job_still_shows_the_key_it_once_held(task):
-    old = task.move("complete", task.running(key="k"))
-    task.one(key="k")
+    old = task.move("complete", task.claim_new_job(key="k"))
+    task.create_job(key="k")
     assert task.job(old).dedup_key == "k"
 
 
 @pytest.mark.parametrize("finish", ["ack", "ack_failed"])
 def test_a_key_stays_taken_in_every_state_declared_to_hold_it(oci, finish):
-    ended = oci.move(finish, oci.running(key="k"), **error())
+    ended = oci.move(finish, oci.claim_new_job(key="k"), **error())
     assert oci.enqueue(oci.new(key="k")) == [Outcome("duplicate", ended.id, ended.state, ended.seq)]
 
 
 def test_a_pruned_job_frees_its_key(oci):
-    oci.move("ack", oci.running(key="k"))
+    oci.move("ack", oci.claim_new_job(key="k"))
     oci.clock.advance(91 * 86_400)
     assert oci.sweep("prune", source="COMPLETED") == 1
     assert oci.enqueue(oci.new(key="k"))[0].result == "inserted"
 
 
 def test_tenants_do_not_share_keys(oci):
-    oci.one(key="k", tenant="a")
+    oci.create_job(key="k", tenant="a")
     assert oci.enqueue(oci.new(key="k", tenant="b"))[0].result == "inserted"
 
 
 def test_queues_do_not_share_keys(task, pdf):
-    task.one(key="k")
+    task.create_job(key="k")
     assert pdf.enqueue(pdf.new(key="k"))[0].result == "inserted"
 
 
 @pytest.mark.sql
 def test_a_duplicate_is_noted_under_its_own_tenant(oci):
-    holder = oci.one(key="k", tenant="a")
+    holder = oci.create_job(key="k", tenant="a")
     oci.enqueue(oci.new(key="k", tenant="a"))
     assert rows(oci.store, "SELECT queue, tenant FROM {note}") == [("oci", "a")]
     assert len(oci.notes(holder)) == 1
@@ -256,9 +256,9 @@ def test_a_batch_that_is_too_large_is_refused_whole(task):
 
 
 def test_a_birth_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):
-    task.one()
-    one = sent_by(statements, lambda: task.born(1))
-    assert sent_by(statements, lambda: task.born(200)) == one
+    task.create_job()
+    one = sent_by(statements, lambda: task.create_jobs(1))
+    assert sent_by(statements, lambda: task.create_jobs(200)) == one
 
 
 def test_a_duplicate_costs_the_same_number_of_statements_for_one_and_for_many(task, statements):

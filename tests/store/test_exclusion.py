@@ -12,7 +12,7 @@ from tests.store.scene import OPERATOR, error, results
 
 
 def at_the_slot(optiplan, count):
-    jobs = optiplan.claimed(count)
+    jobs = optiplan.claim_new_jobs(count)
     for call in ("prepare", "import"):
         optiplan.apply(call, jobs)
     return jobs
@@ -21,15 +21,15 @@ def at_the_slot(optiplan, count):
 def test_the_second_at_an_exclusive_state_is_busy(optiplan):
     first, second = at_the_slot(optiplan, 2)
     optiplan.move("run", first)
-    assert optiplan.ask("run", second) == Outcome("busy", second.id, "OPTI_IMPORTED", 4)
+    assert optiplan.apply_one("run", second) == Outcome("busy", second.id, "OPTI_IMPORTED", 4)
 
 
 def test_a_busy_job_is_left_as_it_was(optiplan):
     first, second = at_the_slot(optiplan, 2)
     optiplan.move("run", first)
-    before = optiplan.whole()
-    optiplan.ask("run", second)
-    assert optiplan.whole() == before
+    before = optiplan.snapshot()
+    optiplan.apply_one("run", second)
+    assert optiplan.snapshot() == before
     assert optiplan.notes(second) == []
 
 
@@ -54,13 +54,13 @@ def test_the_next_enters_once_the_slot_is_left(optiplan):
 def test_the_holder_of_the_slot_asking_again_answers_already(optiplan):
     (job,) = at_the_slot(optiplan, 1)
     optiplan.move("run", job)
-    assert optiplan.ask("run", job).result == "already"
+    assert optiplan.apply_one("run", job).result == "already"
 
 
 def test_of_many_entering_at_once_exactly_one_gets_in(optiplan):
     jobs = at_the_slot(optiplan, 8)
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda job: optiplan.ask("run", job), jobs))
+        answers = list(pool.map(lambda job: optiplan.apply_one("run", job), jobs))
     assert sorted(results(answers)) == ["busy"] * 7 + ["moved"]
 
 
@@ -68,42 +68,42 @@ def test_of_many_entering_at_once_exactly_one_gets_in(optiplan):
 
 
 def test_a_move_into_a_state_that_holds_a_taken_key_is_refused_naming_the_holder(task):
-    old = task.move("fail", task.running(key="k"), **error())
-    holder = task.one(key="k")
-    assert task.ask("requeue", old.id, **OPERATOR) == Outcome(
+    old = task.move("fail", task.claim_new_job(key="k"), **error())
+    holder = task.create_job(key="k")
+    assert task.apply_one("requeue", old.id, **OPERATOR) == Outcome(
         "refused", old.id, "failed", old.seq, "duplicate", holder
     )
 
 
 def test_a_move_takes_the_key_back_when_it_is_free(task):
-    old = task.move("fail", task.running(key="k"), **error())
+    old = task.move("fail", task.claim_new_job(key="k"), **error())
     task.move("requeue", old.id, **OPERATOR)
     assert task.enqueue(task.new(key="k"))[0].id == old.id
 
 
 def test_the_key_can_be_taken_back_once_its_holder_is_done(task):
-    old = task.move("fail", task.running(key="k"), **error())
-    task.move("complete", task.running(key="k"))
+    old = task.move("fail", task.claim_new_job(key="k"), **error())
+    task.move("complete", task.claim_new_job(key="k"))
     assert task.move("requeue", old.id, **OPERATOR).state == "ready"
 
 
 def test_of_two_jobs_with_one_key_asked_for_together_one_gets_it(task):
-    first = task.move("fail", task.running(key="k"), **error())
-    second = task.move("fail", task.running(key="k"), **error())
-    other = task.move("fail", task.running(key="other"), **error())
+    first = task.move("fail", task.claim_new_job(key="k"), **error())
+    second = task.move("fail", task.claim_new_job(key="k"), **error())
+    other = task.move("fail", task.claim_new_job(key="other"), **error())
     outcomes = task.apply("requeue", [first.id, second.id, other.id], **OPERATOR)
     assert sorted(results(outcomes[:2])) == ["duplicate", "moved"]
     assert outcomes[2].result == "moved"
 
 
 def test_of_two_jobs_with_one_key_moving_at_once_exactly_one_gets_it(task):
-    jobs = [task.move("fail", task.running(key="k"), **error()).id for _ in range(6)]
+    jobs = [task.move("fail", task.claim_new_job(key="k"), **error()).id for _ in range(6)]
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda one: task.ask("requeue", one, **OPERATOR), jobs))
+        answers = list(pool.map(lambda one: task.apply_one("requeue", one, **OPERATOR), jobs))
     assert sorted(results(answers)) == ["duplicate"] * 5 + ["moved"]
 
 
 def test_the_same_key_of_another_tenant_is_no_obstacle(task):
-    old = task.move("fail", task.running(key="k", tenant="a"), **error())
-    task.one(key="k", tenant="b")
+    old = task.move("fail", task.claim_new_job(key="k", tenant="a"), **error())
+    task.create_job(key="k", tenant="b")
     assert task.move("requeue", old.id, **OPERATOR).state == "ready"

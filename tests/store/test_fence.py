@@ -26,143 +26,143 @@ BROWSER = error("BROWSER_LAUNCH_FAILED")
 
 
 def test_a_finish_under_the_claim_is_made(task):
-    assert task.move("complete", task.running()).state == "done"
+    assert task.move("complete", task.claim_new_job()).state == "done"
 
 
 def test_a_finish_is_made_though_the_lease_is_over_as_long_as_nobody_took_the_job(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(LEASE_S * 10)
     assert task.move("complete", job).state == "done"
 
 
 @pytest.mark.parametrize("token", [None, 0, 1, 3, -1, 2**31 - 1])
 def test_a_finish_without_the_right_token_is_stale(task, token):
-    job = task.running()
-    assert task.ask("complete", Change(job.id, token)) == Outcome(
+    job = task.claim_new_job()
+    assert task.apply_one("complete", Change(job.id, token)) == Outcome(
         "refused", job.id, "running", 2, "stale"
     )
 
 
 def test_a_stale_finish_changes_nothing(task):
-    job = task.running()
-    before = task.whole()
-    task.ask("complete", Change(job.id, 1, result="[1]"))
-    assert task.whole() == before
+    job = task.claim_new_job()
+    before = task.snapshot()
+    task.apply_one("complete", Change(job.id, 1, result="[1]"))
+    assert task.snapshot() == before
 
 
 def test_a_stale_finish_is_noted(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(9)
-    task.ask("complete", Change(job.id, 1), actor="late worker")
+    task.apply_one("complete", Change(job.id, 1), actor="late worker")
     assert task.notes(job) == [Note(job.id, NOW + 9 * SECOND, "stale", "late worker", "complete")]
 
 
 def test_a_finish_after_the_job_was_recovered_is_stale(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(LEASE_S)
     task.sweep("recover", to="ready")
-    assert task.ask("complete", job) == Outcome("refused", job.id, "ready", 3, "stale")
+    assert task.apply_one("complete", job) == Outcome("refused", job.id, "ready", 3, "stale")
 
 
 def test_a_finish_after_another_worker_took_the_job_is_stale(task):
-    job = task.running(worker="w1")
+    job = task.claim_new_job(worker="w1")
     task.clock.advance(LEASE_S)
     task.sweep("recover", to="ready")
     (again,) = task.claim(worker="w2")
-    assert task.ask("complete", job).reason == "stale"
+    assert task.apply_one("complete", job).reason == "stale"
     assert task.move("complete", again, actor="w2").state == "done"
 
 
 def test_the_fence_is_the_claim_not_the_worker_and_the_attempt(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     optiplan.move("wait", job, run_at=optiplan.now)
     (again,) = optiplan.claim()
     assert (again.worker, again.attempt_count) == (job.worker, job.attempt_count)
-    assert optiplan.ask("run", job).reason == "stale"
+    assert optiplan.apply_one("run", job).reason == "stale"
     assert optiplan.move("run", again).state == "OPTI_RUNNING"
 
 
 def test_a_claim_carries_through_several_moves(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     for call in ("prepare", "import", "run", "collect", "validate", "deliver", "done"):
         optiplan.move(call, job)
     assert optiplan.state(job) == "DONE"
 
 
 def test_the_same_finish_again_answers_already(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("complete", job, result="[1]")
-    assert task.ask("complete", job) == Outcome("already", job.id, "done", 3)
+    assert task.apply_one("complete", job) == Outcome("already", job.id, "done", 3)
 
 
 def test_the_same_finish_again_changes_nothing(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("complete", job, result="[1]")
-    before = task.whole()
-    task.ask("complete", job, result="[2]")
-    assert task.whole() == before
+    before = task.snapshot()
+    task.apply_one("complete", job, result="[2]")
+    assert task.snapshot() == before
     assert task.notes(job) == []
 
 
 def test_the_same_finish_again_answers_already_after_later_moves(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.move("succeed", job)
     pdf.move("artifact_gone", job.id, **PRODUCER)
-    assert pdf.ask("succeed", job) == Outcome("already", job.id, "expired", 4)
+    assert pdf.apply_one("succeed", job) == Outcome("already", job.id, "expired", 4)
 
 
 def test_the_same_finish_again_answers_already_after_the_job_was_claimed_again(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("retry", job, **error())
     task.clock.advance(86_400)
     (again,) = task.claim(worker="w2")
-    assert task.ask("retry", job, **error()) == Outcome("already", job.id, "running", 4)
+    assert task.apply_one("retry", job, **error()) == Outcome("already", job.id, "running", 4)
     assert task.job(job) == again
 
 
 def test_the_same_step_in_the_middle_of_the_work_answers_already(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
-    assert optiplan.ask("prepare", job) == Outcome("already", job.id, "OPTI_IMPORTED", 4)
+    assert optiplan.apply_one("prepare", job) == Outcome("already", job.id, "OPTI_IMPORTED", 4)
 
 
 def test_a_repeated_chain_answers_already(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.move("fail", job, **BROWSER)
-    assert pdf.ask("fail", job, **BROWSER) == Outcome("already", job.id, "queued", 4)
+    assert pdf.apply_one("fail", job, **BROWSER) == Outcome("already", job.id, "queued", 4)
 
 
 def test_another_claims_finish_is_not_taken_for_ones_own(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(LEASE_S)
     task.sweep("recover", to="ready")
     (again,) = task.claim(worker="w2")
     task.move("complete", again, actor="w2")
-    assert task.ask("complete", job).reason == "stale"
+    assert task.apply_one("complete", job).reason == "stale"
 
 
 def test_another_finish_of_a_claim_that_is_finished_is_stale(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("retry", job, **error())
-    assert task.ask("complete", job).reason == "stale"
+    assert task.apply_one("complete", job).reason == "stale"
 
 
 def test_of_many_equal_finishes_at_once_exactly_one_moves(task):
-    job = task.running()
+    job = task.claim_new_job()
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: task.ask("complete", job), range(12)))
+        answers = list(pool.map(lambda _: task.apply_one("complete", job), range(12)))
     assert sorted(results(answers)) == ["already"] * 11 + ["moved"]
     assert len(task.events(job)) == 3
 
 
 def test_of_different_finishes_at_once_exactly_one_moves(task):
-    job = task.running()
+    job = task.claim_new_job()
     calls = ["complete", "fail", "release", "retry"] * 2
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda call: task.ask(call, job, **error()), calls))
+        answers = list(pool.map(lambda call: task.apply_one(call, job, **error()), calls))
     assert [one.result for one in answers].count("moved") == 1
     assert len(task.events(job)) == 3
 
@@ -171,13 +171,13 @@ def test_of_different_finishes_at_once_exactly_one_moves(task):
 
 
 def test_an_ack_needs_no_token(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     assert oci.move("ack", job.id, actor="script").state == "COMPLETED"
 
 
 @pytest.mark.parametrize("aside", ["FAILED", "RETRY", "QUEUED"])
 def test_a_late_ack_is_told_from_an_ack_by_the_row(oci, aside):
-    job = oci.running()
+    job = oci.claim_new_job()
     if aside == "FAILED":
         oci.move("ack_failed", job, **TRANSIENT)
     elif aside == "RETRY":
@@ -189,25 +189,25 @@ def test_a_late_ack_is_told_from_an_ack_by_the_row(oci, aside):
 
 
 def test_one_call_makes_acks_and_late_acks(oci):
-    first, second = oci.claimed(2)
+    first, second = oci.claim_new_jobs(2)
     oci.move("retry_later", second, **TRANSIENT)
     oci.apply("ack", [first.id, second.id])
     assert (oci.job(first).move, oci.job(second).move) == ("ack", "late_ack")
 
 
 def test_a_job_that_was_never_claimed_cannot_be_acknowledged(oci):
-    job = oci.one()
-    assert oci.ask("ack", job) == Outcome("refused", job, "QUEUED", 1, "was_claimed")
+    job = oci.create_job()
+    assert oci.apply_one("ack", job) == Outcome("refused", job, "QUEUED", 1, "was_claimed")
 
 
 def test_a_corrected_job_cannot_be_acknowledged_for_what_it_was_before(oci):
-    job = oci.move("ack_failed", oci.running(), **error("BAD", "VALIDATION"))
+    job = oci.move("ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION"))
     oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
-    assert oci.ask("ack", job.id).reason == "was_claimed"
+    assert oci.apply_one("ack", job.id).reason == "was_claimed"
 
 
 def test_a_corrected_job_can_be_acknowledged_once_it_was_claimed_again(oci):
-    job = oci.move("ack_failed", oci.running(), **error("BAD", "VALIDATION"))
+    job = oci.move("ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION"))
     oci.move("correct", job.id, payload='{"v":2}', **PRODUCER)
     (again,) = oci.claim()
     oci.move("retry_later", again, **TRANSIENT)
@@ -215,29 +215,29 @@ def test_a_corrected_job_can_be_acknowledged_once_it_was_claimed_again(oci):
 
 
 def test_a_repeated_ack_answers_already_and_changes_nothing(oci):
-    job = oci.move("ack", oci.running().id)
-    before = oci.whole()
-    assert oci.ask("ack", job.id) == Outcome("already", job.id, "COMPLETED", 3)
-    assert oci.whole() == before
+    job = oci.move("ack", oci.claim_new_job().id)
+    before = oci.snapshot()
+    assert oci.apply_one("ack", job.id) == Outcome("already", job.id, "COMPLETED", 3)
+    assert oci.snapshot() == before
 
 
 def test_an_ack_failed_of_a_completed_job_is_refused(oci):
-    job = oci.move("ack", oci.running().id)
-    assert oci.ask("ack_failed", job.id, **TRANSIENT).reason == "state"
+    job = oci.move("ack", oci.claim_new_job().id)
+    assert oci.apply_one("ack_failed", job.id, **TRANSIENT).reason == "state"
 
 
 def test_a_repeated_ack_failed_answers_already(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.move("ack_failed", job.id, **TRANSIENT)
-    assert oci.ask("ack_failed", job.id, **error("OTHER", "AUTH")).result == "already"
+    assert oci.apply_one("ack_failed", job.id, **error("OTHER", "AUTH")).result == "already"
     assert oci.job(job).error_code == "UPLOAD_EXCEPTION"
 
 
 def test_a_cancel_of_a_claimed_job_is_refused(task):
-    job = task.running()
-    assert task.ask("cancel", job.id, **OPERATOR).reason == "state"
+    job = task.claim_new_job()
+    assert task.apply_one("cancel", job.id, **OPERATOR).reason == "state"
 
 
 def test_a_reject_of_a_waiting_job_counts_no_attempt(oci):
-    job = oci.move("reject", oci.one(), **error("MISSING_CLICK_ID", "VALIDATION"))
+    job = oci.move("reject", oci.create_job(), **error("MISSING_CLICK_ID", "VALIDATION"))
     assert (job.state, job.attempt_count, job.claim_seq) == ("FAILED", 0, 0)

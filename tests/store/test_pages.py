@@ -69,12 +69,12 @@ def test_pages_of_one_state_hold_exactly_its_jobs(thousands):
 
 
 def test_pages_are_full_but_for_the_last(task):
-    task.born(11)
+    task.create_jobs(11)
     assert [len(page) for page in pages(task, limit=4)] == [4, 4, 3]
 
 
 def test_no_job_is_missed_or_met_twice_while_jobs_move_between_pages(oci):
-    ids = oci.born(60)
+    ids = oci.create_jobs(60)
     seen, cursor = [], None
     while True:
         page = oci.store.jobs("oci", Filter(), limit=10, cursor=cursor)
@@ -84,12 +84,12 @@ def test_no_job_is_missed_or_met_twice_while_jobs_move_between_pages(oci):
             break
         oci.apply("ack", oci.claim(4))
         oci.claim(3)
-        oci.born(2)
+        oci.create_jobs(2)
     assert seen == ids[::-1]
 
 
 def test_the_last_page_says_so_even_when_it_is_full(task):
-    task.born(10)
+    task.create_jobs(10)
     assert [len(page) for page in pages(task, limit=5)] == [5, 5]
 
 
@@ -98,12 +98,12 @@ def test_an_empty_queue_has_one_empty_page(task):
 
 
 def test_a_page_holds_a_hundred_jobs_unless_told(task):
-    task.born(101)
+    task.create_jobs(101)
     assert len(task.store.jobs("task", Filter()).jobs) == 100
 
 
 def test_a_page_shows_only_jobs_of_its_queue(task, pdf):
-    pdf.one()
+    pdf.create_job()
     assert walk(task) == []
 
 
@@ -146,7 +146,7 @@ def mixed(shared_store):
     with oci.store.transaction():
         for n in range(40):
             payload = f'{{"city":"{("İzmir", "izmir", "100%_")[n % 3]}","n":{n}}}'
-            oci.one(tenant="abc"[n % 3], key=f"key{n % 10}-{n // 10}", payload=payload)
+            oci.create_job(tenant="abc"[n % 3], key=f"key{n % 10}-{n // 10}", payload=payload)
             oci.clock.advance(60)
             if n % 3:
                 (job,) = oci.claim(tenants=["abc"[n % 3]])
@@ -279,8 +279,8 @@ def test_a_filter_that_fits_nobody_finds_nobody(mixed, where):
 
 
 def test_a_filter_by_key_finds_jobs_that_no_longer_hold_it(task):
-    old = task.move("complete", task.running(key="k"))
-    new = task.one(key="k")
+    old = task.move("complete", task.claim_new_job(key="k"))
+    new = task.create_job(key="k")
     for tenants in (None, ("default",)):
         where = Filter(dedup_key="k", tenants=tenants)
         assert [job.id for job in walk(task, where)] == [new, old.id]
@@ -288,16 +288,16 @@ def test_a_filter_by_key_finds_jobs_that_no_longer_hold_it(task):
 
 @pytest.mark.sql
 def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_it(oci, pdf):
-    assert oci.store.statements("oci").keys_kept
-    assert not pdf.store.statements("pdf").keys_kept
-    done = oci.move("ack", oci.running(key="k", tenant="a"))
-    oci.one(key="k", tenant="b")
+    assert oci.store.statements("oci").keeps_keys
+    assert not pdf.store.statements("pdf").keeps_keys
+    done = oci.move("ack", oci.claim_new_job(key="k", tenant="a"))
+    oci.create_job(key="k", tenant="b")
     where = Filter(dedup_key="k", tenants=("a",), states=("COMPLETED", "FAILED"))
     assert walk(oci, where) == [done]
 
 
 def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(store, open_queue):
     older = open_queue(task_lifecycle(), "mixed")
-    done = older.move("complete", older.running(key="k"))
+    done = older.move("complete", older.claim_new_job(key="k"))
     oci = open_queue(oci_lifecycle(), "mixed")
     assert [job.id for job in walk(oci, Filter(dedup_key="k", tenants=("default",)))] == [done.id]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kesin.store.records import Flow
+from kesin.store.records import MoveCount
 from tests.store.scene import NOW, error, kept
 
 
 def test_a_prune_leaves_no_trace_of_the_job(oci):
-    job = oci.move("ack", oci.running(key="k"))
+    job = oci.move("ack", oci.claim_new_job(key="k"))
     oci.store.add_note("oci", kind="remark", actor="op", job_id=job.id, now=NOW)
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
@@ -16,30 +16,30 @@ def test_a_prune_leaves_no_trace_of_the_job(oci):
 
 
 def test_a_prune_leaves_a_tombstone_count(oci):
-    oci.apply("ack", oci.claimed(3, tenant="a"))
+    oci.apply("ack", oci.claim_new_jobs(3, tenant="a"))
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert Flow("a", "prune", "COMPLETED", "", 3, NOW) in oci.store.flows("oci")
+    assert MoveCount("a", "prune", "COMPLETED", "", 3, NOW) in oci.store.move_counts("oci")
 
 
 def test_a_prune_leaves_all_other_counts_as_they_were(oci):
-    oci.apply("ack", oci.claimed(3))
-    before = oci.store.flows("oci")
+    oci.apply("ack", oci.claim_new_jobs(3))
+    before = oci.store.move_counts("oci")
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert [one for one in oci.store.flows("oci") if one.move != "prune"] == before
+    assert [one for one in oci.store.move_counts("oci") if one.move != "prune"] == before
 
 
 def test_a_pruned_job_is_no_longer_counted(oci):
-    oci.apply("ack", oci.claimed(3))
-    oci.one()
+    oci.apply("ack", oci.claim_new_jobs(3))
+    oci.create_job()
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
     assert oci.counts() == {"QUEUED": 1}
 
 
 def test_a_prune_leaves_the_neighbours_whole(oci):
-    first, second = oci.claimed(2)
+    first, second = oci.claim_new_jobs(2)
     oci.move("ack", first)
     oci.clock.advance(91 * 86_400)
     oci.store.add_note("oci", kind="remark", actor="op", job_id=second.id, now=oci.now)
@@ -49,8 +49,8 @@ def test_a_prune_leaves_the_neighbours_whole(oci):
 
 
 def test_completed_and_failed_jobs_are_kept_for_their_own_time(oci):
-    oci.move("ack", oci.running())
-    failed = oci.move("ack_failed", oci.running(), **error("BAD", "AUTH"))
+    oci.move("ack", oci.claim_new_job())
+    failed = oci.move("ack_failed", oci.claim_new_job(), **error("BAD", "AUTH"))
     oci.clock.advance(91 * 86_400)
     assert oci.sweep("prune", source="COMPLETED") == 1
     assert oci.sweep("prune", source="FAILED") == 0
@@ -58,7 +58,7 @@ def test_completed_and_failed_jobs_are_kept_for_their_own_time(oci):
 
 
 def test_an_acknowledgement_of_a_pruned_job_is_unknown(oci):
-    job = oci.move("ack", oci.running())
+    job = oci.move("ack", oci.claim_new_job())
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert oci.ask("ack", job.id).result == "unknown"
+    assert oci.apply_one("ack", job.id).result == "unknown"

@@ -13,9 +13,9 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import (
     NO_IDS,
-    NOBODY,
     NOW,
     OPERATOR,
+    UNKNOWN_ID,
     error,
 )
 
@@ -23,12 +23,12 @@ from tests.store.scene import (
 
 
 def test_a_job_is_read_whole(task):
-    job = task.running(key="k", payload='{"a":1}')
+    job = task.claim_new_job(key="k", payload='{"a":1}')
     assert task.store.job(job.id) == job
 
 
 def test_a_job_nobody_has_is_none(task):
-    assert task.store.job(NOBODY) is None
+    assert task.store.job(UNKNOWN_ID) is None
 
 
 @pytest.mark.parametrize("text", NO_IDS)
@@ -37,7 +37,7 @@ def test_an_id_that_is_none_has_no_job_no_events_and_no_notes(task, text):
 
 
 def test_events_come_in_the_order_they_happened(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("fail", job, **error())
     task.move("requeue", job.id, **OPERATOR)
     assert [(one.seq, one.move) for one in task.events(job)] == [
@@ -49,17 +49,17 @@ def test_events_come_in_the_order_they_happened(task):
 
 
 def test_events_are_only_the_jobs_own(task):
-    first, second = task.born(2)
+    first, second = task.create_jobs(2)
     assert [one.job_id for one in task.events(first)] == [first]
     assert [one.job_id for one in task.events(second)] == [second]
 
 
 def test_a_job_without_remarks_has_no_notes(task):
-    assert task.notes(task.one()) == []
+    assert task.notes(task.create_job()) == []
 
 
 def test_a_remark_is_read_as_it_was_made(oci):
-    job = oci.one(tenant="a")
+    job = oci.create_job(tenant="a")
     oci.store.add_note(
         "oci", kind="remark", actor="op", tenant="a", job_id=job, details='{"a":1}', now=NOW + 5
     )
@@ -67,20 +67,20 @@ def test_a_remark_is_read_as_it_was_made(oci):
 
 
 def test_remarks_come_in_the_order_they_were_made(task):
-    job = task.one()
+    job = task.create_job()
     for kind in ("b", "a", "c"):
         task.store.add_note("task", kind=kind, actor="op", job_id=job, now=NOW)
     assert [one.kind for one in task.notes(job)] == ["b", "a", "c"]
 
 
 def test_a_remark_on_the_queue_belongs_to_no_job(task):
-    job = task.one()
+    job = task.create_job()
     task.store.add_note("task", kind="remark", actor="op", now=NOW)
     assert task.notes(job) == []
 
 
 def test_a_remark_changes_neither_the_job_nor_its_history(task):
-    job = task.running()
+    job = task.claim_new_job()
     before = task.events(job)
     task.store.add_note("task", kind="remark", actor="op", job_id=job.id, now=NOW)
     assert (task.job(job), task.events(job)) == (job, before)
@@ -120,8 +120,8 @@ def test_pauses_of_another_queue_are_not_shown(oci, task):
 
 
 def test_a_scan_brings_every_job_with_its_events(oci, task):
-    ids = oci.born(3)
-    task.one()
+    ids = oci.create_jobs(3)
+    task.create_job()
     oci.claim(2)
     assert [(job.id, len(events)) for job, events in oci.store.scan("oci")] == list(
         zip(ids, [2, 2, 1], strict=True)
@@ -129,7 +129,7 @@ def test_a_scan_brings_every_job_with_its_events(oci, task):
 
 
 def test_a_scan_may_be_left_early(oci):
-    oci.born(3)
+    oci.create_jobs(3)
     scan = oci.store.scan("oci")
     next(scan)
     scan.close()
@@ -143,14 +143,14 @@ def test_the_queues_ever_opened_are_known(store, open_queue):
 
 
 def test_opening_a_queue_again_changes_nothing(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.store.open("task", task.lifecycle)
     assert task.store.queues() == ["task"]
     assert task.move("complete", job).state == "done"
 
 
 def test_a_queue_opened_under_richer_rules_keeps_its_jobs_and_old_moves(store, open_queue):
-    job = open_queue(pdf_lifecycle(), "mixed").one()
+    job = open_queue(pdf_lifecycle(), "mixed").create_job()
     open_queue(task_lifecycle(), "mixed")
     scene = open_queue(pdf_lifecycle(), "mixed")
     assert [one.id for one in scene.claim()] == [job]

@@ -17,7 +17,7 @@ YEARS_S = 10 * 366 * 86_400
 
 
 def reached(optiplan, *calls, **details):
-    job = optiplan.running(**details)
+    job = optiplan.claim_new_job(**details)
     for call in calls:
         last = optiplan.move(call, job)
     return last if calls else job
@@ -28,7 +28,7 @@ def reached(optiplan, *calls, **details):
 
 def put_off(oci, attempts, **details):
     """A job that has used so many attempts and waits for the next."""
-    job = oci.one(**details)
+    job = oci.create_job(**details)
     for _ in range(attempts):
         oci.move("retry_later", oci.claim()[0], **TRANSIENT)
         oci.clock.advance(2 * 86_400)
@@ -64,14 +64,14 @@ def test_a_cap_given_by_the_caller_spares_jobs_their_own_would_take(oci):
 
 
 def test_a_cap_given_by_the_caller_takes_a_claim_whose_lease_is_over(oci):
-    job = oci.running(max_attempts=5)
+    job = oci.claim_new_job(max_attempts=5)
     oci.clock.time_us = job.lease_until
     assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == 1
     assert oci.state(job) == "FAILED"
 
 
 def test_a_cap_given_by_the_caller_leaves_a_live_claim_alone(oci):
-    job = oci.running(max_attempts=5)
+    job = oci.claim_new_job(max_attempts=5)
     oci.clock.time_us = job.lease_until - 1
     assert oci.sweep("attempt_cap", source="PROCESSING", max_attempts=1) == 0
 
@@ -84,7 +84,7 @@ def test_a_cap_given_by_the_caller_counts_from_the_last_renewal(oci):
 
 @pytest.mark.parametrize("cap", [None, 1])
 def test_a_least_age_spares_jobs_that_moved_lately(oci, cap):
-    oci.move("retry_later", oci.running(max_attempts=1), **TRANSIENT)
+    oci.move("retry_later", oci.claim_new_job(max_attempts=1), **TRANSIENT)
     oci.clock.advance(59)
     asked = {"min_age_us": MINUTE, "max_attempts": cap}
     assert oci.sweep("attempt_cap", source="QUEUED", **asked) == 0
@@ -93,7 +93,7 @@ def test_a_least_age_spares_jobs_that_moved_lately(oci, cap):
 
 
 def test_a_least_age_spares_claims_that_moved_lately(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.clock.time_us = job.lease_until
     assert oci.sweep("recover", to="RETRY", min_age_us=HOUR) == 0
     oci.clock.time_us = NOW + HOUR
@@ -104,7 +104,7 @@ def test_a_least_age_spares_claims_that_moved_lately(oci):
 
 
 def test_a_recovered_job_is_due_at_once_and_keeps_its_error(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.clock.time_us = job.lease_until + 5
     oci.sweep("recover", to="RETRY")
     recovered = oci.job(job)
@@ -113,21 +113,21 @@ def test_a_recovered_job_is_due_at_once_and_keeps_its_error(oci):
 
 
 def test_a_crash_counts_as_an_attempt(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.clock.time_us = job.lease_until
     oci.sweep("recover", to="RETRY")
     assert oci.job(job).attempts_left == 4
 
 
 def test_recovery_goes_by_what_is_left_of_the_budget(oci):
-    spent, left = oci.running(max_attempts=1), oci.running(max_attempts=2)
+    spent, left = oci.claim_new_job(max_attempts=1), oci.claim_new_job(max_attempts=2)
     oci.clock.time_us = left.lease_until
     assert (oci.sweep("recover", to="RETRY"), oci.sweep("recover", to="FAILED")) == (1, 1)
     assert (oci.state(spent), oci.state(left)) == ("FAILED", "RETRY")
 
 
 def test_a_renewed_lease_is_not_over(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.clock.advance(30)
     oci.store.renew("oci", [(job.id, job.claim_seq)], lease_us=60 * SECOND, now=oci.now)
     oci.clock.time_us = job.lease_until
@@ -135,7 +135,7 @@ def test_a_renewed_lease_is_not_over(oci):
 
 
 def test_an_early_runner_begins_again_and_a_late_one_stays_where_it_was(optiplan):
-    early, late = optiplan.claimed(2)
+    early, late = optiplan.claim_new_jobs(2)
     for call in ("prepare", "import", "run", "collect"):
         optiplan.move(call, late)
     optiplan.move("prepare", early)
@@ -153,13 +153,13 @@ def test_recovery_keeps_the_deadline(optiplan):
 
 
 def test_recovery_keeps_the_slot(optiplan):
-    first, second = optiplan.claimed(2)
+    first, second = optiplan.claim_new_jobs(2)
     optiplan.apply("prepare", [first, second])
     optiplan.apply("import", [first, second])
     optiplan.move("run", first)
     optiplan.clock.time_us = first.lease_until
     optiplan.sweep("recover", to="=")
-    assert optiplan.ask("run", second).result == "busy"
+    assert optiplan.apply_one("run", second).result == "busy"
 
 
 def test_a_timed_out_job_leaves_the_slot(optiplan):
@@ -173,7 +173,7 @@ def test_a_timed_out_job_leaves_the_slot(optiplan):
 
 
 def test_a_lost_job_goes_back_in_the_same_sweep(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.clock.time_us = job.lease_until
     pdf.sweep("lose")
     assert pdf.history(job) == ["enqueue", "claim", "lose", "requeue"]
@@ -181,7 +181,7 @@ def test_a_lost_job_goes_back_in_the_same_sweep(pdf):
 
 
 def test_a_job_lost_for_the_last_time_stays_failed(pdf):
-    job = pdf.one()
+    job = pdf.create_job()
     for _ in range(3):
         pdf.clock.advance(5)
         (held,) = pdf.claim()
@@ -191,16 +191,16 @@ def test_a_job_lost_for_the_last_time_stays_failed(pdf):
 
 
 def test_a_swept_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.clock.time_us = job.lease_until
-    monkeypatch.setattr(Lifecycle, "chained", property(lambda self: 1 / 0))
+    monkeypatch.setattr(Lifecycle, "chained_moves", property(lambda self: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         pdf.sweep("lose")
     assert pdf.job(job) == job
 
 
 def test_a_sweep_follows_the_chain_for_each_job_by_its_own_row(pdf):
-    spent, left = pdf.running(max_attempts=1), pdf.running(max_attempts=3)
+    spent, left = pdf.claim_new_job(max_attempts=1), pdf.claim_new_job(max_attempts=3)
     pdf.clock.time_us = left.lease_until
     assert pdf.sweep("lose") == 2
     assert (pdf.state(spent), pdf.state(left)) == ("failed", "queued")
@@ -211,19 +211,19 @@ def test_a_sweep_follows_the_chain_for_each_job_by_its_own_row(pdf):
 
 @pytest.mark.parametrize("category", ["VALIDATION", "AUTH", "PERMANENT"])
 def test_only_a_passing_failure_is_revived(oci, category):
-    oci.move("ack_failed", oci.running(), **error("CODE", category))
+    oci.move("ack_failed", oci.claim_new_job(), **error("CODE", category))
     oci.clock.advance(30 * 86_400)
     assert oci.sweep("revive") == 0
 
 
 def test_a_failure_without_budget_is_not_revived(oci):
-    oci.move("ack_failed", oci.running(max_attempts=1), **TRANSIENT)
+    oci.move("ack_failed", oci.claim_new_job(max_attempts=1), **TRANSIENT)
     oci.clock.advance(30 * 86_400)
     assert oci.sweep("revive") == 0
 
 
 def test_a_revived_job_is_due_at_once_and_no_longer_finished(oci):
-    job = oci.move("ack_failed", oci.running(), **TRANSIENT)
+    job = oci.move("ack_failed", oci.claim_new_job(), **TRANSIENT)
     oci.clock.time_us = job.timer_at
     oci.sweep("revive")
     revived = oci.job(job)
@@ -231,28 +231,28 @@ def test_a_revived_job_is_due_at_once_and_no_longer_finished(oci):
 
 
 def test_a_failure_marked_by_hand_is_never_revived(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     oci.move("MARK_FAILED", job.id, **OPERATOR, **TRANSIENT)
     oci.clock.advance(30 * 86_400)
     assert oci.sweep("revive") == 0
 
 
 def test_a_job_without_a_conversion_time_never_expires(oci):
-    oci.one()
+    oci.create_job()
     oci.clock.advance(YEARS_S)
     assert oci.sweep("expire") == 0
 
 
 def test_expiry_asks_for_the_conversion_not_for_the_birth(oci):
-    old = oci.one(stamps={"conversion_at": NOW - 90 * DAY})
-    oci.one(stamps={"conversion_at": NOW - 90 * DAY + 1})
+    old = oci.create_job(stamps={"conversion_at": NOW - 90 * DAY})
+    oci.create_job(stamps={"conversion_at": NOW - 90 * DAY + 1})
     assert oci.sweep("expire") == 1
     assert (oci.state(old), oci.job(old).error_code) == ("FAILED", "EXPIRED")
 
 
 def test_a_waiting_pdf_expires_by_its_birth_and_a_made_one_by_its_end(pdf):
-    waiting = pdf.one(run_at=NOW + 10 * DAY)
-    made = pdf.running()
+    waiting = pdf.create_job(run_at=NOW + 10 * DAY)
+    made = pdf.claim_new_job()
     pdf.clock.advance(3_600)
     pdf.move("succeed", made)
     pdf.clock.time_us = NOW + DAY
@@ -282,12 +282,12 @@ def stubborn(open_queue):
 
 
 def failed_with(stubborn, key):
-    return stubborn.move("fail", stubborn.running(key=key), **error()).id
+    return stubborn.move("fail", stubborn.claim_new_job(key=key), **error()).id
 
 
 def test_a_sweep_leaves_jobs_whose_key_is_taken(stubborn):
     kept, free = failed_with(stubborn, "taken"), failed_with(stubborn, "free")
-    stubborn.one(key="taken")
+    stubborn.create_job(key="taken")
     stubborn.clock.advance(60)
     assert stubborn.sweep("again") == 1
     assert (stubborn.state(kept), stubborn.state(free)) == ("failed", "ready")

@@ -8,7 +8,7 @@ import pytest
 
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import UnknownQueue
-from tests.store.scene import LEASE_S, NOBODY, NOW, SECOND, error, sent_by
+from tests.store.scene import LEASE_S, NOW, SECOND, UNKNOWN_ID, error, sent_by
 
 
 def renew(scene, *claims, lease_s=LEASE_S):
@@ -17,21 +17,21 @@ def renew(scene, *claims, lease_s=LEASE_S):
 
 
 def test_a_renewal_extends_the_lease_from_now(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(20)
     assert renew(task, job) == {job.id}
     assert task.job(job).lease_until == NOW + (20 + LEASE_S) * SECOND
 
 
 def test_a_renewal_changes_nothing_but_the_lease(task):
-    job = task.running(key="k")
+    job = task.claim_new_job(key="k")
     task.clock.advance(20)
     renew(task, job)
     assert task.job(job) == job._replace(lease_until=NOW + (20 + LEASE_S) * SECOND)
 
 
 def test_a_renewal_writes_no_event(task):
-    job = task.running()
+    job = task.claim_new_job()
     before = task.events(job)
     task.clock.advance(20)
     renew(task, job)
@@ -39,15 +39,15 @@ def test_a_renewal_writes_no_event(task):
 
 
 def test_a_renewal_counts_no_move(task):
-    job = task.running()
-    before = task.store.flows("task")
+    job = task.claim_new_job()
+    before = task.store.move_counts("task")
     task.clock.advance(20)
     renew(task, job)
-    assert task.store.flows("task") == before
+    assert task.store.move_counts("task") == before
 
 
 def test_a_renewal_never_shortens_a_lease(task):
-    task.one()
+    task.create_job()
     (job,) = task.claim(lease_s=600)
     task.clock.advance(20)
     assert renew(task, job, lease_s=60) == {job.id}
@@ -55,14 +55,14 @@ def test_a_renewal_never_shortens_a_lease(task):
 
 
 def test_many_leases_are_renewed_at_once(task):
-    jobs = task.claimed(50)
+    jobs = task.claim_new_jobs(50)
     task.clock.advance(20)
     assert renew(task, *jobs) == {job.id for job in jobs}
     assert {job.lease_until for job in task.all().values()} == {task.now + LEASE_S * SECOND}
 
 
 def test_renewing_many_costs_the_same_number_of_statements_as_renewing_one(task, statements):
-    jobs = task.claimed(50)
+    jobs = task.claim_new_jobs(50)
     task.clock.advance(20)
     one = sent_by(statements, lambda: renew(task, jobs[0]))
     assert sent_by(statements, lambda: renew(task, *jobs)) == one
@@ -70,26 +70,26 @@ def test_renewing_many_costs_the_same_number_of_statements_as_renewing_one(task,
 
 @pytest.mark.parametrize("token", [0, 1, 3])
 def test_only_the_token_of_the_claim_renews_it(task, token):
-    job = task.running()
+    job = task.claim_new_job()
     task.clock.advance(20)
     assert renew(task, (job.id, token)) == set()
     assert task.job(job) == job
 
 
 def test_the_others_are_renewed_though_one_was_lost(task):
-    lost, kept = task.claimed(2)
+    lost, kept = task.claim_new_jobs(2)
     task.move("release", lost)
     assert renew(task, lost, kept) == {kept.id}
 
 
 def test_a_finished_job_has_no_lease_to_renew(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("complete", job)
     assert renew(task, job) == set()
 
 
 def test_the_former_holder_cannot_renew_the_next_ones_lease(task):
-    job = task.running()
+    job = task.claim_new_job()
     task.move("retry", job, **error())
     task.clock.advance(86_400)
     (again,) = task.claim(worker="w2")
@@ -98,7 +98,7 @@ def test_the_former_holder_cannot_renew_the_next_ones_lease(task):
 
 
 def test_a_wake_up_of_the_same_worker_is_another_claim(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     optiplan.move("wait", job, run_at=optiplan.now)
@@ -107,7 +107,7 @@ def test_a_wake_up_of_the_same_worker_is_another_claim(optiplan):
 
 
 def test_a_lease_is_kept_through_the_moves_under_its_claim(optiplan):
-    job = optiplan.running()
+    job = optiplan.claim_new_job()
     optiplan.move("prepare", job)
     optiplan.clock.advance(20)
     assert renew(optiplan, job) == {job.id}
@@ -115,11 +115,11 @@ def test_a_lease_is_kept_through_the_moves_under_its_claim(optiplan):
 
 
 def test_a_job_nobody_has_is_not_held(task):
-    assert renew(task, (NOBODY, 2)) == set()
+    assert renew(task, (UNKNOWN_ID, 2)) == set()
 
 
 def test_an_id_that_is_none_is_not_held_and_sinks_nobody(task):
-    job = task.running()
+    job = task.claim_new_job()
     assert renew(task, ("nope", 2), job) == {job.id}
 
 
@@ -128,7 +128,7 @@ def test_nothing_to_renew_is_no_mistake(task):
 
 
 def test_a_job_of_another_queue_is_not_held(task, open_queue):
-    other = open_queue(task_lifecycle(), "other").running()
+    other = open_queue(task_lifecycle(), "other").claim_new_job()
     assert renew(task, other) == set()
 
 
@@ -139,14 +139,14 @@ def short(open_queue):
 
 
 def test_no_lease_is_renewed_beyond_the_longest_run(short):
-    job = short.running()
+    job = short.claim_new_job()
     short.clock.advance(50)
     assert renew(short, job) == {job.id}
     assert short.job(job).lease_until == NOW + 100 * SECOND
 
 
 def test_renewing_often_gets_no_further(short):
-    job = short.running()
+    job = short.claim_new_job()
     for _ in range(9):
         short.clock.advance(11)
         renew(short, job)
@@ -154,7 +154,7 @@ def test_renewing_often_gets_no_further(short):
 
 
 def test_a_claim_that_ran_too_long_is_no_longer_held(short):
-    job = short.running()
+    job = short.claim_new_job()
     short.clock.advance(50)
     renew(short, job)
     short.clock.advance(50)
@@ -162,7 +162,7 @@ def test_a_claim_that_ran_too_long_is_no_longer_held(short):
 
 
 def test_a_job_that_ran_too_long_is_recovered(short):
-    job = short.running()
+    job = short.claim_new_job()
     for _ in range(10):
         short.clock.advance(10)
         renew(short, job)
@@ -170,7 +170,7 @@ def test_a_job_that_ran_too_long_is_recovered(short):
 
 
 def test_a_later_claim_has_its_own_longest_run(short):
-    short.one()
+    short.create_job()
     short.move("release", short.claim()[0])
     short.clock.advance(90)
     (job,) = short.claim()

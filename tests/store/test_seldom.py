@@ -31,7 +31,7 @@ def test_jobs_of_one_batch_share_a_key_where_birth_takes_none(open_queue):
 def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
     """Ready holds no key and running does; both are due and picked together."""
     queue = open_queue(changed(holds_key=False))
-    queue.born(2, key="k")
+    queue.create_jobs(2, key="k")
     [first] = queue.claim(limit=2)
     assert queue.claim(limit=2) == []
     queue.move("complete", first)
@@ -64,7 +64,7 @@ def test_the_clock_renews_a_budget_without_a_cap_to_stamp(open_queue):
         stamp=("finished_at",),
     )
     queue = open_queue(changed(revive, fail))
-    job = queue.one(max_attempts=2)
+    job = queue.create_job(max_attempts=2)
     queue.move("fail", queue.claim()[0], **error("BUSY", "TRANSIENT"))
     queue.clock.time_us += 61 * SECOND
     assert queue.sweep("revive") == 1
@@ -83,7 +83,7 @@ def test_a_prune_may_wait_for_a_timer(open_queue):
             replace(cancel, timer=After(86_400)),
         )
     )
-    job = queue.one()
+    job = queue.create_job()
     queue.move("cancel", job, role="operator", actor="op")
     queue.clock.time_us += 2 * HOUR
     assert queue.sweep("prune") == 0

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kesin.lifecycle.model import Asked, Change, Job, failing_guard
+from kesin.lifecycle.model import Change, Job, MoveContext, failing_guard
 from kesin.store.errors import UnknownQueue
-from kesin.store.records import Flow
+from kesin.store.records import MoveCount
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
@@ -48,69 +48,71 @@ def story(queue: str, name: str, source: str, to: str) -> Callable[[Story], Stor
 
 @story("oci", "attempt_cap", "QUEUED", "FAILED")
 def the_last_attempt_was_put_off(oci):
-    return oci.move("retry_later", oci.running(max_attempts=1), **TRANSIENT), oci.now
+    return oci.move("retry_later", oci.claim_new_job(max_attempts=1), **TRANSIENT), oci.now
 
 
 @story("oci", "attempt_cap", "PROCESSING", "FAILED")
 @story("oci", "recover", "PROCESSING", "FAILED")
 def the_last_worker_died(oci):
-    job = oci.running(max_attempts=1)
+    job = oci.claim_new_job(max_attempts=1)
     return job, job.lease_until
 
 
 @story("oci", "recover", "PROCESSING", "RETRY")
 def a_worker_died(oci):
-    job = oci.running()
+    job = oci.claim_new_job()
     return job, job.lease_until
 
 
 @story("oci", "expire", "QUEUED", "FAILED")
 def the_click_grew_old(oci):
-    job = oci.job(oci.one(stamps={"conversion_at": NOW - 10 * DAY}))
+    job = oci.job(oci.create_job(stamps={"conversion_at": NOW - 10 * DAY}))
     return job, NOW + 80 * DAY
 
 
 @story("oci", "revive", "FAILED", "RETRY")
 def a_failure_may_have_passed(oci):
-    job = oci.move("ack_failed", oci.running(), **TRANSIENT)
+    job = oci.move("ack_failed", oci.claim_new_job(), **TRANSIENT)
     return job, job.timer_at
 
 
 @story("oci", "prune", "COMPLETED", "")
 def it_was_delivered_long_ago(oci):
-    return oci.move("ack", oci.running()), NOW + 90 * DAY
+    return oci.move("ack", oci.claim_new_job()), NOW + 90 * DAY
 
 
 @story("oci", "prune", "FAILED", "")
 def it_failed_long_ago(oci):
-    return oci.move("ack_failed", oci.running(), **error("BAD", "VALIDATION")), NOW + 365 * DAY
+    return oci.move(
+        "ack_failed", oci.claim_new_job(), **error("BAD", "VALIDATION")
+    ), NOW + 365 * DAY
 
 
 @story("pdf", "lose", "running", "failed")
 def the_renderer_died(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     return job, job.lease_until
 
 
 @story("pdf", "expire", "queued", "expired")
 def nobody_rendered_it(pdf):
-    return pdf.job(pdf.one()), NOW + DAY
+    return pdf.job(pdf.create_job()), NOW + DAY
 
 
 @story("pdf", "expire", "succeeded", "expired")
 def nobody_fetched_it(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     pdf.clock.advance(60)
     return pdf.move("succeed", job), NOW + MINUTE + DAY
 
 
 @story("pdf", "prune", "expired", "")
 def it_expired_long_ago(pdf):
-    return pdf.move("cancel", pdf.one(), **OPERATOR), NOW + 7 * DAY
+    return pdf.move("cancel", pdf.create_job(), **OPERATOR), NOW + 7 * DAY
 
 
 def reached(optiplan, *calls, **details):
-    job = optiplan.running(**details)
+    job = optiplan.claim_new_job(**details)
     for call in calls:
         last = optiplan.move(call, job)
     return last if calls else job
@@ -118,7 +120,7 @@ def reached(optiplan, *calls, **details):
 
 @story("optiplan", "attempt_cap", "NEW", "FAILED")
 def the_last_runner_died_and_was_recovered(optiplan):
-    job = optiplan.running(max_attempts=1)
+    job = optiplan.claim_new_job(max_attempts=1)
     optiplan.clock.time_us = job.lease_until
     optiplan.sweep("recover", source="NEW")
     return optiplan.job(job), optiplan.now
@@ -171,7 +173,9 @@ def declared(scene, move):
         scene.declared(move.name, source=move.source, to=move.to, by="clock")
         if move.to
         else next(
-            one for one in scene.lifecycle.clock_moves if one.prunes and move.source in one.sources
+            one
+            for one in scene.lifecycle.scheduled_moves
+            if one.prunes and move.source in one.sources
         )
     )
 
@@ -188,7 +192,7 @@ def test_every_clock_move_there_is_has_its_story():
     assert set(STORIES) == {
         Move(name, move.name, move.sources[0], move.to)
         for name, lifecycle in LIFECYCLES.items()
-        for move in lifecycle.clock_moves
+        for move in lifecycle.scheduled_moves
     }
 
 
@@ -205,8 +209,8 @@ def expected(scene, move, before):
     if move.prunes:
         return None
     after = scene.modelled(move, before, actor="clock")
-    asked = Asked(scene.now, "clock")
-    for link in scene.lifecycle.chained(move):
+    asked = MoveContext(scene.now, "clock")
+    for link in scene.lifecycle.chained_moves(move):
         if "clock" in link.by and not failing_guard(link, after, scene.lifecycle, asked, None):
             return scene.modelled(link, after, actor="clock")
     return after
@@ -247,24 +251,24 @@ def test_a_sweep_leaves_jobs_of_other_queues_alone(scene, move, open_queue):
 def test_no_sweep_touches_a_live_claim(open_queue, queue):
     scene = open_queue(LIFECYCLES[queue])
     stamps = {"conversion_at": NOW} if queue == "oci" else {}
-    scene.one(max_attempts=1, stamps=stamps)
+    scene.create_job(max_attempts=1, stamps=stamps)
     (job,) = scene.claim(lease_s=2 * YEARS_S)
     scene.clock.advance(YEARS_S)
     assert [
         scene.store.sweep(queue, move, limit=10, now=scene.now)
-        for move in scene.lifecycle.clock_moves
-    ] == [0] * len(scene.lifecycle.clock_moves)
+        for move in scene.lifecycle.scheduled_moves
+    ] == [0] * len(scene.lifecycle.scheduled_moves)
     assert scene.job(job) == job
 
 
 @pytest.mark.parametrize("steps", range(7))
 def test_no_deadline_takes_a_job_from_its_live_runner(optiplan, steps):
-    optiplan.one()
+    optiplan.create_job()
     (job,) = optiplan.claim(lease_s=2 * YEARS_S)
     for call in ("prepare", "import", "run", "collect", "validate", "deliver")[:steps]:
         job = optiplan.move(call, Change(job.id, 2))
     optiplan.clock.advance(YEARS_S)
-    for move in optiplan.lifecycle.clock_moves:
+    for move in optiplan.lifecycle.scheduled_moves:
         optiplan.store.sweep("optiplan", move, limit=10, now=optiplan.now)
     assert optiplan.job(job) == job
 
@@ -273,32 +277,32 @@ def test_no_deadline_takes_a_job_from_its_live_runner(optiplan, steps):
 
 
 def test_a_sweep_moves_no_more_than_its_limit(oci):
-    jobs = oci.claimed(5)
+    jobs = oci.claim_new_jobs(5)
     oci.clock.time_us = jobs[0].lease_until
     assert [oci.sweep("recover", to="RETRY", limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_a_prune_takes_no_more_than_its_limit(oci):
-    oci.apply("ack", oci.claimed(5))
+    oci.apply("ack", oci.claim_new_jobs(5))
     oci.clock.advance(91 * 86_400)
     assert [oci.sweep("prune", source="COMPLETED", limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 def test_a_prune_over_many_tenants_takes_no_more_than_its_limit(oci):
     for tenant in "abcd":
-        oci.move("ack", oci.running(tenant=tenant))
+        oci.move("ack", oci.claim_new_job(tenant=tenant))
     oci.clock.advance(91 * 86_400)
     assert [oci.sweep("prune", source="COMPLETED", limit=3) for _ in range(3)] == [3, 1, 0]
 
 
 def test_a_sweep_of_nothing_moves_nothing(oci):
-    jobs = oci.claimed(2)
+    jobs = oci.claim_new_jobs(2)
     oci.clock.time_us = jobs[0].lease_until
     assert oci.sweep("recover", to="RETRY", limit=0) == 0
 
 
 def test_the_timer_that_went_off_first_is_heard_first(oci):
-    jobs = [oci.move("ack_failed", job, **TRANSIENT) for job in oci.claimed(6)]
+    jobs = [oci.move("ack_failed", job, **TRANSIENT) for job in oci.claim_new_jobs(6)]
     first = sorted(jobs, key=lambda job: job.timer_at)[:3]
     oci.clock.advance(3_600)
     oci.sweep("revive", limit=3)
@@ -306,7 +310,7 @@ def test_the_timer_that_went_off_first_is_heard_first(oci):
 
 
 def test_the_oldest_click_expires_first(oci):
-    ages = {oci.one(stamps={"conversion_at": NOW - d * DAY}): d for d in (91, 95, 93, 94)}
+    ages = {oci.create_job(stamps={"conversion_at": NOW - d * DAY}): d for d in (91, 95, 93, 94)}
     oci.sweep("expire", limit=2)
     gone = {ages[job.id] for job in oci.all().values() if job.state == "FAILED"}
     assert gone == {95, 94}
@@ -315,20 +319,20 @@ def test_the_oldest_click_expires_first(oci):
 def test_the_clocks_moves_come_stage_by_stage():
     order = ("cap", "recover", "expire", "revive", "timeout", "prune")
     for lifecycle in LIFECYCLES.values():
-        stages = [order.index(move.stage) for move in lifecycle.clock_moves]
+        stages = [order.index(move.stage) for move in lifecycle.scheduled_moves]
         assert stages == sorted(stages)
 
 
 def test_a_spent_job_whose_worker_died_is_capped_before_it_could_be_recovered(oci):
-    job = oci.running(max_attempts=1)
+    job = oci.claim_new_job(max_attempts=1)
     oci.clock.time_us = job.lease_until
-    for move in oci.lifecycle.clock_moves:
+    for move in oci.lifecycle.scheduled_moves:
         oci.store.sweep("oci", move, limit=10, now=oci.now)
     assert oci.history(job) == ["enqueue", "claim", "attempt_cap"]
 
 
 def test_sweeping_many_costs_the_same_number_of_statements_as_sweeping_one(oci, statements):
-    jobs = oci.claimed(100)
+    jobs = oci.claim_new_jobs(100)
     oci.clock.time_us = jobs[0].lease_until
     one = sent_by(statements, lambda: oci.sweep("recover", to="RETRY", limit=1))
     assert sent_by(statements, lambda: oci.sweep("recover", to="RETRY")) == one
@@ -343,7 +347,7 @@ def test_an_unknown_queue_is_refused_by_name(oci):
 
 
 def test_sweeps_at_once_move_each_job_once(oci):
-    jobs = oci.claimed(120)
+    jobs = oci.claim_new_jobs(120)
     oci.clock.time_us = jobs[0].lease_until
 
     def exhaust(_):
@@ -356,7 +360,7 @@ def test_sweeps_at_once_move_each_job_once(oci):
 
 
 def test_prunes_at_once_count_each_job_once(oci):
-    oci.apply("ack", oci.claimed(60))
+    oci.apply("ack", oci.claim_new_jobs(60))
     oci.clock.advance(91 * 86_400)
 
     def exhaust(_):
@@ -365,15 +369,15 @@ def test_prunes_at_once_count_each_job_once(oci):
     with ThreadPoolExecutor(4) as pool:
         moved = sum(pool.map(exhaust, range(4))) + exhaust(0)
     assert moved == 60
-    assert Flow("default", "prune", "COMPLETED", "", 60, NOW) in oci.store.flows("oci")
+    assert MoveCount("default", "prune", "COMPLETED", "", 60, NOW) in oci.store.move_counts("oci")
 
 
 def test_a_sweep_and_the_late_worker_at_once_leave_one_of_both(oci):
-    jobs = oci.claimed(40)
+    jobs = oci.claim_new_jobs(40)
     oci.clock.time_us = jobs[0].lease_until
     with ThreadPoolExecutor(4) as pool:
         swept = [pool.submit(oci.sweep, "recover", to="RETRY", limit=5) for _ in range(8)]
-        acked = [pool.submit(oci.ask, "release", job) for job in jobs]
+        acked = [pool.submit(oci.apply_one, "release", job) for job in jobs]
         moved = sum(one.result() for one in swept)
         released = sum(one.result().result == "moved" for one in acked)
     assert moved + released + oci.sweep("recover", to="RETRY") == 40

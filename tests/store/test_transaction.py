@@ -51,7 +51,7 @@ def contents(store, key):
 
 
 def rendered(pdf, key="k"):
-    return pdf.move("succeed", pdf.running(key=key))
+    return pdf.move("succeed", pdf.claim_new_job(key=key))
 
 
 def test_two_calls_in_a_block_are_both_kept(pdf):
@@ -81,13 +81,13 @@ def test_an_undone_block_leaves_the_key_with_its_old_holder(pdf):
 
 
 def test_every_kind_of_call_is_undone(oci):
-    waiting = oci.running(key="w", tenant="a")
-    lost = oci.running(tenant="b")
+    waiting = oci.claim_new_job(key="w", tenant="a")
+    lost = oci.claim_new_job(tenant="b")
     before = everything(oci.store)
     with undone(oci.store):
-        oci.born(3)
+        oci.create_jobs(3)
         oci.claim(2)
-        oci.ask("release", lost._replace(claim_seq=1))  # stale, and noted
+        oci.apply_one("release", lost._replace(claim_seq=1))  # stale, and noted
         oci.enqueue(oci.new(key="w", tenant="a"))  # a duplicate, and noted
         oci.move("ack", waiting)
         oci.clock.advance(60)
@@ -103,7 +103,7 @@ def test_every_kind_of_call_is_undone(oci):
 
 def test_inside_the_block_its_own_writes_are_seen(task):
     with task.store.transaction():
-        job = task.one(key="k")
+        job = task.create_job(key="k")
         assert task.state(job) == "ready"
         assert [one.id for one in task.claim()] == [job]
         assert task.counts() == {"running": 1}
@@ -112,57 +112,57 @@ def test_inside_the_block_its_own_writes_are_seen(task):
 
 def test_an_interruption_undoes_the_block_too(task):
     with suppress(KeyboardInterrupt), task.store.transaction():
-        task.one()
+        task.create_job()
         raise KeyboardInterrupt
     assert task.counts() == {}
 
 
 def test_the_store_works_on_after_an_undone_block(task):
     with undone(task.store):
-        task.one()
+        task.create_job()
     with task.store.transaction():
-        task.one()
+        task.create_job()
     assert task.counts() == {"ready": 1}
 
 
 def test_a_refused_move_does_not_undo_the_rest(pdf):
-    job = pdf.one()
+    job = pdf.create_job()
     with pdf.store.transaction():
-        outcome = pdf.ask("artifact_gone", job, **PRODUCER)
-        pdf.one()
+        outcome = pdf.apply_one("artifact_gone", job, **PRODUCER)
+        pdf.create_job()
     assert outcome.result == "refused"
     assert pdf.counts() == {"queued": 2}
 
 
 def test_a_move_refused_for_its_key_does_not_undo_the_rest(task):
-    old = task.move("fail", task.running(key="k"), **error())
-    task.one(key="k")
+    old = task.move("fail", task.claim_new_job(key="k"), **error())
+    task.create_job(key="k")
     with task.store.transaction():
-        outcome = task.ask("requeue", old.id, role="operator")
-        task.one()
+        outcome = task.apply_one("requeue", old.id, role="operator")
+        task.create_job()
     assert outcome.reason == "duplicate"
     assert task.counts() == {"ready": 2, "failed": 1}
 
 
 def test_two_equal_moves_into_a_key_do_not_undo_the_rest(task):
-    old = [task.move("fail", task.running(key="k"), **error()).id for _ in range(2)]
+    old = [task.move("fail", task.claim_new_job(key="k"), **error()).id for _ in range(2)]
     with task.store.transaction():
         outcomes = task.apply("requeue", old, role="operator")
-        task.one()
+        task.create_job()
     assert sorted(one.result for one in outcomes) == ["moved", "refused"]
     assert task.counts() == {"ready": 2, "failed": 1}
 
 
 def test_a_chain_inside_a_block_is_kept_with_it(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     with pdf.store.transaction():
         pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
-        pdf.one()
+        pdf.create_job()
     assert pdf.counts() == {"queued": 2}
 
 
 def test_a_chain_inside_a_block_is_undone_with_it(pdf):
-    job = pdf.running()
+    job = pdf.claim_new_job()
     with undone(pdf.store):
         pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
     assert pdf.job(job) == job
@@ -173,32 +173,32 @@ def test_a_chain_inside_a_block_is_undone_with_it(pdf):
 
 def test_an_inner_block_is_kept_with_the_outer_one(task):
     with task.store.transaction():
-        task.one()
+        task.create_job()
         with task.store.transaction():
-            task.one()
+            task.create_job()
     assert task.counts() == {"ready": 2}
 
 
 def test_an_inner_block_is_undone_with_the_outer_one(task):
     with undone(task.store), task.store.transaction():
-        task.one()
+        task.create_job()
     assert task.counts() == {}
 
 
 def test_an_undone_inner_block_leaves_the_outer_one_whole(task):
     with task.store.transaction():
-        kept = task.one(key="kept")
+        kept = task.create_job(key="kept")
         with undone(task.store):
-            task.one(key="undone")
-        later = task.one(key="later")
+            task.create_job(key="undone")
+        later = task.create_job(key="later")
     assert sorted(task.all()) == [kept, later]
 
 
 def test_an_exception_through_both_blocks_undoes_both(task):
     with suppress(Changed), task.store.transaction():
-        task.one()
+        task.create_job()
         with task.store.transaction():
-            task.one()
+            task.create_job()
             raise Changed
     assert task.counts() == {}
 
@@ -209,12 +209,12 @@ def test_an_exception_through_both_blocks_undoes_both(task):
 def test_another_threads_calls_do_not_join_the_block(task):
     def other():
         started.set()
-        return task.one(key="theirs")
+        return task.create_job(key="theirs")
 
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         with undone(task.store):
-            task.one(key="mine")
+            task.create_job(key="mine")
             theirs = pool.submit(other)
             assert started.wait(10)
         kept = theirs.result(10)
@@ -229,7 +229,7 @@ def test_another_thread_never_sees_what_was_undone(task):
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         with undone(task.store):
-            seen = pool.submit(other, task.one())
+            seen = pool.submit(other, task.create_job())
             assert started.wait(10)
         assert seen.result(10) is None
 
@@ -237,8 +237,8 @@ def test_another_thread_never_sees_what_was_undone(task):
 def test_blocks_of_many_threads_keep_apart(task):
     def block(n):
         with task.store.transaction():
-            first = task.one(key=f"{n}a")
-            second = task.one(key=f"{n}b")
+            first = task.create_job(key=f"{n}a")
+            second = task.create_job(key=f"{n}b")
             if n % 2:
                 raise Changed
         return first, second
@@ -255,7 +255,7 @@ def test_of_two_producers_who_find_the_artifact_gone_one_makes_the_new_job(pdf):
 
     def ask_again(_):
         with pdf.store.transaction():
-            pdf.ask("artifact_gone", gone.id, **PRODUCER)
+            pdf.apply_one("artifact_gone", gone.id, **PRODUCER)
             return pdf.enqueue(pdf.new(key="k"))[0]
 
     with ThreadPoolExecutor(4) as pool:

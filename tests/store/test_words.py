@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kesin.lifecycle.model import Asked, Change, holds
+from kesin.lifecycle.model import Change, MoveContext, guard_holds
 from kesin.lifecycle.vocabulary import GuardKind
 from kesin.store.records import Outcome
 from tests.store.every_word import EFFECTS, GUARDS, cast, every_word
@@ -41,8 +41,8 @@ def test_the_suite_asks_every_guard_there_is():
 @pytest.mark.parametrize("call", JUDGED_ALIKE)
 def test_a_guard_lets_through_exactly_the_jobs_the_model_lets_through(words, call):
     jobs = cast(words)
-    asked = Asked(words.now, "op")
-    let = {one: holds(GUARDS[call], jobs[one], words.lifecycle, asked, None) for one in jobs}
+    asked = MoveContext(words.now, "op")
+    let = {one: guard_holds(GUARDS[call], jobs[one], words.lifecycle, asked, None) for one in jobs}
     assert {*let.values()} == {True, False}, "the cast does not try this guard both ways"
     outcomes = words.apply(call, jobs, **OPERATOR)
     assert {one.id: (one.result, one.reason) for one in outcomes} == {
@@ -53,10 +53,11 @@ def test_a_guard_lets_through_exactly_the_jobs_the_model_lets_through(words, cal
 
 @pytest.mark.parametrize("given", [False, True])
 def test_an_option_opens_one_door_and_closes_the_other(words, given):
-    job = words.one()
+    job = words.create_job()
     options = ["loud"] if given else []
     doors = [
-        words.ask(call, job, options=options, **OPERATOR) for call in ("if_option", "if_no_option")
+        words.apply_one(call, job, options=options, **OPERATOR)
+        for call in ("if_option", "if_no_option")
     ]
     assert [one.result for one in doors] == (
         ["moved", "refused"] if given else ["refused", "moved"]
@@ -65,16 +66,16 @@ def test_an_option_opens_one_door_and_closes_the_other(words, given):
 
 
 def test_a_slot_guard_opens_while_nobody_is_in_the_state(words):
-    first, second = words.born(2)
-    assert words.ask("if_slot_free", first, **OPERATOR).result == "moved"
+    first, second = words.create_jobs(2)
+    assert words.apply_one("if_slot_free", first, **OPERATOR).result == "moved"
     words.move("take_slot", second, **OPERATOR)
-    assert words.ask("if_slot_free", first, **OPERATOR).reason == "slot_free"
+    assert words.apply_one("if_slot_free", first, **OPERATOR).reason == "slot_free"
 
 
 def test_a_claim_guard_wants_the_claim_at_hand(words):
-    job = words.running()
+    job = words.claim_new_job()
     answers = [
-        words.ask("if_holds_claim", Change(job.id, token), **OPERATOR)
+        words.apply_one("if_holds_claim", Change(job.id, token), **OPERATOR)
         for token in (job.claim_seq - 1, job.claim_seq + 1, None, job.claim_seq)
     ]
     assert [one.reason or one.result for one in answers] == ["stale", "stale", "stale", "moved"]
@@ -83,12 +84,12 @@ def test_a_claim_guard_wants_the_claim_at_hand(words):
 @pytest.mark.parametrize("move", EFFECTS, ids=lambda move: move.name)
 def test_an_effect_leaves_exactly_the_jobs_the_model_leaves(words, move):
     jobs = cast(words)
-    asked = Asked(words.now, "op")
+    asked = MoveContext(words.now, "op")
     fit = [
         job
         for job in jobs.values()
         if job.state in move.sources
-        and all(holds(guard, job, words.lifecycle, asked, None) for guard in move.when)
+        and all(guard_holds(guard, job, words.lifecycle, asked, None) for guard in move.when)
     ]
     changes = [Change(job.id, **(TOLD, TOLD_LITTLE)[n % 2]) for n, job in enumerate(fit)]
     moved = [
@@ -102,7 +103,7 @@ def test_an_effect_leaves_exactly_the_jobs_the_model_leaves(words, move):
 
 
 def test_a_backoff_grows_with_the_attempts_and_then_stays(words):
-    job = words.one(max_attempts=6)
+    job = words.create_job(max_attempts=6)
     waits = []
     for _ in range(5):
         words.claim()
@@ -113,7 +114,7 @@ def test_a_backoff_grows_with_the_attempts_and_then_stays(words):
 
 
 def test_jitter_spreads_jobs_and_stays_in_its_bounds(words):
-    jobs = words.born(50)
+    jobs = words.create_jobs(50)
     words.apply("back_off_jittered", jobs, **OPERATOR)
     waits = {words.job(one).run_at - NOW for one in jobs}
     assert len(waits) > 40

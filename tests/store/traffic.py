@@ -15,9 +15,9 @@ CODES = ("BROWSER_LAUNCH_FAILED", "E_XML_INVALID", "E_OPERATOR_TRIGGER_REQUIRED"
 def traffic(scene: Scene, chance: random.Random, *, steps: int, jumps: bool = False) -> None:
     """Drive the queue with whatever its lifecycle has; the store refuses what may not be."""
     calls = [
-        (move.call, role)
+        (move.action, role)
         for move in scene.lifecycle.moves
-        if not (move.births or move.claims or move.prunes or move.chained)
+        if not (move.creates or move.claims or move.prunes or move.chained)
         for role in move.by
         if role != "clock"
     ]
@@ -34,16 +34,18 @@ def traffic(scene: Scene, chance: random.Random, *, steps: int, jumps: bool = Fa
                 changes = [change(job, scene, chance, role) for job in jobs]
                 scene.apply(call, changes, role=role, actor=role)
             case "sweep":
-                move = chance.choice(scene.lifecycle.clock_moves)
+                move = chance.choice(scene.lifecycle.scheduled_moves)
                 scene.store.sweep(scene.queue, move, limit=chance.randint(1, 5), now=scene.now)
         low = -DAY if jumps else 0
         scene.clock.time_us += chance.choice((0, 1, 10**6, 10**8, chance.randint(low, DAY)))
-    for move in scene.lifecycle.clock_moves:
+    for move in scene.lifecycle.scheduled_moves:
         scene.store.sweep(scene.queue, move, limit=1_000, now=scene.now)
 
 
 def birth(scene: Scene, chance: random.Random) -> Any:
-    stamps = dict.fromkeys(scene.lifecycle.birth.stamp_input, NOW - chance.randint(0, 60 * DAY))
+    stamps = dict.fromkeys(
+        scene.lifecycle.enqueue_move.stamp_input, NOW - chance.randint(0, 60 * DAY)
+    )
     return scene.new(
         tenant=chance.choice("abc"),
         key=chance.choice((None, "k1", "k2", "k3")),
@@ -65,5 +67,5 @@ def change(job: Job, scene: Scene, chance: random.Random, role: str) -> Change:
         result="[1]",
         run_at=chance.choice((None, scene.now + 10**7)),
         payload='{"v":2}',
-        stamps=dict.fromkeys(scene.lifecycle.birth.stamp_input, NOW),
+        stamps=dict.fromkeys(scene.lifecycle.enqueue_move.stamp_input, NOW),
     )

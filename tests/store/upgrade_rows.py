@@ -17,9 +17,9 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.vault import Vault
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.encryption import KeyRing
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sql.migrate import migrations
 from kesin.store.sqlite.store import SqliteStore, _split
@@ -133,14 +133,14 @@ def fill(store: SqliteStore) -> str:
     oci = Scene(store, "oci", oci_lifecycle())
     oci.born(2, payload='{"gclid":"x"}', tenant="acme")
     store.pause("oci", tenant="acme", actor="then", reason="lunch", now=NOW)
-    actor = system("then")
+    actor = system_actor("then")
     accounts = Accounts(Directory(store), clock=ManualClock(NOW))
     accounts.add_site(actor, "acme", name="Acme")
-    accounts.add_person(actor, "ayse", PASSWORD, role="admin", all_sites=True)
+    accounts.add_user(actor, "ayse", PASSWORD, role="admin", all_sites=True)
     accounts.sign_in("ayse", PASSWORD, "127.0.0.1")
     key, _ = accounts.create_key(actor, "script", ["operate"])
     Vault(accounts, RING).put(actor, "token", "a secret of then")
-    Directory(store).put_fact(Fact("oci", "acme", "breaker", '{"open":false}', NOW))
+    Directory(store).put_metadata(MetadataEntry("oci", "acme", "breaker", '{"open":false}', NOW))
     return key
 
 

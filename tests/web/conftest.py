@@ -21,29 +21,29 @@ from httpx._transports import default as transports
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload
 from kesin.foundation import logs, passwords
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.permissions import Actor, system
+from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import AuditLine
-from kesin.store.open import PDF_QUEUES
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
-from kesin.store.routed import Stores
+from kesin.store.routed import RoutedStore
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
-from kesin.workloads import WORKLOADS, Workload
+from kesin.workloads import built_in
 from tests.redis_server import SHARED, RedisServer
 from tests.web.analysed import analyse_once
 from tests.web.client import ADDRESS, Client
 
 PASSWORD = "correct-horse-battery"
 CRON_SECRET = "cron-secret-of-the-tests"
-ROOT = system("cli:tests")
+ROOT = system_actor("cli:tests")
 TASK = Workload("task", task_lifecycle, "Anything")
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 DEFAULTS = {"rate_per_s": 1e6, "sign_in_per_min": 10_000, "cron_secret": CRON_SECRET}
@@ -62,7 +62,7 @@ class World:
         self.clock = ManualClock()
         self.settings = Settings(data_dir=folder, **{**DEFAULTS, **settings})
         self.store = store
-        workloads = {one.name: one for one in (*WORKLOADS, TASK)}
+        workloads = {one.name: one for one in (*built_in(), TASK)}
         self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
         self._kept: ExitStack | None = None
 
@@ -98,12 +98,12 @@ class World:
             self.accounts.add_site(ROOT, name)
 
     def person(self, name: str, role: str = "viewer", **may: Any) -> str:
-        self.accounts.add_person(ROOT, name, PASSWORD, role=role, **may)
+        self.accounts.add_user(ROOT, name, PASSWORD, role=role, **may)
         return name
 
     def known(self, name: str, role: str = "viewer", **may: Any) -> str:
         """The same, made by the first test that asks."""
-        there = self.accounts.directory.person(name)
+        there = self.accounts.directory.user(name)
         return there.name if there else self.person(name, role, **may)
 
     def token(self, name: str) -> str:
@@ -177,9 +177,9 @@ def _quick_hashes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
         patch.setattr(passwords, "_hasher", lambda: quick)
-        passwords.nobody.cache_clear()
+        passwords.unmatched_hash.cache_clear()
         yield
-    passwords.nobody.cache_clear()
+    passwords.unmatched_hash.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +188,7 @@ def _plain_logs() -> Iterator[None]:
     structlog.reset_defaults()
     root = logging.getLogger()
     for one in root.handlers[:]:
-        if type(one) is logs._Libraries:
+        if type(one) is logs._LibraryHandler:
             root.removeHandler(one)
     structlog.contextvars.clear_contextvars()
 
@@ -208,9 +208,10 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         store = SqliteStore(path)
         if kind == "redis":
             server: RedisServer = request.getfixturevalue("redis_server")
-            jobs = RedisStore(server.url(next(_databases)), own_keys=frozenset({"pdf"}))
+            jobs = RedisStore(server.url(next(_databases)), keys_name_tenant=frozenset({"pdf"}))
             jobs.client.flushdb()
-            store = Stores(store, dict.fromkeys(PDF_QUEUES, jobs))
+            homes = [one.name for one in built_in() if one.in_redis]
+            store = RoutedStore(store, dict.fromkeys(homes, jobs))
     stack.callback(store.close)
     return store
 

@@ -116,8 +116,8 @@ GET    /dashboard/optiplan/new                     -       303    401  403  403 
 POST   /dashboard/optiplan/new/rows                -       303    401  403  403  403  200   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 200
 POST   /dashboard/optiplan/new                     -       303    401  403  403  403  422   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 422
 POST   /dashboard/optiplan/import                  -       303    401  403  403  403  400   | 403   403   403   403   | 403  403   403   403   403   | 403  403   403   403   403   | 400
-GET    /dashboard/optiplan/orders/{job_id}/{call}  order   303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   403   | 404  404   404   404   200   | 200
-POST   /dashboard/optiplan/orders/{job_id}/{call}  held    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
+GET    /dashboard/optiplan/orders/{job_id}/{action} order   303    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   403   | 404  404   404   404   200   | 200
+POST   /dashboard/optiplan/orders/{job_id}/{action} held    303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
 GET    /dashboard/optiplan/customers               -       303    401  403  403  403  200   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 POST   /dashboard/optiplan/customers               -       303    401  403  403  403  303   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303
 POST   /dashboard/optiplan/customers/remove        -       303    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   303   | 303

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from kesin.engine.access.accounts import Accounts
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
@@ -44,7 +44,7 @@ def make_key(folder: Path, *scopes: str) -> str:
     """A key, made as the command line makes it."""
     with opened(folder) as store:
         accounts = Accounts(Directory(store))
-        return accounts.create_key(system("test"), "test", scopes or ("admin",))[0]
+        return accounts.create_key(system_actor("test"), "test", scopes or ("admin",))[0]
 
 
 class Served:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.settings import described
+from kesin.foundation.settings import describe_settings
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change
 from tests.web.client import Client
@@ -36,7 +36,7 @@ class Everything:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        world.accounts.add_person(ROOT, "ayse", PASSWORD, role="admin")
+        world.accounts.add_user(ROOT, "ayse", PASSWORD, role="admin")
         self.token = world.accounts.sign_in("ayse", PASSWORD, "")[0]
         self.key = world.raw_key("admin")
         self.secrets = {**CANARIES, "session token": self.token, "api key": self.key}
@@ -164,7 +164,11 @@ def test_the_numbers_name_no_site_no_job_and_no_key(everything):
 def test_settings_and_service_do_not_show_their_secrets(everything):
     world = everything.world
     shown = [repr(one) for one in (world.settings, world.service, world.accounts, world.app)]
-    shown += [str(world.settings), str(world.settings.model_dump()), str(described(world.settings))]
+    shown += [
+        str(world.settings),
+        str(world.settings.model_dump()),
+        str(describe_settings(world.settings)),
+    ]
     assert leaks("".join(shown), everything.secrets) == []
     assert "cron_secret" in shown[0]
 
@@ -178,7 +182,7 @@ def test_the_audit_log_has_no_secret_and_no_payload(everything):
 
 def test_the_tables_keep_no_password_token_or_key(everything):
     directory = everything.world.accounts.directory
-    kept = [directory.people(), directory.api_keys(), directory.sessions_of("ayse")]
+    kept = [directory.users(), directory.api_keys(), directory.sessions_of("ayse")]
     assert all(kept)
     assert leaks(repr(kept), everything.secrets) == []
 

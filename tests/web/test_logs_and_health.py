@@ -7,7 +7,7 @@ from kesin.store.errors import StoreUnreachable
 from kesin.web.rate_limit import network_of
 from tests.web.client import ADDRESS
 from tests.web.conftest import by_cookie
-from tests.web.test_manners import SECURITY
+from tests.web.test_middleware import SECURITY
 
 
 def test_a_request_is_logged_by_its_route_and_not_by_what_it_names(world, capsys):

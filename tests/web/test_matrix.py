@@ -169,7 +169,7 @@ class House:
         job = (
             held_order(self.world.service) if row.asked == "held" else self.jobs.get(row.asked, "")
         )
-        named = {"site_id": site, "token": "nothing", "job_id": job, "call": "approve"}
+        named = {"site_id": site, "token": "nothing", "job_id": job, "action": "approve"}
         paged = {**INVOICE, "number": "asked for on the page"}
         invoice = {"template": "invoice", "source": json.dumps(paged), "do": "json"}
         forms: dict[str, Any] = {

@@ -67,10 +67,16 @@ def test_stats_of_one_site_count_that_site(world, boss):
 def test_a_lifecycle_is_told_as_data_and_as_a_picture(world, boss):
     told = world.client.get("/api/queues/task/lifecycle", headers=boss).json()
     assert told["name"] == "task"
-    moves = {(one["call"], tuple(one["from"]), one["to"]) for one in told["moves"]}
+    moves = {(move["action"], tuple(move["from"]), move["to"]) for move in told["moves"]}
     assert ("cancel", ("ready",), "failed") in moves
     assert told["mermaid"].startswith("stateDiagram")
     assert told["bound"] is None or told["bound"] > 0
+
+
+def test_a_lifecycle_names_each_action_under_its_old_key_too(world, boss):
+    moves = world.client.get("/api/queues/task/lifecycle", headers=boss).json()["moves"]
+    assert moves
+    assert all(move["call"] == move["action"] for move in moves)
 
 
 # Filters, one by one

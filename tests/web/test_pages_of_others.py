@@ -65,7 +65,7 @@ UNSAFE: dict[tuple[str, str], tuple[dict[str, Any], int]] = {
     ("POST", "/dashboard/optiplan/new"): ({}, 422),
     ("POST", "/dashboard/optiplan/new/rows"): ({}, 422),
     ("POST", "/dashboard/optiplan/import"): ({}, 422),
-    ("POST", "/dashboard/optiplan/orders/{job_id}/{call}"): ({}, 422),
+    ("POST", "/dashboard/optiplan/orders/{job_id}/{action}"): ({}, 422),
     ("POST", "/dashboard/optiplan/customers"): ({}, 400),
     ("POST", "/dashboard/optiplan/customers/remove"): ({}, 400),
     ("POST", "/dashboard/optiplan/rules"): ({}, 422),

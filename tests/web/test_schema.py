@@ -16,7 +16,7 @@ import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.permissions import SCOPES, SITE_SCOPES, system
+from kesin.foundation.permissions import SCOPES, SITE_SCOPES, system_actor
 from kesin.store.directory import Directory
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.cli.programs import PATIENCE_S, Programs
@@ -97,9 +97,9 @@ def jobs(served, folder) -> Iterator[list[str]]:
     """Something to find: jobs of each queue, a person, sites; and somebody who seems to render."""
     with opened(folder) as store:
         accounts = Accounts(Directory(store))
-        accounts.add_person(system("test"), "ada", PASSWORD, role="admin")
+        accounts.add_user(system_actor("test"), "ada", PASSWORD, role="admin")
         for site in (SITE, "south"):
-            accounts.add_site(system("test"), site)
+            accounts.add_site(system_actor("test"), site)
         heartbeat = Heartbeat(store, "one")
         heartbeat.start()
         yield _enqueued(served)
@@ -150,7 +150,7 @@ def actors(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
         "cron": ("cron", {"authorization": f"Bearer {CRON_SECRET}"}),
     }
     with opened(folder) as store:
-        accounts, by = Accounts(Directory(store)), system("test")
+        accounts, by = Accounts(Directory(store)), system_actor("test")
         for scope in SCOPES:
             for site in (SITE, "south", None):
                 if site is None and scope in SITE_SCOPES:
@@ -161,7 +161,7 @@ def actors(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
                 found[" ".join(filter(None, (scope, site)))] = (column, {"x-api-key": key})
         for name, (column, may) in PEOPLE.items():
             person = name.replace(" ", "-")
-            accounts.add_person(by, person, PASSWORD, role=name.split()[0], **may)
+            accounts.add_user(by, person, PASSWORD, role=name.split()[0], **may)
             token, _ = accounts.sign_in(person, PASSWORD, "127.0.0.1")
             cookie = {"cookie": f"kesin_session={token}", "sec-fetch-site": "same-origin"}
             found[name] = (column, cookie)

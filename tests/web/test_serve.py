@@ -16,14 +16,14 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
-from kesin.engine.workload import WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.open import open_store
 from kesin.web.app import create_app
 from kesin.web.service import SWEEPS_MISSED, WORKER_SILENT_S, Service
-from kesin.workloads import Workload
+from kesin.workloads import lifecycles
 from tests.cli.programs import Programs, wait_until
 from tests.servers import PostgresServer
 from tests.web.client import Client
@@ -38,7 +38,7 @@ from pathlib import Path
 
 from fastapi import APIRouter
 from kesin import Worker, task_lifecycle
-from kesin.workloads import Workload
+from kesin.engine.workload import Workload
 
 HERE = Path(__file__).parent
 
@@ -314,7 +314,7 @@ def test_every_job_answered_with_201_survives_a_stop_under_load(start, tmp_path)
         for one in clients:
             one.result()
     with opened(tmp_path) as store:
-        lifecycle = Service(Settings(data_dir=tmp_path / "data"), store, {}).queues["pdf"].lifecycle
+        lifecycle = lifecycles()["pdf"]()
         queue = Queue("pdf", lifecycle, store)
         kept = {job.id for job, _ in store.scan("pdf")}
         assert set(answered) <= kept

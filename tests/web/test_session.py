@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from http.cookies import Morsel, SimpleCookie
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import Request
 
 from kesin.engine.access.accounts import IDLE_S, SESSION_S
-from kesin.web import dashboard
-from kesin.web.auth import RENEWED, still
+from kesin.web.auth import still_signed_in
 from tests.web.client import ADDRESS, PROXY, Client
 from tests.web.conftest import PASSWORD, ROOT, SAME_ORIGIN, MakeWorld, World, by_cookie, error_of
+from tests.web.dashboard.turkish import TEMPLATES
 
 TLS = {"x-forwarded-proto": "https"}
-TEMPLATES = Path(dashboard.__file__).parent / "templates"
 
 
 def sign_in(client: Client, name: str = "ayse", password: str = PASSWORD, **headers: str) -> Any:
@@ -68,7 +66,7 @@ def test_the_form_opens_a_session_and_shows_who_came(ayse):
 @pytest.mark.parametrize("ask", [sign_in, fill_in])
 def test_every_wrong_sign_in_is_answered_with_the_same_bytes(ask, ayse):
     ayse.person("off", "admin")
-    ayse.accounts.set_person(ROOT, "off", disabled=True)
+    ayse.accounts.set_user(ROOT, "off", disabled=True)
     answers = [
         ask(ayse.client, "ayse", "not the password"),
         ask(ayse.client, "nobody-here", PASSWORD),
@@ -86,15 +84,15 @@ def test_a_name_that_does_not_exist_costs_a_hash_as_well(ayse, monkeypatch):
     from kesin.foundation import passwords
 
     hashed: list[str] = []
-    matches = passwords.matches
+    matches = passwords.password_matches
 
     def noted(password_hash: str, password: str) -> bool:
         hashed.append(password_hash)
         return matches(password_hash, password)
 
-    monkeypatch.setattr(passwords, "matches", noted)
+    monkeypatch.setattr(passwords, "password_matches", noted)
     sign_in(ayse.client, "nobody-here")
-    assert hashed == [passwords.nobody()]
+    assert hashed == [passwords.unmatched_hash()]
 
 
 def test_the_form_never_shows_the_name_back(ayse):
@@ -167,7 +165,7 @@ def test_another_name_from_another_address_need_not_wait(throttled):
 def test_a_try_that_had_to_wait_checks_no_password(throttled, monkeypatch):
     for _ in range(10):
         sign_in(throttled.client, "ayse", "wrong")
-    monkeypatch.setattr(throttled.accounts.directory, "person", lambda _name: pytest.fail("asked"))
+    monkeypatch.setattr(throttled.accounts.directory, "user", lambda _name: pytest.fail("asked"))
     assert sign_in(throttled.client).status_code == 429
 
 
@@ -357,28 +355,28 @@ def test_a_page_that_is_left_open_keeps_no_session_alive(ayse):
         "headers": told,
         "path": "/",
     }
-    assert asyncio.run(still(Request(scope), actor))
+    assert asyncio.run(still_signed_in(Request(scope), actor))
     ayse.clock.advance(1)
-    assert not asyncio.run(still(Request(scope), actor))
+    assert not asyncio.run(still_signed_in(Request(scope), actor))
     assert whoever(ayse, token) == 401
 
 
-def test_every_part_that_asks_by_the_clock_is_known_as_one():
+def test_every_part_that_asks_by_the_clock_is_known_as_one(world):
     found = set()
-    for source in TEMPLATES.glob("*.html"):
+    for source in TEMPLATES:
         for tag in re.findall(r"<\w+ [^\n]*?hx-trigger=\"[^\"]*\"", source.read_text("utf-8")):
             if re.search(r'hx-trigger="[^"]*(\bevery \d|\brenew\b)', tag):
                 found |= {name.group(1) for name in [re.search(r' id="([\w-]+)"', tag)] if name}
-    assert found == RENEWED
+    assert found == world.app.state.polling_elements
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda accounts: accounts.set_password(ROOT, "ayse", "another-password"),
-        lambda accounts: accounts.set_person(ROOT, "ayse", role="viewer"),
-        lambda accounts: accounts.set_person(ROOT, "ayse", sites=["south"]),
-        lambda accounts: accounts.set_person(ROOT, "ayse", disabled=True),
+        lambda accounts: accounts.set_user(ROOT, "ayse", role="viewer"),
+        lambda accounts: accounts.set_user(ROOT, "ayse", sites=["south"]),
+        lambda accounts: accounts.set_user(ROOT, "ayse", disabled=True),
         lambda accounts: accounts.end_sessions(ROOT, "ayse"),
     ],
     ids=["password", "role", "sites", "disabled", "signed out by an admin"],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from kesin.engine.access.accounts import at_request
+from kesin.engine.access.accounts import with_request_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Unavailable
 from kesin.web import live as live_module
@@ -37,7 +37,7 @@ class Watching:
         }
         self.request = Request(scope, receive=_never)
         self.events: AsyncIterator[str] = operator.events(
-            self.request, world.service, at_request(who, "watching"), self.watch
+            self.request, world.service, with_request_id(who, "watching"), self.watch
         )
 
     async def next(self) -> str:
@@ -45,7 +45,7 @@ class Watching:
 
     async def look(self) -> None:
         """Let the looking thread look once; here it is this one."""
-        self.world.service.live.look()
+        self.world.service.live.poll()
         await asyncio.sleep(0)
 
     async def stats(self) -> dict[str, Any]:
@@ -179,14 +179,14 @@ def signed_in(world: World) -> tuple[Actor, dict[str, str], str]:
 
 
 def test_a_quiet_watch_goes_on_while_its_session_lasts_and_ends_with_it(world, monkeypatch):
-    monkeypatch.setattr(operator, "QUIET_S", 0.01)
+    monkeypatch.setattr(operator, "KEEPALIVE_S", 0.01)
     who, headers, token = signed_in(world)
 
     async def story(watching: Watching) -> None:
         await watching.next()
         assert await watching.next() == ": still here\n\n"
         world.accounts.sign_out(who, token)
-        assert await watching.next() == operator.OVER
+        assert await watching.next() == operator.OVER_EVENT
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -201,10 +201,10 @@ def test_a_busy_watch_ends_with_its_session_too(world):
         await watching.look()
         assert (await watching.stats())["total"] == 1
         world.accounts.sign_out(who, token)
-        world.clock.advance(operator.ASKED_S)
+        world.clock.advance(operator.SESSION_CHECK_S)
         world.job()
         await watching.look()
-        assert await watching.next() == operator.OVER
+        assert await watching.next() == operator.OVER_EVENT
         await watching.ends()
 
     watching(world, story, who=who, headers=headers)
@@ -218,17 +218,17 @@ def test_a_busy_watch_ends_when_its_key_is_revoked(world):
     async def story(watching: Watching) -> None:
         await watching.next()
         world.revoke(key)
-        world.clock.advance(operator.QUIET_S)
+        world.clock.advance(operator.KEEPALIVE_S)
         world.job()
         await watching.look()
-        assert await watching.next() == operator.OVER
+        assert await watching.next() == operator.OVER_EVENT
         await watching.ends()
 
     watching(world, story, who=who, headers={"x-api-key": key})
 
 
 def test_there_are_only_so_many_watchers(world, monkeypatch):
-    monkeypatch.setattr(live_module, "MOST_WATCHERS", 2)
+    monkeypatch.setattr(live_module, "MAX_WATCHERS", 2)
 
     async def story(_first: Watching) -> None:
         second = world.service.live.watch("task")

@@ -16,18 +16,21 @@ from kesin import Job, Queue, prove, task_lifecycle
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.replay import verify
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.permissions import Actor, system
+from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.directory import Directory
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads import WorkloadContext
+from kesin.web.app import create_app
+from kesin.web.service import Service
 from tests.docs.pages import DOCS, blocks
+from tests.web.client import Client
 from tests.workloads.conftest import COURIER as FOLDER
 from tests.workloads.receiver import Receiver, hang_up, nonsense, receiving, silence, trickle
 
-ADMIN = system("test")
+ADMIN = system_actor("test")
 PAST_A_PAUSE_S = 61  # the first pause is 30 s, and up to 30 s of jitter
 
 
@@ -438,6 +441,29 @@ def test_what_was_done_and_what_was_refused_is_in_the_audit_log(door, house):
     ]
 
 
+# The page
+
+
+def test_the_courier_has_a_page_as_a_built_in_workload_has(tmp_path, clock):
+    with closing(SqliteStore(":memory:")) as store:
+        service = Service(
+            Settings(data_dir=tmp_path), store, {"courier": COURIER}, work=False, clock=clock
+        )
+        accounts = service.accounts
+        accounts.add_site(ADMIN, "ankara")
+        url = "https://hooks.example.org/secret-path"
+        service.queues["courier"].enqueue({"url": url, "body": 1}, tenant="ankara")
+        key, _ = accounts.create_key(ADMIN, "looks", ["read"])
+        client = Client(create_app(service))
+        answer = client.get("/dashboard/courier", headers={"x-api-key": key})
+        assert answer.status_code == 200
+        assert "hooks.example.org" in answer.text
+        assert "secret-path" not in answer.text
+        assert 'href="/dashboard/courier"' in answer.text  # in the navigation
+        turkish = {"x-api-key": key, "accept-language": "tr"}
+        assert "Teslimatlar" in client.get("/dashboard/courier", headers=turkish).text
+
+
 # The tutorial
 
 
@@ -452,6 +478,7 @@ def test_the_tutorial_shows_the_files_as_they_are():
         "kesin_courier/lifecycle.py",
         "kesin_courier/work.py",
         "kesin_courier/api.py",
+        "kesin_courier/pages.py",
         "kesin_courier/__init__.py",
     }
     for name, _, text in shown:

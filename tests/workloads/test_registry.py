@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kesin.engine.proof_cache import proof_of
-from kesin.workloads import GROUP, LIFECYCLES, WORKLOADS, workloads
+from kesin.workloads import ENTRY_POINTS, built_in, lifecycles, workloads
 from tests.workloads.conftest import COURIER
 
 WORKING = """
 from kesin.lifecycle.task import task_lifecycle
-from kesin.workloads import Workload
+from kesin.engine.workload import Workload
 
 MINE = Workload("{name}", task_lifecycle, "brought along")
 """
@@ -30,7 +30,7 @@ def install(tmp_path, monkeypatch):
         note = tmp_path / f"{package}-1.0.dist-info"
         note.mkdir()
         (note / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (note / "entry_points.txt").write_text(f"[{GROUP}]\n{point}\n")
+        (note / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{point}\n")
 
     return leave
 
@@ -44,9 +44,9 @@ def test_ours_come_first():
     assert list(workloads())[: len(ours)] == ours
 
 
-@pytest.mark.parametrize("one", WORKLOADS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", built_in(), ids=lambda one: one.name)
 def test_each_of_ours_has_rules_that_are_proved(one):
-    assert LIFECYCLES[one.name] is one.lifecycle
+    assert lifecycles()[one.name] is one.lifecycle
     assert proof_of(one.lifecycle())
 
 
@@ -84,13 +84,13 @@ def test_what_is_no_workload_is_logged_and_skipped(install, said):
 
 def test_a_taken_name_is_logged_and_stays_ours(install, said):
     install("thief_package", WORKING.format(name="pdf"), "pdf = thief_package:MINE")
-    assert workloads()["pdf"] is WORKLOADS[1]
+    assert workloads()["pdf"] is built_in()[1]
     assert events(said) == [("workload_name_taken", "thief_package")]
 
 
 def test_the_courier_plugs_in_as_its_project_file_says(install, said):
     project = tomllib.loads((COURIER / "pyproject.toml").read_text("utf-8"))["project"]
-    [(name, target)] = project["entry-points"][GROUP].items()
+    [(name, target)] = project["entry-points"][ENTRY_POINTS].items()
     install("kesin_courier_installed", None, f"{name} = {target}")
     courier = workloads()["courier"]
     assert courier.name == name

@@ -12,7 +12,7 @@ from bench.chaos.journal import Journal
 from bench.chaos.settings import AT_ONCE, LEASE_S, LOOK_S
 from bench.chaos.sides.side import Fate, State, do
 from kesin.engine.replay import verify
-from kesin.engine.worker_thread import LARGEST_BATCH
+from kesin.engine.worker_thread import MAX_CLAIM_BATCH
 from kesin.foundation.logs import set_up_logs
 
 PACKAGE = "kesin"
@@ -40,7 +40,7 @@ def send(where: str, count: int) -> Iterable[object]:
     return [outcome.id for outcome in queue_of(where).enqueue_many(jobs)]
 
 
-def work(where: str, journal: Journal, seconds: float, *, batch: int = LARGEST_BATCH) -> None:
+def work(where: str, journal: Journal, seconds: float, *, batch: int = MAX_CLAIM_BATCH) -> None:
     queue = queue_of(where)
     sweeper = kesin.Sweeper([queue], every_s={"recover": LOOK_S, "cap": LOOK_S})
     threading.Thread(target=sweeper.run, daemon=True).start()

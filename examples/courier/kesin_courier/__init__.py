@@ -1,14 +1,24 @@
 """Webhooks, delivered: a workload that Kesin finds through its entry point."""
 
-from kesin.workloads import Workload
+from kesin import Workload
 from kesin_courier.api import courier_router
 from kesin_courier.lifecycle import courier_lifecycle
 from kesin_courier.work import courier_worker
+
+
+def courier_pages() -> object:
+    """Its part of the dashboard, loaded when the dashboard starts."""
+    from kesin_courier.pages import PAGES
+
+    return PAGES
+
 
 COURIER = Workload(
     "courier",
     courier_lifecycle,
     "Webhooks to other people's servers",
+    title="Webhooks",
     worker=courier_worker,
     routes=courier_router,
+    pages=courier_pages,
 )

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
-from kesin import Actor, BadInput, Invalid, NotSignedIn, Refused, Unknown
-from kesin.workloads import WorkloadContext
+from kesin import Actor, BadInput, Forbidden, Invalid, NotFound, NotSignedIn, WorkloadContext
 from kesin_courier.schemas import Accepted, Delivery, Report
 from kesin_courier.send import BadAddress, read_url
 
@@ -21,10 +20,10 @@ def asker(request: Request) -> Actor:
 Asker = Annotated[Actor, Depends(asker)]
 
 
-def courier_router(house: WorkloadContext) -> APIRouter:
+def courier_router(context: WorkloadContext) -> APIRouter:
     """Its routes; the command layer decides who may use them."""
     router = APIRouter(prefix="/api/courier", tags=["courier"])
-    queue, commands = house.queue, house.commands
+    queue, commands = context.queue, context.commands
 
     @router.post("/deliveries", status_code=202)
     def accept(wanted: Delivery, actor: Asker) -> Accepted:
@@ -34,7 +33,7 @@ def courier_router(house: WorkloadContext) -> APIRouter:
             commands.accounts.note(
                 actor, "queue.enqueue", allowed=False, queue=queue.name, site=wanted.site
             )
-            raise Refused("this site is not yours")
+            raise Forbidden("this site is not yours")
         try:
             read_url(wanted.url)
             told = {"url": wanted.url, "body": wanted.body}
@@ -54,7 +53,7 @@ def courier_router(house: WorkloadContext) -> APIRouter:
         history = commands.job(actor, delivery_id)
         job = history.job
         if job.queue != queue.name:
-            raise Unknown(f"there is no delivery {delivery_id!r}")
+            raise NotFound(f"there is no delivery {delivery_id!r}")
         return Report(
             id=job.id,
             site=job.tenant,

@@ -1,7 +1,6 @@
 """The worker: a delivery goes out, and what comes back decides how it goes on."""
 
-from kesin import Act, Category, Done, Failed, Job, Worker, canonical_json
-from kesin.workloads import WorkloadContext
+from kesin import Act, Category, Done, Failed, Job, Worker, WorkloadContext, canonical_json
 from kesin_courier.send import Reply, post
 from kesin_courier.settings import CourierSettings
 
@@ -32,7 +31,7 @@ def verdict(reply: Reply) -> Done | Failed | Act:
     return Failed(code, said, category=kind)
 
 
-def courier_worker(house: WorkloadContext) -> Worker:
+def courier_worker(context: WorkloadContext) -> Worker:
     """Four deliveries at a time: they mostly wait for others."""
     settings = CourierSettings()
 
@@ -45,4 +44,4 @@ def courier_worker(house: WorkloadContext) -> Worker:
         body = canonical_json(job.data["body"]).encode()
         return verdict(post(job.data["url"], body, headers, settings))
 
-    return Worker(house.queue, deliver, threads=4)
+    return Worker(context.queue, deliver, threads=4)

@@ -1,6 +1,6 @@
-"""Doors for people and scripts: the command line, one module a command group.
+"""The command line: one module per command or group of commands.
 
-Modules here import nothing heavy at the top: `kesin --help` must answer at once.
+Modules of commands import nothing heavy at the top: `kesin --help` must answer at once.
 """
 
 from __future__ import annotations
@@ -24,39 +24,37 @@ from kesin.cli.commands.sweep import sweep
 from kesin.cli.commands.worker import worker
 from kesin.cli.demo import demo
 from kesin.cli.support.errors import FAILED, explain
-from kesin.foundation.terminal import examples
+from kesin.foundation.terminal import format_examples
 
 __all__ = ["app", "main"]
 
 
-GROUPS: Final = {  # of the workloads that come with Kesin, as they tell it themselves
-    "oci": "Take offline conversions to Google Ads.",
-    "pdf": "Make PDFs of HTML templates.",
-    "optiplan": "Take cutting orders to the saw.",
-}
-AT_ONCE: Final = {"--help", "-h", "--version"}  # nothing is done, and nothing logged
+QUICK_OPTIONS: Final = {"--help", "-h", "--version"}  # nothing is done, and nothing logged
 
 
-class Commands(TyperGroup):
-    """Tells what went wrong in one sentence, whichever command it was.
+class CommandGroup(TyperGroup):
+    """The commands, and the groups of the workloads. Explains every error in one sentence.
 
-    A workload's own group is looked for when a command is not ours, so that ours start at once.
-    In a list, the groups that come with Kesin are told without being loaded.
+    Workloads are loaded only if a command is not ours, so that ours start at once. The help lists
+    the groups that come with Kesin without loading them.
     """
 
     _listing = False
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Ours, then those of the workloads."""
-        from importlib.metadata import entry_points
+        """Our commands, then the groups of the workloads."""
+        from kesin.workloads import COMMAND_GROUPS, has_plug_ins
 
-        others = _groups() if entry_points(group="kesin.workloads") else GROUPS
-        return [*super().list_commands(ctx), *others]
+        groups = _groups() if has_plug_ins() else COMMAND_GROUPS
+        return [*super().list_commands(ctx), *groups]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """The command of that name, or the group of the workload of that name."""
-        if self._listing and cmd_name in GROUPS:
-            return TyperGroup(name=cmd_name, help=GROUPS[cmd_name])
+        if self._listing:
+            from kesin.workloads import COMMAND_GROUPS
+
+            if cmd_name in COMMAND_GROUPS:
+                return TyperGroup(name=cmd_name, help=COMMAND_GROUPS[cmd_name])
         return super().get_command(ctx, cmd_name) or _group(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -78,13 +76,13 @@ class Commands(TyperGroup):
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.Abort:
-            code = _tell("stopped, nothing was changed", FAILED)
+            code = _print_error("stopped, nothing was changed", FAILED)
         except Exception as problem:
             if type(problem).__name__ == "NoArgsIsHelpError":
                 problem.show()  # type: ignore[attr-defined]
                 code = problem.exit_code  # type: ignore[attr-defined]
-            elif (told := explain(problem)) is not None:
-                code = _tell(told.sentence, told.code)
+            elif (report := explain(problem)) is not None:
+                code = _print_error(report.sentence, report.code)
             else:
                 raise
         if standalone_mode:
@@ -95,19 +93,21 @@ class Commands(TyperGroup):
 def _groups() -> dict[str, typer.Typer]:
     from kesin.workloads import workloads
 
-    return {name: one.cli() for name, one in workloads().items() if one.cli is not None}
+    return {
+        name: workload.cli() for name, workload in workloads().items() if workload.cli is not None
+    }
 
 
 def _group(name: str) -> Any:
-    found = _groups().get(name)
-    if found is None:
+    group = _groups().get(name)
+    if group is None:
         return None
-    command = typer.main.get_command(found)
+    command = typer.main.get_command(group)
     command.name = name
     return command
 
 
-def _tell(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     from kesin.cli.support.output import visible_lines, warn
 
     sys.stdout.flush()
@@ -119,11 +119,11 @@ BELOW = """\b
 Settings are environment variables named KESIN_...: `kesin doctor` lists them.
 Exit codes: 0 done; 1 it failed, or the answer is no; 2 badly asked or set up.
 
-""" + examples("kesin doctor", "kesin serve", "kesin jobs list --help")
+""" + format_examples("kesin doctor", "kesin serve", "kesin jobs list --help")
 
 app = typer.Typer(
     name="kesin",
-    cls=Commands,
+    cls=CommandGroup,
     help="Durable work queues in which every job provably ends.",
     epilog=BELOW,
     no_args_is_help=True,
@@ -133,8 +133,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from kesin import __version__
         from kesin.cli.support.output import say
 
@@ -153,20 +153,20 @@ def _everything(
 
 
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin serve",
         "kesin serve --host 0.0.0.0 --port 8080",
         "kesin serve --no-workers",
     )
 )(serve)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin migrate --dry-run",
         "kesin migrate",
     )
 )(migrate)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin stats",
         "kesin stats emails --watch --interval 5",
     )
@@ -174,31 +174,31 @@ app.command(
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(lifecycle.app, name="lifecycle")
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         'kesin enqueue emails \'{"to": "ada@example.org"}\' --lifecycle task',
         "kesin enqueue emails - --tenant ankara < payloads.ndjson",
     )
 )(enqueue)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin worker emails --handler mails.tasks:send --threads 8",
         "kesin worker pdf pdf_batches pdf_webhooks --processes 2",
     )
 )(worker)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin sweep",
         "kesin sweep --every 60",
     )
 )(sweep)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin pause emails --reason 'the server is being moved'",
         "kesin pause oci --tenant ankara",
     )
 )(pause)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin resume emails",
     )
 )(resume)
@@ -209,30 +209,30 @@ app.add_typer(sites.app, name="site")
 app.add_typer(secrets.app, name="secrets")
 app.add_typer(store.app, name="store")
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin backup /backups/monday",
     )
 )(backup)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin restore /backups/monday --check",
         "kesin restore /backups/monday --replace",
     )
 )(restore)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin simulate task --seed 7 --steps 100000",
     ),
     short_help="Run queues under an adversary, and check every step.",
 )(simulate)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin doctor",
         "kesin doctor --json",
     )
 )(doctor.doctor)
 app.command(
-    epilog=examples(
+    epilog=format_examples(
         "kesin demo",
         "kesin demo --for 60 --keep",
     ),
@@ -241,15 +241,15 @@ app.command(
 
 
 def _start_quickly() -> None:
-    """Spare every command a fifth of its start.
+    """Save every command a fifth of its start-up time.
 
-    What imports make stays, and need not be looked through for garbage each time. structlog looks
-    for rich as it is imported, to draw tracebacks that we have drawn plainly.
+    What imports create stays, so the garbage collector need not go through it each time. structlog
+    imports rich, to draw tracebacks that we print plainly.
     """
     gc.set_threshold(20_000)
-    if "rich" not in sys.modules and AT_ONCE.isdisjoint(sys.argv):
+    if "rich" not in sys.modules and QUICK_OPTIONS.isdisjoint(sys.argv):
         modules: dict[str, Any] = sys.modules
-        modules["rich"] = None  # not to be found
+        modules["rich"] = None  # an import of it fails
         try:
             import structlog  # noqa: F401
         finally:

@@ -1,1 +1,1 @@
-"""Motion: a lifecycle and a store make a queue that runs."""
+"""The engine: queues, workers and the sweeper, which run a lifecycle on a store."""

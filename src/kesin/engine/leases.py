@@ -1,7 +1,7 @@
-"""The leases a worker holds, renewed from a thread of their own at a third of their length.
+"""The leases a worker holds. A background thread renews them at a third of their length.
 
-A thread, because a handler that blocks must not cost the worker its claims. Only claims older
-than a third of the lease are renewed: quick jobs never cost a statement.
+Renewal has its own thread because a handler that blocks must not cost the worker its claims. Only
+claims older than a third of the lease are renewed, so quick jobs never cost a statement.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kesin.store.limits import MAX_BATCH
 log = Logger("kesin.leases")
 
 
-_Claim = tuple[str, int]  # a job can be claimed again by the same worker: the token tells
+_Claim = tuple[str, int]  # the same worker may claim a job twice: the token tells them apart
 _claim: Callable[[Job], _Claim] = attrgetter("id", "claim_seq")
 
 
 class Leases:
-    """What is claimed and not yet written back."""
+    """The claims whose results are not written yet."""
 
     def __init__(self, queue: Queue, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -36,13 +36,13 @@ class Leases:
         self._thread: threading.Thread | None = None
 
     def take(self, jobs: Sequence[Job]) -> None:
-        """These were just claimed."""
-        since = zip(jobs, repeat(self._queue.clock.monotonic()), strict=False)
+        """Add jobs that were just claimed."""
+        entries = zip(jobs, repeat(self._queue.clock.monotonic()), strict=False)
         with self._lock:
-            self._held.update(zip(map(_claim, jobs), since, strict=True))
+            self._held.update(zip(map(_claim, jobs), entries, strict=True))
 
     def drop(self, jobs: Sequence[Job]) -> None:
-        """These were written back or given up."""
+        """Remove jobs whose results were written, or whose claims were given up."""
         claims = list(map(_claim, jobs))
         with self._lock:
             for claim in claims:
@@ -51,49 +51,49 @@ class Leases:
                 self._lost.difference_update(claims)
 
     def held(self) -> list[Job]:
-        """Everything still claimed, lost ones excepted."""
+        """The jobs still claimed, without lost claims."""
         with self._lock:
             return [job for claim, (job, _) in self._held.items() if claim not in self._lost]
 
     def is_lost(self, job: Job) -> bool:
-        """Whether a renewal found that this claim is no longer ours."""
+        """Whether a renewal found that this worker no longer holds the claim."""
         with self._lock:
             return _claim(job) in self._lost
 
     def renew(self) -> int:
-        """Renew what is old enough; how many leases were extended."""
+        """Renew the leases that are due; return how many were extended."""
         now = self._queue.clock.monotonic()
         with self._lock:
             due = [
                 job
-                for claim, (job, renewed) in self._held.items()
-                if now - renewed >= self.lease_s / 3 and claim not in self._lost
+                for claim, (job, renewed_at) in self._held.items()
+                if now - renewed_at >= self.lease_s / 3 and claim not in self._lost
             ]
         if not due:
             return 0
-        kept: set[str] = set()
+        renewed_ids: set[str] = set()
         for start in range(0, len(due), MAX_BATCH):
-            part = due[start : start + MAX_BATCH]
-            kept |= self._queue.renew(part, lease_seconds=self.lease_s)
+            batch = due[start : start + MAX_BATCH]
+            renewed_ids |= self._queue.renew(batch, lease_seconds=self.lease_s)
         with self._lock:
             for job in due:
                 if _claim(job) not in self._held:
                     continue
-                if job.id in kept:
+                if job.id in renewed_ids:
                     self._held[_claim(job)] = (job, now)
                 else:
                     self._lost.add(_claim(job))
                     log.warning("lease_lost", queue=self._queue.name, job=job.id)
-        return len(kept)
+        return len(renewed_ids)
 
     def start(self) -> None:
-        """Renew in the background until stopped."""
+        """Start renewing in the background."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, name="kesin-leases", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the background thread."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -102,5 +102,5 @@ class Leases:
         while not self._stop.wait(max(self.lease_s / 6, 0.05)):
             try:
                 self.renew()
-            except Exception:  # the next round tries again, well before the end
+            except Exception:  # the next round tries again, well before the leases end
                 log.exception("renewal_failed", queue=self._queue.name)

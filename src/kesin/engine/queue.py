@@ -1,7 +1,7 @@
 """A queue: a lifecycle over a store. Enqueue, claim, apply, act.
 
-Everything that enters is checked here and once (``validation.py`` has the checks). Below this floor
-values are what they claim to be.
+Every value that enters is validated here, once (``validation.py`` has the checks). The store relies
+on it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from kesin.engine.proof_cache import proof_of
 from kesin.engine.validation import (
     BadInput,
-    check_limit,
     checked_attempts,
     checked_name,
     checked_time,
     delay_us,
     json_text,
     payload_text,
+    require_positive_limit,
 )
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
@@ -32,9 +32,9 @@ from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.proof.rules import Unproved
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
-from kesin.store.filters import all_storable, clean
+from kesin.store.filters import normalise_filter, normalise_names
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_TENANT
-from kesin.store.records import Event, Filter, NewJob, Note, Outcome, Page, QueueStats, Waiting
+from kesin.store.records import Backlog, Event, Filter, NewJob, Note, Outcome, Page, QueueStats
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 
@@ -57,8 +57,8 @@ class New:
 
 
 @dataclass(frozen=True, slots=True)
-class Bulk:
-    """The sum of a bulk action, with every refusal by its reason."""
+class BulkResult:
+    """The result of a bulk action: how many jobs moved, and the refusals by reason."""
 
     moved: int
     already: int
@@ -84,13 +84,13 @@ class Queue:
             raise Unproved(proof)
         self.name = name
         self.lifecycle = lifecycle
-        self.store = store = store.home(name)
+        self.store = store = store.store_for(name)
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
         self._ids = IdMaker(self.clock, seed)
         store.open(name, lifecycle)
 
-    # Births
+    # Enqueue
 
     def enqueue(
         self,
@@ -106,54 +106,54 @@ class Queue:
     ) -> Outcome:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
 
-        Raises BadInput for what may not enter; nothing is written then.
+        Raises BadInput for a value that is not accepted; then nothing is written.
         """
         if delay_s:
             if run_at is not None:
                 raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
             run_at = self.now() + delay_us(delay_s)
         new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
-        job = self._checked(new, self._ids.make(1)[0])
+        job = self._validated(new, self._ids.make(1)[0])
         return self.store.enqueue(self.name, [job], actor=storable(actor), now=self.clock.now())[0]
 
     def enqueue_many(
         self, news: Iterable[New], *, actor: str = "producer"
     ) -> list[Outcome | BadInput]:
-        """Enqueue a batch in one transaction. A bad one comes back as its BadInput; none sinks."""
-        wanted = list(news)
-        answers: list[Outcome | BadInput] = []
+        """Enqueue a batch in one transaction; a job that is not valid gives its BadInput."""
+        new_jobs = list(news)
+        results: list[Outcome | BadInput] = []
         jobs: list[NewJob] = []
-        places: list[int] = []
-        for place, (new, job_id) in enumerate(
-            zip(wanted, self._ids.make(len(wanted)), strict=True)
+        positions: list[int] = []
+        for position, (new, job_id) in enumerate(
+            zip(new_jobs, self._ids.make(len(new_jobs)), strict=True)
         ):
             try:
-                jobs.append(self._checked(new, job_id))
+                jobs.append(self._validated(new, job_id))
             except BadInput as problem:
-                answers.append(problem)
+                results.append(problem)
             else:
-                places.append(place)
-                answers.append(Outcome("unknown", job_id))
+                positions.append(position)
+                results.append(Outcome("unknown", job_id))
         now = self.clock.now()
         outcomes: list[Outcome] = []
         with self.store.transaction():
             for start in range(0, len(jobs), MAX_BATCH):
-                part = jobs[start : start + MAX_BATCH]
-                outcomes += self.store.enqueue(self.name, part, actor=storable(actor), now=now)
-        for place, outcome in zip(places, outcomes, strict=True):
-            answers[place] = outcome
-        return answers
+                batch = jobs[start : start + MAX_BATCH]
+                outcomes += self.store.enqueue(self.name, batch, actor=storable(actor), now=now)
+        for position, outcome in zip(positions, outcomes, strict=True):
+            results[position] = outcome
+        return results
 
-    def _checked(self, new: New, job_id: str) -> NewJob:
+    def _validated(self, new: New, job_id: str) -> NewJob:
         lifecycle = self.lifecycle
         attempts = lifecycle.max_attempts if new.max_attempts is None else new.max_attempts
         for name in new.stamps:
-            if name not in lifecycle.birth.stamp_input:
-                takes = ", ".join(lifecycle.birth.stamp_input) or "none"
+            if name not in lifecycle.enqueue_move.stamp_input:
+                accepted = ", ".join(lifecycle.enqueue_move.stamp_input) or "none"
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
-                    f"enqueue on {self.name!r} takes no stamp {name!r}: it takes {takes}",
+                    f"enqueue on {self.name!r} takes no stamp {name!r}: it takes {accepted}",
                 )
         return NewJob(
             id=job_id,
@@ -168,7 +168,7 @@ class Queue:
         )
 
     def payload_text(self, payload: Any) -> str:
-        """The payload as it is stored; raises BadInput for what is no JSON or too large."""
+        """The payload as it is stored; raises BadInput if it is no JSON or too large."""
         return payload_text(payload, self.max_payload_bytes)
 
     # Workers
@@ -182,30 +182,30 @@ class Queue:
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
     ) -> list[Job]:
-        """Take up to ``limit`` due jobs, or those of ``ids`` that are due.
+        """Claim up to ``limit`` due jobs, or those of ``ids`` that are due.
 
-        They are this worker's until the lease is over.
+        The worker holds them until the lease ends.
         """
-        check_limit(limit)
+        require_positive_limit(limit)
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
             self.name,
             worker=storable(worker),
             limit=limit,
             lease_us=round(lease_s * SECOND_US),
-            tenants=all_storable(tenants),
+            tenants=normalise_names(tenants),
             ids=ids,
             now=self.clock.now(),
         )
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
-        """The jobs that ``claim`` would give now, as they are; nothing is claimed."""
-        check_limit(limit)
-        names = all_storable(tenants)
+        """The jobs that ``claim`` would return now; nothing is claimed."""
+        require_positive_limit(limit)
+        names = normalise_names(tenants)
         return self.store.peek(self.name, limit=limit, tenants=names, now=self.clock.now())
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: float | None = None) -> set[str]:
-        """Extend the leases of these claims; the ids still held."""
+        """Extend the leases of these claims; return the ids still held."""
         lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.renew(
             self.name,
@@ -216,7 +216,7 @@ class Queue:
 
     def apply(
         self,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role = "worker",
@@ -224,31 +224,31 @@ class Queue:
         options: frozenset[str] = frozenset(),
         tenants: Sequence[str] | None = None,
     ) -> list[Outcome]:
-        """Ask for a move of many jobs; one outcome each, in order."""
+        """Ask for an action on many jobs; return one outcome for each, in order."""
         return self.store.apply(
             self.name,
-            call,
+            action,
             changes,
             role=role,
             actor=storable(actor),
             options=options,
-            tenants=all_storable(tenants),
+            tenants=normalise_names(tenants),
             now=self.clock.now(),
         )
 
     def move(
         self,
         job: Job,
-        call: str,
+        action: str,
         *,
         actor: str | None = None,
         result: Any = None,
         note: Any = None,
         run_in_s: float | None = None,
     ) -> Outcome:
-        """Make a move in the middle of the work, under the job's own claim.
+        """Ask for an action while the job is being handled, under its own claim.
 
-        Raises StaleClaim when the claim was lost; a slot that is taken answers ``busy``.
+        Raises StaleClaim when the claim was lost; if the slot is taken, the outcome is ``busy``.
         """
         change = Change(
             job.id,
@@ -257,16 +257,16 @@ class Queue:
             note=None if note is None else canonical_json(note),
             run_at=None if run_in_s is None else self.now() + round(run_in_s * SECOND_US),
         )
-        outcome = self.apply(call, [change], actor=actor or job.worker or "worker")[0]
+        outcome = self.apply(action, [change], actor=actor or job.worker or "worker")[0]
         if outcome.reason == "stale" or outcome.result == "unknown":
-            raise StaleClaim(f"job {job.id} is no longer held: {call} was refused")
+            raise StaleClaim(f"job {job.id} is no longer held: {action} was refused")
         return outcome
 
     # Operators
 
     def act(
         self,
-        call: str,
+        action: str,
         *,
         actor: str,
         ids: Sequence[str] | None = None,
@@ -278,47 +278,50 @@ class Queue:
         category: Category | None = None,
         max_attempts: int | None = None,
         tenants: Sequence[str] | None = None,
-        most: int | None = None,
-        witness: Callable[[Bulk], None] | None = None,
-    ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter, ``most`` at once.
+        limit: int | None = None,
+        on_batch: Callable[[BulkResult], None] | None = None,
+    ) -> BulkResult:
+        """Run an operator's action on chosen jobs, or on jobs that match a filter, up to ``limit``.
 
-        ``max_attempts`` is stamped by moves that renew the budget.
+        ``max_attempts`` is stored by moves that renew the budget.
 
-        A ``witness`` is told of every batch in the transaction that makes it: both or neither.
+        ``on_batch`` is called for every batch, in the transaction that makes it: both happen, or
+        neither.
         """
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
-        if not self.lifecycle.allows(call, role):
-            may = ", ".join(self.lifecycle.calls_of(role)) or "none"
+        if not self.lifecycle.allows(action, role):
+            allowed = ", ".join(self.lifecycle.actions_of(role)) or "none"
             raise BadInput(
-                "unknown_call", "call", f"{call!r} is no {role} call of {self.name}: it has {may}"
+                "unknown_call",
+                "call",
+                f"{action!r} is no {role} call of {self.name}: it has {allowed}",
             )
-        unsaid = self.lifecycle.said_for(call)
-        if unsaid is not None:
-            code, category = code or unsaid.code, category or unsaid.category
-        told = reason or (unsaid.message if unsaid else None)
-        said = Change(
+        default_error = self.lifecycle.default_error(action)
+        if default_error is not None:
+            code, category = code or default_error.code, category or default_error.category
+        message = reason or (default_error.message if default_error else None)
+        template = Change(
             "",
             error_code=None if code is None else checked_name(code, "code", MAX_CODE),
             error_category=None if category is None else category.value,
-            error_message=None if told is None else storable(told)[:MAX_MESSAGE],
+            error_message=None if message is None else storable(message)[:MAX_MESSAGE],
             max_attempts=None if max_attempts is None else checked_attempts(max_attempts),
             note=None if reason is None else canonical_json({"reason": reason}),
         )
         outcomes: list[Outcome] = []
         for batch in self._batches(ids, where):
-            changes = [said._replace(id=one) for one in batch]
-            with self.store.transaction() if witness else nullcontext():
-                made = self.apply(
-                    call, changes, role=role, actor=actor, options=options, tenants=tenants
+            changes = [template._replace(id=job_id) for job_id in batch]
+            with self.store.transaction() if on_batch else nullcontext():
+                moved = self.apply(
+                    action, changes, role=role, actor=actor, options=options, tenants=tenants
                 )
-                if witness:
-                    witness(_summary(made))
-            outcomes += made
-            if most is not None and len(outcomes) >= most:
+                if on_batch:
+                    on_batch(_bulk_result(moved))
+            outcomes += moved
+            if limit is not None and len(outcomes) >= limit:
                 break
-        return _summary(outcomes)
+        return _bulk_result(outcomes)
 
     def _batches(self, ids: Sequence[str] | None, where: Filter | None) -> Iterable[Sequence[str]]:
         if where is None:
@@ -327,25 +330,29 @@ class Queue:
         return self._matching(where)
 
     def _matching(self, where: Filter) -> Iterable[Sequence[str]]:
-        """Pages of ids, each read before it is acted on; a job is never met twice."""
+        """Pages of matching ids, each read before its jobs are acted on; no job occurs twice."""
         cursor: str | None = None
         while True:
-            page = self.store.jobs(self.name, clean(where), limit=MAX_PAGE, cursor=cursor)
+            page = self.store.jobs(
+                self.name, normalise_filter(where), limit=MAX_PAGE, cursor=cursor
+            )
             if page.jobs:
                 yield [job.id for job in page.jobs]
             if page.cursor is None:
                 return
             cursor = page.cursor
 
-    def foresee(
-        self, call: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
+    def preview(
+        self, action: str, where: Filter, ids: Sequence[str] | None, options: frozenset[str]
     ) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many jobs ``act`` would meet; '' is the reason of a move."""
+        """(state, reason) → how many jobs ``act`` would treat so; '' means that they would move."""
         how: dict[str, Any] = {"role": "operator", "ids": ids, "options": options}
-        return self.store.foresee(self.name, call, clean(where), **how, now=self.clock.now())
+        return self.store.preview(
+            self.name, action, normalise_filter(where), **how, now=self.clock.now()
+        )
 
     def pause(self, *, actor: str, tenant: str = "", reason: str | None = None) -> None:
-        """Hand out no more jobs of the queue, or of one tenant, until resumed."""
+        """Let no jobs of the queue, or of one tenant, be claimed until it is resumed."""
         self.store.pause(
             self.name,
             tenant=storable(tenant),
@@ -355,7 +362,7 @@ class Queue:
         )
 
     def resume(self, *, tenant: str = "") -> bool:
-        """Undo a pause; whether there was one."""
+        """End a pause; return whether there was one."""
         return self.store.resume(self.name, tenant=storable(tenant))
 
     # Reading
@@ -370,51 +377,53 @@ class Queue:
         return self.store.find(self.name, ids)
 
     def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """Where the jobs of this queue among these ids are; their payloads are not read."""
+        """The states of the jobs of this queue among these ids; payloads are not read."""
         return self.store.states(self.name, ids)
 
     def holders(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         """Dedup key → id of the job that holds it now."""
-        return self.store.holders(self.name, tenant, keys)
+        return self.store.ids_by_key(self.name, tenant, keys)
 
     def jobs(
         self, where: Filter | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
         """A page of jobs, newest first."""
-        return self.store.jobs(self.name, clean(where or Filter()), limit=limit, cursor=cursor)
+        return self.store.jobs(
+            self.name, normalise_filter(where or Filter()), limit=limit, cursor=cursor
+        )
 
     def events(self, job_id: str) -> list[Event]:
         """A job's history."""
         return self.store.events(job_id)
 
     def notes(self, job_id: str) -> list[Note]:
-        """The remarks beside it."""
+        """The notes on a job."""
         return self.store.notes(job_id)
 
     def stats(self) -> QueueStats:
-        """Counts by state and tenant, and what is overdue."""
+        """Counts by state and tenant, and how much is overdue."""
         return self.store.stats(self.name, now=self.clock.now())
 
-    def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Waiting:
-        """What one tenant waits for; ``aged`` is the first stamp and a time to count up to."""
-        return self.store.waiting(self.name, storable(tenant), aged=aged, now=self.clock.now())
+    def waiting(self, tenant: str, aged: tuple[str, int] | None = None) -> Backlog:
+        """The waiting jobs of one tenant; ``aged`` is a stamp and the time up to which to count."""
+        return self.store.backlog(self.name, storable(tenant), aged=aged, now=self.clock.now())
 
     def sweep(self, move: Move, *, limit: int = 1_000) -> int:
-        """Make one of the clock's moves once."""
+        """Run one batch of a scheduled move; return how many jobs moved."""
         return self.store.sweep(self.name, move, limit=limit, now=self.clock.now())
 
     def now(self) -> int:
-        """The time, for computing with; the store's own clock decides what is written."""
+        """The time, for calculations; the store's clock decides which time is written."""
         now = self.clock.now()
         return wall_clock_us() if now is None else now
 
 
-def _summary(outcomes: list[Outcome]) -> Bulk:
+def _bulk_result(outcomes: list[Outcome]) -> BulkResult:
     refused: dict[str, int] = {}
-    for one in outcomes:
-        if one.result not in ("moved", "already"):
-            why = one.reason or one.result
-            refused[why] = refused.get(why, 0) + 1
-    moved = sum(one.result == "moved" for one in outcomes)
-    already = sum(one.result == "already" for one in outcomes)
-    return Bulk(moved, already, refused, outcomes)
+    for outcome in outcomes:
+        if outcome.result not in ("moved", "already"):
+            reason = outcome.reason or outcome.result
+            refused[reason] = refused.get(reason, 0) + 1
+    moved = sum(outcome.result == "moved" for outcome in outcomes)
+    already = sum(outcome.result == "already" for outcome in outcomes)
+    return BulkResult(moved, already, refused, outcomes)

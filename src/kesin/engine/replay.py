@@ -1,8 +1,8 @@
-"""Events → rows, and the difference, which is always empty.
+"""Replay of events into rows, and the differences from the stored rows: there should be none.
 
-The fold knows nothing of lifecycles: an event says itself which columns its move set. What never
-changes after birth (queue, tenant, salt, key, first payload) is not repeated in events; the
-guard keeps it.
+The replay knows nothing of lifecycles: each event says which columns its move set. Columns that
+never change after a job is created (queue, tenant, salt, key, first payload) are not repeated in
+events; the guard protects them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.contract import Store
-from kesin.store.declarations import MASK
-from kesin.store.records import Event, Flow
+from kesin.store.declarations import COLUMN_BITS
+from kesin.store.records import Event, MoveCount
 
-_SINGLE = (
+_MASKED_COLUMNS = (
     "run_at",
     "timer_at",
     "result",
@@ -28,48 +28,48 @@ _SINGLE = (
     "stamp_4",
 )
 _NOT_REPLAYED = {"lease_until"}
-_STEP = 500  # jobs between two reports of progress
+_PROGRESS_EVERY = 500  # jobs between two progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a row and its history disagree."""
+    """A value that differs between a row and its history."""
 
     job_id: str
-    what: str
+    subject: str
     row: object
     replayed: object
 
     def __str__(self) -> str:
-        return f"{self.job_id}: {self.what} is {self.row!r}, its events say {self.replayed!r}"
+        return f"{self.job_id}: {self.subject} is {self.row!r}, its events say {self.replayed!r}"
 
 
 @dataclass(slots=True)
-class Verified:
-    """The outcome of an audit: truthy when nothing differs."""
+class Verification:
+    """The result of replaying a queue: truthy when nothing differs."""
 
     queue: str
     jobs: int = 0
     events: int = 0
     different: int = 0
-    differences: list[Difference] = field(default_factory=list)  # the first of them
+    differences: list[Difference] = field(default_factory=list)  # only the first ones
     counters: Literal["agree", "differ", "not compared: jobs moved"] = "agree"
 
     def __bool__(self) -> bool:
         return not self.different
 
-    def add(self, difference: Difference, most: int) -> None:
-        """Count a difference, and keep the first ones."""
+    def add(self, difference: Difference, max_differences: int) -> None:
+        """Count a difference; keep it if there is room."""
         self.different += 1
-        if len(self.differences) < most:
+        if len(self.differences) < max_differences:
             self.differences.append(difference)
 
 
-def fold(birth: Job, events: Iterable[Event]) -> dict[str, Any]:
-    """The row these events lead to; ``birth`` lends only what never changes."""
+def fold(created: Job, events: Iterable[Event]) -> dict[str, Any]:
+    """The row these events lead to; ``created`` supplies only the columns that never change."""
     row: dict[str, Any] = dict.fromkeys(JOB_COLUMNS)
     for column in ("id", "queue", "tenant", "salt", "dedup_key", "payload"):
-        row[column] = getattr(birth, column)
+        row[column] = getattr(created, column)
     row.update(claim_seq=0, payload_seq=1, flags=0)
     for event in events:
         _apply(row, event)
@@ -100,21 +100,21 @@ def _apply(row: dict[str, Any], event: Event) -> None:
         row.update(claim_seq=event.seq, claimed_at=event.at)
     elif event.claim == 0:
         row["claimed_at"] = None
-    if event.mask & MASK["error"]:
+    if event.mask & COLUMN_BITS["error"]:
         for column in ("error_code", "error_category", "error_message"):
             row[column] = getattr(event, column)
-    for column in _SINGLE:
-        if event.mask & MASK[column]:
+    for column in _MASKED_COLUMNS:
+        if event.mask & COLUMN_BITS[column]:
             row[column] = getattr(event, column)
     if event.payload is not None:
         row.update(payload=event.payload, payload_seq=event.seq)
 
 
 def differences(job: Job, events: list[Event]) -> Iterator[Difference]:
-    """What a job's history says otherwise than its row."""
-    numbers = [event.seq for event in events]
-    if numbers != list(range(1, job.seq + 1)):
-        yield Difference(job.id, "the event sequence", job.seq, numbers)
+    """The differences between a job's row and its replayed history."""
+    sequence = [event.seq for event in events]
+    if sequence != list(range(1, job.seq + 1)):
+        yield Difference(job.id, "the event sequence", job.seq, sequence)
         return
     replayed = fold(job, events)
     for column in JOB_COLUMNS:
@@ -128,44 +128,48 @@ def differences(job: Job, events: list[Event]) -> Iterator[Difference]:
 
 
 def verify(
-    store: Store, queue: str, *, most: int = 100, progress: Callable[[int], None] | None = None
-) -> Verified:
+    store: Store,
+    queue: str,
+    *,
+    max_differences: int = 100,
+    progress: Callable[[int], None] | None = None,
+) -> Verification:
     """Replay every job of a queue and compare; then compare the counters with the rows.
 
-    Counters are compared only if nothing moved meanwhile: rows and counters are read one after
-    the other. ``progress`` is told how many jobs have been read since it was last told.
+    Counters are compared only if no job moved meanwhile, because rows and counters are read one
+    after the other. ``progress`` receives the number of jobs read since its last call.
     """
-    before = store.flows(queue)
-    outcome = Verified(queue)
+    before = store.move_counts(queue)
+    result = Verification(queue)
     counts: Counter[tuple[str, str]] = Counter()
     for job, events in store.scan(queue):
-        outcome.jobs += 1
-        outcome.events += len(events)
+        result.jobs += 1
+        result.events += len(events)
         counts[job.tenant, job.state] += 1
         for difference in differences(job, events):
-            outcome.add(difference, most)
-        if progress and outcome.jobs % _STEP == 0:
-            progress(_STEP)
+            result.add(difference, max_differences)
+        if progress and result.jobs % _PROGRESS_EVERY == 0:
+            progress(_PROGRESS_EVERY)
     if progress:
-        progress(outcome.jobs % _STEP)
-    if store.flows(queue) != before:
-        outcome.counters = "not compared: jobs moved"
-        return outcome
-    for difference in miscounts(queue, before, counts):
-        outcome.counters = "differ"
-        outcome.add(difference, most)
-    return outcome
+        progress(result.jobs % _PROGRESS_EVERY)
+    if store.move_counts(queue) != before:
+        result.counters = "not compared: jobs moved"
+        return result
+    for difference in counter_differences(queue, before, counts):
+        result.counters = "differ"
+        result.add(difference, max_differences)
+    return result
 
 
-def miscounts(
-    queue: str, flows: list[Flow], counts: Counter[tuple[str, str]]
+def counter_differences(
+    queue: str, flows: list[MoveCount], counts: Counter[tuple[str, str]]
 ) -> Iterator[Difference]:
-    """Where the counters say otherwise than the rows."""
+    """The differences between the counters and the rows."""
     counted: Counter[tuple[str, str]] = Counter()
     for flow in flows:
         counted[flow.tenant, flow.to_state] += flow.n
         counted[flow.tenant, flow.from_state] -= flow.n
     for tenant, state in sorted({*counted, *counts}):
         if state and counted[tenant, state] != counts[tenant, state]:
-            what = f"the count of {tenant}/{state}"
-            yield Difference(queue, what, counts[tenant, state], counted[tenant, state])
+            subject = f"the count of {tenant}/{state}"
+            yield Difference(queue, subject, counts[tenant, state], counted[tenant, state])

@@ -1,6 +1,6 @@
-"""What a handler answers: small values that say what became of the job.
+"""The results of a handler: small values that say what happened to the job.
 
-Returning nothing means it is done. ``Failed`` may also be raised, from however deep.
+Returning None means that the job is done. ``Failed`` may also be raised, at any depth.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kesin.store.records import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The work is done; ``result`` is kept with the job."""
+    """The job is done; ``result`` is stored with it."""
 
     result: Any = None
 
 
-class Failed(Exception):  # an answer first, an exception when that is handier
-    """The work failed. The code decides what follows: see the lifecycle's error table."""
+class Failed(Exception):  # a result that may also be raised
+    """The job failed. The code decides what happens next: see the lifecycle's error table."""
 
     def __init__(self, code: str, message: str = "", *, category: Category | None = None) -> None:
         super().__init__(f"{code}: {message}" if message else code)
@@ -38,17 +38,17 @@ class Failed(Exception):  # an answer first, an exception when that is handier
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do yet: let go of the claim and look again after ``seconds``."""
+    """Nothing to do yet: release the claim and run again after ``seconds``."""
 
     seconds: float
-    call: str = "wait"
+    action: str = "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Make this move, with whatever it records. For lifecycles with words of their own."""
+    """Ask for this action, with the values it records. For lifecycles with their own actions."""
 
-    call: str
+    action: str
     result: Any = None
     code: str | None = None
     message: str | None = None
@@ -56,43 +56,43 @@ class Act:
     note: Mapping[str, Any] | None = None
     run_in_s: float | None = None
     options: frozenset[str] = field(default_factory=frozenset)
-    fenced: bool = True  # refused once the claim is lost; else made whoever has the job by now
+    fenced: bool = True  # refused once the claim is lost; else allowed from any worker
 
 
-Answer = Done | Failed | Wait | Act | None
+HandlerResult = Done | Failed | Wait | Act | None
 
 
-def its_own(problem: BaseException) -> bool:
-    """Whether a handler threw it; Ctrl-C and the like come from outside, to the main thread."""
+def is_handler_error(problem: BaseException) -> bool:
+    """Whether the handler raised it; Ctrl-C and the like reach the main thread from outside."""
     if isinstance(problem, Exception | SystemExit):
         return True
     return threading.current_thread() is not threading.main_thread()
 
 
-def thrown(problem: BaseException) -> Failed:
-    """The answer that an exception stands for, whatever it is and whatever its own words do."""
+def failure_of(problem: BaseException) -> Failed:
+    """The failure that an exception stands for; a broken ``__str__`` of it does no harm."""
     if isinstance(problem, Failed):
         return problem
-    return Failed(type(problem).__name__, words_of(problem))
+    return Failed(type(problem).__name__, exception_message(problem))
 
 
-def words_of(problem: BaseException) -> str:
-    """What an exception says, if it can say anything."""
+def exception_message(problem: BaseException) -> str:
+    """The message of an exception, or a placeholder if its ``__str__`` fails."""
     try:
         return str(problem)
-    except Exception:  # noqa: BLE001  # its own words are a handler's code as well
+    except Exception:  # noqa: BLE001  # __str__ is the handler's code as well
         return "its message cannot be told"
 
 
-def short(text: str, longest: int) -> str:
-    """The beginning of a text, as it is stored; the rest, however long, is not looked at."""
-    return storable(text[: 4 * longest])[:longest]
+def truncate(text: str, max_length: int) -> str:
+    """The beginning of a text, as it is stored; the remainder is not read, however long it is."""
+    return storable(text[: 4 * max_length])[:max_length]
 
 
-def all_answered(jobs: Sequence[object], answers: Sequence[Answer]) -> None:
-    """Raise RuntimeError unless there are as many answers as jobs."""
-    if len(answers) != len(jobs):
-        raise RuntimeError(f"{len(jobs)} jobs went in, {len(answers)} answers came out")
+def require_all_results(jobs: Sequence[object], results: Sequence[HandlerResult]) -> None:
+    """Raise RuntimeError unless there are as many results as jobs."""
+    if len(results) != len(jobs):
+        raise RuntimeError(f"{len(jobs)} jobs went in, {len(results)} answers came out")
 
 
 class Run:
@@ -111,25 +111,29 @@ class Run:
 
     @property
     def lost(self) -> bool:
-        """The lease ran out: another worker may have the job, and this one's answer is refused."""
+        """Whether the claim was lost: another worker may have the job; this result is refused."""
         return self._leases.is_lost(self.job)
 
     @property
     def stopping(self) -> bool:
-        """The worker was asked to stop; finish soon, or be released."""
+        """Whether the worker was asked to stop: finish soon, or the job is released."""
         return self._stop.is_set()
 
-    def move(self, call: str, **details: Any) -> Outcome:
-        """Make a move in the middle of the work, under the claim."""
-        return self._queue.move(self.job, call, actor=self._worker, **details)
+    def move(self, action: str, **details: Any) -> Outcome:
+        """Ask for an action while the handler runs, under the claim."""
+        return self._queue.move(self.job, action, actor=self._worker, **details)
 
 
-def takes_two(handler: Callable[..., object]) -> bool:
-    """Whether a handler wants a ``Run`` beside the job."""
+def accepts_run(handler: Callable[..., object]) -> bool:
+    """Whether a handler takes a ``Run`` besides the job."""
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):
         return False
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters if one.kind in plain and one.default is one.empty]
-    return len(needed) == 2  # noqa: PLR2004  # (job, run)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in positional and parameter.default is parameter.empty
+    ]
+    return len(required) == 2  # noqa: PLR2004  # (job, run)

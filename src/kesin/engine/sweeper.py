@@ -1,7 +1,7 @@
-"""The clock's moves: cap, recover, expire, revive, time out, prune, in that order.
+"""Runs the scheduled moves: cap, recover, expire, revive, time out, prune, in that order.
 
-Each is one set-based statement in limited batches. Many sweepers may run at once, on one machine
-or several: they skip each other's rows.
+Each move is one set-based statement in limited batches. Many sweepers may run at once, on one
+machine or several: they skip each other's rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kesin.store.errors import StoreUnreachable
 log = Logger("kesin.sweeper")
 
 BATCH = 1_000
-MOST_BATCHES = 1_000  # a pass makes at most a million moves of one kind, then others get a turn
-ERRANDS_S = 5.0
-CHORE_S = 4.0  # at a stop, that a chore may go on: whatever it leaves, the next one finds
-EVERY_S: Mapping[Stage, float] = {
+MAX_BATCHES_PER_MOVE = 1_000  # at most a million jobs for each move in a pass
+PERIODIC_INTERVAL_S = 5.0
+AFTER_SWEEP_GRACE_S = 4.0  # a stop waits this long for it; the next run does what is left
+STAGE_INTERVALS_S: Mapping[Stage, float] = {
     "cap": 60,
     "recover": 60,
     "expire": 3_600,
@@ -34,20 +34,20 @@ EVERY_S: Mapping[Stage, float] = {
 
 
 @dataclass(slots=True)
-class Swept:
-    """What a pass did: (queue, move) → jobs, and which queues could not be reached."""
+class SweepResult:
+    """The result of a pass: (queue, move) → jobs moved, and the queues it could not reach."""
 
     moved: dict[tuple[str, str], int] = field(default_factory=dict)
-    away: list[str] = field(default_factory=list)
+    unreachable: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
-        """All jobs moved."""
+        """How many jobs moved."""
         return sum(self.moved.values())
 
 
 class Sweeper:
-    """Makes the clock's moves for some queues, once or for ever."""
+    """Runs the scheduled moves of some queues, once or in a loop."""
 
     def __init__(
         self,
@@ -55,91 +55,93 @@ class Sweeper:
         *,
         every_s: Mapping[Stage, float] | None = None,
         batch: int = BATCH,
-        chores: Mapping[str, Callable[[], object]] | None = None,
-        errands: Mapping[str, Callable[[], object]] | None = None,
+        after_sweep: Mapping[str, Callable[[], object]] | None = None,
+        periodic: Mapping[str, Callable[[], object]] | None = None,
     ) -> None:
         self.queues = list(queues)
-        self.every_s = {**EVERY_S, **(every_s or {})}
+        self.every_s = {**STAGE_INTERVALS_S, **(every_s or {})}
         self.batch = batch
-        self.chores = dict(chores or {})  # queue → what is to be done once its jobs have expired
-        self.errands = dict(errands or {})  # queue → what is to be done every few seconds
+        self.after_sweep = dict(after_sweep or {})  # queue → called once its jobs have expired
+        self.periodic = dict(periodic or {})  # queue → called every few seconds
         self.last_success: float | None = None  # monotonic seconds
-        self.on_swept: Callable[[Swept], None] | None = None  # for measuring
+        self.on_swept: Callable[[SweepResult], None] | None = None  # for measuring
         self._stop = threading.Event()
-        self._for_ever = False
-        self._tidying: threading.Thread | None = None
+        self._looping = False
+        self._after_sweep_thread: threading.Thread | None = None
         self._due: dict[Stage, float] = {}
         self._random = random.Random()
 
-    def sweep(self, stages: Sequence[Stage] = STAGES) -> Swept:
-        """One pass over all queues, their errands and their chores.
+    def sweep(self, stages: Sequence[Stage] = STAGES) -> SweepResult:
+        """Run one pass over all queues, then their periodic and after-sweep work.
 
-        Queues may live in several stores: one that is away, or that fails, keeps nobody from the
-        others. Raises StoreUnreachable if none of them could be reached, and at the end whatever
-        else went wrong first.
+        Queues may be in several stores: a store that is unreachable or fails does not affect the
+        others. Raises StoreUnreachable if no queue was reached; any other first error is raised at
+        the end.
         """
-        swept = Swept()
-        failed: list[Exception] = []
+        swept = SweepResult()
+        errors: list[Exception] = []
         for queue in self.queues:
             try:
                 self._sweep(queue, stages, swept)
             except StoreUnreachable as problem:
-                swept.away.append(queue.name)
-                if len(swept.away) == len(self.queues):
+                swept.unreachable.append(queue.name)
+                if len(swept.unreachable) == len(self.queues):
                     raise
-                log.warning("queue_away", queue=queue.name, why=str(problem))
+                log.warning("queue_unreachable", queue=queue.name, why=str(problem))
             except Exception as problem:
-                failed.append(problem)
+                errors.append(problem)
                 log.exception("queue_not_swept", queue=queue.name)
-        self._run_errands()
-        if "expire" in stages and self.chores:
-            if self._for_ever:
-                self._tidy_beside()
+        self._run_periodic()
+        if "expire" in stages and self.after_sweep:
+            if self._looping:
+                self._start_after_sweep()
             else:
-                self._tidy()
+                self._run_after_sweep()
         if self.on_swept:
             self.on_swept(swept)
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
         return swept
 
-    def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: Swept) -> None:
-        for move in queue.lifecycle.clock_moves:
+    def _sweep(self, queue: Queue, stages: Sequence[Stage], swept: SweepResult) -> None:
+        for move in queue.lifecycle.scheduled_moves:
             if move.stage in stages:
-                moved = self._exhaust(queue, move)
+                moved = self._sweep_move(queue, move)
                 key = (queue.name, move.name)
                 swept.moved[key] = swept.moved.get(key, 0) + moved
         queue.store.compact(queue.name)
 
-    def _run_errands(self) -> None:
-        """What cannot wait for a stage; the next turn tries again."""
-        for name in [one.name for one in self.queues if one.name in self.errands]:
+    def _run_periodic(self) -> None:
+        """Run the work that does not wait for a stage; a failure is retried at the next turn."""
+        for name in [queue.name for queue in self.queues if queue.name in self.periodic]:
             try:
-                self.errands[name]()
+                self.periodic[name]()
             except StoreUnreachable as problem:
-                log.warning("errand_failed", queue=name, why=str(problem))
+                log.warning("periodic_failed", queue=name, why=str(problem))
             except Exception:
-                log.exception("errand_failed", queue=name)
+                log.exception("periodic_failed", queue=name)
 
-    def _tidy(self) -> None:
-        """The workloads' own tidying; what goes wrong with one is no reason to leave the others."""
-        for name in [one.name for one in self.queues if one.name in self.chores]:
+    def _run_after_sweep(self) -> None:
+        """Run the after-sweep work of each workload; a failure does not stop the others."""
+        for name in [queue.name for queue in self.queues if queue.name in self.after_sweep]:
             if self._stop.is_set():
                 return
             try:
-                self.chores[name]()
+                self.after_sweep[name]()
             except Exception:
-                log.exception("chore_failed", queue=name)
+                log.exception("after_sweep_failed", queue=name)
 
-    def _tidy_beside(self) -> None:
-        """Tidy in a thread: a storage far away takes minutes, and leases run out meanwhile."""
-        if self._tidying is None or not self._tidying.is_alive():
-            self._tidying = threading.Thread(target=self._tidy, name="kesin-chores", daemon=True)
-            self._tidying.start()
+    def _start_after_sweep(self) -> None:
+        """Run it in a thread: remote storage may take minutes, and leases end meanwhile."""
+        if self._after_sweep_thread is None or not self._after_sweep_thread.is_alive():
+            self._after_sweep_thread = threading.Thread(
+                target=self._run_after_sweep, name="kesin-after-sweep", daemon=True
+            )
+            self._after_sweep_thread.start()
 
-    def _exhaust(self, queue: Queue, move: Move) -> int:
+    def _sweep_move(self, queue: Queue, move: Move) -> int:
         moved = 0
-        for _ in range(MOST_BATCHES):
+        for _ in range(MAX_BATCHES_PER_MOVE):
             batch = queue.sweep(move, limit=self.batch)
             moved += batch
             if batch < self.batch or self._stop.is_set():
@@ -149,8 +151,8 @@ class Sweeper:
         return moved
 
     def run(self) -> None:
-        """Sweep each stage when it is due, until stopped. Survives every error of the store."""
-        pause_s, self._for_ever = 1.0, True
+        """Sweep each stage when it is due, until stopped. Every error is logged and retried."""
+        pause_s, self._looping = 1.0, True
         while not self._stop.is_set():
             now = self._monotonic()
             due = [stage for stage in STAGES if self._due.get(stage, now) <= now]
@@ -159,9 +161,9 @@ class Sweeper:
                     self.sweep(due)
                     self.last_success = self._monotonic()
                 else:
-                    self._run_errands()
+                    self._run_periodic()
                 pause_s = 1.0
-            except Exception:  # whatever it was, the next pass tries again
+            except Exception:  # the next pass tries again
                 log.exception("sweep_failed", again_in_s=pause_s)
                 self._stop.wait(pause_s * (0.5 + self._random.random()))
                 pause_s = min(pause_s * 2, 60.0)
@@ -169,19 +171,19 @@ class Sweeper:
             for stage in due:
                 self._due[stage] = now + self.every_s[stage]
             next_due = min(self._due.values(), default=now + 1)
-            if self.errands:
-                next_due = min(next_due, now + ERRANDS_S)
+            if self.periodic:
+                next_due = min(next_due, now + PERIODIC_INTERVAL_S)
             self._stop.wait(max(0.05, next_due - self._monotonic()))
-        if self._tidying is not None:
-            self._tidying.join(CHORE_S)
+        if self._after_sweep_thread is not None:
+            self._after_sweep_thread.join(AFTER_SWEEP_GRACE_S)
 
     def due_in_s(self) -> dict[Stage, float]:
-        """In how many seconds each stage is swept again; a stage never swept yet is absent."""
+        """The seconds until each stage is due; a stage that never ran is absent."""
         now = self._monotonic()
         return {stage: at - now for stage, at in dict(self._due).items()}
 
     def stop(self) -> None:
-        """End ``run`` after the batch at hand."""
+        """Stop ``run`` after the current batch."""
         self._stop.set()
 
     def _monotonic(self) -> float:

@@ -1,4 +1,4 @@
-"""The checks of what enters a queue: types, sizes, spelling.
+"""Validation of the values that enter a queue: types, sizes, encoding.
 
 Each check returns the value as it is stored, or raises BadInput.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 from kesin.foundation.text import NotJson, canonical_json, storable
-from kesin.lifecycle.budget import LONGEST_DELAY_S, SECOND_US
+from kesin.lifecycle.budget import MAX_DELAY_S, SECOND_US
 
 MAX_ATTEMPTS = 1_000
 LATEST_US = 253_402_300_800 * SECOND_US  # the year 10 000
 
 
 class BadInput(ValueError):
-    """Something that may not enter the queue; ``code`` and ``field`` say what, in one word each."""
+    """A value that the queue does not accept; ``code`` and ``field`` say which and why."""
 
     def __init__(self, code: str, field_name: str, message: str) -> None:
         super().__init__(message)
@@ -38,31 +38,31 @@ def checked_attempts(value: object) -> int:
     return value
 
 
-def check_limit(limit: int) -> None:
-    """Raise BadInput for a claim of no jobs."""
+def require_positive_limit(limit: int) -> None:
+    """Raise BadInput unless the limit of a claim is at least 1."""
     if limit < 1:
         raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
 
 
 def delay_us(seconds: float) -> int:
     """A delay in microseconds."""
-    if not 0 <= seconds <= LONGEST_DELAY_S:
+    if not 0 <= seconds <= MAX_DELAY_S:
         raise BadInput(
-            "bad_delay_s", "delay_s", f"delay_s must lie in 0…{LONGEST_DELAY_S}, got {seconds!r}"
+            "bad_delay_s", "delay_s", f"delay_s must lie in 0…{MAX_DELAY_S}, got {seconds!r}"
         )
     return round(seconds * SECOND_US)
 
 
-def json_text(value: Any, what: str) -> str:
+def json_text(value: Any, field_name: str) -> str:
     """A value as canonical JSON."""
     try:
         return canonical_json(value)
     except NotJson as problem:
-        raise BadInput("not_json", what, f"the {what} is {problem}") from None
+        raise BadInput("not_json", field_name, f"the {field_name} is {problem}") from None
 
 
 def payload_text(payload: Any, max_bytes: int) -> str:
-    """The payload as it is stored, of at most so many bytes."""
+    """The payload as it is stored, at most ``max_bytes`` long."""
     text = json_text(payload, "payload")
     size = len(text.encode())
     if size > max_bytes:
@@ -75,22 +75,30 @@ def payload_text(payload: Any, max_bytes: int) -> str:
     return text
 
 
-def checked_name(value: object, what: str, longest: int) -> str:
+def checked_name(value: object, field_name: str, max_length: int) -> str:
     """A name as stored text, not empty and not too long."""
     if not isinstance(value, str):
-        raise BadInput(f"bad_{what}", what, f"{what} must be text, got {type(value).__name__}")
+        raise BadInput(
+            f"bad_{field_name}",
+            field_name,
+            f"{field_name} must be text, got {type(value).__name__}",
+        )
     text = storable(value)
-    if not 1 <= len(text) <= longest:
-        raise BadInput(f"bad_{what}", what, f"{what} must have 1…{longest} characters")
+    if not 1 <= len(text) <= max_length:
+        raise BadInput(
+            f"bad_{field_name}", field_name, f"{field_name} must have 1…{max_length} characters"
+        )
     return text
 
 
-def checked_time(value: object, what: str) -> int | None:
+def checked_time(value: object, field_name: str) -> int | None:
     """A time before the year 10 000, or None."""
     if value is None:
         return None
     if not _is_int(value) or not 0 <= value < LATEST_US:
         raise BadInput(
-            f"bad_{what}", what, f"{what} must be microseconds since 1970, got {value!r}"
+            f"bad_{field_name}",
+            field_name,
+            f"{field_name} must be microseconds since 1970, got {value!r}",
         )
     return value

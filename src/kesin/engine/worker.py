@@ -1,8 +1,8 @@
-"""The claim loop: take jobs, run handlers, write results back in batches, stop gracefully.
+"""The worker: threads that claim jobs, run the handler, write results, and stop gracefully.
 
-A worker is a few lanes, each a thread that claims a batch, works through it and writes it back.
-How many jobs a lane takes at once follows from how long they last: quick ones come by the
-hundred, slow ones singly, so no job waits in a worker's pocket while others are idle.
+Each thread claims a batch, works through it and writes the results. The batch size follows from how
+long jobs take: quick jobs are claimed by the hundred, slow jobs one at a time, so that no job waits
+in one worker while others are idle.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
-from kesin.engine.results import Act, Answer, Done, Failed, Wait, short, takes_two
+from kesin.engine.results import Act, Done, Failed, HandlerResult, Wait, accepts_run, truncate
 from kesin.engine.validation import LATEST_US
 from kesin.engine.worker_thread import (
-    LARGEST_BATCH,
+    MAX_CLAIM_BATCH,
+    ActionKey,
     BatchHandler,
-    Beside,
+    ClaimPlan,
     Handler,
-    Key,
-    Lane,
-    Plan,
+    ResultHook,
     WorkerContext,
     WorkerState,
+    WorkerThread,
 )
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
@@ -57,10 +57,10 @@ class Worker:
         handler: Handler | None = None,
         *,
         batch_handler: BatchHandler | None = None,
-        plan: Plan | None = None,
-        beside: Beside | None = None,
+        plan: ClaimPlan | None = None,
+        on_results: ResultHook | None = None,
         threads: int = 1,
-        batch: int = LARGEST_BATCH,
+        batch: int = MAX_CLAIM_BATCH,
         lease_seconds: float | None = None,
         tenants: Sequence[str] | None = None,
         channel: str | None = None,
@@ -72,15 +72,15 @@ class Worker:
             raise ValueError("give a handler or a batch_handler, and not both")
         if plan is not None and batch_handler is None:
             raise ValueError("a plan needs a batch_handler: it says how many jobs go together")
-        for what, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
+        for option, value in (("threads", threads), ("batch", batch), ("poll_s", poll_s)):
             if value <= 0:
-                raise ValueError(f"{what} must be positive, got {value}")
+                raise ValueError(f"{option} must be positive, got {value}")
         self.queue = queue
         self.batch_handler = batch_handler
         self.plan = plan
-        self.beside = beside  # told of every answer written, in the transaction that writes it
+        self.on_results = on_results  # called in the transaction that writes results
         self.threads = threads
-        self.batch = min(batch, LARGEST_BATCH) if handler else batch
+        self.batch = min(batch, MAX_CLAIM_BATCH) if handler else batch
         self.tenants = tenants
         self.channel = channel
         self.poll_s = poll_s
@@ -88,16 +88,16 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         lease_s = lease_seconds or queue.lifecycle.lease_seconds
         self.leases = Leases(queue, lease_s)
-        self._complete_call = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
-        self._fitting: set[Key] = set()  # calls found to be a worker's to make
-        self.takes_run = handler is not None and takes_two(handler)
+        self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
+        self._allowed: set[ActionKey] = set()  # actions already found to be allowed for a worker
+        self.takes_run = handler is not None and accepts_run(handler)
         self._stop = threading.Event()
-        self.over = threading.Event()  # set when the grace period ends
-        self._lanes: list[threading.Thread] = []
+        self.grace_over = threading.Event()  # set when the grace period ends
+        self._threads: list[threading.Thread] = []
 
     @property
     def handler(self) -> Handler | None:
-        """What is called with each job, unless there is a batch handler."""
+        """The function called with each job, unless there is a batch handler."""
         return self._worker_state.handler
 
     @handler.setter
@@ -106,7 +106,7 @@ class Worker:
 
     @property
     def grace_s(self) -> float:
-        """How long a stop waits for what is running."""
+        """How long a stop waits for running jobs."""
         return self._worker_state.grace_s
 
     @grace_s.setter
@@ -115,12 +115,12 @@ class Worker:
 
     @property
     def on_claim(self) -> Callable[[Sequence[Job]], None] | None:
-        """What is called with the jobs of each claim, for measuring."""
+        """A function called with the jobs of each claim, for measuring."""
         return self._worker_state.on_claim
 
     @on_claim.setter
-    def on_claim(self, called: Callable[[Sequence[Job]], None] | None) -> None:
-        self._worker_state.on_claim = called
+    def on_claim(self, hook: Callable[[Sequence[Job]], None] | None) -> None:
+        self._worker_state.on_claim = hook
 
     @property
     def completed(self) -> int:
@@ -138,12 +138,12 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether the worker was asked to stop."""
         return self._stop.is_set()
 
     @property
     def context(self) -> WorkerContext:
-        """What a thread needs of this worker."""
+        """The parts of this worker that its threads use."""
         return WorkerContext(
             name=self.name,
             queue=self.queue,
@@ -152,196 +152,202 @@ class Worker:
             takes_run=self.takes_run,
             batch_handler=self.batch_handler,
             plan=self.plan,
-            beside=self.beside,
+            on_results=self.on_results,
             batch=self.batch,
             tenants=self.tenants,
             poll_s=self.poll_s,
             stop=self._stop,
-            over=self.over,
+            grace_over=self.grace_over,
             pause=self.pause,
-            give_back=self.give_back,
+            release_claims=self.release_claims,
             change_for=self.change_for,
         )
 
     def run(self) -> None:
-        """Work until stopped; SIGTERM and SIGINT stop it when called in the main thread."""
-        with _signals(self):
+        """Work until stopped. In the main thread, SIGTERM and SIGINT stop the worker."""
+        with _stop_on_signals(self):
             self.start()
             while not self._stop.wait(0.5):
                 pass
             self.join()
 
     def start(self) -> None:
-        """Start the lanes and return."""
+        """Start the threads and return."""
         self.leases.start()
         for number in range(self.threads):
-            lane = threading.Thread(
-                target=self.lane(number), name=f"kesin-{self.queue.name}-{number}", daemon=True
+            thread = threading.Thread(
+                target=self.thread_target(number),
+                name=f"kesin-{self.queue.name}-{number}",
+                daemon=True,
             )
-            self._lanes.append(lane)
-            lane.start()
+            self._threads.append(thread)
+            thread.start()
 
-    def lane(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # they are all alike
-        """What a lane does until the worker stops."""
-        return Lane(self.context).run
+    def thread_target(self, number: int) -> Callable[[], None]:  # noqa: ARG002  # for subclasses
+        """The function that a thread runs until the worker stops."""
+        return WorkerThread(self.context).run
 
     @property
     def alive(self) -> bool:
-        """Whether every lane runs."""
-        return bool(self._lanes) and all(lane.is_alive() for lane in self._lanes)
+        """Whether every thread is running."""
+        return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
-        """Claim no more. ``join`` waits for what is running."""
+        """Stop claiming jobs. ``join`` waits for running jobs."""
         self._stop.set()
         self.queue.store.wake(self.queue.name)
 
     def pause(self, seconds: float) -> None:
-        """Sit still for a while, or until asked to stop."""
+        """Sleep for some seconds, or until asked to stop."""
         self._stop.wait(seconds)
 
     def join(self) -> None:
-        """Wait out the grace period, then give back what is still running."""
+        """Wait until the grace period ends, then release the jobs still running."""
         since = self.queue.clock.monotonic()
-        for lane in self._lanes:
-            while lane.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
-                lane.join(0.1)  # in short turns: a second signal ends the grace period
-        self.over.set()
-        left = self.leases.held()
-        if left:
-            log.warning("released_at_stop", queue=self.queue.name, jobs=len(left))
-            with suppress(StoreUnreachable):  # then their leases end
-                self.give_back(left)
+        for thread in self._threads:
+            while thread.is_alive() and self.queue.clock.monotonic() - since < self.grace_s:
+                thread.join(0.1)  # in short waits: a second signal ends the grace period
+        self.grace_over.set()
+        unfinished = self.leases.held()
+        if unfinished:
+            log.warning("released_at_stop", queue=self.queue.name, jobs=len(unfinished))
+            with suppress(StoreUnreachable):  # their leases will run out
+                self.release_claims(unfinished)
         self.leases.stop()
 
     def drain(self) -> int:
-        """Work until no job is due; how many were handled. For scripts and tests.
+        """Work until no job is due; return how many were handled. For scripts and tests.
 
-        One lane works in this thread, further ones beside it; what one throws is thrown here.
+        One thread runs in the calling thread, several in a pool. Their exceptions are raised here.
         """
         self.leases.start()
         try:
             if self.threads == 1:
-                return Lane(self.context).drain()
-            with ThreadPoolExecutor(self.threads, "kesin-lane") as lanes:
-                return sum(lanes.map(lambda _: Lane(self.context).drain(), range(self.threads)))
+                return WorkerThread(self.context).drain()
+            with ThreadPoolExecutor(self.threads, "kesin-worker") as pool:
+                return sum(
+                    pool.map(lambda _: WorkerThread(self.context).drain(), range(self.threads))
+                )
         finally:
             self.leases.stop()
 
-    def turn(self) -> Counter[str]:
-        """One turn in this thread: how many jobs ended in each state."""
+    def run_once(self) -> Counter[str]:
+        """Claim and handle one batch in this thread; return how many jobs reached each state."""
         self.leases.start()
         try:
-            lane = Lane(self.context)
-            lane.pass_once()
-            return lane.ended
+            thread = WorkerThread(self.context)
+            thread.run_once()
+            return thread.state_counts
         finally:
             self.leases.stop()
 
     def work_on(self, ids: Sequence[str]) -> Counter[str]:
-        """Claim these jobs as far as they are due, and work through them, in this thread.
+        """Claim those of these jobs that are due, and handle them in this thread.
 
-        How many ended in each state. Leases are renewed once ``leases`` are started.
+        Returns how many jobs reached each state. Leases are renewed once ``leases`` are started.
         """
-        lane = Lane(self.context)
-        lane.among(ids)
-        return lane.ended
+        thread = WorkerThread(self.context)
+        thread.handle_ids(ids)
+        return thread.state_counts
 
-    def give_back(self, jobs: Sequence[Job]) -> set[str]:
-        """Release claims while the budget allows the attempt's return; the ids that are free now.
+    def release_claims(self, jobs: Sequence[Job]) -> set[str]:
+        """Release claims as far as the budget lets attempts be returned; return the released ids.
 
-        The leases of the others are left to run out.
+        The leases of the other jobs run out.
         """
-        given: set[str] = set()
+        released: set[str] = set()
         if self.queue.lifecycle.allows("release", "worker"):
             for start in range(0, len(jobs), MAX_BATCH):
-                part = jobs[start : start + MAX_BATCH]
-                changes = [Change(job.id, job.claim_seq) for job in part]
+                batch = jobs[start : start + MAX_BATCH]
+                changes = [Change(job.id, job.claim_seq) for job in batch]
                 outcomes = self.queue.apply("release", changes, actor=self.name)
-                given |= {outcome.id for outcome in outcomes if outcome.done}
+                released |= {outcome.id for outcome in outcomes if outcome.done}
         self.leases.drop(jobs)
-        return given
+        return released
 
-    def change_for(self, job: Job, answer: Answer) -> tuple[Key, Change]:
-        """The move an answer stands for; raises ValueError where no worker can make it."""
-        key, change = self._translate(job, answer)
-        if key not in self._fitting:
-            self._check(key)
-            self._fitting.add(key)
+    def change_for(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
+        """The action and change of a result; raises ValueError if a worker may not ask for it."""
+        key, change = self._translate(job, result)
+        if key not in self._allowed:
+            self._require_allowed(key)
+            self._allowed.add(key)
         return key, change
 
-    def _check(self, key: Key) -> None:
-        call, options = key
-        if not self.queue.lifecycle.allows(call, "worker"):
-            raise ValueError(f"{call!r} is no call a worker can make on {self.queue.name}")
-        strange = options - self.queue.lifecycle.options_of(call)
-        if strange:
-            raise ValueError(f"{call!r} has no option {min(strange)!r}")
+    def _require_allowed(self, key: ActionKey) -> None:
+        action, options = key
+        if not self.queue.lifecycle.allows(action, "worker"):
+            raise ValueError(f"{action!r} is no call a worker can make on {self.queue.name}")
+        unknown = options - self.queue.lifecycle.options_of(action)
+        if unknown:
+            raise ValueError(f"{action!r} has no option {min(unknown)!r}")
 
-    def _translate(self, job: Job, answer: Answer) -> tuple[Key, Change]:
+    def _translate(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
         errors = self.queue.lifecycle.errors
-        match answer:
+        match result:
             case None:
                 return self._complete(job, None)
-            case Done(result):
-                return self._complete(job, result)
+            case Done(value):
+                return self._complete(job, value)
             case Failed():
                 resolved = errors.resolve(
-                    answer.code, channel=self.channel, category=answer.category
+                    result.code, channel=self.channel, category=result.category
                 )
                 return (resolved.move, _NO_OPTIONS), Change(
                     job.id,
                     job.claim_seq,
-                    error_code=short(answer.code, MAX_CODE),
+                    error_code=truncate(result.code, MAX_CODE),
                     error_category=resolved.category.value,
-                    error_message=short(answer.message or answer.code, MAX_MESSAGE),
+                    error_message=truncate(result.message or result.code, MAX_MESSAGE),
                 )
-            case Wait(seconds, call):
-                return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, run_at=self._at(seconds))
+            case Wait(seconds, action):
+                return (action, _NO_OPTIONS), Change(
+                    job.id, job.claim_seq, run_at=self._time_after(seconds)
+                )
             case Act():
-                in_s = answer.run_in_s
-                return (answer.call, answer.options), Change(
+                in_s = result.run_in_s
+                return (result.action, result.options), Change(
                     job.id,
-                    job.claim_seq if answer.fenced else None,
-                    error_code=answer.code and short(answer.code, MAX_CODE),
-                    error_category=answer.category and answer.category.value,
-                    error_message=answer.message and short(answer.message, MAX_MESSAGE),
-                    result=None if answer.result is None else canonical_json(answer.result),
-                    note=None if answer.note is None else canonical_json(answer.note),
-                    run_at=None if in_s is None else self._at(in_s),
+                    job.claim_seq if result.fenced else None,
+                    error_code=result.code and truncate(result.code, MAX_CODE),
+                    error_category=result.category and result.category.value,
+                    error_message=result.message and truncate(result.message, MAX_MESSAGE),
+                    result=None if result.result is None else canonical_json(result.result),
+                    note=None if result.note is None else canonical_json(result.note),
+                    run_at=None if in_s is None else self._time_after(in_s),
                 )
             case _:
                 raise ValueError(
-                    f"a handler answers with Done, Failed, Wait or Act, not {answer!r}"
+                    f"a handler answers with Done, Failed, Wait or Act, not {result!r}"
                 )
 
-    def _at(self, seconds: float) -> int:
+    def _time_after(self, seconds: float) -> int:
         at = self.queue.now() + round(seconds * SECOND_US)
         if not 0 <= at < LATEST_US:
             raise ValueError(f"{seconds} seconds from now is no time to wait for")
         return at
 
-    def _complete(self, job: Job, result: Any) -> tuple[Key, Change]:
-        call = self._complete_call
-        if call is None:
+    def _complete(self, job: Job, value: Any) -> tuple[ActionKey, Change]:
+        action = self._complete_action
+        if action is None:
             raise ValueError(f"{self.queue.name} has no move for Done: answer with Act")
-        text = None if result is None else canonical_json(result)
-        return (call, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
+        text = None if value is None else canonical_json(value)
+        return (action, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
 
 
-class _signals:  # noqa: N801  # a context manager, used like a function
-    """SIGTERM and SIGINT stop the worker; a second one gives everything back at once."""
+class _stop_on_signals:  # noqa: N801  # a context manager, used like a function
+    """SIGTERM and SIGINT stop the worker; a second signal releases all jobs at once."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._stop)
+                self._previous[number] = signal.signal(number, self._stop)
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:

@@ -1,8 +1,9 @@
-"""What a trade brings to the house: one object.
+"""The Workload plug-in interface: what a workload brings, and what it is given to work with.
 
-A workload lives in a package of its own and imports no other. The service finds it through the
-registry in `workloads/__init__.py`, or through the entry-point group ``kesin.workloads`` of any
-installed package.
+A workload is one package that imports no other workload. The registry in `kesin.workloads` finds
+it: those that come with Kesin, and those that any installed package names in the entry-point group
+``kesin.workloads``. The service, the dashboard and the commands know no workload by name: they ask
+the `Workload` objects they are handed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.access.vault import Vault
 from kesin.engine.queue import Queue
-from kesin.engine.transfer.backup import Kept
+from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.worker import Worker
 from kesin.foundation.encryption import key_ring
-from kesin.foundation.extras import missing
+from kesin.foundation.extras import missing_libraries
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 
@@ -31,66 +32,69 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """What the service gives a workload to work with."""
+    """What a workload is given to work with."""
 
     settings: Settings
     commands: Commands
     queue: Queue
-    # Whether the service was asked to stop; without a service, never.
+    # Whether the service was asked to stop; always False without a service.
     stopping: Callable[[], bool] = field(default=bool, compare=False)
 
     @property
     def vault(self) -> Vault:
-        """Its sealed credentials; without a key ring, reading one says what to set."""
+        """The sealed credentials; without a key ring, reading one says what to set."""
         return _vault(self.commands.accounts, self.settings)
 
 
 @lru_cache(maxsize=8)
 def _vault(accounts: Accounts, settings: Settings) -> Vault:
-    """One for a process: it remembers which readings it has noted."""
+    """One vault a process: it remembers which reads it has put into the audit log."""
     return Vault(accounts, key_ring(settings))
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """A page of the dashboard that belongs to a workload."""
-
-    title: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class Workload:
-    """A trade: its rules, its hands and its doors. Only the name and the rules are needed."""
+    """A workload. Only the name and the lifecycle are required.
 
-    name: str  # of the queue too
+    Callables import what they need when they are called, so that a command starts at once and a
+    workload whose libraries are missing can still be listed.
+    """
+
+    name: str  # of its queue too
     lifecycle: Callable[[], Lifecycle]
     summary: str = ""
+    title: str = ""  # what people call its jobs; empty: its name
+    part_of: str = ""  # the workload that it completes, if it is not one by itself
     has_sites: bool = True  # its tenants are sites
+    needs: Sequence[str] = ()  # libraries without which none of its work can be done
+
     worker: Callable[[WorkloadContext], Worker] | None = None
-    # The same, for a transport that sends for workers; None where they look for themselves.
+    # The same for a transport that pushes jobs to workers; None where workers poll.
     push_worker: Callable[[WorkloadContext], Worker] | None = None
-    needs_own_process: bool = False  # its worker needs a process of its own, never the service's
-    after_sweep: Callable[[WorkloadContext], object] | None = (
-        None  # to be done once its jobs have expired
-    )
-    periodic: Callable[[WorkloadContext], object] | None = None  # to be done every few seconds
-    metrics: Callable[[WorkloadContext], Iterable[Metric]] | None = (
-        None  # of its own, at every scrape
-    )
+    needs_own_process: bool = False  # its worker never runs inside the service
+    in_redis: bool = False  # its jobs live in Redis where KESIN_REDIS_URL is set
+    keys_name_tenant: bool = False  # its job keys are unique across tenants
+    after_sweep: Callable[[WorkloadContext], object] | None = None  # once its jobs have expired
+    periodic: Callable[[WorkloadContext], object] | None = None  # every few seconds
+
     routes: Callable[[WorkloadContext], APIRouter] | None = None
-    panels: Sequence[Panel] = ()
+    # Its part of the dashboard: a `kesin.web.dashboard.frame.workload_pages.WorkloadPages`, which
+    # this floor does not know.
+    pages: Callable[[], object] | None = None
     cli: Callable[[], Typer] | None = None
-    restricted_actions: frozenset[str] = (
-        frozenset()
-    )  # an operator's calls that only its own door makes
-    secrets: Sequence[str] = ()  # names under which it keeps sealed values, for the doctor
-    advice: Callable[[str], Mapping[str, Any]] | None = None  # an error code, for people
+    metrics: Callable[[WorkloadContext], Iterable[Metric]] | None = None  # at every scrape
+    demo: Callable[[], object] | None = None  # its part of `kesin demo`
+    restricted_actions: frozenset[str] = frozenset()  # operators use only its own pages for these
+    advice: Callable[[str], Mapping[str, Any]] | None = None  # what an error code means, what to do
     # Files beside its jobs, for backups; and a sentence for each thing that no backup holds.
-    backup_files: Callable[[Settings], Iterable[Kept | str]] | None = None
-    needs: Sequence[str] = ()  # libraries without which nothing of its work can be done
+    backup_files: Callable[[Settings], Iterable[BackupFile | str]] | None = None
+
+    @property
+    def group(self) -> str:
+        """The workload under whose heading this one stands."""
+        return self.part_of or self.name
 
     @property
     def missing_libraries(self) -> list[str]:
-        """Those of them that are not installed: it can be looked at here, and no more."""
-        return missing(self.needs)
+        """Needed libraries that are not installed: its jobs are shown here, but not worked on."""
+        return missing_libraries(self.needs)

@@ -1,1 +1,1 @@
-"""What every floor but the rules may use."""
+"""What every layer but the lifecycles may import: settings, clock, ids, logs, permissions."""

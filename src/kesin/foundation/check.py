@@ -1,4 +1,4 @@
-"""What a look of `kesin doctor` at one thing finds."""
+"""The result of a check of `kesin doctor`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Status = Literal["ok", "warning", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One finding."""
+class DoctorCheck:
+    """The result of one check; its fields are the JSON of `kesin doctor --json`."""
 
     name: str
     status: Status

@@ -1,8 +1,8 @@
-"""Secrets at rest: sealed under keys that the database does not hold.
+"""Encryption of secrets at rest, with keys that are not in the database.
 
-A copy of the database, or a backup of it, gives nothing away without ``KESIN_SECRET_KEYS``. Each
-sealed text belongs to one name and one key: moved to another row it does not open, and not a
-character of it can be changed unnoticed. No error tells a secret or a key.
+A copy or backup of the database reveals nothing without ``KESIN_SECRET_KEYS``. Each sealed text is
+bound to one name and one key: it does not open in another row, and any change is detected. No error
+message contains a secret or a key.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 SETTING: Final = variable("secret_keys")
 KEY_BYTES: Final = 32  # AES-256
-NONCE_BYTES: Final = 12  # random, so one key seals 2^32 times at most; nobody puts secrets so often
-LARGEST_BYTES: Final = 65_536  # a certificate chain with its key fits
+NONCE_BYTES: Final = 12  # random, so one key may seal 2^32 times, far more often than needed
+MAX_SECRET_BYTES: Final = 65_536  # a certificate chain with its key fits
 VERSION: Final = "v1"
-_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")  # shorter than a key: a key put there is refused
+# Shorter than a key, so that a key in its place is refused.
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _ID_TAKES: Final = "1…32 letters, digits, '-' or '_'"
 _KEY: Final = re.compile(r"([A-Za-z0-9_-]{43})=?")
 _SEALED: Final = re.compile(rf"{VERSION}\.({_ID.pattern})\.([A-Za-z0-9_-]{{16}})\.([A-Za-z0-9_-]+)")
 
 
-class NoKeys(Unavailable):
+class NoSecretKeys(Unavailable):
     """No key is configured, so nothing can be sealed or opened."""
 
     code = "no_secret_keys"
@@ -42,28 +43,28 @@ class NoKeys(Unavailable):
         )
 
 
-class NotOpened(Unavailable):
-    """A sealed text that this ring does not open."""
+class SecretNotOpened(Unavailable):
+    """The key ring does not open this sealed text."""
 
     code = "secret_not_opened"
 
 
-class MissingKey(NotOpened):
-    """It was sealed with a key that is not in the ring."""
+class SecretKeyMissing(SecretNotOpened):
+    """The text was sealed with a key that is not in the ring."""
 
     code = "secret_key_missing"
 
 
-class Altered(NotOpened):
-    """It is not, or no longer, what was sealed under this name with the key it names."""
+class SecretAltered(SecretNotOpened):
+    """The text is not what was sealed under this name with the key that it names."""
 
     code = "secret_altered"
 
 
 class KeyRing:
-    """Keys by id: the first one seals, each one opens what it sealed.
+    """Keys by id: the first key seals, every key opens what it sealed.
 
-    It keeps ciphers and no key bytes, so that printing or inspecting a ring shows none.
+    The ring holds ciphers instead of key bytes, so that printing or inspecting it shows no key.
     """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
@@ -73,32 +74,33 @@ class KeyRing:
 
     @classmethod
     def from_setting(cls, text: str) -> KeyRing:
-        """The ring that ``name:key,name2:key2`` describes; raises BadSettings.
+        """Parse ``name:key,name2:key2``; raises BadSettings.
 
-        The sentences count entries instead of quoting them: whoever mixed up the two sides of the
-        colon would find a key in the log.
+        The message numbers entries instead of quoting them: an entry with its two sides swapped
+        would put a key into the log.
         """
         keys: dict[str, bytes] = {}
-        wrong: list[str] = []
+        problems: list[str] = []
         for number, entry in enumerate(text.strip().split(","), 1):
-            name, colon, spelled = entry.strip().partition(":")
-            key = _KEY.fullmatch(spelled)
-            raw = _decoded(key[1]) if key else None
+            name, colon, encoded_key = entry.strip().partition(":")
+            key = _KEY.fullmatch(encoded_key)
+            raw = _decode(key[1]) if key else None
             if not colon:
-                wrong.append(f"entry {number} must be name:key and has no ':'")
+                problems.append(f"entry {number} must be name:key and has no ':'")
             elif not _ID.fullmatch(name):
-                wrong.append(f"the name in entry {number} must be {_ID_TAKES}")
+                problems.append(f"the name in entry {number} must be {_ID_TAKES}")
             elif raw is None:
-                wrong.append(f"the key in entry {number} must be {KEY_BYTES} bytes in base64url")
+                problems.append(f"the key in entry {number} must be {KEY_BYTES} bytes in base64url")
             elif name in keys:
-                wrong.append(f"entry {number} has the name of another entry")
+                problems.append(f"entry {number} has the name of another entry")
             elif raw in keys.values():
-                wrong.append(f"entry {number} has the key of another entry")
+                problems.append(f"entry {number} has the key of another entry")
             else:
                 keys[name] = raw
-        if wrong:
+        if problems:
             raise BadSettings(
-                f"{SETTING}: {'; '.join(wrong)}; `kesin secrets new-key` prints an entry that fits"
+                f"{SETTING}: {'; '.join(problems)}; "
+                "`kesin secrets new-key` prints an entry that fits"
             )
         return cls(keys)
 
@@ -108,34 +110,36 @@ class KeyRing:
         return self.ids[0]
 
     def seal(self, name: str, text: str) -> str:
-        """The text as it may be stored under this name: ``v1.<key id>.<nonce>.<ciphertext>``."""
+        """Encrypt a text for storage under this name: ``v1.<key id>.<nonce>.<ciphertext>``."""
         plain = text.encode("utf-8", "surrogatepass")
-        if len(plain) > LARGEST_BYTES:
-            raise TooLarge(f"a secret has at most {LARGEST_BYTES} bytes, this one {len(plain)}")
+        if len(plain) > MAX_SECRET_BYTES:
+            raise TooLarge(f"a secret has at most {MAX_SECRET_BYTES} bytes, this one {len(plain)}")
         nonce = secrets.token_bytes(NONCE_BYTES)
-        ciphertext = self._ciphers[self.first].encrypt(nonce, plain, _bound_to(self.first, name))
-        return f"{VERSION}.{self.first}.{_encoded(nonce)}.{_encoded(ciphertext)}"
+        ciphertext = self._ciphers[self.first].encrypt(
+            nonce, plain, _associated_data(self.first, name)
+        )
+        return f"{VERSION}.{self.first}.{_encode(nonce)}.{_encode(ciphertext)}"
 
     def open(self, name: str, sealed: str) -> str:
-        """The text that was sealed under this name; raises MissingKey or Altered."""
+        """Decrypt a text sealed under this name; raises SecretKeyMissing or SecretAltered."""
         from cryptography.exceptions import InvalidTag
 
         parts = _SEALED.fullmatch(sealed)
         if parts is None:
-            raise _altered(name)
-        key_id, nonce, ciphertext = parts[1], _decoded(parts[2]), _decoded(parts[3])
+            raise _secret_altered(name)
+        key_id, nonce, ciphertext = parts[1], _decode(parts[2]), _decode(parts[3])
         if nonce is None or ciphertext is None:
-            raise _altered(name)
+            raise _secret_altered(name)
         if key_id not in self._ciphers:
-            raise MissingKey(
+            raise SecretKeyMissing(
                 f"the secret {name!r} is sealed with the key {key_id!r}, which is not in {SETTING}:"
                 " add that key again, or put the secret anew",
                 details={"name": name, "key": key_id},
             )
         try:
-            plain = self._ciphers[key_id].decrypt(nonce, ciphertext, _bound_to(key_id, name))
+            plain = self._ciphers[key_id].decrypt(nonce, ciphertext, _associated_data(key_id, name))
         except InvalidTag:
-            raise _altered(name) from None
+            raise _secret_altered(name) from None
         return plain.decode("utf-8", "surrogatepass")
 
     def __repr__(self) -> str:
@@ -143,51 +147,51 @@ class KeyRing:
 
 
 def key_ring(settings: Settings) -> KeyRing | None:
-    """The ring of the settings; None where no key is set."""
+    """The key ring of the settings; None if no key is set."""
     if settings.secret_keys is None:
         return None
     return KeyRing.from_setting(settings.secret_keys.get_secret_value())
 
 
 def new_key(name: str | None = None) -> str:
-    """A new entry for the setting, ``name:key``; an unused name is made up where none is given."""
+    """A new entry ``name:key`` for the setting; the name is random if none is given."""
     if name is None:
         name = f"k{secrets.token_hex(4)}"
     if not _ID.fullmatch(name):
         raise Invalid(f"a key's name must be {_ID_TAKES}", details={"field": "name"})
-    return f"{name}:{_encoded(secrets.token_bytes(KEY_BYTES))}"
+    return f"{name}:{_encode(secrets.token_bytes(KEY_BYTES))}"
 
 
-def key_of(sealed: str) -> str | None:
-    """The id of the key a text was sealed with; None for what is no sealed text."""
+def sealing_key_id(sealed: str) -> str | None:
+    """The id of the key that sealed a text; None if the text is not sealed."""
     parts = _SEALED.fullmatch(sealed)
     return parts[1] if parts else None
 
 
-def _altered(name: str) -> Altered:
-    return Altered(
+def _secret_altered(name: str) -> SecretAltered:
+    return SecretAltered(
         f"the secret {name!r} does not open: it was changed in the database or belongs to another "
         "name, or its key was replaced by another of the same name; put the secret anew",
         details={"name": name},
     )
 
 
-def _bound_to(key_id: str, name: str) -> bytes:
-    """What a sealed text belongs to. An id has no NUL, so that no two pairs are spelled alike."""
+def _associated_data(key_id: str, name: str) -> bytes:
+    """The data a sealed text is bound to. A key id has no NUL, so the pair is unambiguous."""
     return f"kesin secret {VERSION}\0{key_id}\0{name}".encode("utf-8", "surrogatepass")
 
 
-def _encoded(raw: bytes) -> str:
+def _encode(raw: bytes) -> str:
     return urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
-def _decoded(text: str) -> bytes | None:
-    """The bytes; None unless this is their one spelling, spare bits included."""
+def _decode(text: str) -> bytes | None:
+    """Decode base64url; None unless it is the canonical encoding, including spare bits."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except NotBase64:
         return None
-    return raw if _encoded(raw) == text else None
+    return raw if _encode(raw) == text else None
 
 
 def _aes() -> type[AESGCM]:

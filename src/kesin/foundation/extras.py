@@ -1,7 +1,7 @@
-"""What each extra of the package brings, and which one to install when a library is missing.
+"""The libraries of each extra of the package, and the extra to install for a missing library.
 
-Whoever installs Kesin alone gets queues and the command line; each other part names an extra. A
-library of one is imported where it is first used, and then this table knows what to say.
+The package without extras has queues and the command line; every other part needs an extra. The
+libraries of an extra are imported where they are first used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from traceback import walk_tb
 from typing import Final
 
-BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
+LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "postgres": ("psycopg", "psycopg_pool"),
     "web": (
         *("anyio", "argon2", "babel", "cryptography", "fastapi", "jinja2", "prometheus_client"),
@@ -27,41 +27,52 @@ BRINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "optiplan": ("fpdf", "lxml", "openpyxl", "python_calamine"),
     "solver": ("highspy",),
 }
-_TRADES: Final = "kesin.workloads."
+PURPOSES: Final[Mapping[str, str]] = {  # extra → what it is for
+    "web": "`kesin serve` is to run",
+    "postgres": "the database is a PostgreSQL",
+    "redis": "PDFs are to live in Redis",
+    "oci": "conversions are to be uploaded to Google",
+    "pdf": "PDFs are to be made",
+    "s3": "PDFs are to be kept in a bucket",
+    "optiplan": "cutting orders are to be worked on",
+    "solver": "large cutting plans are to use fewer different boards",
+}
+_WORKLOADS: Final = "kesin.workloads."
 
 
-def missing(names: Iterable[str]) -> list[str]:
-    """Those of these libraries that are not installed; none of them is imported."""
+def missing_libraries(names: Iterable[str]) -> list[str]:
+    """The libraries that are not installed, found without importing them."""
     return [name for name in names if find_spec(name) is None]
 
 
-def extra_with(name: str) -> str | None:
-    """The extra that brings a library."""
-    return next((extra for extra, names in BRINGS.items() if name in names), None)
+def extra_providing(name: str) -> str | None:
+    """The extra that installs a library; None if there is none."""
+    return next((extra for extra, names in LIBRARIES.items() if name in names), None)
 
 
-def needed(problem: ImportError) -> tuple[str, str] | None:
-    """The library a failed import wanted, and the extra to install; None if no extra brings it.
+def missing_extra(problem: ImportError) -> tuple[str, str] | None:
+    """The library that a failed import needs and its extra; None if no extra installs it.
 
-    Every trade needs the web's libraries too, and its own extra brings both.
+    Every workload needs the libraries of ``web`` too, and its own extra installs both.
     """
     name = (problem.name or "").partition(".")[0]
-    extra = extra_with(name)
+    extra = extra_providing(name)
     if extra is None:
         return None
     if extra == "web":
-        extra = next((one for one in _asking(problem) if one in BRINGS), extra)
+        workloads = _importing_workloads(problem)
+        extra = next((workload for workload in workloads if workload in LIBRARIES), extra)
     return name, extra
 
 
-def _asking(problem: ImportError) -> Iterator[str]:
-    """The trades whose modules the import went through."""
+def _importing_workloads(problem: ImportError) -> Iterator[str]:
+    """The workloads whose modules the import passed through."""
     for frame, _ in walk_tb(problem.__traceback__):
         module = str(frame.f_globals.get("__name__"))
-        if module.startswith(_TRADES):
-            yield module.removeprefix(_TRADES).partition(".")[0]
+        if module.startswith(_WORKLOADS):
+            yield module.removeprefix(_WORKLOADS).partition(".")[0]
 
 
-def remedy(extra: str) -> str:
-    """The command that brings an extra."""
+def install_command(extra: str) -> str:
+    """The command that installs an extra."""
     return f"pip install 'kesin[{extra}]'"

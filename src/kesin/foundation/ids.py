@@ -1,4 +1,4 @@
-"""Job ids: uuid version 7, made from the engine's clock, so that ids sort by birth."""
+"""Job ids: UUID version 7, made from the engine's clock, so that ids sort by creation time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from kesin.foundation.clock import Clock, wall_clock_us
 
-ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # for doors that say what they take
+ID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"  # for API schemas
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ID_LENGTH = 36
 _HYPHENS = (8, 13, 18, 23)
@@ -19,9 +19,9 @@ _COUNTER_STEP_BITS = 32  # successive ids of one millisecond differ by a random 
 
 
 class IdMaker:
-    """Makes ids that strictly rise, even within a millisecond and when the clock jumps back.
+    """Makes strictly increasing ids, even within a millisecond and when the clock jumps back.
 
-    Seeded, the same clock gives the same ids: a history can be repeated byte for byte.
+    With a seed, the same clock gives the same ids, so that a history can be repeated exactly.
     """
 
     def __init__(self, clock: Clock, seed: int | None = None) -> None:
@@ -32,7 +32,7 @@ class IdMaker:
         self._tail = 0
 
     def make(self, count: int) -> list[str]:
-        """``count`` new ids."""
+        """Make ``count`` new ids."""
         now = self._clock.now()
         millisecond = (wall_clock_us() if now is None else now) // 1_000
         with self._lock:
@@ -44,36 +44,36 @@ class IdMaker:
             self._tail = self._random.getrandbits(_RANDOM_BITS - 1)
         else:
             self._tail += 1 + self._random.getrandbits(_COUNTER_STEP_BITS)
-        return _spell(self._millisecond, self._tail)
+        return _format_id(self._millisecond, self._tail)
 
 
-def _spell(millisecond: int, tail: int) -> str:
+def _format_id(millisecond: int, tail: int) -> str:
     high = millisecond << 16 | 0x7 << 12 | tail >> 62
     low = 0b10 << 62 | tail & (1 << 62) - 1
     digits = f"{high:016x}{low:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def first_id_of(at_us: int) -> str:
-    """The smallest id a job born at this time can have: a bound for walking ids by age."""
-    return _spell(max(at_us, 0) // 1_000, 0)
+def first_id_at(at_us: int) -> str:
+    """The smallest id of a job created at this time: a bound for scans by age."""
+    return _format_id(max(at_us, 0) // 1_000, 0)
 
 
 def salt_of(job_id: str) -> int:
-    """31 bits of an id that no other job shares with any likelihood."""
+    """31 random bits of an id, as the salt of its job."""
     return int(job_id[-8:], 16) & 0x7FFFFFFF
 
 
 def is_id(text: object) -> bool:
-    """Whether this spells an id, in the one spelling the stores use."""
+    """Whether the value is an id in the canonical form that the stores use."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def all_ids(texts: Collection[str]) -> bool:
-    """Whether every one spells an id; one look at all is cheaper than one at each."""
+    """Whether every text is an id; checking all at once is cheaper than checking each."""
     if not set(map(type, texts)) <= {str} or not set(map(len, texts)) <= {_ID_LENGTH}:
         return False
-    spelled, hyphens = "".join(texts), "-" * len(texts)
-    rest = spelled.encode("utf-8", "replace").translate(None, b"0123456789abcdef").decode()
-    placed = all(spelled[place::_ID_LENGTH] == hyphens for place in _HYPHENS)
-    return placed and rest == hyphens * len(_HYPHENS)
+    joined, hyphens = "".join(texts), "-" * len(texts)
+    other = joined.encode("utf-8", "replace").translate(None, b"0123456789abcdef").decode()
+    placed = all(joined[position::_ID_LENGTH] == hyphens for position in _HYPHENS)
+    return placed and other == hyphens * len(_HYPHENS)

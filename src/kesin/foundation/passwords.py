@@ -1,7 +1,7 @@
-"""Passwords, session tokens and API keys: made, hashed and compared; never stored or logged.
+"""Create, hash and compare passwords, session tokens and API keys; none is stored or logged.
 
-A password is what a person can remember, so its hash is slow (argon2id). Tokens and keys are 32
-random bytes, so a fast hash is enough: there is nothing to guess.
+A password can be guessed, so its hash is slow (argon2id). Tokens and keys are 32 random bytes that
+cannot be guessed, so a fast hash is enough.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kesin.foundation.text import storable
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-SHORTEST: Final = 10
-LONGEST: Final = 1_024  # hashing costs time: nobody may ask for more
+MIN_PASSWORD_LENGTH: Final = 10
+MAX_PASSWORD_LENGTH: Final = 1_024  # bounds the time that hashing takes
 ID_LENGTH: Final = 8
-KEY_SESSION: Final = "kesin_session_"
+KEY_SESSION_PREFIX: Final = "kesin_session_"
 _KEY: Final = re.compile(r"kesin_([a-z0-9]{8})_([A-Za-z0-9_-]{43})")
 _ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -39,10 +39,11 @@ def _hasher() -> PasswordHasher:
 
 
 def hash_password(password: str) -> str:
-    """The hash to store; raises Invalid for a password nobody should have."""
-    if not SHORTEST <= len(password) <= LONGEST:
+    """Hash a password for storage; raises Invalid for an unacceptable password."""
+    if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
-            f"a password has {SHORTEST}…{LONGEST} characters, this one has {len(password)}",
+            f"a password has {MIN_PASSWORD_LENGTH}…{MAX_PASSWORD_LENGTH} characters, "
+            f"this one has {len(password)}",
             details={"field": "password"},
         )
     if storable(password) != password:
@@ -52,63 +53,63 @@ def hash_password(password: str) -> str:
     return _hasher().hash(password)
 
 
-def matches(password_hash: str, password: str) -> bool:
-    """Whether this is the password; takes as long when it is not."""
+def password_matches(password_hash: str, password: str) -> bool:
+    """Whether the password matches the hash; takes the same time either way."""
     hasher = _hasher()
     from argon2.exceptions import InvalidHashError, VerificationError
 
-    tried = password[:LONGEST].encode("utf-8", "surrogatepass")
+    candidate = password[:MAX_PASSWORD_LENGTH].encode("utf-8", "surrogatepass")
     try:
-        hasher.verify(password_hash, tried)
+        hasher.verify(password_hash, candidate)
     except (VerificationError, InvalidHashError):
         return False
-    return len(password) <= LONGEST
+    return len(password) <= MAX_PASSWORD_LENGTH
 
 
 def is_outdated(password_hash: str) -> bool:
-    """Whether the hash was made with weaker settings than today's."""
+    """Whether the hash was made with weaker settings than the current ones."""
     return _hasher().check_needs_rehash(password_hash)
 
 
 @cache
-def nobody() -> str:
-    """A hash that no password has: a name that does not exist takes as long as one that does."""
+def unmatched_hash() -> str:
+    """A hash that no password matches, so that an unknown user takes as long as a known one."""
     return _hasher().hash(secrets.token_urlsafe(32))
 
 
 def one_time_password() -> str:
-    """A password to be read off a terminal: 20 characters without look-alikes, 99 bits."""
+    """A random password of 20 characters without look-alikes (99 bits), to be read off a screen."""
     return "-".join("".join(secrets.choice(_ALPHABET) for _ in range(5)) for _ in range(4))
 
 
 def new_token() -> str:
-    """A session's token."""
+    """A new session token."""
     return secrets.token_urlsafe(32)
 
 
 def new_api_key() -> tuple[str, str]:
-    """A key and its id: ``kesin_<id>_<secret>``."""
+    """A new API key, ``kesin_<id>_<secret>``, and its id."""
     key_id = "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
     return f"kesin_{key_id}_{secrets.token_urlsafe(32)}", key_id
 
 
 def new_key_session() -> str:
-    """A token that stands for a key for a few minutes."""
-    return f"{KEY_SESSION}{secrets.token_urlsafe(32)}"
+    """A new token that replaces an API key for a few minutes."""
+    return f"{KEY_SESSION_PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def key_id_of(key: str) -> str | None:
-    """The id inside a key; None for what is no key."""
+    """The id inside an API key; None if the text is no key."""
     match = _KEY.fullmatch(key)
     return match[1] if match else None
 
 
-def fingerprint(secret: str) -> str:
-    """What is stored of a token or a key."""
+def hash_token(secret: str) -> str:
+    """The hash of a token or key, as it is stored."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def same(one: str, other: str) -> bool:
-    """Compare without telling by the time it takes how much was right."""
-    ours, theirs = (text.encode("utf-8", "surrogatepass") for text in (one, other))
+def equal_secrets(left: str, right: str) -> bool:
+    """Whether two secrets are equal, compared in constant time."""
+    ours, theirs = (text.encode("utf-8", "surrogatepass") for text in (left, right))
     return hmac.compare_digest(ours, theirs)

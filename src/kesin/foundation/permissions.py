@@ -1,7 +1,7 @@
-"""Who may do what. The one place that answers; everything that acts asks here first.
+"""Permissions: which actor may do what. Every command checks here first.
 
-An actor is a person, a key, the cron caller or the command line. Rights are few: what a scope or a
-role allows is one table. Sites are tenants: rows of a site are seen by whoever has that site.
+An actor is a user, an API key, the cron caller or the command line. One table says what a scope or
+a role allows. Sites are tenants: an actor sees the jobs of the sites it has access to.
 """
 
 from __future__ import annotations
@@ -9,20 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from kesin.foundation.problems import Refused
+from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
     "oci:ingest", "oci:script", "pdf", "optiplan", "read", "operate", "metrics", "admin"
 ]
-Right = Scope | Literal["cron"]
-Role = Literal["viewer", "operator", "admin"]
+Permission = Scope | Literal["cron"]
+UserRole = Literal["viewer", "operator", "admin"]
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
-ROLES: Final[tuple[Role, ...]] = get_args(Role)
-SITE_SCOPES: Final = frozenset({"oci:ingest", "oci:script"})  # a key with one of these names a site
+ROLES: Final[tuple[UserRole, ...]] = get_args(UserRole)
+# An API key with one of these scopes belongs to a site.
+SCOPE_PURPOSES: Final[dict[Scope, str]] = {
+    "oci:ingest": "post conversions of its site",
+    "oci:script": "export and acknowledge conversions of its site",
+    "pdf": "ask for PDFs and fetch its own",
+    "optiplan": "send orders and customers",
+    "read": "look at jobs",
+    "operate": "look at jobs and move them",
+    "metrics": "read the metrics",
+    "admin": "everything",
+}
+SITE_SCOPES: Final = frozenset({"oci:ingest", "oci:script"})
 
-# What each scope and role allows. Admin allows everything but the cron caller's doors.
-RIGHTS: Final[dict[str, frozenset[Right]]] = {
+# What each scope and role allows. Admin allows everything but the cron endpoints.
+PERMISSIONS: Final[dict[str, frozenset[Permission]]] = {
     "oci:ingest": frozenset({"oci:ingest"}),
     "oci:script": frozenset({"oci:script"}),
     "pdf": frozenset({"pdf"}),
@@ -37,12 +48,13 @@ RIGHTS: Final[dict[str, frozenset[Right]]] = {
     ),
     "cron": frozenset({"cron"}),
 }
-_NOTHING: Final[frozenset[Right]] = frozenset()  # what a grant of another version allows
+# What a grant that this version does not know allows.
+_NO_PERMISSIONS: Final[frozenset[Permission]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Somebody who asks. ``name`` is what the audit log says."""
+    """The caller of a command. ``name`` is its name in the audit log."""
 
     name: str
     grants: frozenset[str]  # scopes, or the role
@@ -51,21 +63,21 @@ class Actor:
     queues: frozenset[str] = frozenset()
     address: str | None = None
     request_id: str | None = None
-    by_token: bool = False  # a short-lived token stands for it: it gets no further one
+    by_token: bool = False  # authenticated by a short-lived token, so it gets no further token
 
-    def has(self, right: Right) -> bool:
-        """Whether any of its grants allows this, somewhere."""
-        return any(right in RIGHTS.get(grant, _NOTHING) for grant in self.grants)
+    def has(self, permission: Permission) -> bool:
+        """Whether any of its grants gives the permission, for some site."""
+        return any(permission in PERMISSIONS.get(grant, _NO_PERMISSIONS) for grant in self.grants)
 
     @property
     def is_admin(self) -> bool:
-        """Whether everything is open to it."""
+        """Whether it has all permissions."""
         return self.has("admin")
 
     def sites_in(self, queue: str, *, sited: bool = True) -> frozenset[str] | None:
-        """Whose rows of this queue it may see; None is everybody's, the empty set nobody's.
+        """The sites whose jobs of this queue it may see; None means all, the empty set none.
 
-        A queue whose tenants are no sites is seen whole or not at all.
+        A queue whose tenants are no sites (``sited=False``) is visible as a whole or not at all.
         """
         if self.is_admin:
             return None
@@ -77,17 +89,17 @@ class Actor:
         return None if self.all_sites else self.sites
 
     def sees(self, queue: str, site: str, *, sited: bool = True) -> bool:
-        """Whether it may know of a row of that site in that queue."""
+        """Whether it may see the jobs of the site in the queue."""
         sites = self.sites_in(queue, sited=sited)
         return sites is None or site in sites
 
 
-def system(name: str) -> Actor:
-    """Whoever sits at the machine itself: the command line, the service."""
+def system_actor(name: str) -> Actor:
+    """An actor of the machine itself, such as the command line or the service."""
     return Actor(name, frozenset({"admin"}), all_sites=True)
 
 
-def require(actor: Actor, right: Right) -> None:
-    """Raise Refused unless the actor has this right."""
-    if not actor.has(right):
-        raise Refused(f"this needs the right {right!r}", details={"needs": right})
+def require(actor: Actor, permission: Permission) -> None:
+    """Raise Forbidden unless the actor has the permission."""
+    if not actor.has(permission):
+        raise Forbidden(f"this needs the right {permission!r}", details={"needs": permission})

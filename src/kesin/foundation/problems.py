@@ -1,7 +1,7 @@
-"""What can go wrong for somebody who asks, each with a code a program can rely on.
+"""Problems a request can meet, each with a stable code and an HTTP status.
 
-The same problem reads the same on the command line and over HTTP. The message is for a person and
-holds nothing that person may not know; the status is HTTP's.
+A problem has the same message on the command line and over HTTP. The message contains nothing that
+the caller is not allowed to know.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Problem(Exception):  # what happened, not an error of ours
-    """Something asked for that cannot be had."""
+class Problem(Exception):  # an expected result, so the name does not end in Error
+    """A request that cannot be fulfilled."""
 
     status = 400
     code = "bad_request"
@@ -29,57 +29,57 @@ class Problem(Exception):  # what happened, not an error of ours
         self.details = dict(details or {})
 
     def body(self) -> dict[str, Any]:
-        """As it is sent."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message}
+        """The JSON body of the response."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.details:
-            told["details"] = self.details
-        return {"error": told}
+            error["details"] = self.details
+        return {"error": error}
 
 
 class Invalid(Problem):
-    """The request can be read and makes no sense."""
+    """The request is readable but not valid."""
 
     status = 422
     code = "invalid"
 
 
-class Unknown(Problem):
-    """No such thing, or none that the asker may know of."""
+class NotFound(Problem):
+    """There is no such object, or the caller may not know of it."""
 
     status = 404
     code = "not_found"
 
 
 class NotSignedIn(Problem):
-    """Nobody is known to be asking."""
+    """The caller is not authenticated."""
 
     status = 401
     code = "not_signed_in"
 
 
-class Refused(Problem):
-    """The asker may not do this."""
+class Forbidden(Problem):
+    """The caller does not have the permission."""
 
     status = 403
     code = "forbidden"
 
 
-class Clash(Problem):
-    """It is there already, or not as it was."""
+class RequestConflict(Problem):
+    """The object exists already, or has changed meanwhile."""
 
     status = 409
     code = "conflict"
 
 
 class TooLarge(Problem):
-    """More than is taken."""
+    """The request is larger than allowed."""
 
     status = 413
     code = "too_large"
 
 
-class TooMany(Problem):
-    """Too often; ``retry_after_s`` says when to come back."""
+class TooManyRequests(Problem):
+    """The caller exceeds a rate limit; ``retry_after_s`` says when to try again."""
 
     status = 429
     code = "too_many_requests"
@@ -90,7 +90,7 @@ class TooMany(Problem):
 
 
 class Unavailable(Problem):
-    """Not now: the store is away, or the service is stopping."""
+    """Temporarily unavailable: the store is unreachable, or the service is stopping."""
 
     status = 503
     code = "unavailable"

@@ -1,7 +1,7 @@
-"""Settings: read from the environment once, checked at the door, named ``KESIN_…``.
+"""Settings: read from environment variables ``KESIN_…`` and validated once.
 
-A setting is a field with a sentence. Whoever needs a new one adds a line here and it appears in
-`kesin doctor` with its value and where that came from.
+A setting is a field with a description. `kesin doctor` shows every setting with its value and its
+source.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX: Final = "KESIN_"
 DATABASE_FILE: Final = "kesin.db"
-SQLITE: Final = "sqlite:///"
-POSTGRES: Final = ("postgresql://", "postgres://")
-_PASSWORD = re.compile(r"(//[^/?#@:]*:).*@", re.DOTALL)  # it may hold an @ itself
+SQLITE_SCHEME: Final = "sqlite:///"
+POSTGRES_SCHEMES: Final = ("postgresql://", "postgres://")
+_PASSWORD = re.compile(r"(//[^/?#@:]*:).*@", re.DOTALL)  # the password may contain an @
 _SECRET_PART = re.compile(r"((?:^|[?&\s])\w*(?:password|secret|token)\w*=)[^&\s]*", re.IGNORECASE)
 
 
 class BadSettings(ValueError):
-    """An environment variable that cannot be used; the message names it and what it takes."""
+    """An environment variable has an invalid value; the message names it and what it accepts."""
 
 
 class Settings(BaseSettings):
-    """What an operator decides. Empty variables count as not set."""
+    """The configuration of a process. Empty variables count as unset."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
@@ -150,16 +150,16 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str | None) -> str | None:
-        if url and "://" in url and not url.startswith((SQLITE, *POSTGRES)):
+        if url and "://" in url and not url.startswith((SQLITE_SCHEME, *POSTGRES_SCHEMES)):
             raise ValueError("an unknown kind of database")
         return url
 
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, text: str) -> str:
-        for one in text.split(","):
-            if one.strip():
-                ip_network(one.strip(), strict=False)
+        for network in text.split(","):
+            if network.strip():
+                ip_network(network.strip(), strict=False)
         return text
 
     @field_validator("redis_url")
@@ -171,20 +171,20 @@ class Settings(BaseSettings):
 
     @property
     def database(self) -> str:
-        """Where jobs are kept, as ``open_store`` takes it."""
+        """The address of the database, for ``open_store``."""
         return self.database_url or str(self.data_dir / DATABASE_FILE)
 
     @property
     def database_file(self) -> Path | None:
-        """The file of the embedded store; None for a server."""
-        if self.database.startswith(POSTGRES):
+        """The SQLite file; None for a database server."""
+        if self.database.startswith(POSTGRES_SCHEMES):
             return None
-        return Path(self.database.removeprefix(SQLITE))
+        return Path(self.database.removeprefix(SQLITE_SCHEME))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as it stands, fit to be shown: secrets are masked."""
+    """One setting for display; secrets are masked."""
 
     name: str
     value: str
@@ -192,29 +192,29 @@ class Setting:
 
 
 def load_settings() -> Settings:
-    """The settings of this process; raises BadSettings with one sentence for all that is wrong."""
-    return _loaded(frozenset(one for one in os.environ.items() if _is_ours(one[0])))
+    """The settings of this process; raises BadSettings that lists all invalid variables."""
+    return _load(frozenset(pair for pair in os.environ.items() if _has_prefix(pair[0])))
 
 
-def _is_ours(name: str) -> bool:
+def _has_prefix(name: str) -> bool:
     return name.upper().startswith(PREFIX)
 
 
 @lru_cache(maxsize=1)
-def _loaded(_given: frozenset[tuple[str, str]]) -> Settings:
-    """Read anew only when a variable changed: every workload's rules ask."""
+def _load(_given: frozenset[tuple[str, str]]) -> Settings:
+    """Read the settings; cached until a variable changes, as every lifecycle reads them."""
     try:
         return Settings()
     except ValidationError as problem:
-        raise BadSettings("; ".join(_sentences(problem))) from None
+        raise BadSettings("; ".join(_error_sentences(problem))) from None
 
 
-def _sentences(problem: ValidationError) -> Iterator[str]:
+def _error_sentences(problem: ValidationError) -> Iterator[str]:
     for error in problem.errors(include_url=False):
         field = str(error["loc"][0])
         takes = Settings.model_fields[field].description
         secret = "SecretStr" in str(Settings.model_fields[field].annotation)
-        got = "something else" if secret else repr(masked(str(error["input"])))
+        got = "something else" if secret else repr(mask_secrets(str(error["input"])))
         yield f"{variable(field)} must be {takes}, got {got}"
 
 
@@ -223,36 +223,38 @@ def variable(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def described(settings: Settings, environment: Mapping[str, str] | None = None) -> list[Setting]:
-    """Every setting with its value and where it came from."""
+def describe_settings(
+    settings: Settings, environment: Mapping[str, str] | None = None
+) -> list[Setting]:
+    """Every setting with its value and its source."""
     environment = os.environ if environment is None else environment
-    given = {name.upper() for name, value in environment.items() if value}
-    shown = []
+    set_variables = {name.upper() for name, value in environment.items() if value}
+    described_settings = []
     for field in Settings.model_fields:
         value = settings.database if field == "database_url" else getattr(settings, field)
         source: Literal["environment", "default"] = (
-            "environment" if variable(field) in given else "default"
+            "environment" if variable(field) in set_variables else "default"
         )
-        text = "" if value is None else masked(str(value))
-        shown.append(Setting(variable(field), text, source))
-    return shown
+        text = "" if value is None else mask_secrets(str(value))
+        described_settings.append(Setting(variable(field), text, source))
+    return described_settings
 
 
-def strangers(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Variables that look like settings and are none, each with the one it may be meant for."""
+def unknown_variables(environment: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """Variables with the prefix that are no settings, each with the most similar setting."""
     environment = os.environ if environment is None else environment
-    known = [field.upper() for field in Settings.model_fields]
-    found: dict[str, str | None] = {}
+    names = [field.upper() for field in Settings.model_fields]
+    unknown: dict[str, str | None] = {}
     for name in sorted(environment):
         word = name.upper().removeprefix(PREFIX)
-        if _is_ours(name) and word not in known:
-            close = get_close_matches(word, known, n=1)
-            found[name] = PREFIX + close[0] if close else None
-    return found
+        if _has_prefix(name) and word not in names:
+            close = get_close_matches(word, names, n=1)
+            unknown[name] = PREFIX + close[0] if close else None
+    return unknown
 
 
-def masked(text: str) -> str:
-    """The text without the passwords an address can hold, however badly it is spelled."""
+def mask_secrets(text: str) -> str:
+    """The text without the passwords of an address, even of a malformed one."""
     try:
         urlsplit(text if "://" in text else "")
     except ValueError:

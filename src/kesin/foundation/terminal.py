@@ -1,7 +1,7 @@
-"""What a command prints: tables for people, plain columns for pipes, JSON for scripts.
+"""Output of commands: tables on a terminal, plain columns in a pipe, JSON for scripts.
 
-Text that came from outside (payloads, messages, names) is made visible first: a job must not be
-able to move the cursor of whoever looks at it. Workloads print the same way, so this lies below.
+Control characters in foreign text (payloads, messages, names) are escaped: a job must not be able
+to control the terminal. The commands of workloads use this module too.
 """
 
 from __future__ import annotations
@@ -14,77 +14,75 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kesin.foundation.clock import iso
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-NOTHING: Final = "—"
-WHOLE: Final = frozenset({"id", "at", "moved", "seq"})  # columns that are never broken
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+EMPTY_CELL: Final = "—"
+UNBROKEN_COLUMNS: Final = frozenset({"id", "at", "moved", "seq"})  # columns that are never wrapped
+_CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 Cell = str | int | float | None
 
 
 def on_terminal() -> bool:
-    """Whether a person is likely to read standard output."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def console() -> Console:
-    """Rich, on standard output."""
+    """A Rich console on standard output."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False)
 
 
 def error_console() -> Console:
-    """Rich, on standard error: for progress, which is no part of the answer."""
+    """A Rich console on standard error, for progress."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def say(text: str = "") -> None:
-    """A line of the answer."""
-    print(text, flush=True)  # noqa: T201  # this is the command line
+    """Print a line to standard output."""
+    print(text, flush=True)  # noqa: T201  # output of a command
 
 
 def warn(text: str) -> None:
-    """A line beside the answer."""
+    """Print a line to standard error."""
     sys.stderr.write(f"kesin: {text}\n")
     sys.stderr.flush()
 
 
 def say_json(value: Any, *, line: bool = False) -> None:
-    """A JSON document, or one line of NDJSON."""
+    """Print a JSON document, or one line of NDJSON."""
     ascii_only = (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     text = json.dumps(value, ensure_ascii=ascii_only, indent=None if line else 2)
     print(text, flush=line)  # noqa: T201
 
 
 def visible(text: str) -> str:
-    """The text with control characters spelled out."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """The text with control characters escaped."""
+    return _CONTROL_CHARACTERS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def visible_lines(text: str) -> str:
-    """Likewise for text of several lines."""
+    """The text with control characters escaped, except line breaks."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
-def cell(value: Cell) -> str:
-    """A value as it stands in a table."""
-    return NOTHING if value is None or value == "" else visible(str(value))
+def format_cell(value: Cell) -> str:
+    """A value as the text of a table cell."""
+    return EMPTY_CELL if value is None or value == "" else visible(str(value))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "", empty: str = ""
 ) -> None:
-    """A table on a terminal, aligned columns otherwise; ``empty`` is said when there is no row."""
-    body = [[cell(value) for value in row] for row in rows]
+    """Print a table on a terminal, aligned columns otherwise; ``empty`` if there are no rows."""
+    body = [[format_cell(value) for value in row] for row in rows]
     if not body and empty:
         say(empty)
         return
@@ -94,61 +92,65 @@ def print_table(
     if title:
         say(title)
     lines = [[name.upper() for name in columns], *body]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))
         say("  ".join(padded).rstrip())
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str = "") -> Table:
-    """The same as something Rich can draw, and draw again."""
+    """The table as a Rich object, for live displays."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    body = [[cell(value) for value in row] for row in rows]
+    body = [[format_cell(value) for value in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for at, name in enumerate(columns):
-        numbers = bool(body) and all(row[at].isdigit() or row[at] == NOTHING for row in body)
+    for index, name in enumerate(columns):
+        numbers = bool(body) and all(
+            row[index].isdigit() or row[index] == EMPTY_CELL for row in body
+        )
         side: Literal["left", "right"] = "right" if numbers else "left"
-        table.add_column(name, justify=side, overflow="fold", no_wrap=name in WHOLE)
+        table.add_column(name, justify=side, overflow="fold", no_wrap=name in UNBROKEN_COLUMNS)
     for row in body:
         table.add_row(*(Text(text) for text in row))
     return table
 
 
-def clock_time(time_us: int | None) -> str:
-    """A time for people: UTC to the millisecond."""
+def format_time(time_us: int | None) -> str:
+    """A time in UTC to the millisecond, for tables."""
+    from kesin.foundation.clock import iso  # the help must start at once
+
     text = iso(time_us)
-    return NOTHING if text is None else text[:-4].replace("T", " ")
+    return EMPTY_CELL if text is None else text[:-4].replace("T", " ")
 
 
-def lasting(seconds: float) -> str:
-    """``5400`` → ``1.5 h``: short, for tables."""
+def format_duration(seconds: float) -> str:
+    """``5400`` → ``1.5 h``, for tables."""
     for size, unit in _UNITS:
         if abs(seconds) >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
 
 
-def counted(n: int, thing: str) -> str:
+def pluralize(n: int, thing: str) -> str:
     """``1 job``, ``2 jobs``."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
-def tally(counts: dict[str, int], join: str = " · ") -> str:
-    """``ready 3 · done 12``, without the zeros."""
+def format_counts(counts: dict[str, int], join: str = " · ") -> str:
+    """``ready 3 · done 12``; zeros are left out."""
     return join.join(f"{name} {n}" for name, n in counts.items() if n)
 
 
-def typist() -> str:
-    """Who the audit log says did it: whoever types."""
+def cli_actor() -> str:
+    """The name of the command line's user in the audit log."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):
         return f"cli:{os.getuid()}"
 
 
-def examples(*lines: str) -> str:
-    """Command lines as they are typed; each one stands on a line of its own, however narrow."""
+def format_examples(*lines: str) -> str:
+    """The examples of a command's help, each kept on a line of its own."""
     return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])

@@ -1,4 +1,4 @@
-"""Text and JSON as the stores keep them: one spelling, nothing a database would choke on."""
+"""Text and JSON as the stores keep them: canonical, without characters a database refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class NotJson(ValueError):
-    """A value that has no JSON spelling; the message says where and what."""
+    """The value cannot be written as JSON; the message says why."""
 
 
 def storable(text: str) -> str:
@@ -19,13 +19,13 @@ def storable(text: str) -> str:
 
 
 def canonical_json(value: Any) -> str:  # any JSON value
-    """One spelling per value: sorted keys, no spaces, no NaN; unstorable characters dropped."""
+    """Canonical JSON: sorted keys, no spaces, no NaN, without unstorable characters."""
     text = _dumps(value)
-    return _dumps(_cleaned(value)) if _holds_unstorable(text) else text
+    return _dumps(_without_unstorable(value)) if _holds_unstorable(text) else text
 
 
-def decoded(text: str | None) -> Any:
-    """JSON text as a value; what is none, or lies too deep to be read, stays as it is."""
+def decode_json(text: str | None) -> Any:
+    """Decode JSON text; text that is no JSON, or nested too deeply, is returned unchanged."""
     if text is None:
         return None
     try:
@@ -35,16 +35,16 @@ def decoded(text: str | None) -> Any:
 
 
 def wire_json(rows: Any) -> str:
-    """Rows on their way into a database: unstorable characters are dropped here at the latest."""
+    """Rows as JSON for a database, without unstorable characters."""
     text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
     if _holds_unstorable(text):
-        return json.dumps(_cleaned(rows), separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(_without_unstorable(rows), separators=(",", ":"), ensure_ascii=False)
     return text
 
 
-def _holds_unstorable(spelled: str) -> bool:
-    """Whether a JSON text may hold some: NUL is escaped there, and a surrogate is not."""
-    return "\\u0000" in spelled or bool(not spelled.isascii() and _UNSTORABLE.search(spelled))
+def _holds_unstorable(text: str) -> bool:
+    """Whether JSON text may hold unstorable characters: a NUL is escaped, a surrogate is not."""
+    return "\\u0000" in text or bool(not text.isascii() and _UNSTORABLE.search(text))
 
 
 def _dumps(value: Any) -> str:
@@ -56,11 +56,11 @@ def _dumps(value: Any) -> str:
         raise NotJson(f"not a JSON value: {problem}") from None
 
 
-def _cleaned(value: Any) -> Any:
+def _without_unstorable(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
-        return {storable(str(key)): _cleaned(one) for key, one in value.items()}
+        return {storable(str(key)): _without_unstorable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(one) for one in value]
+        return [_without_unstorable(item) for item in value]
     return value

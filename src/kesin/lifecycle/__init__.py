@@ -1,1 +1,1 @@
-"""Rules: lifecycles as data, and the proof that every job ends. No clock, no I/O."""
+"""Lifecycles as data, and the proof that every job ends. No clock, no I/O."""

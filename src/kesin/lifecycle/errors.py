@@ -1,7 +1,7 @@
-"""What went wrong, as data: code → category → verdict → move.
+"""The error taxonomy: code → category → verdict → action.
 
-A handler reports a code. The category says what kind of trouble it is (five of them, for every
-workload), the verdict what to do about it on this channel, and the verdict names the move.
+A handler reports a code. Its category is one of five kinds of error, the same for every workload.
+The category and the channel give the verdict, what to do about it; the verdict names the action.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import cached_property
 
 
 class Category(StrEnum):
-    """The kind of trouble; dashboards group by it, revival and alerts decide by it."""
+    """The kind of an error. Dashboards group by it; revival and alerts depend on it."""
 
-    VALIDATION = "VALIDATION"  # the data is wrong: a person corrects it
-    AUTH = "AUTH"  # credentials or configuration are wrong: a person mends them
+    VALIDATION = "VALIDATION"  # the data is wrong and must be corrected
+    AUTH = "AUTH"  # credentials or configuration are wrong and must be fixed
     TRANSIENT = "TRANSIENT"  # may work later
-    RATE_LIMIT = "RATE_LIMIT"  # will work later, and slower
+    RATE_LIMIT = "RATE_LIMIT"  # will work later, at a lower rate
     PERMANENT = "PERMANENT"  # will never work
 
 
@@ -29,14 +29,15 @@ class Verdict(StrEnum):
     RETRY = "retry"
     HOLD = "hold"
     COMPLETE = "complete"
-    WAIT = "wait"  # only ever named by a code of its own
+    WAIT = "wait"  # only a code of its own gives it
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A stable error code. ``verdict`` overrides the category's; ``move`` the verdict's.
+    """A stable error code.
 
-    Where ``channels`` are named, it overrides only there.
+    ``verdict`` overrides the verdict of the category, ``move`` the action of the verdict. Where
+    ``channels`` are named, they override it only there.
     """
 
     name: str
@@ -45,8 +46,8 @@ class Code:
     move: str | None = None
     channels: tuple[str, ...] = ()
 
-    def speaks_on(self, channel: str) -> bool:
-        """Whether its own verdict and move hold on this channel."""
+    def applies_to(self, channel: str) -> bool:
+        """Whether its own verdict and action apply on this channel."""
         return not self.channels or channel in self.channels
 
 
@@ -60,8 +61,8 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """A code looked up: what is stored, and the move that follows."""
+class ResolvedError:
+    """A resolved error: what is stored, and the action that follows."""
 
     code: str
     category: Category
@@ -71,10 +72,10 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """A workload's whole error knowledge.
+    """All error codes and verdicts of a workload.
 
-    ``moves`` maps each verdict to the call that carries it out. ``unknown`` is the category of a
-    code nobody declared, an exception's class name for instance.
+    ``moves`` maps each verdict to the action that carries it out. ``unknown`` is the category of an
+    undeclared code, such as the class name of an exception.
     """
 
     channels: tuple[str, ...]
@@ -92,36 +93,38 @@ class Taxonomy:
         return self._by_name.get(name)
 
     def move_for(self, verdict: Verdict) -> str | None:
-        """The call that carries out a verdict; None where this lifecycle has no such move."""
-        return next((move for known, move in self.moves if known is verdict), None)
+        """The action that carries out a verdict; None where the lifecycle has none."""
+        return next((move for listed, move in self.moves if listed is verdict), None)
 
     def verdicts(self, channel: str, category: Category) -> Iterator[Verdict]:
-        """Every verdict the table gives; the prover insists on exactly one (rule R8)."""
+        """Every verdict of the table; the prover requires exactly one (rule R8)."""
         for rule in self.rules:
             if rule.channel == channel and rule.category is category:
                 yield rule.verdict
 
     def resolve(
         self, name: str, *, channel: str | None = None, category: Category | None = None
-    ) -> Resolved:
-        """Look a code up. A category given by the caller wins over ``unknown``, not over a code."""
+    ) -> ResolvedError:
+        """Resolve a code. The caller's category overrides ``unknown`` but not a declared code."""
         channel = channel or self.channels[0]
-        known = self.code(name)
-        kind = known.category if known else category or self.unknown
-        own = known if known and known.speaks_on(channel) else None
-        verdict = (own.verdict if own else None) or next(self.verdicts(channel, kind), None)
+        declared = self.code(name)
+        kind = declared.category if declared else category or self.unknown
+        override = declared if declared and declared.applies_to(channel) else None
+        verdict = (override.verdict if override else None) or next(
+            self.verdicts(channel, kind), None
+        )
         if verdict is None:
             raise LookupError(f"no verdict for category {kind} on channel {channel!r}")
-        move = (own.move if own else None) or self.move_for(verdict)
+        move = (override.move if override else None) or self.move_for(verdict)
         if move is None:
             raise LookupError(f"no move carries out the verdict {verdict!r}")
-        return Resolved(code=name, category=kind, verdict=verdict, move=move)
+        return ResolvedError(code=name, category=kind, verdict=verdict, move=move)
 
 
 def same_everywhere(
     channels: tuple[str, ...], verdicts: dict[Category, Verdict]
 ) -> tuple[Rule, ...]:
-    """The verdict table of a workload whose channels all judge alike."""
+    """The verdict table of a workload whose channels all have the same verdicts."""
     return tuple(
         Rule(channel, category, verdict)
         for channel in channels

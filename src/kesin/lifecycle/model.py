@@ -1,6 +1,6 @@
-"""What a move means, in plain Python: the reference every store is held against.
+"""The meaning of a move in plain Python: the reference for every store.
 
-Nothing here talks to a database. The conformance tests run random histories through a store and
+Nothing here accesses a database. The conformance tests run random histories through a store and
 through these functions and compare every column; replay folds events with the same row type.
 """
 
@@ -18,10 +18,10 @@ from kesin.lifecycle.vocabulary import GONE, OWNED, After, Fixed, Guard
 
 
 class Job(NamedTuple):
-    """One job: the hot row, then the body row beside it. Times are microseconds since 1970.
+    """A job: the columns of the hot row, then those of its body row. Times are in µs since 1970.
 
-    A NamedTuple because a claim makes hundreds of them: building one is a tenth of the cost of a
-    frozen dataclass. ``payload`` and ``result`` stay JSON text until asked for.
+    It is a NamedTuple because a claim builds hundreds: that costs a tenth of a frozen dataclass.
+    ``payload`` and ``result`` stay JSON text until they are read.
     """
 
     id: str
@@ -63,7 +63,7 @@ class Job(NamedTuple):
     payload: str
 
     @property
-    def data(self) -> Any:  # JSON is whatever the producer sent
+    def data(self) -> Any:  # any JSON value
         """The payload, decoded."""
         return json.loads(self.payload)
 
@@ -74,12 +74,12 @@ class Job(NamedTuple):
 
     @property
     def attempts_left(self) -> int:
-        """Counted claims this budget still allows."""
+        """The attempts that are left of the budget."""
         return self.max_attempts - (self.attempt_count - self.attempt_base)
 
     @property
     def token(self) -> int:
-        """What a finish must show to prove it still holds the claim."""
+        """The fence: a finish must carry it to prove that it still holds the claim."""
         return self.claim_seq
 
 
@@ -89,7 +89,7 @@ NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 
 
 class Change(NamedTuple):
-    """What a caller says about one job when asking for a move."""
+    """What a caller says about one job when it asks for an action."""
 
     id: str
     token: int | None = None
@@ -105,8 +105,8 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The circumstances of a call: when, by whom, with which options and which slots taken."""
+class MoveContext:
+    """The context of an action: when, by whom, with which options and which slots taken."""
 
     now: int
     actor: str
@@ -116,26 +116,28 @@ class Asked:
     slots_taken: frozenset[str] = frozenset()
 
 
-def holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
-    guard: Guard, job: Job, lifecycle: Lifecycle, asked: Asked, token: int | None
+def guard_holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
+    guard: Guard, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None
 ) -> bool:
-    """Whether one guard lets the move through."""
+    """Whether the guard allows the move."""
     used = job.attempt_count - job.attempt_base
     match guard.kind:
         case "due":
-            return job.run_at is not None and job.run_at <= asked.now
+            return job.run_at is not None and job.run_at <= context.now
         case "unclaimed":
             return job.phase != OWNED
         case "holds_claim":
             return job.phase == OWNED and job.claim_seq == token
         case "lease_over":
             return (
-                job.phase == OWNED and job.lease_until is not None and job.lease_until <= asked.now
+                job.phase == OWNED
+                and job.lease_until is not None
+                and job.lease_until <= context.now
             )
         case "timer_over":
-            return job.timer_at is not None and job.timer_at <= asked.now
+            return job.timer_at is not None and job.timer_at <= context.now
         case "timer_not_over":
-            return job.timer_at is None or job.timer_at > asked.now
+            return job.timer_at is None or job.timer_at > context.now
         case "budget_left":
             return used < job.max_attempts
         case "budget_spent":
@@ -153,138 +155,142 @@ def holds(  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
         case "was_claimed":
             return job.claim_seq > job.payload_seq
         case "option":
-            return (guard.names[0] in asked.options) == bool(guard.number)
+            return (guard.names[0] in context.options) == bool(guard.number)
         case "flag_set":
             return bool(job.flags & lifecycle.flag_bit(guard.names[0]))
         case "flag_not_set":
             return not job.flags & lifecycle.flag_bit(guard.names[0])
         case "age_over":
             stamp: int | None = getattr(job, lifecycle.stamp_column(guard.names[0]))
-            return stamp is not None and stamp <= asked.now - guard.number * SECOND_US
+            return stamp is not None and stamp <= context.now - guard.number * SECOND_US
         case "slot_free":
-            return guard.names[0] not in asked.slots_taken
+            return guard.names[0] not in context.slots_taken
 
 
 def failing_guard(
-    move: Move, job: Job, lifecycle: Lifecycle, asked: Asked, token: int | None
+    move: Move, job: Job, lifecycle: Lifecycle, context: MoveContext, token: int | None
 ) -> Guard | None:
-    """The first guard that stops the move; None when all hold."""
+    """The first guard that does not hold; None when all do."""
     for guard in move.when:
-        if not holds(guard, job, lifecycle, asked, token):
+        if not guard_holds(guard, job, lifecycle, context, token):
             return guard
     return None
 
 
-def step(lifecycle: Lifecycle, move: Move, job: Job, change: Change, asked: Asked) -> Job:
-    """The job after the move. Guards are not asked here."""
-    at = max(asked.now, job.moved_at)
+def apply_move(
+    lifecycle: Lifecycle, move: Move, job: Job, change: Change, context: MoveContext
+) -> Job:
+    """The job after the move. Guards are not checked."""
+    at = max(context.now, job.moved_at)
     to = move.target(job.state)
-    new: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "state": to,
         "move": move.name,
-        "actor": asked.actor,
+        "actor": context.actor,
         "seq": job.seq + 1,
         "moved_at": at,
         "note": change.note,
     }
-    owned = _step_claim(move, job, asked, at, new)
-    new["phase"] = OWNED if owned else lifecycle.unowned_phase(to)
-    _step_counters(move, job, change, new)
-    _step_error(move, change, new)
-    new.update(_step_times(lifecycle, move, job, change, at))
+    owned = _set_claim(move, job, context, at, columns)
+    columns["phase"] = OWNED if owned else lifecycle.unowned_phase(to)
+    _set_counters(move, job, change, columns)
+    _set_error(move, change, columns)
+    columns.update(_time_columns(lifecycle, move, job, change, at))
     if move.result == "record":
-        new["result"] = change.result
-    new["new_payload"] = None
+        columns["result"] = change.result
+    columns["new_payload"] = None
     if move.payload == "replace":
-        new["payload"] = new["new_payload"] = change.payload
-        new["payload_seq"] = job.seq + 1
+        columns["payload"] = columns["new_payload"] = change.payload
+        columns["payload_seq"] = job.seq + 1
     for flag in move.flag:
-        new["flags"] = new.get("flags", job.flags) | lifecycle.flag_bit(flag)
-    return job._replace(**new)
+        columns["flags"] = columns.get("flags", job.flags) | lifecycle.flag_bit(flag)
+    return job._replace(**columns)
 
 
-def _step_claim(move: Move, job: Job, asked: Asked, at: int, new: dict[str, Any]) -> bool:
+def _set_claim(
+    move: Move, job: Job, context: MoveContext, at: int, columns: dict[str, Any]
+) -> bool:
     if move.claim == "take":
-        new.update(worker=asked.worker, claimed_at=at, claim_seq=job.seq + 1)
-        new["lease_until"] = at + asked.lease_us
+        columns.update(worker=context.worker, claimed_at=at, claim_seq=job.seq + 1)
+        columns["lease_until"] = at + context.lease_us
         return True
     if move.claim == "drop":
-        new.update(worker=None, claimed_at=None, lease_until=None)
+        columns.update(worker=None, claimed_at=None, lease_until=None)
         return False
     return job.phase == OWNED
 
 
-def _step_counters(move: Move, job: Job, change: Change, new: dict[str, Any]) -> None:
+def _set_counters(move: Move, job: Job, change: Change, columns: dict[str, Any]) -> None:
     match move.attempt:
         case "count":
-            new["attempt_count"] = job.attempt_count + 1
+            columns["attempt_count"] = job.attempt_count + 1
         case "return":
-            new["attempt_base"] = job.attempt_base + 1
+            columns["attempt_base"] = job.attempt_base + 1
             if move.guard("returns_left"):
-                new["return_count"] = job.return_count + 1
+                columns["return_count"] = job.return_count + 1
         case "renew":
-            new["attempt_base"] = job.attempt_count
-            new["return_count"] = 0
-            new["max_attempts"] = change.max_attempts or job.max_attempts
+            columns["attempt_base"] = job.attempt_count
+            columns["return_count"] = 0
+            columns["max_attempts"] = change.max_attempts or job.max_attempts
         case "keep":
             pass
     if move.retry == "count":
-        new["retry_count"] = job.retry_count + 1
+        columns["retry_count"] = job.retry_count + 1
 
 
-def _step_error(move: Move, change: Change, new: dict[str, Any]) -> None:
+def _set_error(move: Move, change: Change, columns: dict[str, Any]) -> None:
     if isinstance(move.error, Fixed):
-        new["error_code"] = move.error.code
-        new["error_category"] = move.error.category.value
-        new["error_message"] = move.error.message
+        columns["error_code"] = move.error.code
+        columns["error_category"] = move.error.category.value
+        columns["error_message"] = move.error.message
     elif move.error == "record":
-        new["error_code"] = change.error_code
-        new["error_category"] = change.error_category
-        new["error_message"] = change.error_message
+        columns["error_code"] = change.error_code
+        columns["error_category"] = change.error_category
+        columns["error_message"] = change.error_message
     elif move.error == "clear":
-        new.update(error_code=None, error_category=None, error_message=None)
+        columns.update(error_code=None, error_category=None, error_message=None)
 
 
-def _step_times(
+def _time_columns(
     lifecycle: Lifecycle, move: Move, job: Job, change: Change, at: int
 ) -> dict[str, int | None]:
-    new: dict[str, int | None] = {}
+    columns: dict[str, int | None] = {}
     if isinstance(move.run_at, Backoff):
-        new["run_at"] = at + move.run_at.delay_us(tries(move.run_at, job), job.salt)
+        columns["run_at"] = at + move.run_at.delay_us(delay_index(move.run_at, job), job.salt)
     elif move.run_at == "now":
-        new["run_at"] = at
+        columns["run_at"] = at
     elif move.run_at == "input":
-        new["run_at"] = at if change.run_at is None else change.run_at
+        columns["run_at"] = at if change.run_at is None else change.run_at
     elif move.run_at == "clear":
-        new["run_at"] = None
+        columns["run_at"] = None
     if isinstance(move.timer, Backoff | After):
         armed = not move.timer_for or change.error_category in move.timer_for
         wait = (
             move.timer.seconds * SECOND_US
             if isinstance(move.timer, After)
-            else move.timer.delay_us(tries(move.timer, job), job.salt)
+            else move.timer.delay_us(delay_index(move.timer, job), job.salt)
         )
-        new["timer_at"] = at + wait if armed else None
+        columns["timer_at"] = at + wait if armed else None
     elif move.timer == "clear":
-        new["timer_at"] = None
+        columns["timer_at"] = None
     for stamp in move.stamp:
-        new[lifecycle.stamp_column(stamp)] = at
+        columns[lifecycle.stamp_column(stamp)] = at
     for stamp in move.unstamp:
-        new[lifecycle.stamp_column(stamp)] = None
+        columns[lifecycle.stamp_column(stamp)] = None
     for stamp in move.stamp_input:
-        new[lifecycle.stamp_column(stamp)] = change.stamps.get(stamp)
-    return new
+        columns[lifecycle.stamp_column(stamp)] = change.stamps.get(stamp)
+    return columns
 
 
-def tries(backoff: Backoff, job: Job) -> int:
-    """Which delay of the schedule is next."""
+def delay_index(backoff: Backoff, job: Job) -> int:
+    """The index of the delay that comes next."""
     if backoff.counts == "retries":
         return job.retry_count
     return job.attempt_count - job.attempt_base - 1
 
 
-def edges(lifecycle: Lifecycle) -> list[tuple[Move, str, str]]:
-    """Every declared (move, from, to), STAY resolved; births come from '', prunes go there."""
+def declared_edges(lifecycle: Lifecycle) -> list[tuple[Move, str, str]]:
+    """Every declared (move, from, to), with STAY resolved; enqueue and prune have '' at one end."""
     return [
         (move, source, move.target(source))
         for move in lifecycle.moves

@@ -1,4 +1,4 @@
-"""The plain lifecycle, for queues that need no rules of their own: ready, running, done, failed."""
+"""The plain lifecycle, for queues without rules of their own: ready, running, done, failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
 )
 
-GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
 
 
 def task_lifecycle(
@@ -29,8 +29,8 @@ def task_lifecycle(
     lease_seconds: int = 60,
     keep_days: int = 30,
 ) -> Lifecycle:
-    """Work with retries: what most queues are."""
-    again = backoff or doubling(15, 3_600, jitter_s=15)
+    """A lifecycle for work with retries, as most queues need it."""
+    retry_backoff = backoff or doubling(15, 3_600, jitter_s=15)
     return Lifecycle(
         name=name,
         doc="A handler that may fail, tried again with growing pauses.",
@@ -72,7 +72,7 @@ def task_lifecycle(
                 when=(holds_claim, budget_left),
                 claim="drop",
                 error="record",
-                run_at=again,
+                run_at=retry_backoff,
             ),
             Move(
                 "retry",
@@ -112,7 +112,7 @@ def task_lifecycle(
                 "failed",
                 by=("clock",),
                 when=(unclaimed, budget_spent),
-                error=GAVE_UP,
+                error=OUT_OF_ATTEMPTS,
                 stamp=("finished_at",),
                 stage="cap",
             ),
@@ -134,7 +134,7 @@ def task_lifecycle(
                 by=("clock",),
                 when=(lease_over, budget_spent),
                 claim="drop",
-                error=GAVE_UP,
+                error=OUT_OF_ATTEMPTS,
                 stamp=("finished_at",),
                 stage="recover",
             ),

@@ -1,7 +1,7 @@
-"""The closed set of words a declaration is written in: roles, stages, guards, errors, timers.
+"""The vocabulary of a declaration, a closed set: roles, stages, guards, errors, timers.
 
-Everything here has a meaning in plain Python (``model``), in the prover's abstraction (``prove``)
-and in SQL (the stores). A new word needs all three.
+Every word has a meaning in plain Python (``model``), in the prover (``proof``) and in the stores
+(SQL and Lua). A new word needs all three.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Stage = Literal["cap", "recover", "expire", "revive", "timeout", "prune"]
 
 STAGES: Final[tuple[Stage, ...]] = ("cap", "recover", "expire", "revive", "timeout", "prune")
 STAY: Final = "="  # the target of a move that leaves the state as it is
-GONE: Final = ""  # the source of a birth and the target of a prune
+GONE: Final = ""  # the source of enqueue and the target of a prune
 BUILT_IN_STAMPS: Final = ("created_at", "moved_at", "finished_at")
 MAX_STAMPS: Final = 4
 MAX_FLAGS: Final = 31
 
-# A job's phase is what the stores index by, so that no index needs to know a state's name.
-READY: Final = 0  # unclaimed, and a worker may claim it
+# The stores index jobs by phase, so that no index depends on the names of states.
+READY: Final = 0  # unclaimed and claimable
 OWNED: Final = 1
 RESTING: Final = 2
-OVER: Final = 3
-WAITING: Final = 4  # unclaimed and on its way, but only the clock takes it on
+FINISHED: Final = 3
+WAITING: Final = 4  # unclaimed and working, but only a scheduled move continues it
 
 GuardKind = Literal[
     "due",
@@ -53,26 +53,26 @@ GuardKind = Literal[
 
 
 class DeclarationError(ValueError):
-    """The declaration contradicts itself; the message names the move and what is wrong with it."""
+    """The declaration contradicts itself; the message names the move and the contradiction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One condition of a move. Made by the names below, never by hand."""
+    """One condition of a move. Use the constants and functions below to make one."""
 
     kind: GuardKind
     names: tuple[str, ...] = ()
     number: int = 0
 
     def __str__(self) -> str:
-        inside = [*self.names]
+        arguments = [*self.names]
         if self.kind == "option":
-            inside[-1:] = [f"{self.names[0]}={'yes' if self.number else 'no'}"]
+            arguments[-1:] = [f"{self.names[0]}={'yes' if self.number else 'no'}"]
         elif self.kind == "age_over":
-            inside.append(duration(self.number))
+            arguments.append(duration(self.number))
         elif self.kind == "retries_left":
-            inside.append(f"< {self.number}")
-        return f"{self.kind}({', '.join(inside)})" if inside else self.kind
+            arguments.append(f"< {self.number}")
+        return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
 
 
 due: Final = Guard("due")  # run_at has come
@@ -80,16 +80,16 @@ unclaimed: Final = Guard("unclaimed")
 holds_claim: Final = Guard("holds_claim")  # the caller's token is the job's claim_seq
 lease_over: Final = Guard("lease_over")
 timer_over: Final = Guard("timer_over")
-timer_not_over: Final = Guard("timer_not_over")  # not armed, or not yet over
+timer_not_over: Final = Guard("timer_not_over")  # not armed, or armed and not yet over
 budget_left: Final = Guard("budget_left")
 budget_spent: Final = Guard("budget_spent")
 returns_left: Final = Guard("returns_left")
 was_claimed: Final = Guard("was_claimed")  # claimed since its payload was last replaced
 
 
-def retries_left(most: int) -> Guard:
-    """``retry_count`` is still below ``most``."""
-    return Guard("retries_left", number=most)
+def retries_left(limit: int) -> Guard:
+    """``retry_count`` is below ``limit``."""
+    return Guard("retries_left", number=limit)
 
 
 def code_in(*codes: str) -> Guard:
@@ -98,7 +98,7 @@ def code_in(*codes: str) -> Guard:
 
 
 def code_not_in(*codes: str) -> Guard:
-    """The job has no error code, or one that is none of these."""
+    """The job has no error code, or a code that is none of these."""
     return Guard("code_not_in", codes)
 
 
@@ -108,33 +108,33 @@ def category_in(*categories: Category) -> Guard:
 
 
 def option(name: str, *, is_set: bool) -> Guard:
-    """The caller set, or did not set, this option of the call."""
+    """The caller set, or did not set, this option of the action."""
     return Guard("option", (name,), int(is_set))
 
 
 def flag_set(name: str) -> Guard:
-    """The job's named flag is up."""
+    """The job's flag of this name is set."""
     return Guard("flag_set", (name,))
 
 
 def flag_not_set(name: str) -> Guard:
-    """The job's named flag is down."""
+    """The job's flag of this name is not set."""
     return Guard("flag_not_set", (name,))
 
 
 def age_over(stamp: str, seconds: int) -> Guard:
-    """The named stamp lies at least this far in the past."""
+    """The stamp of this name is at least so many seconds old."""
     return Guard("age_over", (stamp,), seconds)
 
 
 def slot_free(state: str) -> Guard:
-    """No job of the queue is in that exclusive state."""
+    """No job of the queue is in this exclusive state."""
     return Guard("slot_free", (state,))
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """An error the move itself records."""
+    """An error that a move records by itself."""
 
     code: str
     category: Category
@@ -143,7 +143,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A timer that goes off this many seconds after the move."""
+    """A timer that expires so many seconds after the move."""
 
     seconds: int
 
@@ -152,7 +152,7 @@ class After:
 
 
 def duration(seconds: int) -> str:
-    """``5400`` → ``90 min``: the largest unit that stays whole."""
+    """``5400`` → ``90 min``: in the largest unit that gives a whole number."""
     for size, unit in ((DAY_S, "d"), (3600, "h"), (60, "min")):
         if seconds and seconds % size == 0:
             return f"{seconds // size} {unit}"

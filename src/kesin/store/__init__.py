@@ -1,1 +1,1 @@
-"""Storage: the only floor that speaks SQL."""
+"""Storage of jobs: the only package that contains SQL or Lua."""

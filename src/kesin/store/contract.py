@@ -1,7 +1,7 @@
-"""What every store promises. One conformance suite holds all of them to it.
+"""The Store interface. One conformance suite tests every implementation against it.
 
-A store keeps jobs and moves them, in sets, exactly as their lifecycle declares. It knows nothing
-of handlers, threads or retries; those live one floor up.
+A store keeps jobs and moves them, in batches, exactly as their lifecycle declares. It knows nothing
+of handlers, threads or retries; those belong to the engine.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.records import (
+    Backlog,
     Definition,
     Event,
     Filter,
-    Flow,
+    MoveCount,
     NewJob,
     Note,
     Outcome,
     Page,
     Pause,
     QueueStats,
-    Waiting,
 )
 
 
 class Store(ABC):
-    """Durable jobs. Safe to use from many threads."""
+    """Durable jobs; safe to use from many threads."""
 
-    def home(self, queue: str) -> Store:  # noqa: ARG002  # of a single store, whichever it is
-        """The store that this queue lives in: this one, unless it is several."""
+    def store_for(self, queue: str) -> Store:  # noqa: ARG002  # a single store holds every queue
+        """The store that holds this queue: this store itself, unless it is a routed one."""
         return self
 
     @abstractmethod
     def migrate(self) -> list[str]:
-        """Bring the schema up to date; the names of the migrations applied."""
+        """Bring the schema up to date; return the names of the migrations applied."""
 
     @abstractmethod
     def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        """Declare a queue's moves to the database. Moves are only ever added."""
+        """Declare a queue's moves to the database; moves are only ever added."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Any]:
-        """All calls of this thread inside the block commit together, or none does.
+        """Commit all calls of this thread inside the block together, or none of them.
 
-        The block is given the database connection, so that a program's own rows can join. A block
-        inside a block is undone alone when an exception leaves it.
+        The block receives the database connection, so that a program can write its own rows in the
+        same transaction. A nested block that raises is rolled back alone.
         """
 
     @abstractmethod
     def enqueue(
         self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
-        """Births; a job whose key is held answers ``duplicate`` with the holder's id."""
+        """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id."""
 
     @abstractmethod
     def claim(
@@ -72,8 +72,8 @@ class Store(ABC):
     ) -> list[Job]:
         """Give up to ``limit`` due jobs to ``worker``, oldest due first within a tenant.
 
-        Without ``tenants`` the limit is shared between all that have due jobs. With ``ids`` only
-        these are given, whosever they are: for a worker that was sent for a certain job.
+        Without ``tenants`` the limit is shared between all tenants that have due jobs. With ``ids``
+        only these jobs are claimed, of any tenant: for a worker started for a certain job.
         """
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Store(ABC):
         tenants: Sequence[str] | None = None,
         now: int | None = None,
     ) -> list[Job]:
-        """The jobs that ``claim`` would give, in its order, as they are: nothing is touched."""
+        """The jobs that ``claim`` would give, in its order, unchanged."""
 
     @abstractmethod
     def renew(
@@ -96,13 +96,16 @@ class Store(ABC):
         lease_us: int,
         now: int | None = None,
     ) -> set[str]:
-        """Extend leases; the ids still held. Never beyond ``max_run_seconds`` from the claim."""
+        """Extend leases; return the ids still claimed.
+
+        A lease never extends beyond ``max_run_seconds`` after the claim.
+        """
 
     @abstractmethod
     def apply(
         self,
         queue: str,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role,
@@ -111,7 +114,7 @@ class Store(ABC):
         tenants: Sequence[str] | None = None,
         now: int | None = None,
     ) -> list[Outcome]:
-        """Ask for a move of many jobs; one outcome each, in order."""
+        """Apply an action to many jobs; return one outcome for each, in order."""
 
     @abstractmethod
     def sweep(
@@ -124,22 +127,22 @@ class Store(ABC):
         min_age_us: int = 0,
         max_attempts: int | None = None,
     ) -> int:
-        """Make one of the clock's moves for up to ``limit`` jobs; how many moved."""
+        """Make a scheduled move for up to ``limit`` jobs; return how many moved."""
 
     @abstractmethod
     def job(self, job_id: str) -> Job | None:
-        """One job, whole."""
+        """One job with its payload; None for an unknown id."""
 
     @abstractmethod
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        """The queue's jobs among these ids; what is no id, or of no job, is absent."""
+        """The queue's jobs among these ids; malformed and unknown ids are absent."""
 
     @abstractmethod
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        """As ``find``, but only where each job is: no payload is read."""
+        """Job id → state. Like ``find``, but reads no payload."""
 
     @abstractmethod
-    def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+    def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         """Dedup key → id of the job that holds it now; a free key is absent."""
 
     @abstractmethod
@@ -149,10 +152,10 @@ class Store(ABC):
         """A page of jobs, newest first."""
 
     @abstractmethod
-    def foresee(
+    def preview(
         self,
         queue: str,
-        call: str,
+        action: str,
         where: Filter,
         *,
         role: Role,
@@ -162,18 +165,18 @@ class Store(ABC):
     ) -> dict[tuple[str, str], int]:
         """(state, reason) → how many of the matching jobs; '' is the reason of those that move.
 
-        What ``apply`` would answer if it were asked of all of them now, without a token: the other
-        reasons are its refusals', or ``already`` and ``busy``. Of jobs that want the same key or
-        slot the oldest gets it. With ``ids`` only these are looked at, as far as they match.
+        Predicts what ``apply`` would return for all of them now, without a token: the other reasons
+        are those of its refusals, or ``already`` and ``busy``. When several jobs need the same key
+        or slot, the oldest gets it. With ``ids`` only the matching jobs among these are counted.
         """
 
     @abstractmethod
     def events(self, job_id: str) -> list[Event]:
-        """A job's whole history."""
+        """A job's complete history."""
 
     @abstractmethod
     def notes(self, job_id: str) -> list[Note]:
-        """The remarks beside it."""
+        """The notes on a job."""
 
     @abstractmethod
     def add_note(  # a row of six columns
@@ -187,41 +190,41 @@ class Store(ABC):
         details: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Leave a remark."""
+        """Add a note to a job, or to the queue."""
 
     @abstractmethod
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        """Counts by state and tenant, and what is overdue."""
+        """Job counts by state and tenant, the oldest due time and expired leases."""
 
     @abstractmethod
-    def waiting(
+    def backlog(
         self,
         queue: str,
         tenant: str,
         *,
         aged: tuple[str, int] | None = None,
         now: int | None = None,
-    ) -> Waiting:
-        """What one tenant waits for; ``aged`` is the lifecycle's first stamp and a time.
+    ) -> Backlog:
+        """What one tenant's jobs wait for; ``aged`` is the lifecycle's first stamp and a time.
 
-        Read through indexes: the cost grows with the jobs that are claimed or aged, not with all.
+        Reads through indexes: the cost grows with claimed or aged jobs, not with all jobs.
         """
 
     @abstractmethod
-    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
-        """How many ready jobs are due before this one, counted up to ``most``.
+    def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
+        """How many ready jobs are due before this one, counted up to ``limit``.
 
-        None for a job that is not ready itself. Claims take turns between tenants, so this is the
-        place in line only where one tenant waits.
+        None for a job that is not ready itself. Claims alternate between tenants, so this is the
+        position in the queue only where a single tenant has ready jobs.
         """
 
     @abstractmethod
-    def flows(self, queue: str) -> list[Flow]:
-        """Every counter of the queue, summed."""
+    def move_counts(self, queue: str) -> list[MoveCount]:
+        """Every counter of the queue: how often each move was made, per tenant."""
 
     @abstractmethod
     def compact(self, queue: str) -> int:
-        """Fold counter rows together; how many were folded."""
+        """Merge counter rows; return how many were merged."""
 
     @abstractmethod
     def pause(
@@ -233,23 +236,23 @@ class Store(ABC):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        """Hand out no more jobs of the queue, or of one tenant."""
+        """Stop claims of the queue, or of one tenant."""
 
     @abstractmethod
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        """Undo a pause; whether there was one."""
+        """Undo a pause; return whether there was one."""
 
     @abstractmethod
     def paused(self, queue: str) -> list[Pause]:
-        """What is paused."""
+        """The queue's pauses."""
 
     @abstractmethod
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
-        """Every job with its events, in order of id, from one snapshot."""
+        """Every job with its events, ordered by id, from one snapshot."""
 
     @abstractmethod
     def ping(self) -> None:
-        """Make sure that the store answers; raises when it does not."""
+        """Check that the store responds; raise StoreError when it does not."""
 
     @abstractmethod
     def definition(self, queue: str) -> Definition | None:
@@ -261,20 +264,20 @@ class Store(ABC):
 
     @abstractmethod
     def health(self) -> dict[str, str | int]:
-        """What an operator should know: version, size, oldest snapshot, journal."""
+        """Facts for operators: version, size, oldest snapshot, journal."""
 
     @abstractmethod
-    def pulse(self, queue: str) -> int:
+    def notification_count(self, queue: str) -> int:
         """A number that changes when a job of the queue may have become ready."""
 
     @abstractmethod
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        """Return when ``pulse`` is no longer ``since``, or after the timeout."""
+        """Return when ``notification_count`` is no longer ``since``, or after the timeout."""
 
     @abstractmethod
     def wake(self, queue: str) -> None:
-        """End the waits of this process, whatever became ready; from a signal handler too."""
+        """End the waits of this process; safe to call from a signal handler."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""

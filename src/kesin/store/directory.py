@@ -1,7 +1,7 @@
-"""Sites, people, sessions, keys, the audit log, sealed secrets and facts: the small tables.
+"""The directory tables: sites, users, sessions, API keys, audit log, secrets, metadata.
 
-Nothing here decides anything: who may do what is `foundation/permissions.py`, and every command
-comes through `engine/access/commands.py`. Only hashes of passwords, sessions and keys are stored.
+Nothing here checks permissions: the rules are in `foundation/permissions.py`, and every command
+goes through `engine/access/commands.py`. Only hashes of passwords, sessions and keys are stored.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, cast
 from kesin.foundation.text import storable
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.sql.reader import like
+from kesin.store.sql.reader import escape_like
 from kesin.store.sql.store import SqlStore
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _TABLE = re.compile(r"\{(\w+)\}")
 _PARAM = re.compile(r"(?<!:):([a-z_]+)")
-LAST = (1 << 63) - 1
+LAST_AUDIT_ID = (1 << 63) - 1
 PRUNE_BATCH = 10_000
-SEARCHED = 100_000  # audit lines one search by part of a word looks through
+MAX_SEARCHED_LINES = 100_000  # audit lines that one substring search reads
 
 
 class Site(NamedTuple):
@@ -35,13 +35,13 @@ class Site(NamedTuple):
     channel: str  # script, api or data_manager
     timezone: str
     currency: str
-    settings: str  # JSON, whatever its workloads keep there
+    settings: str  # JSON of its workloads' settings
     created_at: int
     changed_at: int
 
 
-class Person(NamedTuple):
-    """Somebody who signs in."""
+class User(NamedTuple):
+    """A person who can sign in."""
 
     name: str
     password_hash: str
@@ -55,7 +55,7 @@ class Person(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A person who is signed in; the cookie's value is only known by its hash."""
+    """A user's session; only the hash of the cookie's value is stored."""
 
     token_hash: str
     person: str
@@ -66,7 +66,7 @@ class Session(NamedTuple):
 
 
 class ApiKey(NamedTuple):
-    """A machine's key, without the key."""
+    """An API key; only the hash of its secret is stored."""
 
     id: str
     secret_hash: str
@@ -81,7 +81,7 @@ class ApiKey(NamedTuple):
 
 
 class AuditLine(NamedTuple):
-    """Somebody asked for something, and was let or not."""
+    """One request of an actor, and whether it was allowed."""
 
     id: int
     at: int
@@ -96,15 +96,15 @@ class AuditLine(NamedTuple):
     address: str | None = None
 
 
-class AuditFound(NamedTuple):
-    """What a search found, and where the next one goes on; None: there is nothing older."""
+class AuditPage(NamedTuple):
+    """The lines a search found, and where the next search continues; None at the end."""
 
     lines: list[AuditLine]
     before: int | None
 
 
 class Secret(NamedTuple):
-    """A sealed value; `foundation/encryption.py` opens it."""
+    """An encrypted value; `foundation/encryption.py` decrypts it."""
 
     name: str
     sealed: str
@@ -112,8 +112,8 @@ class Secret(NamedTuple):
     changed_by: str
 
 
-class Fact(NamedTuple):
-    """Something a workload knows about a site, or with '' about all of them."""
+class MetadataEntry(NamedTuple):
+    """A value that a workload keeps for a site, or with '' for all sites."""
 
     workload: str
     site: str
@@ -123,16 +123,16 @@ class Fact(NamedTuple):
 
 
 class Directory:
-    """The small tables beside a store's jobs."""
+    """The tables in a store that are not about jobs."""
 
     def __init__(self, store: Store) -> None:
-        store = store.home("")
+        store = store.store_for("")
         if not isinstance(store, SqlStore):
             raise StoreError("people and keys are kept in SQLite or PostgreSQL")
         self._store = store
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """All calls inside the block are kept together, or none is."""
+        """Commit all calls inside the block together, or none of them."""
         return self._store.transaction()
 
     # Sites
@@ -144,40 +144,40 @@ class Directory:
         rows = self._read("sites", id=site_id)
         return Site._make(rows[0]) if rows else None
 
-    def hold_site(self, site_id: str) -> Site | None:
-        """The site, which nobody else changes until the transaction ends."""
+    def lock_site(self, site_id: str) -> Site | None:
+        """Lock the site until the transaction ends, and return it."""
         rows = self._rows("hold_site", id=site_id)
         return Site._make(rows[0]) if rows else None
 
     def add_site(self, site: Site) -> bool:
-        """Whether it is new."""
+        """Insert a site; return False if its id exists."""
         return self._write("add_site", **site._asdict())
 
-    def change_site(self, site: Site) -> bool:
-        return self._write("change_site", **_without(site, "created_at"))
+    def update_site(self, site: Site) -> bool:
+        return self._write("change_site", **_params_without(site, "created_at"))
 
-    # People
+    # Users
 
-    def people(self) -> list[Person]:
-        return [_person(row) for row in self._read("people", name=None)]
+    def users(self) -> list[User]:
+        return [_user_from_row(row) for row in self._read("people", name=None)]
 
-    def person(self, name: str) -> Person | None:
+    def user(self, name: str) -> User | None:
         rows = self._read("people", name=name)
-        return _person(rows[0]) if rows else None
+        return _user_from_row(rows[0]) if rows else None
 
-    def hold_person(self, name: str) -> Person | None:
-        """The person, whom nobody else changes until the transaction ends."""
+    def lock_user(self, name: str) -> User | None:
+        """Lock the user until the transaction ends, and return it."""
         rows = self._rows("hold_person", name=name)
-        return _person(rows[0]) if rows else None
+        return _user_from_row(rows[0]) if rows else None
 
-    def add_person(self, person: Person) -> bool:
-        """Whether the name was free."""
-        return self._write("add_person", **_spelled(person))
+    def add_user(self, user: User) -> bool:
+        """Insert a user; return False if the name is taken."""
+        return self._write("add_person", **_as_params(user))
 
-    def change_person(self, person: Person) -> bool:
-        told = _spelled(person)
-        del told["created_at"]
-        return self._write("change_person", **told)
+    def update_user(self, user: User) -> bool:
+        params = _as_params(user)
+        del params["created_at"]
+        return self._write("change_person", **params)
 
     # Sessions
 
@@ -191,7 +191,7 @@ class Directory:
     def add_session(self, session: Session) -> None:
         self._write("add_session", **session._asdict())
 
-    def use_session(self, token_hash: str, now: int) -> None:
+    def touch_session(self, token_hash: str, now: int) -> None:
         self._write("use_session", token_hash=token_hash, used_at=now)
 
     def end_session(self, token_hash: str) -> bool:
@@ -206,26 +206,26 @@ class Directory:
     # Keys
 
     def api_keys(self) -> list[ApiKey]:
-        return [_key(row) for row in self._read("keys", id=None)]
+        return [_key_from_row(row) for row in self._read("keys", id=None)]
 
     def api_key(self, key_id: str) -> ApiKey | None:
         rows = self._read("keys", id=key_id)
-        return _key(rows[0]) if rows else None
+        return _key_from_row(rows[0]) if rows else None
 
     def add_key(self, key: ApiKey) -> bool:
-        return self._write("add_key", **_spelled(key))
+        return self._write("add_key", **_as_params(key))
 
-    def use_key(self, key_id: str, now: int) -> None:
+    def touch_key(self, key_id: str, now: int) -> None:
         self._write("use_key", id=key_id, used_at=now)
 
     def revoke_key(self, key_id: str, now: int) -> bool:
-        """Whether it was valid until now."""
+        """Revoke a key; return whether it was valid until now."""
         return self._write("revoke_key", id=key_id, revoked_at=now)
 
     # The audit log
 
     def add_audit(self, line: AuditLine) -> None:
-        self._write("add_audit", **_without(line, "id") | {"allowed": int(line.allowed)})
+        self._write("add_audit", **_params_without(line, "id") | {"allowed": int(line.allowed)})
 
     def audit(
         self,
@@ -235,10 +235,10 @@ class Directory:
         queue: str | None = None,
         site: str | None = None,
         target: str | None = None,
-        before: int = LAST,
+        before: int = LAST_AUDIT_ID,
         limit: int = 100,
     ) -> list[AuditLine]:
-        """The newest lines that fit, before a line already seen."""
+        """The newest matching lines with ids below ``before``."""
         rows = self._read(
             "audit",
             actor=actor,
@@ -249,38 +249,44 @@ class Directory:
             before=before,
             limit=limit,
         )
-        return [_audit_line(row) for row in rows]
+        return [_audit_line_from_row(row) for row in rows]
 
     def search_audit(
-        self, *, queue: str | None = None, before: int = LAST, limit: int = 100, **parts: str
-    ) -> AuditFound:
-        """The newest lines whose actor, action, site or target have these parts in them.
+        self,
+        *,
+        queue: str | None = None,
+        before: int = LAST_AUDIT_ID,
+        limit: int = 100,
+        **parts: str,
+    ) -> AuditPage:
+        """The newest lines whose actor, action, site or target contain these substrings.
 
-        No index finds a part of a word: a search looks through so many lines and says where it
-        stopped, whether it found enough or not.
+        No index finds a substring: a search reads a limited number of lines and returns where it
+        stopped, whether or not it found ``limit`` lines.
         """
         newest = self._read("newest_audit", before=before)[0][0]
         if newest is None:
-            return AuditFound([], None)
-        since = max(newest - SEARCHED + 1, 0)
+            return AuditPage([], None)
+        since = max(newest - MAX_SEARCHED_LINES + 1, 0)
         names = ("actor", "action", "site", "target")
-        wanted = {
-            name: f"%{like(parts[name].lower())}%" if name in parts else None for name in names
+        patterns = {
+            name: f"%{escape_like(parts[name].lower())}%" if name in parts else None
+            for name in names
         }
         rows = self._read(
-            "search_audit", **wanted, queue=queue, before=before, since=since, limit=limit + 1
+            "search_audit", **patterns, queue=queue, before=before, since=since, limit=limit + 1
         )
-        lines = [_audit_line(row) for row in rows[:limit]]
+        lines = [_audit_line_from_row(row) for row in rows[:limit]]
         if len(rows) > limit:
-            return AuditFound(lines, lines[-1].id)
+            return AuditPage(lines, lines[-1].id)
         older = self._read("newest_audit", before=since)[0][0]
-        return AuditFound(lines, since if older is not None else None)
+        return AuditPage(lines, since if older is not None else None)
 
     def prune_audit(self, before: int) -> int:
-        """Drop old lines, some at a time; how many."""
+        """Delete a batch of old lines; return how many."""
         return len(self._rows("prune_audit", before=before, limit=PRUNE_BATCH))
 
-    # Sealed secrets
+    # Secrets
 
     def secrets(self) -> list[Secret]:
         return [Secret._make(row) for row in self._read("secrets", name=None)]
@@ -293,33 +299,33 @@ class Directory:
         self._write("put_secret", **secret._asdict())
 
     def reseal(self, name: str, before: str, sealed: str) -> bool:
-        """Replace a sealed text by the same secret sealed anew; not if it changed meanwhile."""
+        """Store a secret encrypted with another key, unless it has changed meanwhile."""
         return self._write("reseal", name=name, before=before, sealed=sealed)
 
-    def drop_secret(self, name: str) -> bool:
+    def delete_secret(self, name: str) -> bool:
         return self._write("drop_secret", name=name)
 
-    # Facts
+    # Metadata
 
-    def facts(
+    def metadata_entries(
         self, workload: str, *, site: str | None = None, name: str | None = None
-    ) -> list[Fact]:
+    ) -> list[MetadataEntry]:
         rows = self._read("facts", workload=workload, site=site, name=name)
-        return [Fact._make(row) for row in rows]
+        return [MetadataEntry._make(row) for row in rows]
 
-    def fact(self, workload: str, site: str, name: str) -> Fact | None:
-        found = self.facts(workload, site=site, name=name)
-        return found[0] if found else None
+    def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
+        entries = self.metadata_entries(workload, site=site, name=name)
+        return entries[0] if entries else None
 
-    def put_fact(self, fact: Fact) -> None:
-        self._write("put_fact", **fact._asdict())
+    def put_metadata(self, entry: MetadataEntry) -> None:
+        self._write("put_fact", **entry._asdict())
 
-    def hold_fact(self, workload: str, site: str, name: str, now: int) -> Fact:
-        """The fact, which nobody else changes until the transaction ends; ``null`` if it is new."""
+    def lock_metadata(self, workload: str, site: str, name: str, now: int) -> MetadataEntry:
+        """Lock an entry until the transaction ends and return it; a new one holds ``null``."""
         rows = self._rows("hold_fact", workload=workload, site=site, name=name, now=now)
-        return Fact._make(rows[0])
+        return MetadataEntry._make(rows[0])
 
-    def drop_fact(self, workload: str, site: str, name: str) -> bool:
+    def delete_metadata(self, workload: str, site: str, name: str) -> bool:
         return self._write("drop_fact", workload=workload, site=site, name=name)
 
     # Statements
@@ -327,7 +333,7 @@ class Directory:
     def _read(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
         if _matches_nothing(params):
             return []
-        return self._store._read(self._sql(statement), params)  # noqa: SLF001  # one floor
+        return self._store._read(self._sql(statement), params)  # noqa: SLF001  # same package
 
     def _rows(self, statement: str, **params: Any) -> list[tuple[Any, ...]]:
         return self._store._rows(self._sql(statement), params)  # noqa: SLF001
@@ -349,40 +355,42 @@ def _statements() -> dict[str, str]:
 
 
 def _matches_nothing(params: dict[str, Any]) -> bool:
-    """Text no database keeps is in no row; PostgreSQL would not even take the question."""
-    return any(isinstance(one, str) and storable(one) != one for one in params.values())
+    """Whether a parameter is text that no database stores; PostgreSQL would refuse the query."""
+    return any(isinstance(value, str) and storable(value) != value for value in params.values())
 
 
-def _spelled(row: NamedTuple) -> dict[str, Any]:
-    """The row as the tables keep it: lists as JSON, flags as numbers."""
-    told: dict[str, Any] = row._asdict()
-    for name, value in told.items():
+def _as_params(row: NamedTuple) -> dict[str, Any]:
+    """The record as statement parameters: lists as JSON, booleans as numbers."""
+    params: dict[str, Any] = row._asdict()
+    for name, value in params.items():
         if isinstance(value, tuple):
-            told[name] = json.dumps(value)
+            params[name] = json.dumps(value)
         elif isinstance(value, bool):
-            told[name] = int(value)
-    return told
+            params[name] = int(value)
+    return params
 
 
-def _without(row: NamedTuple, *names: str) -> dict[str, Any]:
+def _params_without(row: NamedTuple, *names: str) -> dict[str, Any]:
     return {name: value for name, value in row._asdict().items() if name not in names}
 
 
-def _person(row: tuple[Any, ...]) -> Person:
-    found = Person._make(row)
-    return found._replace(
-        all_sites=bool(found.all_sites), sites=_list(found.sites), queues=_list(found.queues)
+def _user_from_row(row: tuple[Any, ...]) -> User:
+    user = User._make(row)
+    return user._replace(
+        all_sites=bool(user.all_sites),
+        sites=_parse_list(user.sites),
+        queues=_parse_list(user.queues),
     )
 
 
-def _key(row: tuple[Any, ...]) -> ApiKey:
-    found = ApiKey._make(row)
-    return found._replace(scopes=_list(found.scopes))
+def _key_from_row(row: tuple[Any, ...]) -> ApiKey:
+    key = ApiKey._make(row)
+    return key._replace(scopes=_parse_list(key.scopes))
 
 
-def _audit_line(row: tuple[Any, ...]) -> AuditLine:
+def _audit_line_from_row(row: tuple[Any, ...]) -> AuditLine:
     return AuditLine._make((*row[:4], bool(row[4]), *row[5:]))
 
 
-def _list(text: object) -> tuple[str, ...]:
+def _parse_list(text: object) -> tuple[str, ...]:
     return tuple(json.loads(cast("str", text)))

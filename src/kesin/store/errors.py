@@ -4,17 +4,17 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The store could not do it; the message says what happened and what to do."""
+    """The store refused or failed; the message says what happened and what to do."""
 
 
 class StoreUnreachable(StoreError):
-    """The database is away for the moment; whether the last call was carried out is unknown."""
+    """The database is not reachable; whether the last call was carried out is unknown."""
 
 
 class StoreTrouble(StoreUnreachable):
-    """The disk under the database does not serve; nothing was written.
+    """The disk or the file of the database has failed; nothing was written.
 
-    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart mends none.
+    ``code`` is ``disk_full``, ``disk_failing``, ``read_only`` or ``damaged``: a restart fixes none.
     """
 
     def __init__(self, what: str, remedy: str, code: str) -> None:

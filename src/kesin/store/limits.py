@@ -1,4 +1,4 @@
-"""What a call to a store may hold: the bounds, and the checks that every store makes first."""
+"""The limits of a call to a store, and the checks that every store makes first."""
 
 from __future__ import annotations
 
@@ -20,25 +20,29 @@ MAX_CODE = 64
 LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-def bounded(batch: Sequence[object]) -> None:
-    """Refuse more than one call takes."""
+def check_batch_size(batch: Sequence[object]) -> None:
+    """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
         raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
 
 
-def askable(call: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:
-    """The changes that a call asks a database for: one a job, the first, in the order of ids."""
-    bounded(changes)
+def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:
+    """The changes to send to the database: the first one for each job, ordered by id."""
+    check_batch_size(changes)
     replaces = any(move.payload == "replace" for move in moves)
     if replaces and any(change.payload is None for change in changes):
-        raise StoreError(f"{call} replaces the payload: give one for every job")
-    first = {change.id: change for change in reversed(changes)}
-    known = first if all_ids(first) else [one for one in first if is_id(one)]
-    return [first[one] for one in sorted(known)]
+        raise StoreError(f"{action} replaces the payload: give one for every job")
+    first_changes = {change.id: change for change in reversed(changes)}
+    ids = (
+        first_changes
+        if all_ids(first_changes)
+        else [job_id for job_id in first_changes if is_id(job_id)]
+    )
+    return [first_changes[job_id] for job_id in sorted(ids)]
 
 
-def check_aged(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:
-    """Refuse to look for an age that no index tells."""
+def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -> None:
+    """Refuse a stamp that no index covers: only the first stamp is indexed."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
             f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
@@ -47,10 +51,10 @@ def check_aged(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | None) -
 
 
 def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
-    """The options of these moves as parameters; an option that no guard asks for is refused."""
+    """The options of these moves as parameters; refuse an option that no guard reads."""
     known = {guard.names[0] for move in moves for guard in move.when if guard.kind == "option"}
-    strange = sorted(options - known)
-    if strange:
+    unknown = sorted(options - known)
+    if unknown:
         choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-        raise StoreError(f"{moves[0].call} has no option {strange[0]!r}: {choice}")
+        raise StoreError(f"{moves[0].action} has no option {unknown[0]!r}: {choice}")
     return {f"option_{name}": name in options for name in known}

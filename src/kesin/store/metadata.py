@@ -1,4 +1,4 @@
-"""Small things a workload knows, kept beside its jobs: in the store that its queue is in."""
+"""Metadata of a workload, kept in the same store as the jobs of its queue."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from kesin.store.contract import Store
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.sql.store import SqlStore
 
 
-class Facts(Protocol):
-    """What a directory and Redis both offer."""
+class MetadataStore(Protocol):
+    """The metadata operations that SQL stores and Redis both offer."""
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Facts and moves inside commit together."""
+        """Commit metadata and moves inside the block together."""
 
-    def facts(
+    def metadata_entries(
         self, workload: str, *, site: str | None = None, name: str | None = None
-    ) -> list[Fact]:
-        """Those of a workload, of a site, of a name."""
+    ) -> list[MetadataEntry]:
+        """The entries of a workload, optionally of one site or one name."""
 
-    def fact(self, workload: str, site: str, name: str) -> Fact | None:
-        """One of them."""
+    def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
+        """One entry; None if there is none."""
 
-    def put_fact(self, fact: Fact) -> None:
-        """Write it, whatever was there."""
+    def put_metadata(self, fact: MetadataEntry) -> None:
+        """Insert or replace an entry."""
 
-    def hold_fact(self, workload: str, site: str, name: str, now: int) -> Fact:
-        """The fact, which nobody else changes until the transaction ends; ``null`` if it is new."""
+    def lock_metadata(self, workload: str, site: str, name: str, now: int) -> MetadataEntry:
+        """Lock an entry until the transaction ends and return it; a new one holds ``null``."""
 
-    def drop_fact(self, workload: str, site: str, name: str) -> bool:
-        """Forget it; whether there was one."""
+    def delete_metadata(self, workload: str, site: str, name: str) -> bool:
+        """Delete an entry; return whether there was one."""
 
 
-def facts_of(store: Store) -> Facts:
-    """The facts beside the jobs of this store."""
+def metadata_for(store: Store) -> MetadataStore:
+    """The metadata kept in this store."""
     if isinstance(store, SqlStore):
         return Directory(store)
-    from kesin.store.redis.metadata import RedisFacts
+    from kesin.store.redis.metadata import RedisMetadata
 
-    return RedisFacts(store)
+    return RedisMetadata(store)

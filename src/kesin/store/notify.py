@@ -1,4 +1,4 @@
-"""Wake-ups inside a process: who waits for a queue learns that something may have become ready."""
+"""Notifications: waiting threads learn that a job of a queue may have become ready."""
 
 from __future__ import annotations
 
@@ -8,60 +8,66 @@ from collections import defaultdict
 from collections.abc import Generator
 
 
-class Pulses:
-    """A counter per queue that waiters watch. A missed pulse costs one poll, never a job."""
+class Notifier:
+    """A counter per queue that waiting threads watch.
+
+    A missed notification delays a job until the next poll; it never loses one.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._count: defaultdict[str, int] = defaultdict(int)
+        self._counts: defaultdict[str, int] = defaultdict(int)
 
-    def read(self, queue: str) -> int:
-        """The queue's counter now."""
+    def count(self, queue: str) -> int:
+        """The queue's current counter."""
         with self._changed:
-            return self._count[queue]
+            return self._counts[queue]
 
-    def beat(self, queue: str) -> None:
-        """Wake everyone who waits for this queue."""
+    def notify(self, queue: str) -> None:
+        """Wake every thread that waits for this queue."""
         with self._changed:
-            self._count[queue] += 1
+            self._counts[queue] += 1
             self._changed.notify_all()
 
-    def beat_all(self) -> None:
-        """Wake everyone."""
+    def notify_all(self) -> None:
+        """Wake every waiting thread."""
         with self._changed:
-            for queue in self._count:
-                self._count[queue] += 1
+            for queue in self._counts:
+                self._counts[queue] += 1
             self._changed.notify_all()
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
         """Return once the counter has left ``since``, or after the timeout."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count[queue] != since, timeout_s)
+            self._changed.wait_for(lambda: self._counts[queue] != since, timeout_s)
 
 
 POLL_S = 1.0
-CHECK_S = 30.0  # a line gone dead sounds like one on which nothing is said: ask it
-ANSWER_S = 10.0
-LONGEST_PAUSE_S = 60.0
+LIVENESS_CHECK_S = 30.0  # a dead connection looks like an idle one until it is checked
+RESPONSE_TIMEOUT_S = 10.0
+MAX_RECONNECT_PAUSE_S = 60.0
 
 
-class Hearing(ABC):
-    """Started on first use; stops within a second of being asked, on a line that answers."""
+class QueueListener(ABC):
+    """A thread that turns the database's notifications into those of a Notifier.
 
-    troubles: tuple[type[Exception], ...]  # after which it connects again
+    It starts on first use and stops within a second, as long as its connection responds.
+    """
 
-    def __init__(self, pulses: Pulses) -> None:
-        self._pulses = pulses
+    reconnect_errors: tuple[type[Exception], ...]  # errors after which it reconnects
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @abstractmethod
-    def _heard(self) -> Generator[str | None, None, None]:
-        """Connect, and say None; then, at least once a second, the queue that moved or None."""
+    def _messages(self) -> Generator[str | None, None, None]:
+        """Connect and yield None; then, at least once a second, a queue's name or None."""
 
     def start(self) -> None:
-        """Begin to listen, once."""
+        """Start the thread unless it is already running."""
         with self._lock:
             if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(
@@ -70,7 +76,7 @@ class Hearing(ABC):
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread and wait for its end."""
         self._stopping.set()
         with self._lock:
             if self._thread is not None:
@@ -80,16 +86,16 @@ class Hearing(ABC):
         pause_s = POLL_S
         while not self._stopping.is_set():
             try:
-                heard = self._heard()
-                next(heard)
+                messages = self._messages()
+                next(messages)
                 pause_s = POLL_S
-                self._pulses.beat_all()  # whatever was missed while not listening
-                for queue in heard:
+                self._notifier.notify_all()  # notifications may have been missed while disconnected
+                for queue in messages:
                     if queue is not None:
-                        self._pulses.beat(queue)
+                        self._notifier.notify(queue)
                     if self._stopping.is_set():
-                        heard.close()
+                        messages.close()
                         return
-            except self.troubles:
+            except self.reconnect_errors:
                 self._stopping.wait(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, MAX_RECONNECT_PAUSE_S)

@@ -1,8 +1,9 @@
-"""Which store an address means."""
+"""Opening the store at an address, or the stores that the settings name."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,35 +16,46 @@ if TYPE_CHECKING:
 
 
 NO_PSYCOPG = "PostgreSQL needs psycopg: install it with `pip install 'kesin[postgres]'`"
-PDF_QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")  # they promise things in one transaction
 
 
-def open_stores(settings: Settings, *, migrate: bool = False) -> Store:
-    """The store of the settings; with a Redis, that is the home of the PDF workload's queues."""
+def open_configured_store(
+    settings: Settings,
+    *,
+    in_redis: Collection[str] = (),
+    keys_name_tenant: Collection[str] = (),
+    migrate: bool = False,
+) -> Store:
+    """Open the store that the settings name. Redis, if set, holds the queues ``in_redis``.
+
+    ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
+    """
     main = open_store(settings.database, migrate=migrate)
     if not settings.redis_url:
         return main
-    from kesin.store.routed import Stores
+    from kesin.store.routed import RoutedStore
 
-    jobs = open_redis(settings.redis_url)
-    return Stores(main, dict.fromkeys(PDF_QUEUES, jobs))
+    redis = open_redis(settings.redis_url, keys_name_tenant=keys_name_tenant)
+    return RoutedStore(main, dict.fromkeys(in_redis, redis))
 
 
-def open_redis(url: str) -> Store:
-    """Redis as the home of PDFs: a job key says whose it is, so it is the whole name."""
+def open_redis(url: str, *, keys_name_tenant: Collection[str] = ()) -> Store:
+    """Open Redis. ``keys_name_tenant``: queues whose job keys are unique across tenants."""
     try:
         from kesin.store.redis.store import RedisStore
     except ImportError:
         raise StoreError(
             "Redis needs its client: install it with `pip install 'kesin[redis]'`"
         ) from None
-    return RedisStore(url, own_keys=frozenset({"pdf"}))
+    return RedisStore(url, keys_name_tenant=frozenset(keys_name_tenant))
 
 
-def open_store(address: str | Path, *, migrate: bool = True) -> Store:
-    """A store from a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
+def open_store(
+    address: str | Path, *, migrate: bool = True, keys_name_tenant: Collection[str] = ()
+) -> Store:
+    """Open a path, ``:memory:``, ``sqlite:///path``, ``postgresql://…`` or ``redis://…``.
 
-    The embedded store always brings its own schema up to date; PostgreSQL only with ``migrate``.
+    SQLite always brings its own schema up to date; PostgreSQL only with ``migrate``.
+    In Redis, ``keys_name_tenant`` are the queues whose job keys are unique across tenants.
     """
     text = str(address)
     if text.startswith(("postgresql://", "postgres://")):
@@ -54,8 +66,8 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
         _check_postgres(text)
         return PostgresStore(text, migrate=migrate)
     if text.startswith(("redis://", "rediss://", "unix://")):
-        return open_redis(text)
-    from kesin.store.sqlite.file import told
+        return open_redis(text, keys_name_tenant=keys_name_tenant)
+    from kesin.store.sqlite.file import disk_errors_translated
     from kesin.store.sqlite.store import SqliteStore
 
     if text.startswith("sqlite:///"):
@@ -64,15 +76,15 @@ def open_store(address: str | Path, *, migrate: bool = True) -> Store:
         scheme = text.split("://", 1)[0]
         raise StoreError(f"unknown database {scheme}://: use a file path or postgresql://…")
     if text != ":memory:":
-        with told(text):
+        with disk_errors_translated(text):
             _make_private(Path(text))
     return SqliteStore(text)
 
 
 def _make_private(file: Path) -> None:
-    """A new folder and a new file are their owner's alone: payloads may name people.
+    """Create a missing folder and file readable by their owner only: payloads may hold names.
 
-    What SQLite puts beside the file is as private as the file.
+    SQLite gives its side files the same permissions as the file.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -80,8 +92,8 @@ def _make_private(file: Path) -> None:
 
 
 def _check_postgres(url: str) -> None:
-    """An address that cannot be read is told at once, and not repeated: it may hold a password."""
-    from kesin.store.postgres.reachability import UNREADABLE, is_readable
+    """Refuse an invalid address at once, without repeating it: it may hold a password."""
+    from kesin.store.postgres.reachability import INVALID_ADDRESS, is_valid_address
 
-    if not is_readable(url):
-        raise StoreError(UNREADABLE)
+    if not is_valid_address(url):
+        raise StoreError(INVALID_ADDRESS)

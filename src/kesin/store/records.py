@@ -1,4 +1,4 @@
-"""What goes into a store and comes out of it: jobs to enqueue, outcomes, histories, counts."""
+"""The records a store takes and returns: jobs to enqueue, outcomes, histories, counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from kesin.lifecycle.model import NO_STAMPS, Job
 
 Result = Literal["inserted", "duplicate", "moved", "already", "refused", "busy", "unknown"]
-_VERDICTS: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
+_RESULTS_BY_REASON: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
 class NewJob(NamedTuple):
@@ -28,10 +28,10 @@ class NewJob(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one job of a call. ``state`` and ``seq`` are as they are now.
+    """The result for one job of a batch; ``state`` and ``seq`` are the job's current ones.
 
     ``reason`` of a refusal is ``stale`` (the claim was lost), ``state`` (no move of this name
-    leaves it), ``duplicate`` (its key is taken), or the name of the guard that stopped it.
+    leaves the state), ``duplicate`` (the key is taken), or the name of the guard that failed.
     """
 
     result: Result
@@ -43,12 +43,12 @@ class Outcome(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """The job is where the caller wants it, now or since before."""
+        """Whether the job is where the caller wants it, moved now or earlier."""
         return self.result in ("inserted", "duplicate", "moved", "already")
 
 
 class Event(NamedTuple):
-    """One line of a job's history, with everything the move set."""
+    """One entry of a job's history, with everything the move set."""
 
     job_id: str
     seq: int
@@ -84,7 +84,7 @@ class Event(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A remark beside the events: it changes nothing."""
+    """A remark on a job or a queue; it changes no job."""
 
     job_id: str | None
     at: int
@@ -93,28 +93,28 @@ class Note(NamedTuple):
     details: str | None
 
 
-class Flow(NamedTuple):
-    """How many jobs have made this move; '' is where births come from and prunes go."""
+class MoveCount(NamedTuple):
+    """How many jobs have made a move; '' is the source of new jobs and the target of prunes."""
 
     tenant: str
     move: str
     from_state: str
     to_state: str
     n: int
-    at: int = 0  # the latest time of such a move; of prunes, when the last job to go last moved
+    at: int = 0  # the latest time of such a move; for prunes, the last move of the last pruned job
 
 
-class Waiting(NamedTuple):
-    """What one tenant's jobs are waiting for."""
+class Backlog(NamedTuple):
+    """What one tenant's jobs wait for."""
 
     oldest_due_at: int | None  # when the job that waits longest became due
-    first_created_at: dict[str, int]  # state on the way → birth of its oldest unclaimed job
-    lease_over: int  # claimed jobs whose lease has run out
-    aging: int  # unclaimed ready jobs whose stamp lies before the time asked for
+    first_created_at: dict[str, int]  # working state → creation of its oldest unclaimed job
+    lease_over: int  # claimed jobs whose lease has expired
+    aging: int  # unclaimed ready jobs whose stamp lies before the given time
 
 
 class Definition(NamedTuple):
-    """What the store remembers of a queue's lifecycle."""
+    """The stored description of a queue's lifecycle."""
 
     lifecycle: str
     states: tuple[str, ...]
@@ -122,15 +122,15 @@ class Definition(NamedTuple):
     flags: tuple[str, ...]
 
     @classmethod
-    def read(cls, text: str) -> Definition:
-        """From the JSON it is kept as; what an older version did not write is empty."""
-        told = json.loads(text)
-        lists = (tuple(told.get(name, ())) for name in cls._fields[1:])
-        return cls(str(told.get("lifecycle", "")), *lists)
+    def parse(cls, text: str) -> Definition:
+        """Parse the stored JSON; fields that an older version did not write are empty."""
+        fields = json.loads(text)
+        lists = (tuple(fields.get(name, ())) for name in cls._fields[1:])
+        return cls(str(fields.get("lifecycle", "")), *lists)
 
 
 class Pause(NamedTuple):
-    """A queue (tenant '') or one of its tenants that hands out no jobs."""
+    """A queue (tenant '') or one of its tenants whose jobs cannot be claimed."""
 
     queue: str
     tenant: str
@@ -141,7 +141,7 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs to list. Empty means all; everything given must hold."""
+    """Which jobs to list. An empty filter matches all; every given condition must hold."""
 
     states: tuple[str, ...] = ()
     tenants: tuple[str, ...] | None = None
@@ -151,8 +151,8 @@ class Filter:
     created_before: int | None = None
     moved_before: int | None = None
     dedup_key: str | None = None
-    text: str | None = None  # part of the error message, whatever the case of its letters
-    contains: str | None = None  # part of the payload's JSON text, letter by letter
+    text: str | None = None  # part of the error message, case-insensitive
+    contains: str | None = None  # part of the payload's JSON text, case-sensitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +171,20 @@ class QueueStats:
     states: dict[str, int]
     tenants: dict[str, dict[str, int]] = field(default_factory=dict)
     oldest_due_at: int | None = None  # when the job that waits longest became due
-    lease_over: int = 0  # claimed jobs whose lease has run out
+    lease_over: int = 0  # claimed jobs whose lease has expired
     now: int = 0
-    # Tenant → moves ever made: they tell of a move that leaves every count as it was.
+    # Tenant → moves ever made: this changes even with a move that changes no count.
     moves: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def total(self) -> int:
-        """All jobs in the store."""
+        """The number of jobs in the queue."""
         return sum(self.states.values())
 
 
-def refusal(why: str, job_id: str, state: str | None, seq: int) -> Outcome:
-    """What a job answers that did not move."""
-    result = _VERDICTS.get(why)
+def refusal(reason: str, job_id: str, state: str | None, seq: int) -> Outcome:
+    """The outcome of a job that did not move."""
+    result = _RESULTS_BY_REASON.get(reason)
     if result:
         return Outcome(result, job_id, state, seq)
-    return Outcome("refused", job_id, state, seq, why)
+    return Outcome("refused", job_id, state, seq, reason)

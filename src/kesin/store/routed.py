@@ -1,7 +1,7 @@
-"""Several stores as one: each queue names its home, and everything else lives in the main one.
+"""Several stores behind one interface: some queues are routed, all else is in the main store.
 
-People, keys, sites and the audit log are in the main store, which is SQL. A queue whose home is
-elsewhere is opened, moved and read there; a transaction is always of one store.
+Users, keys, sites and the audit log are in the main store, which is SQL. A routed queue is opened,
+moved and read in its own store; a transaction never spans two stores.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import (
+    Backlog,
     Definition,
     Event,
     Filter,
-    Flow,
+    MoveCount,
     NewJob,
     Note,
     Outcome,
     Page,
     Pause,
     QueueStats,
-    Waiting,
 )
 
 
-class Stores(Store):
-    """A main store, and others that are the home of some queues."""
+class RoutedStore(Store):
+    """A main store, and secondary stores that hold some queues."""
 
     def __init__(self, main: Store, homes: Mapping[str, Store]) -> None:
         self.main = main
-        self.homes = dict(homes)
+        self.stores_by_queue = dict(homes)
 
-    def home(self, queue: str) -> Store:
-        return self.homes.get(queue, self.main)
+    def store_for(self, queue: str) -> Store:
+        return self.stores_by_queue.get(queue, self.main)
 
     @property
-    def others(self) -> list[Store]:
-        """The stores beside the main one, each once."""
-        return list({id(store): store for store in self.homes.values()}.values())
+    def secondary_stores(self) -> list[Store]:
+        """The stores besides the main one, without repeats."""
+        return list({id(store): store for store in self.stores_by_queue.values()}.values())
 
     def migrate(self) -> list[str]:
-        return [name for store in (self.main, *self.others) for name in store.migrate()]
+        return [name for store in (self.main, *self.secondary_stores) for name in store.migrate()]
 
     def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        self.home(queue).open(queue, lifecycle)
+        self.store_for(queue).open(queue, lifecycle)
 
     def transaction(self) -> AbstractContextManager[Any]:
         return self.main.transaction()
@@ -57,134 +57,139 @@ class Stores(Store):
     def enqueue(
         self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
-        return self.home(queue).enqueue(queue, jobs, actor=actor, now=now)
+        return self.store_for(queue).enqueue(queue, jobs, actor=actor, now=now)
 
-    def claim(self, queue: str, **how: Any) -> list[Job]:
-        return self.home(queue).claim(queue, **how)
+    def claim(self, queue: str, **options: Any) -> list[Job]:
+        return self.store_for(queue).claim(queue, **options)
 
-    def peek(self, queue: str, **how: Any) -> list[Job]:
-        return self.home(queue).peek(queue, **how)
+    def peek(self, queue: str, **options: Any) -> list[Job]:
+        return self.store_for(queue).peek(queue, **options)
 
-    def renew(self, queue: str, claims: Sequence[tuple[str, int]], **how: Any) -> set[str]:
-        return self.home(queue).renew(queue, claims, **how)
+    def renew(self, queue: str, claims: Sequence[tuple[str, int]], **options: Any) -> set[str]:
+        return self.store_for(queue).renew(queue, claims, **options)
 
-    def apply(self, queue: str, call: str, changes: Sequence[Change], **how: Any) -> list[Outcome]:
-        return self.home(queue).apply(queue, call, changes, **how)
+    def apply(
+        self, queue: str, action: str, changes: Sequence[Change], **options: Any
+    ) -> list[Outcome]:
+        return self.store_for(queue).apply(queue, action, changes, **options)
 
-    def foresee(
-        self, queue: str, call: str, where: Filter, *, role: Role, **how: Any
+    def preview(
+        self, queue: str, action: str, where: Filter, *, role: Role, **options: Any
     ) -> dict[tuple[str, str], int]:
-        return self.home(queue).foresee(queue, call, where, role=role, **how)
+        return self.store_for(queue).preview(queue, action, where, role=role, **options)
 
-    def sweep(self, queue: str, move: Move, **how: Any) -> int:
-        return self.home(queue).sweep(queue, move, **how)
+    def sweep(self, queue: str, move: Move, **options: Any) -> int:
+        return self.store_for(queue).sweep(queue, move, **options)
 
     def job(self, job_id: str) -> Job | None:
-        found = self._found(job_id)
-        return found and found[1]
+        location = self._locate(job_id)
+        return location and location[1]
 
-    def _found(self, job_id: str) -> tuple[Store, Job] | None:
-        """A job where its queue lives now: what it left behind in another store is not it."""
-        for store in (self.main, *self.others):
+    def _locate(self, job_id: str) -> tuple[Store, Job] | None:
+        """The job and the store that holds its queue now; stale copies elsewhere do not count."""
+        for store in (self.main, *self.secondary_stores):
             job = store.job(job_id)
-            if job is not None and self.home(job.queue) is store:
+            if job is not None and self.store_for(job.queue) is store:
                 return store, job
         return None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
-        return self.home(queue).find(queue, ids)
+        return self.store_for(queue).find(queue, ids)
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
-        return self.home(queue).states(queue, ids)
+        return self.store_for(queue).states(queue, ids)
 
-    def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
-        return self.home(queue).holders(queue, tenant, keys)
+    def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        return self.store_for(queue).ids_by_key(queue, tenant, keys)
 
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None
     ) -> Page:
-        return self.home(queue).jobs(queue, where, limit=limit, cursor=cursor)
+        return self.store_for(queue).jobs(queue, where, limit=limit, cursor=cursor)
 
     def events(self, job_id: str) -> list[Event]:
-        found = self._found(job_id)
-        return [] if found is None else found[0].events(job_id)
+        location = self._locate(job_id)
+        return [] if location is None else location[0].events(job_id)
 
     def notes(self, job_id: str) -> list[Note]:
-        found = self._found(job_id)
-        return [] if found is None else found[0].notes(job_id)
+        location = self._locate(job_id)
+        return [] if location is None else location[0].notes(job_id)
 
     def add_note(self, queue: str, **details: Any) -> None:
-        self.home(queue).add_note(queue, **details)
+        self.store_for(queue).add_note(queue, **details)
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        return self.home(queue).stats(queue, now=now)
+        return self.store_for(queue).stats(queue, now=now)
 
-    def waiting(self, queue: str, tenant: str, **how: Any) -> Waiting:
-        return self.home(queue).waiting(queue, tenant, **how)
+    def backlog(self, queue: str, tenant: str, **options: Any) -> Backlog:
+        return self.store_for(queue).backlog(queue, tenant, **options)
 
-    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
-        return self.home(queue).ahead(queue, job_id, most=most)
+    def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
+        return self.store_for(queue).count_ahead(queue, job_id, limit=limit)
 
-    def flows(self, queue: str) -> list[Flow]:
-        return self.home(queue).flows(queue)
+    def move_counts(self, queue: str) -> list[MoveCount]:
+        return self.store_for(queue).move_counts(queue)
 
     def compact(self, queue: str) -> int:
-        return self.home(queue).compact(queue)
+        return self.store_for(queue).compact(queue)
 
-    def pause(self, queue: str, **how: Any) -> None:
-        self.home(queue).pause(queue, **how)
+    def pause(self, queue: str, **options: Any) -> None:
+        self.store_for(queue).pause(queue, **options)
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        return self.home(queue).resume(queue, tenant=tenant)
+        return self.store_for(queue).resume(queue, tenant=tenant)
 
     def paused(self, queue: str) -> list[Pause]:
-        return self.home(queue).paused(queue)
+        return self.store_for(queue).paused(queue)
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
-        return self.home(queue).scan(queue)
+        return self.store_for(queue).scan(queue)
 
     def ping(self) -> None:
         self.main.ping()
 
-    def ping_others(self) -> None:
-        """Whether the others answer: nothing but their own queues depends on it."""
-        for store in self.others:
+    def ping_secondary_stores(self) -> None:
+        """Check that the secondary stores respond; only their own queues depend on them."""
+        for store in self.secondary_stores:
             store.ping()
 
     def definition(self, queue: str) -> Definition | None:
-        return self.home(queue).definition(queue)
+        return self.store_for(queue).definition(queue)
 
     def queues(self) -> list[str]:
-        """Those of the main store, and those elsewhere that can be asked for at the moment."""
+        """The queues of the main store and of every secondary store.
+
+        All routed queues of an unreachable store are listed.
+        """
         names = set(self.main.queues())
-        for store in self.others:
-            mine = {queue for queue, home in self.homes.items() if home is store}
+        for store in self.secondary_stores:
+            routed_queues = {queue for queue, home in self.stores_by_queue.items() if home is store}
             try:
-                names = (names - mine) | (mine & set(store.queues()))
+                names = (names - routed_queues) | (routed_queues & set(store.queues()))
             except StoreUnreachable:
-                names |= mine
+                names |= routed_queues
         return sorted(names)
 
     def health(self) -> dict[str, str | int]:
         report = self.main.health()
-        for store in self.others:
+        for store in self.secondary_stores:
             try:
-                told = store.health()
+                store_report = store.health()
             except StoreUnreachable:
-                continue  # whoever asks for health pings it as well
-            kind = str(told.pop("store"))
-            report |= {f"{kind}_{name}": value for name, value in told.items()}
+                continue  # a health check pings it as well and reports that
+            kind = str(store_report.pop("store"))
+            report |= {f"{kind}_{name}": value for name, value in store_report.items()}
         return report
 
-    def pulse(self, queue: str) -> int:
-        return self.home(queue).pulse(queue)
+    def notification_count(self, queue: str) -> int:
+        return self.store_for(queue).notification_count(queue)
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        self.home(queue).wait(queue, since, timeout_s)
+        self.store_for(queue).wait(queue, since, timeout_s)
 
     def wake(self, queue: str) -> None:
-        self.home(queue).wake(queue)
+        self.store_for(queue).wake(queue)
 
     def close(self) -> None:
-        for store in (self.main, *self.others):
+        for store in (self.main, *self.secondary_stores):
             store.close()

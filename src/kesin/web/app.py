@@ -1,4 +1,4 @@
-"""The app: routes, manners around them, and one shape for everything that goes wrong."""
+"""The app: routes, middleware, and one response shape for every error."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 
-import kesin
 from kesin.engine.validation import BadInput
-from kesin.foundation.extras import needed
+from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
-from kesin.foundation.problems import Invalid, Problem, TooMany, Unavailable
+from kesin.foundation.problems import Invalid, Problem, TooManyRequests, Unavailable
+from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
-from kesin.web.auth import identify
+from kesin.web.auth import POLLING_ELEMENTS, identify
 from kesin.web.dashboard import dashboard_routes
-from kesin.web.dashboard.frame.page import SentToSignIn, failure, to_sign_in
+from kesin.web.dashboard.frame.page import SignInRequired, problem_page, redirect_to_sign_in
+from kesin.web.dashboard.frame.templates import build_frame
 from kesin.web.dashboard.queues.charts import Trends
-from kesin.web.middleware import Manners
+from kesin.web.middleware import RequestMiddleware
 from kesin.web.routes import operator, probes, session, sites
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
 
 log = Logger("kesin.http")
 
-_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+_ERROR_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": ErrorBody, "description": "Not understood"},
     401: {"model": ErrorBody, "description": "Nobody is signed in, or the key is wrong"},
     403: {"model": ErrorBody, "description": "Not yours to do"},
@@ -51,14 +52,14 @@ _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     503: {"model": ErrorBody, "description": "Not now"},
 }
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
-# One writer and one interpreter lock: 40 threads, the default, only wait for each other and answer
-# later (`make load` tells).
+# SQLite has one writer and Python one interpreter lock: the default of 40 threads only makes them
+# wait for each other (`make load` measures it).
 SQLITE_THREADS: Final = 4
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def create_app(service: Service) -> FastAPI:
-    """The app over a service that is not started yet; starting and stopping is the app's."""
+    """The app of a service. The app starts and stops it."""
 
     @asynccontextmanager
     async def running(_app: FastAPI) -> AsyncIterator[None]:
@@ -68,11 +69,11 @@ def create_app(service: Service) -> FastAPI:
         try:
             yield
         finally:
-            await asyncio.to_thread(service.stop)  # the routes' own threads may all be taken
+            await asyncio.to_thread(service.stop)  # the routes' threads may all be busy
 
     app = FastAPI(
         title="Kesin",
-        version=kesin.__version__,
+        version=__version__,
         summary="Durable work queues in which every job provably ends",
         docs_url=None,
         redoc_url=None,
@@ -82,97 +83,104 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     service.every_minute.append(Trends(service.accounts.directory, service.queues).note)
     static = Path(str(files("kesin.web") / "static"))
-    ours = (operator.router, session.router, sites.router, probes.router)
-    for router in ours:
+    own_routers = (operator.router, session.router, sites.router, probes.router)
+    for router in own_routers:
         app.router.routes.extend(router.routes)
-    app.router.routes.extend(dashboard_routes())
-    theirs = [
-        workload.routes(service.house(workload))
+    app.state.frame = frame = build_frame(service.workloads.values())
+    app.state.polling_elements = POLLING_ELEMENTS.union(
+        *(pages.polling_elements for pages in frame.pages.values())
+    )
+    app.router.routes.extend(dashboard_routes(frame))
+    workload_routers = [
+        workload.routes(service.workload_context(workload.name))
         for workload in service.workloads.values()
         if workload.routes is not None
     ]
-    for router in theirs:
+    for router in workload_routers:
         app.include_router(router)
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> FileResponse:
-        """The API, readable and tryable; its assets are ours."""
+        """The API's documentation, with assets served from here."""
         return FileResponse(static / "docs.html")
 
     app.mount("/static", StaticFiles(directory=static), name="static")
-    app.add_middleware(Manners, service=service, told=_refused)
+    app.add_middleware(RequestMiddleware, service=service, render_problem=_render_refusal)
     _handle_problems(app)
-    _describe(app, (*ours, *theirs))
+    _set_openapi(app, (*own_routers, *workload_routers))
     return app
 
 
 def _handle_problems(app: FastAPI) -> None:
-    """Coroutines, because a refusal must not wait for one of the threads it protects."""
+    """Register the error handlers: coroutines, so that a refusal needs no thread."""
 
-    @app.exception_handler(SentToSignIn)
-    async def first(request: Request, _problem: Exception) -> Response:
-        return to_sign_in(request)
+    @app.exception_handler(SignInRequired)
+    async def sign_in_required(request: Request, _problem: Exception) -> Response:
+        return redirect_to_sign_in(request)
 
     @app.exception_handler(Problem)
-    async def told(request: Request, problem: Exception) -> Response:
+    async def problem_raised(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, Problem)  # noqa: S101  # registered for it
-        return await _told(request, problem)
+        return await _problem_response(request, problem)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, RequestValidationError)  # noqa: S101
         fields = [
-            {"field": ".".join(str(part) for part in one["loc"][1:]), "message": one["msg"]}
-            for one in problem.errors()
+            {"field": ".".join(str(part) for part in error["loc"][1:]), "message": error["msg"]}
+            for error in problem.errors()
         ]
-        shown = jsonable_encoder(fields)
-        what = fields[0] if fields else {"field": "", "message": "not valid"}
-        message = f"{what['field']}: {what['message']}".strip(": ")
-        return await _told(request, Invalid(message, details={"fields": shown}))
+        details = jsonable_encoder(fields)
+        first = fields[0] if fields else {"field": "", "message": "not valid"}
+        message = f"{first['field']}: {first['message']}".strip(": ")
+        return await _problem_response(request, Invalid(message, details={"fields": details}))
 
     @app.exception_handler(HTTPException)
-    async def plain(request: Request, problem: Exception) -> JSONResponse:
+    async def http_error(request: Request, problem: Exception) -> JSONResponse:
         assert isinstance(problem, HTTPException)  # noqa: S101
-        told = Problem(str(problem.detail), code=_CODES.get(problem.status_code, "bad_request"))
+        answer = Problem(str(problem.detail), code=_CODES.get(problem.status_code, "bad_request"))
         headers = dict(problem.headers or {})
         if problem.status_code == 405:  # noqa: PLR2004
             headers = {"Allow": ", ".join(_methods_at(app, request.url.path))}
-        return JSONResponse(told.body(), status_code=problem.status_code, headers=headers)
+        return JSONResponse(answer.body(), status_code=problem.status_code, headers=headers)
 
     @app.exception_handler(BadInput)
     async def bad_input(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, BadInput)  # noqa: S101
         details = {"field": problem.field}
-        return await _told(request, Invalid(str(problem), code=problem.code, details=details))
+        return await _problem_response(
+            request, Invalid(str(problem), code=problem.code, details=details)
+        )
 
     @app.exception_handler(StoreUnreachable)
-    async def away(request: Request, problem: Exception) -> Response:
+    async def store_unreachable(request: Request, problem: Exception) -> Response:
         log.warning("store_unreachable", why=str(problem))
-        return await _told(request, _away(problem))
+        return await _problem_response(request, _store_unavailable(problem))
 
     @app.exception_handler(ModuleNotFoundError)
     async def not_installed(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, ModuleNotFoundError)  # noqa: S101
-        return await _told(request, _not_installed(problem))
+        return await _problem_response(request, _not_installed(problem))
 
     @app.exception_handler(StoreError)
     async def store_refused(request: Request, problem: Exception) -> Response:
-        return await _told(request, Invalid(str(problem)))
+        return await _problem_response(request, Invalid(str(problem)))
 
 
 def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
-    """What to install, where an extra brings it; any other import that fails is our fault."""
-    wanted = needed(problem)
-    if wanted is None:
+    """What to install, if an extra brings the library; else the failed import is our bug."""
+    needed_library = missing_extra(problem)
+    if needed_library is None:
         raise problem
-    what, extra = wanted
+    library, extra = needed_library
     return Unavailable(
-        f"this needs {what}: install it with `pip install 'kesin[{extra}]'`", code="not_installed"
+        f"this needs {library}: install it with `pip install 'kesin[{extra}]'`",
+        code="not_installed",
     )
 
 
-def _away(problem: Exception) -> Unavailable:
-    """What callers are told of a store that does not serve; the log knows where it is."""
+def _store_unavailable(problem: Exception) -> Unavailable:
+    """The answer while a store does not work; only the log says where the store is."""
     if not isinstance(problem, StoreTrouble):
         return Unavailable("the store does not answer: try again", code="store_away")
     if problem.code == "disk_full":
@@ -182,22 +190,22 @@ def _away(problem: Exception) -> Unavailable:
     )
 
 
-def _refused(request: Request, problem: Problem, status: int) -> Response:
-    """What was refused before or after anybody could answer it."""
+def _render_refusal(request: Request, problem: Problem, status: int) -> Response:
+    """The answer to a request that never reached a route, or timed out in one."""
     if request.url.path.startswith("/dashboard"):
-        return failure(request, problem, status=status, bare=True)
+        return problem_page(request, problem, status=status, bare=True)
     return JSONResponse(problem.body(), status_code=status)
 
 
-async def _told(request: Request, problem: Problem) -> Response:
-    """To people on a page, to programs as JSON."""
+async def _problem_response(request: Request, problem: Problem) -> Response:
+    """A page for the dashboard, JSON for programs."""
     if request.url.path.startswith("/dashboard"):
-        return await run_in_threadpool(failure, request, problem)
-    return _answer(problem)
+        return await run_in_threadpool(problem_page, request, problem)
+    return _json_response(problem)
 
 
 def _methods_at(app: FastAPI, path: str) -> list[str]:
-    """Every method a path takes; the framework's own answer names those of one route only."""
+    """All methods of a path; the framework names those of one route only."""
     here = {"type": "http", "path": path, "root_path": "", "app": app}
     return [
         method
@@ -206,35 +214,38 @@ def _methods_at(app: FastAPI, path: str) -> list[str]:
     ]
 
 
-def _answer(problem: Problem) -> JSONResponse:
+def _json_response(problem: Problem) -> JSONResponse:
     headers = {}
-    if isinstance(problem, TooMany):
+    if isinstance(problem, TooManyRequests):
         headers["retry-after"] = str(problem.retry_after_s)
     if problem.status == 401:  # noqa: PLR2004
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(problem.body(), status_code=problem.status, headers=headers)
 
 
-def _describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Say what every route may refuse, and how to sign in; for the schema alone, when asked."""
-    made: dict[str, Any] = {}
+def _set_openapi(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Describe every route's errors and the ways to sign in, when the schema is first read."""
+    schema: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
-        if not made:
-            told = APIRouter(responses=_REFUSALS)
+        if not schema:
+            described = APIRouter(responses=_ERROR_RESPONSES)
             for router in routers:
-                told.include_router(router)
-            made.update(
+                described.include_router(router)
+            schema.update(
                 get_openapi(
-                    title=app.title, version=app.version, summary=app.summary, routes=told.routes
+                    title=app.title,
+                    version=app.version,
+                    summary=app.summary,
+                    routes=described.routes,
                 )
             )
-            made.setdefault("components", {})["securitySchemes"] = {
+            schema.setdefault("components", {})["securitySchemes"] = {
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "cookie", "name": "kesin_session"},
             }
-            made["security"] = [{"key": []}, {"bearer": []}, {"session": []}]
-        return made
+            schema["security"] = [{"key": []}, {"bearer": []}, {"session": []}]
+        return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

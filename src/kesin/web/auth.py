@@ -1,7 +1,8 @@
-"""From a request to an actor: a key, the cron secret or a session, and nothing else.
+"""From a request to an actor: by an API key, the cron secret or a session.
 
-Cookies are sent by browsers without being asked, so a cookie alone may only change something when
-the browser says that the page asking is ours (Fetch Metadata), or at least names our origin.
+Browsers send cookies with requests of any page. So a request with a cookie may only change
+something when the browser says that our page made it (Fetch Metadata), or at least names our
+origin.
 """
 
 from __future__ import annotations
@@ -22,80 +23,72 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from kesin.engine.access.accounts import at_request, cron_actor
-from kesin.foundation.passwords import KEY_SESSION, key_id_of, same
+from kesin.engine.access.accounts import cron_actor, with_request_id
+from kesin.foundation.passwords import KEY_SESSION_PREFIX, equal_secrets, key_id_of
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotSignedIn, Problem, Refused
+from kesin.foundation.problems import Forbidden, NotSignedIn, Problem
 from kesin.store.errors import StoreError
 from kesin.web.rate_limit import network_of
 from kesin.web.service import Service
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 COOKIE: Final = "kesin_session"
-SECURE_COOKIE: Final = "__Host-kesin_session"  # a browser takes it over TLS only
+SECURE_COOKIE: Final = "__Host-kesin_session"  # browsers accept it over TLS only
 NOBODY: Final = Actor("nobody", frozenset())
-PROBES: Final = frozenset({"/health/live", "/health/ready"})  # they never ask the store who it is
-# The parts of pages that ask by the clock, as htmx names them; no reader has to be there.
-RENEWED: Final = frozenset(
-    {
-        "cards",
-        "job-story",
-        "nav",
-        "oci-live",
-        "oci-summary",
-        "orders",
-        "pdf-jobs",
-        "runs",
-        "view",
-        "workers",
-    }
-)
-OPEN: Final[dict[str, Any]] = {"security": []}  # a route for everybody, as the schema says it
+PROBES: Final = frozenset({"/health/live", "/health/ready"})  # answered without the store
+# Elements of the dashboard that refresh by themselves, by the id that htmx sends.
+POLLING_ELEMENTS: Final = frozenset({"cards", "job-story", "nav", "runs", "view", "workers"})
+PUBLIC_ROUTE: Final[dict[str, Any]] = {"security": []}  # marks a public route in the schema
 
 
 def service_of(request: Request) -> Service:
-    """The service this app was made for."""
+    """The service behind this app."""
     service: Service = request.app.state.service
     return service
 
 
 async def identify(request: Request) -> None:
-    """Find out who asks, for every route; set ``request.state.actor``.
+    """Set ``request.state.actor`` for every route.
 
-    Who shows nothing costs no thread: a probe is answered even when all are busy.
+    A request without credentials costs no thread: a probe is answered even when all are busy.
     """
-    shown = any(name in request.headers for name in ("x-api-key", "authorization", "cookie"))
-    shown &= request.url.path not in PROBES
-    actor = await run_in_threadpool(_identified, request) if shown else None
+    has_credentials = any(
+        name in request.headers for name in ("x-api-key", "authorization", "cookie")
+    )
+    has_credentials &= request.url.path not in PROBES
+    actor = await run_in_threadpool(_identify_in_thread, request) if has_credentials else None
     if actor is None:
         service_of(request).limit(f"address:{network_of(address_of(request))}")
-    request.state.actor = at_request(actor or NOBODY, request.state.request_id)
+    request.state.actor = with_request_id(actor or NOBODY, request.state.request_id)
 
 
-def _identified(request: Request) -> Actor | None:
-    actor = _recognised(request, used=not _asks_by_itself(request))
+def _identify_in_thread(request: Request) -> Actor | None:
+    actor = _authenticate(request, extend_session=not _is_polling(request))
     if actor is not None:
         service_of(request).limit(actor.name)
     return actor
 
 
-def _recognised(request: Request, *, used: bool) -> Actor | None:
+def _authenticate(request: Request, *, extend_session: bool) -> Actor | None:
     service, address = service_of(request), address_of(request)
-    return _by_header(request, service, address) or _by_cookie(request, service, address, used=used)
+    return _actor_by_header(request, service, address) or _actor_by_cookie(
+        request, service, address, used=extend_session
+    )
 
 
-def _asks_by_itself(request: Request) -> bool:
-    """Whether the page asks and not its reader, which keeps no session alive."""
+def _is_polling(request: Request) -> bool:
+    """Whether an open page refreshes itself, which does not extend the session."""
     if request.method not in SAFE:
         return False
     accepted = request.headers.get("accept", "")
-    return accepted == "text/event-stream" or request.headers.get("hx-trigger") in RENEWED
+    polling: frozenset[str] = request.app.state.polling_elements
+    return accepted == "text/event-stream" or request.headers.get("hx-trigger") in polling
 
 
 def guarded_router(
     *, prefix: str = "", tags: Sequence[str] = (), include_in_schema: bool = True
 ) -> APIRouter:
-    """A router that finds out who asks; its routes are made once and stand in every app as is."""
+    """A router that identifies the actor; its routes are created once and shared by every app."""
     return APIRouter(
         prefix=prefix,
         tags=list(tags),
@@ -104,46 +97,46 @@ def guarded_router(
     )
 
 
-async def still(request: Request, actor: Actor) -> bool:
-    """Whether the session or key that began a long answer is good; counts as no request."""
+async def still_signed_in(request: Request, actor: Actor) -> bool:
+    """Whether the session or key of a long response is still valid; counts as no request."""
     try:
-        found = await run_in_threadpool(_recognised, request, used=False)
+        current = await run_in_threadpool(_authenticate, request, extend_session=False)
     except Problem:
         return False
-    except StoreError:  # it is away: nobody was signed out by that
+    except StoreError:  # an unreachable store signs nobody out
         return True
-    return found is not None and found.name == actor.name
+    return current is not None and current.name == actor.name
 
 
-async def asker(request: Request) -> Actor:  # else it costs a thread
-    """Whoever asks; nobody is refused here."""
+async def require_actor(request: Request) -> Actor:  # async: it needs no thread
+    """The actor; a request without credentials is refused."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
     return actor
 
 
-Asker = Annotated[Actor, Depends(asker)]
+SignedInActor = Annotated[Actor, Depends(require_actor)]
 
 
-def _by_header(request: Request, service: Service, address: str) -> Actor | None:
-    given = request.headers.get("x-api-key") or _bearer(request)
-    if not given:
+def _actor_by_header(request: Request, service: Service, address: str) -> Actor | None:
+    credential = request.headers.get("x-api-key") or _bearer(request)
+    if not credential:
         return None
     secret = service.settings.cron_secret
-    if key_id_of(given) is not None:
-        actor = service.accounts.key_actor(given, address)
+    if key_id_of(credential) is not None:
+        actor = service.accounts.key_actor(credential, address)
         if actor is not None:
             return actor
-    elif given.startswith(KEY_SESSION):
-        actor = service.accounts.key_session_actor(given, address)
+    elif credential.startswith(KEY_SESSION_PREFIX):
+        actor = service.accounts.key_session_actor(credential, address)
         if actor is not None:
             return actor
-    elif secret is not None and same(given, secret.get_secret_value()):
+    elif secret is not None and equal_secrets(credential, secret.get_secret_value()):
         return cron_actor(address)
     service.limit(f"address:{network_of(address)}")
     if request.url.path.startswith("/api/cron"):
-        raise Refused("the cron secret is not set or not this one")
+        raise Forbidden("the cron secret is not set or not this one")
     raise NotSignedIn("this key is not valid", code="wrong_key")
 
 
@@ -152,7 +145,9 @@ def _bearer(request: Request) -> str | None:
     return value.strip() or None if scheme.lower() == "bearer" else None
 
 
-def _by_cookie(request: Request, service: Service, address: str, *, used: bool) -> Actor | None:
+def _actor_by_cookie(
+    request: Request, service: Service, address: str, *, used: bool
+) -> Actor | None:
     token = session_token(request)
     if token is None:
         return None
@@ -168,31 +163,31 @@ def session_token(request: Request) -> str | None:
 
 
 def check_origin(request: Request, *, required: bool) -> None:
-    """Refuse what another site's page made the browser send."""
+    """Refuse a request that another site's page made the browser send."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:
         if site != "same-origin":
-            raise Refused("this came from another site's page", code="cross_site")
+            raise Forbidden("this came from another site's page", code="cross_site")
     elif origin is not None:
-        if not _is_ours(origin, request.headers.get("host", "")):
-            raise Refused("this came from another site's page", code="cross_site")
+        if not _is_same_origin(origin, request.headers.get("host", "")):
+            raise Forbidden("this came from another site's page", code="cross_site")
     elif required:
-        raise Refused(
+        raise Forbidden(
             "with a session cookie, say where this comes from: Sec-Fetch-Site or Origin",
             code="cross_site",
         )
 
 
-def _is_ours(origin: str, host: str) -> bool:
+def _is_same_origin(origin: str, host: str) -> bool:
     try:
         return bool(host) and urlsplit(origin).netloc == host
     except ValueError:  # no address at all
         return False
 
 
-def set_session(request: Request, response: Response, token: str, max_age_s: int) -> None:
-    """Hand the session to the browser."""
+def set_session_cookie(request: Request, response: Response, token: str, max_age_s: int) -> None:
+    """Set the session cookie."""
     secure = is_secure(request)
     response.set_cookie(
         SECURE_COOKIE if secure else COOKIE,
@@ -205,27 +200,27 @@ def set_session(request: Request, response: Response, token: str, max_age_s: int
     )
 
 
-def drop_session(request: Request, response: Response) -> None:
-    """Take it back."""
+def delete_session_cookie(request: Request, response: Response) -> None:
+    """Delete the session cookie."""
     secure = is_secure(request)
     name = SECURE_COOKIE if secure else COOKIE
     response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="lax")
 
 
 def is_secure(request: Request) -> bool:
-    """Whether the browser speaks TLS, with us or with a proxy we trust."""
-    if _trusted(request, _peer(request)):
-        told = request.headers.getlist("x-forwarded-proto") or [request.url.scheme]
-        return told[-1] == "https"  # the last line is the proxy's own
+    """Whether the browser uses TLS, to us or to a trusted proxy."""
+    if _is_trusted_proxy(request, _peer(request)):
+        protocols = request.headers.getlist("x-forwarded-proto") or [request.url.scheme]
+        return protocols[-1] == "https"  # the last header is the proxy's own
     return request.url.scheme == "https"
 
 
 def address_of(request: Request) -> str:
-    """Where the request comes from: the last address not of a proxy we trust."""
+    """The client's address: the last one that is not a trusted proxy's."""
     peer = _peer(request)
-    told = ",".join(request.headers.getlist("x-forwarded-for"))  # some proxies add a line
-    hops = [one.strip() for one in told.split(",")]
-    while _trusted(request, peer) and hops and _parsed(hops[-1]):
+    forwarded = ",".join(request.headers.getlist("x-forwarded-for"))  # some proxies add a header
+    hops = [hop.strip() for hop in forwarded.split(",")]
+    while _is_trusted_proxy(request, peer) and hops and _parse_address(hops[-1]):
         peer = hops.pop()
     return peer
 
@@ -234,9 +229,9 @@ def _peer(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 
-def _trusted(request: Request, address: str) -> bool:
-    """Whether this is one of our proxies: an address or a network of the setting."""
-    parsed = _parsed(address)
+def _is_trusted_proxy(request: Request, address: str) -> bool:
+    """Whether this address is in KESIN_TRUSTED_PROXIES."""
+    parsed = _parse_address(address)
     return parsed is not None and any(
         parsed in network for network in _networks(service_of(request).settings.trusted_proxies)
     )
@@ -244,10 +239,12 @@ def _trusted(request: Request, address: str) -> bool:
 
 @cache
 def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(ip_network(one.strip(), strict=False) for one in text.split(",") if one.strip())
+    return tuple(
+        ip_network(network.strip(), strict=False) for network in text.split(",") if network.strip()
+    )
 
 
-def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         return ip_address(text)
     except ValueError:

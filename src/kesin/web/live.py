@@ -1,7 +1,7 @@
-"""Live counts for those who watch: one thread looks, everybody who waits is told.
+"""Live counts: one thread polls the queues that are watched and notifies the watchers.
 
 A watcher holds no thread and no connection to the store. Changes are found in the counters, which
-cost the same however many jobs there are; events of single jobs are not tailed.
+cost the same for any number of jobs; events of single jobs are not followed.
 """
 
 from __future__ import annotations
@@ -22,81 +22,83 @@ from kesin.store.records import QueueStats
 
 log = Logger("kesin.live")
 
-LOOK_EVERY_S: Final = 0.5
-MOST_WATCHERS: Final = 500
-MOST_EACH: Final = 20  # of one person or key
+POLL_S: Final = 0.5
+MAX_WATCHERS: Final = 500
+MAX_WATCHES_PER_ACTOR: Final = 20  # of one person or key
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Watch:
-    """Somebody who watches one queue, until it leaves or is forgotten."""
+    """A watcher of one queue."""
 
     queue: str
     loop: asyncio.AbstractEventLoop
-    who: str = ""
+    actor_name: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     stats: QueueStats | None = None
-    mark: object = None  # what it was last told, known to the looking thread alone
+    mark: object = None  # of the last notification; used by the polling thread alone
     over: bool = False
 
-    def _tell(self, stats: QueueStats | None) -> None:
+    def _set_stats(self, stats: QueueStats | None) -> None:
         if stats is None:
             self.over = True
         else:
             self.stats = stats
         self.changed.set()
 
-    def tell(self, stats: QueueStats | None) -> None:
-        """From the looking thread; None ends the watch."""
+    def notify(self, stats: QueueStats | None) -> None:
+        """Notify the watcher from the polling thread; None ends the watch."""
         try:
-            self.loop.call_soon_threadsafe(self._tell, stats)
-        except RuntimeError:  # the loop has ended, and the watcher with it
+            self.loop.call_soon_threadsafe(self._set_stats, stats)
+        except RuntimeError:  # the event loop has ended
             self.over = True
 
 
 class Live:
-    """Looks at the queues that somebody watches."""
+    """Polls the queues that are watched."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        # Weakly: an answer that is dropped before it began never says that it leaves.
+        # Weak references: a response that is dropped before it began never leaves.
         self._watches: WeakSet[Watch] = WeakSet()
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
     def watch(self, queue: str, who: str = "") -> Watch:
-        """Begin to watch; the first counts come with the next look."""
+        """Start a watch; the first counts come with the next poll."""
         watch = Watch(queue, asyncio.get_running_loop(), who)
         with self._lock:
             if self._stop.is_set():
                 raise Unavailable("the service is stopping")
-            if len(self._watches) >= MOST_WATCHERS:
-                raise Unavailable(f"{MOST_WATCHERS} are watching already: try again later")
-            if who and sum(one.who == who for one in self._watches) >= MOST_EACH:
-                raise Unavailable(f"you have {MOST_EACH} watches already: end one first")
+            if len(self._watches) >= MAX_WATCHERS:
+                raise Unavailable(f"{MAX_WATCHERS} are watching already: try again later")
+            if who and sum(one.actor_name == who for one in self._watches) >= MAX_WATCHES_PER_ACTOR:
+                raise Unavailable(
+                    f"you have {MAX_WATCHES_PER_ACTOR} watches already: end one first"
+                )
             self._watches.add(watch)
         return watch
 
     def leave(self, watch: Watch) -> None:
-        """Watch no more."""
+        """End a watch."""
         with self._lock:
             self._watches.discard(watch)
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
+        """The number of watchers."""
         return len(self._watches)
 
     def run(self, store: Store | None = None) -> None:
-        """Look until stopped; at the queues of one store, for another may take its time."""
-        while not self._stop.wait(LOOK_EVERY_S):
+        """Poll until stopped; one thread a store, so that a slow store delays no other."""
+        while not self._stop.wait(POLL_S):
             try:
-                self.look(store)
-            except Exception:  # the store is away: the next look tells
+                self.poll(store)
+            except Exception:  # the next poll tries again
                 log.exception("look_failed")
 
-    def look(self, store: Store | None = None) -> None:
-        """Tell whoever watches a queue that changed, of all or of this store."""
+    def poll(self, store: Store | None = None) -> None:
+        """Notify the watchers of queues that changed, of all stores or of this one."""
         with self._lock:
             watches = list(self._watches)
         for name in {watch.queue for watch in watches}:
@@ -104,14 +106,14 @@ class Live:
                 continue
             try:
                 stats = self._queues[name].stats()
-            except StoreUnreachable as problem:  # the others may live elsewhere
+            except StoreUnreachable as problem:  # other queues may live elsewhere
                 log.warning("look_failed", queue=name, why=str(problem))
                 continue
             mark = (stats.tenants, stats.moves, stats.lease_over)
             for watch in watches:
                 if watch.queue == name and watch.mark != mark:
                     watch.mark = mark
-                    watch.tell(stats)
+                    watch.notify(stats)
 
     def stop(self) -> None:
         """End every watch."""
@@ -119,4 +121,4 @@ class Live:
         with self._lock:
             watches = list(self._watches)
         for watch in watches:
-            watch.tell(None)
+            watch.notify(None)

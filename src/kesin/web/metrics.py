@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: queues from the counters, the rest as it happens."""
+"""Prometheus metrics: queues from the store's counters, the rest as it happens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kesin.engine.access.commands import Commands
-from kesin.engine.sweeper import Swept
+from kesin.engine.sweeper import SweepResult
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.model import Job, edges
+from kesin.lifecycle.model import Job, declared_edges
 from kesin.store.errors import StoreUnreachable
 
 log = Logger("kesin.metrics")
@@ -29,8 +29,8 @@ class Metrics:
 
     def __init__(self, commands: Commands, clock: Clock) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Queues(commands))
-        self.registry.register(_Sweeps(self._since_sweep_s))
+        self.registry.register(_QueueMetrics(commands))
+        self.registry.register(_SweepMetrics(self._since_sweep_s))
         self._monotonic = clock.monotonic
         self._swept_at: float | None = None
         self._requests = Counter(
@@ -63,46 +63,46 @@ class Metrics:
         )
 
     def add(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        """Ask for these as well, at every scrape."""
-        self.registry.register(_Asked(collect))
+        """Collect these as well, at every scrape."""
+        self.registry.register(_WorkloadMetrics(collect))
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. A caller may invent methods: they are counted together."""
+    def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. Methods that do not exist are counted together."""
         method = method if method in METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def claimed(self, jobs: Sequence[Job]) -> None:
-        """A worker of this process claimed these."""
+    def record_claims(self, jobs: Sequence[Job]) -> None:
+        """Record how long these jobs waited for a worker of this process."""
         waits = self._waits.labels(jobs[0].queue)
         for job in jobs:
             if job.run_at is not None and job.claimed_at is not None:
                 waits.observe(max(job.claimed_at - job.run_at, 0) / SECOND_US)
 
-    def sweeping(self) -> None:
-        """A sweeper starts in this process: from now on a pass is overdue some day."""
+    def start_sweeping(self) -> None:
+        """A sweeper starts in this process: from now on a pass can be overdue."""
         self._swept_at = self._monotonic()
 
     def _since_sweep_s(self) -> float | None:
         return None if self._swept_at is None else self._monotonic() - self._swept_at
 
-    def swept(self, swept: Swept) -> None:
-        """The sweeper of this process made a pass, or a caller of its cron door did."""
+    def record_sweep(self, swept: SweepResult) -> None:
+        """Record a pass of this process's sweeper, or of its cron route."""
         self._swept_at = self._monotonic()
-        self.moved(swept)
+        self.record_moves(swept)
 
-    def moved(self, swept: Swept) -> None:
-        """What a pass moved, which says nothing of the other stores."""
+    def record_moves(self, swept: SweepResult) -> None:
+        """Count what a pass moved."""
         for (queue, move), jobs in swept.moved.items():
             self._swept.labels(queue, move).inc(jobs)
 
     def page(self) -> bytes:
-        """As Prometheus reads it."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
-class _Queues(Collector):
-    """Read from the store when asked: right even with many processes."""
+class _QueueMetrics(Collector):
+    """Read from the store at every scrape, so it is right with many processes."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
@@ -129,7 +129,7 @@ class _Queues(Collector):
         )
         for name, queue in self._commands.queues.items():
             try:
-                stats, flows = queue.stats(), queue.store.flows(name)
+                stats, flows = queue.stats(), queue.store.move_counts(name)
             except StoreUnreachable:
                 up.add_metric([name], 0)
                 continue
@@ -139,23 +139,27 @@ class _Queues(Collector):
             waiting = stats.now - stats.oldest_due_at if stats.oldest_due_at else 0
             oldest.add_metric([name], max(waiting, 0) / SECOND_US)
             over.add_metric([name], stats.lease_over)
-            # Every move from the start: who watches must see a first one rise from zero.
-            made = {(move.name, source, to): 0 for move, source, to in edges(queue.lifecycle)}
-            good = {one.name for one in queue.lifecycle.states if one.success}
-            last = 0
+            # Every move from the start: a first one must be seen to rise from zero.
+            counts = {
+                (move.name, source, to): 0 for move, source, to in declared_edges(queue.lifecycle)
+            }
+            success_states = {state.name for state in queue.lifecycle.states if state.success}
+            last_success = 0
             for flow in flows:
                 edge = (flow.move, flow.from_state, flow.to_state)
-                made[edge] = made.get(edge, 0) + flow.n
-                last = max(last, flow.at) if flow.to_state in good else last
-            for edge, n in made.items():
+                counts[edge] = counts.get(edge, 0) + flow.n
+                last_success = (
+                    max(last_success, flow.at) if flow.to_state in success_states else last_success
+                )
+            for edge, n in counts.items():
                 moves.add_metric([name, *edge], n)
-            if last:
-                success.add_metric([name], max(stats.now - last, 0) / SECOND_US)
+            if last_success:
+                success.add_metric([name], max(stats.now - last_success, 0) / SECOND_US)
         yield from (jobs, moves, oldest, over, success, up)
 
 
-class _Asked(Collector):
-    """A workload's own numbers; one that fails must not take the others with it."""
+class _WorkloadMetrics(Collector):
+    """A workload's own metrics; their failure does not affect the others."""
 
     def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
         self._collect = collect
@@ -170,8 +174,8 @@ class _Asked(Collector):
             log.exception("metrics_failed")
 
 
-class _Sweeps(Collector):
-    """How late the sweeper is; a process that has none does not say."""
+class _SweepMetrics(Collector):
+    """The age of the last sweep, where this process sweeps."""
 
     def __init__(self, since_s: Callable[[], float | None]) -> None:
         self._since_s = since_s

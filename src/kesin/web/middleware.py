@@ -1,7 +1,7 @@
-"""Manners around every request: an id, a limit on its size and time, headers, a line in the log.
+"""Around every request: an id, limits on size and time, security headers, a log line.
 
-One plain ASGI layer, so that it also holds for what the framework answers itself. Nothing personal
-is logged: the route, not the address asked for; no query, no body, no header.
+A plain ASGI layer, so that it also covers responses of the framework itself. Nothing personal is
+logged: the route instead of the path; no query, no body, no header.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Told = Callable[[Request, Problem, int], Response]  # how a refusal reads
+RenderProblem = Callable[[Request, Problem, int], Response]  # how a refused request is answered
 
-LINGER_BYTES: Final = 32 << 20  # of a body that is refused, read and dropped
-LINGER_S: Final = 5.0
-_MOST_DIGITS: Final = 15
+DRAIN_BYTES: Final = 32 << 20  # of a refused body, read and discarded
+DRAIN_S: Final = 5.0
+_MAX_LENGTH_DIGITS: Final = 15
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-FRAMING_CSP: Final = f"{CSP}; frame-src 'self'"  # of a page that shows a document of ours
+FRAMING_CSP: Final = f"{CSP}; frame-src 'self'"  # for pages that show our documents in a frame
 HEADERS: Final = (
     (b"content-security-policy", CSP.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -53,40 +53,51 @@ HEADERS: Final = (
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000; includeSubDomains")
 
 
-class Manners:
-    """The outermost layer."""
+class RequestMiddleware:
+    """The outermost ASGI layer."""
 
-    def __init__(self, app: App, service: Service, told: Told | None = None) -> None:
+    def __init__(
+        self, app: App, service: Service, render_problem: RenderProblem | None = None
+    ) -> None:
         self._app = app
         self._service = service
-        self._told = told or _as_json
+        self._render_problem = render_problem or _as_json
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await _Exchange(self._app, self._service, scope, receive, send, told=self._told).run()
+        await _Exchange(
+            self._app, self._service, scope, receive, send, render_problem=self._render_problem
+        ).run()
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(
-        self, app: App, service: Service, scope: Scope, receive: Receive, send: Send, *, told: Told
+        self,
+        app: App,
+        service: Service,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        render_problem: RenderProblem,
     ) -> None:
         self._app = app
         self._service = service
-        self._told = told
+        self._render_problem = render_problem
         self._scope = scope
         self._receive = receive
         self._send = send
         self._status = 0
-        self._got = 0
-        self._passed = 0  # pieces of the answer that are on their way
+        self._received_bytes = 0
+        self._chunks_sent = 0
         self._too_large = False
-        self._comes_more = False  # of the body
+        self._more_body = False
         self._refused = False
-        self._refused_at: float | None = None  # what comes after it is dropped
+        self._refused_at: float | None = None  # the rest of the body is discarded
         self._headers = dict(scope["headers"])
         given = self._headers.get(b"x-request-id", b"").decode("latin-1")
         self._id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -104,7 +115,7 @@ class _Exchange:
             ended = service.clock.monotonic() if self._refused_at is None else self._refused_at
             lasted_s = ended - began
             route = self._route()
-            service.metrics.answered(self._scope["method"], route, self._status, lasted_s)
+            service.metrics.record_request(self._scope["method"], route, self._status, lasted_s)
             log.info(
                 "request",
                 method=self._scope["method"],
@@ -117,117 +128,123 @@ class _Exchange:
     async def _within_limits(self) -> None:
         limit = self._service.settings.body_limit
         length = self._headers.get(b"content-length", b"0")
-        if length.isdigit() and (len(length) > _MOST_DIGITS or int(length) > limit):
-            waits = b"expect" in self._headers  # to be asked for its body
-            await self._refuse(_too_large(limit), comes_more=not waits)
+        if length.isdigit() and (len(length) > _MAX_LENGTH_DIGITS or int(length) > limit):
+            expects_continue = (
+                b"expect" in self._headers
+            )  # the client waits before it sends the body
+            await self._refuse(_too_large(limit), more_body=not expects_continue)
             return
         timeout_s = self._service.settings.request_timeout_s
-        task = asyncio.ensure_future(self._app(self._scope, self._counted, self._polished))
+        task = asyncio.ensure_future(
+            self._app(self._scope, self._receive_counted, self._send_unless_refused)
+        )
         try:
-            await self._in_time(task, None if self._streams() else timeout_s)
+            await self._wait_for_response(task, None if self._is_event_stream() else timeout_s)
         except asyncio.CancelledError:
             task.cancel()
             raise
-        if not task.done():  # a thread cannot be stopped: answer, and let it end on its own
+        if not task.done():  # a thread cannot be stopped: respond, and let it end by itself
             log.warning("request_timed_out", route=self._route())
-            task.add_done_callback(_forget)
-            if self._status:  # nobody reads the rest of it
+            task.add_done_callback(_retrieve_exception)
+            if self._status:  # the rest of the response is not read
                 task.cancel()
             await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
             return
         if self._too_large:
-            await self._refuse(_too_large(limit), comes_more=self._comes_more)
+            await self._refuse(_too_large(limit), more_body=self._more_body)
         elif (problem := task.exception()) is not None:
-            await self._failed(problem)
+            await self._answer_internal_error(problem)
 
-    async def _in_time(self, task: asyncio.Future[None], limit_s: float | None) -> None:
-        """Wait for the answer; a long one has this time for each piece, or slow lines had none."""
-        passed = -1
-        while not task.done() and self._passed != passed:
-            passed = self._passed
+    async def _wait_for_response(self, task: asyncio.Future[None], limit_s: float | None) -> None:
+        """Wait for the response; each chunk has this much time, so slow clients get long ones."""
+        chunks_sent = -1
+        while not task.done() and self._chunks_sent != chunks_sent:
+            chunks_sent = self._chunks_sent
             await asyncio.wait({task}, timeout=limit_s)
 
-    async def _failed(self, problem: BaseException) -> None:
-        """Our fault: told without a word of what it was; the log has it."""
+    async def _answer_internal_error(self, problem: BaseException) -> None:
+        """Answer 500 without details; the log has them."""
         log.exception("request_failed", problem=problem, route=self._route())  # noqa: LOG004
-        told = Problem(
+        answer = Problem(
             "something failed here; the log knows more under this request id",
             code="internal",
             details={"request_id": self._id},
         )
-        await self._refuse(told, status=500)
+        await self._refuse(answer, status=500)
 
-    def _streams(self) -> bool:
-        """Whether the answer is meant to go on for ever."""
+    def _is_event_stream(self) -> bool:
+        """Whether the response has no end."""
         return bool(str(self._scope["path"]).endswith("/events"))
 
     def _route(self) -> str:
-        """The route's pattern: the path itself may name a job or a site."""
+        """The route's pattern; the path itself may name a job or a site."""
         return str(getattr(self._scope.get("route"), "path", "unmatched"))
 
-    async def _counted(self) -> Message:
+    async def _receive_counted(self) -> Message:
         message = await self._receive()
-        self._got += len(message.get("body", b""))
-        self._comes_more = message.get("more_body", False)
+        self._received_bytes += len(message.get("body", b""))
+        self._more_body = message.get("more_body", False)
         limit = self._service.settings.body_limit
-        if self._got > limit:
+        if self._received_bytes > limit:
             self._too_large = True
             raise _too_large(limit)
         return message
 
-    async def _polished(self, message: Message) -> None:
-        """Pass the answer on, with our headers; what comes after a refusal is dropped."""
+    async def _send_unless_refused(self, message: Message) -> None:
+        """Send a message of the app, unless the request was refused meanwhile."""
         if self._refused or self._too_large:
             return
-        await self._pass_on(message)
+        await self._send_with_headers(message)
 
-    async def _pass_on(self, message: Message) -> None:
+    async def _send_with_headers(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = list(message.get("headers", []))
-            there = {name for name, _ in headers}
-            headers += [(name, value) for name, value in HEADERS if name not in there]
+            present = {name for name, _ in headers}
+            headers += [(name, value) for name, value in HEADERS if name not in present]
             headers.append((b"x-request-id", self._id.encode()))
-            if b"cache-control" not in there:
-                fixed = str(self._scope["path"]).startswith("/static/") and self._status < 400  # noqa: PLR2004
-                headers.append((b"cache-control", b"max-age=3600" if fixed else b"no-store"))
+            if b"cache-control" not in present:
+                cacheable = str(self._scope["path"]).startswith("/static/") and self._status < 400  # noqa: PLR2004
+                headers.append((b"cache-control", b"max-age=3600" if cacheable else b"no-store"))
             if is_secure(Request(self._scope)):
                 headers.append(HSTS)
             message = {**message, "headers": headers}
         await self._send(message)
-        self._passed += 1
+        self._chunks_sent += 1
 
     async def _refuse(
-        self, problem: Problem, status: int | None = None, *, comes_more: bool = False
+        self, problem: Problem, status: int | None = None, *, more_body: bool = False
     ) -> None:
         self._refused = True
-        if self._status:  # the answer has begun: it can only be cut
+        if self._status:  # the response has begun: it can only be cut off
             return
         code = status or problem.status
-        answer = self._told(Request(self._scope), problem, code)
-        headers = [*answer.raw_headers, (b"connection", b"close")]
-        await self._pass_on({"type": "http.response.start", "status": code, "headers": headers})
-        body = {"type": "http.response.body", "body": answer.body}
-        if comes_more:
-            await self._pass_on({**body, "more_body": True})
+        response = self._render_problem(Request(self._scope), problem, code)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        await self._send_with_headers(
+            {"type": "http.response.start", "status": code, "headers": headers}
+        )
+        body = {"type": "http.response.body", "body": response.body}
+        if more_body:
+            await self._send_with_headers({**body, "more_body": True})
             self._refused_at = self._service.clock.monotonic()
-            await self._drop_the_rest()
+            await self._drain_body()
             body["body"] = b""
-        await self._pass_on(body)
+        await self._send_with_headers(body)
 
-    async def _drop_the_rest(self) -> None:
-        """Read on for a while: who still sends when the line is cut never sees the answer.
+    async def _drain_body(self) -> None:
+        """Read on for a while: a client that is still sending would not see the response.
 
-        A proxy makes a 502 of it.
+        A proxy would answer 502.
         """
-        dropped = 0
+        drained = 0
         with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_S):
-                while dropped < LINGER_BYTES:
+            async with asyncio.timeout(DRAIN_S):
+                while drained < DRAIN_BYTES:
                     message = await self._receive()
-                    if not message.get("more_body"):  # all of it, or whoever sent it is gone
+                    if not message.get("more_body"):  # complete, or the client has gone
                         return
-                    dropped += len(message.get("body", b""))
+                    drained += len(message.get("body", b""))
 
 
 def _too_large(limit: int) -> TooLarge:
@@ -238,7 +255,7 @@ def _as_json(_request: Request, problem: Problem, status: int) -> Response:
     return JSONResponse(problem.body(), status_code=status)
 
 
-def _forget(task: asyncio.Future[None]) -> None:
-    """Look at how it ended, so that nobody complains that nobody looked."""
+def _retrieve_exception(task: asyncio.Future[None]) -> None:
+    """Retrieve the result, so that asyncio does not report it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""How often somebody may ask: a token bucket each, forgotten when it is full again."""
+"""Rate limits: a token bucket for each name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from kesin.foundation.problems import TooMany
+from kesin.foundation.problems import TooManyRequests
 
-NEARLY: Final = 1e-6  # whoever waited as told is let in, however the sums were rounded
-MOST_BUCKETS: Final = 20_000  # the one used longest ago goes first: memory has a bound
+ROUNDING: Final = 1e-6  # a caller that waited exactly as long as told is let in
+MAX_BUCKETS: Final = 20_000  # the least recently used one goes first
 
 
 def network_of(address: str) -> str:
-    """Whom an address stands for: one subscriber has 2⁶⁴ of IPv6, so those count as one."""
+    """The network that an address counts for: an IPv6 subscriber has 2⁶⁴ addresses."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -24,8 +24,8 @@ def network_of(address: str) -> str:
     return str(ip_network(f"{parsed}/64", strict=False)) if parsed.version == 6 else address  # noqa: PLR2004
 
 
-class Limiter:
-    """Lets ``rate_per_s`` through for each name, with bursts of ``burst``."""
+class RateLimiter:
+    """Allows ``rate_per_s`` requests for each name, with bursts of ``burst``."""
 
     def __init__(
         self, rate_per_s: float, burst: float, monotonic: Callable[[], float], what: str
@@ -38,20 +38,20 @@ class Limiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, when
 
     def take(self, name: str) -> None:
-        """Use up one; raises TooMany with the seconds to wait."""
+        """Use up one; raises TooManyRequests with the seconds to wait."""
         now = self._monotonic()
         with self._lock:
             tokens, then = self._buckets.pop(name, (self._burst, now))
             tokens = min(self._burst, tokens + (now - then) * self._rate)
-            allowed = tokens >= 1 - NEARLY
+            allowed = tokens >= 1 - ROUNDING
             self._buckets[name] = (max(tokens - 1, 0) if allowed else tokens, now)
-            while len(self._buckets) > MOST_BUCKETS:
+            while len(self._buckets) > MAX_BUCKETS:
                 self._buckets.popitem(last=False)
         if not allowed:
             wait_s = math.ceil((1 - tokens) / self._rate)
-            raise TooMany(f"too many {self._what}: wait {wait_s} s", retry_after_s=wait_s)
+            raise TooManyRequests(f"too many {self._what}: wait {wait_s} s", retry_after_s=wait_s)
 
     def forgive(self, name: str) -> None:
-        """Start anew for this name."""
+        """Fill the bucket of this name."""
         with self._lock:
             self._buckets.pop(name, None)

@@ -1,4 +1,4 @@
-"""What travels over HTTP: read strictly, written completely. Times are RFC 3339 in UTC."""
+"""Request and response bodies of the API: validated strictly, with times as RFC 3339 in UTC."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_TENANT
 from kesin.store.records import Filter
 
-MOST_IDS = 1_000
-MOST_ENQUEUED = 1_000
+MAX_IDS = 1_000
+MAX_ENQUEUED = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
 
 
-def _clean(text: str) -> str:
+def _check_storable(text: str) -> str:
     if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text
 
 
-def _spelled_out(at: object) -> object:
-    """No numbers: whether they count seconds or milliseconds would be a guess."""
+def _check_rfc_3339(at: object) -> object:
+    """Reject numbers: whether they are seconds or milliseconds would be a guess."""
     if isinstance(at, datetime) or (isinstance(at, str) and _RFC_3339.fullmatch(at)):
         return at
     raise ValueError("a time is written like 2026-12-31T23:59:59Z, with its zone")
 
 
-def _in_years(at: datetime) -> datetime:
+def _check_years(at: datetime) -> datetime:
     try:
-        known = at.astimezone(UTC).year >= 1970  # noqa: PLR2004
+        in_range = at.astimezone(UTC).year >= 1970  # noqa: PLR2004
     except OverflowError:  # in UTC it is before the year 1 or after 9999
-        known = False
-    if not known:
+        in_range = False
+    if not in_range:
         raise ValueError("a time lies in the years 1970…9999")
     return at
 
 
-Clean = AfterValidator(_clean)
+Clean = AfterValidator(_check_storable)
 Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 Text = Annotated[str, Clean]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_TENANT), Clean]
@@ -63,8 +63,8 @@ Code = Annotated[str, Field(min_length=1, max_length=MAX_CODE), Clean]
 Key = Annotated[str, Field(min_length=1, max_length=MAX_KEY), Clean]
 Time = Annotated[
     AwareDatetime,
-    BeforeValidator(_spelled_out),
-    AfterValidator(_in_years),
+    BeforeValidator(_check_rfc_3339),
+    AfterValidator(_check_years),
     WithJsonSchema(
         {"type": "string", "format": "date-time", "pattern": r"^(19[7-9][0-9]|[2-9][0-9]{3})-"}
     ),
@@ -244,12 +244,12 @@ class Wanted(Strict):
     text: Annotated[str, Field(min_length=1, max_length=200), Clean] | None = None
 
     def filter(self) -> Filter:
-        """As the store takes it."""
+        """The filter in the store's terms."""
         return Filter(
             states=tuple(self.states),
             tenants=None if self.sites is None else tuple(self.sites),
             codes=tuple(self.codes),
-            categories=tuple(one.value for one in self.categories),
+            categories=tuple(category.value for category in self.categories),
             created_from=micros(self.created_from),
             created_before=micros(self.created_before),
             moved_before=micros(self.moved_before),
@@ -270,9 +270,9 @@ class Action(Strict):
     model_config = ConfigDict(json_schema_extra={"oneOf": _IDS_OR_FILTER})
 
     action: Name
-    ids: Annotated[
-        list[Annotated[str, Field(max_length=64), Clean]], Field(max_length=MOST_IDS)
-    ] | (None) = None
+    ids: Annotated[list[Annotated[str, Field(max_length=64), Clean]], Field(max_length=MAX_IDS)] | (
+        None
+    ) = None
     filter: Wanted | None = None
     options: Annotated[list[Name], Field(max_length=20)] = []
     reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
@@ -331,7 +331,7 @@ class NewBody(Strict):
 class NewJobs(Strict):
     """Jobs to enqueue."""
 
-    jobs: Annotated[list[NewBody], Field(min_length=1, max_length=MOST_ENQUEUED)]
+    jobs: Annotated[list[NewBody], Field(min_length=1, max_length=MAX_ENQUEUED)]
 
 
 class Born(BaseModel):

@@ -1,4 +1,4 @@
-"""From the engine's values to what is sent."""
+"""The engine's values as response bodies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from fastapi import Response
 from pydantic import BaseModel
 
-from kesin.engine.access.commands import MOST_AT_ONCE, History, Selection
-from kesin.engine.queue import Bulk, Queue
+from kesin.engine.access.commands import MAX_BULK_JOBS, ActionPreview, JobDetails
+from kesin.engine.queue import BulkResult, Queue
 from kesin.foundation.clock import iso
-from kesin.foundation.text import decoded
+from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Outcome, Page, QueueStats
 from kesin.web.schemas import (
@@ -27,32 +27,32 @@ from kesin.web.schemas import (
     Stats,
 )
 
-DEEPEST: Final = 100  # lists in lists; a writer of JSON gives up at some depth
+MAX_JSON_DEPTH: Final = 100  # deeper values fail to be written as JSON
 
 
-def shown(value: Any) -> Any:
-    """The value; its JSON as one text when it lies deeper than an answer can be written."""
+def json_depth_limited(value: Any) -> Any:
+    """The value, or its JSON as one string if it is nested too deeply to be written."""
     layer = [value]
-    for _ in range(DEEPEST):
-        layer = [one for each in layer for one in _inside(each)]
+    for _ in range(MAX_JSON_DEPTH):
+        layer = [one for each in layer for one in _children(each)]
         if not layer:
             return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def _inside(value: Any) -> list[Any]:
+def _children(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
-def sent(body: BaseModel, status: int = 200) -> Response:
-    """The body as it is sent: written here, in the handler's thread, and not checked again."""
+def json_response(body: BaseModel, status: int = 200) -> Response:
+    """The body as JSON, written in the handler's thread and not validated again."""
     return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 def job_body(job: Job) -> JobBody:
-    return JobBody.model_construct(  # our own values: checking fifty a page costs a millisecond
+    return JobBody.model_construct(  # our own values: validating fifty costs a millisecond
         id=job.id,
         queue=job.queue,
         site=job.tenant,
@@ -92,22 +92,22 @@ def event_body(event: Event) -> EventBody:
         error_code=event.error_code,
         error_category=event.error_category,
         error_message=event.error_message,
-        note=decoded(event.note),
+        note=decode_json(event.note),
     )
 
 
-def whole_body(history: History, advice: Mapping[str, Any] | None = None) -> JobWhole:
+def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> JobWhole:
     return JobWhole(
         job=job_body(history.job),
-        payload=shown(history.job.data),
-        result=shown(history.job.outcome),
+        payload=json_depth_limited(history.job.data),
+        result=json_depth_limited(history.job.outcome),
         events=[event_body(one) for one in history.events],
         notes=[
             NoteBody(
                 at=iso(one.at) or "",
                 kind=one.kind,
                 actor=one.actor,
-                details=decoded(one.details),
+                details=decode_json(one.details),
             )
             for one in history.notes
         ],
@@ -139,7 +139,7 @@ def outcome_body(outcome: Outcome) -> OutcomeBody:
     )
 
 
-def action_body(bulk: Bulk, *, most: int | None) -> ActionBody:
+def action_body(bulk: BulkResult, *, most: int | None) -> ActionBody:
     return ActionBody(
         dry_run=False,
         matched=len(bulk.outcomes),
@@ -150,7 +150,7 @@ def action_body(bulk: Bulk, *, most: int | None) -> ActionBody:
     )
 
 
-def selection_body(chosen: Selection) -> ActionBody:
+def preview_body(chosen: ActionPreview) -> ActionBody:
     return ActionBody(
         dry_run=True,
         matched=chosen.matched,
@@ -158,7 +158,7 @@ def selection_body(chosen: Selection) -> ActionBody:
         already=chosen.by_reason.get("already", 0),
         refused={why: n for why, n in chosen.by_reason.items() if why != "already"},
         by_state=chosen.by_state,
-        more=chosen.matched > MOST_AT_ONCE,
+        more=chosen.matched > MAX_BULK_JOBS,
         outcomes=[],
     )
 

@@ -1,4 +1,4 @@
-"""Running the app under uvicorn: what a signal means, and when it is up."""
+"""The app under uvicorn: sockets, start and signals."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = Logger("kesin.service")
 
 BACKLOG: Final = 2_048
 KEEP_ALIVE_S: Final = 15
-MOST_CONNECTIONS: Final = 2_000
+MAX_CONNECTIONS: Final = 2_000
 
 
 class Server(uvicorn.Server):
-    """Tells the service at once that it is to stop: live answers would hold the server up."""
+    """Stops the service at the first signal: live responses would keep the server waiting."""
 
     def __init__(self, config: uvicorn.Config, service: Service, leave: Callable[[], None]) -> None:
         super().__init__(config)
@@ -39,8 +39,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for server in self.servers:
-            for one in server.sockets:
-                host, port = one.getsockname()[:2]
+            for listener in server.sockets:
+                host, port = listener.getsockname()[:2]
                 shown = f"[{host}]" if ":" in str(host) else host
                 log.info("listening", address=f"http://{shown}:{port}")
 
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         if self.force_exit:  # uvicorn has left the app as it was
             await asyncio.to_thread(self._service.stop)
         if self.server_state.tasks:
-            # They sit in threads that nothing can end, and the loop would wait for them.
+            # They run in threads that cannot be stopped, and the loop would wait for them.
             log.warning("requests_abandoned", requests=len(self.server_state.tasks))
             self._leave()
 
@@ -58,58 +58,62 @@ class Server(uvicorn.Server):
             self.force_exit = True
             self._service.hurry()
         self.should_exit = True
-        # Not here: the loop this signal interrupts may hold the very lock the stop needs.
+        # In a thread: the interrupted loop may hold the lock that stopping needs.
         threading.Thread(target=self._service.begin_stop, name="kesin-stop").start()
 
 
-def _leave() -> None:
-    """End the process now: everything is written and closed."""
+def _exit_process() -> None:
+    """End the process at once; everything is written and closed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 @contextmanager
-def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Take the address, before anything is started that a taken one would have to stop again."""
+def bind_sockets(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Bind the address before anything else starts, so that a taken one stops the start."""
     with ExitStack() as stack:
-        taken: list[socket.socket] = []
+        listeners: list[socket.socket] = []
         why = "it is the address of no machine"
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, number, _, where in dict.fromkeys(found):
-                one = stack.enter_context(socket.socket(family, kind, number))
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            addresses = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            for family, kind, number, _, address in dict.fromkeys(addresses):
+                listener = stack.enter_context(socket.socket(family, kind, number))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 try:
-                    one.bind(where)
-                    one.listen(BACKLOG)  # before that, another could take the same address
+                    listener.bind(address)
+                    listener.listen(BACKLOG)  # until then another process could take the address
                 except OSError as problem:
                     if problem.errno != errno.EADDRNOTAVAIL:
                         raise
-                    why = _lower(problem)  # a name may have another that can be had
+                    why = _reason(problem)  # the host may have another address
                 else:
-                    taken.append(one)
+                    listeners.append(listener)
         except OSError as problem:
-            why, taken = _lower(problem), []
-        if not taken:
+            why, listeners = _reason(problem), []
+        if not listeners:
             remedy = "choose another one, or end the program that has it"
             raise Unavailable(f"cannot listen on port {port} of {host}: {why}; {remedy}")
-        yield taken
+        yield listeners
 
 
-def _lower(problem: OSError) -> str:
+def _reason(problem: OSError) -> str:
     return (problem.strerror or str(problem)).lower()
 
 
 def run(app: FastAPI, service: Service, sockets: list[socket.socket]) -> None:
-    """Serve until a signal; the first one drains, the second one ends."""
-    server_of(app, service).run(sockets)
+    """Serve until a signal; the first one drains, the second one stops at once."""
+    build_server(app, service).run(sockets)
 
 
-def server_of(app: FastAPI, service: Service, leave: Callable[[], None] = _leave) -> Server:
-    """The server, not yet running; in another thread than the main one it hears no signal."""
+def build_server(
+    app: FastAPI, service: Service, leave: Callable[[], None] = _exit_process
+) -> Server:
+    """The server, not yet running. Outside the main thread it receives no signals."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -117,7 +121,7 @@ def server_of(app: FastAPI, service: Service, leave: Callable[[], None] = _leave
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(service.settings.grace_s),
         h11_max_incomplete_event_size=65_536,

@@ -1,7 +1,7 @@
-"""Everything that runs behind the doors of one process: store, queues, workers, sweeper.
+"""Everything that runs in one process of Kesin: store, queues, workers, sweeper.
 
-Made from settings, started once, stopped once. Whether it is well is asked of the parts
-themselves: each loop says when it last succeeded.
+Built from settings, started once, stopped once. Health is asked of the parts: each loop knows when
+it last succeeded.
 """
 
 from __future__ import annotations
@@ -20,52 +20,54 @@ from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, SECOND_US
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.contract import Store
 from kesin.store.directory import PRUNE_BATCH, Directory
-from kesin.store.routed import Stores
+from kesin.store.routed import RoutedStore
 from kesin.web.live import Live
 from kesin.web.metrics import Metrics
-from kesin.web.rate_limit import Limiter, network_of
-from kesin.workloads import LIFECYCLES, Workload, WorkloadContext
+from kesin.web.rate_limit import RateLimiter, network_of
 
 log = Logger("kesin.service")
 
-TIDY_EVERY_S: Final = 600.0
-NOTE_EVERY_S: Final = 60.0
-PING_S: Final = 2.0  # who probes is in a hurry; the store's own patience is longer
-WORKER_SILENT_S: Final = 60.0  # a lane that has not reached the store for so long is not well
-SWEEPS_MISSED: Final = 3  # and the sweeper is not well
+HOUSEKEEPING_S: Final = 600.0
+MINUTE_S: Final = 60.0
+PING_S: Final = 2.0  # probes wait shorter than the store's own timeout
+WORKER_SILENT_S: Final = 60.0  # without a success for so long, a worker is unhealthy
+SWEEPS_MISSED: Final = 3  # then the sweeper is unhealthy
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One part's health. Without one that is not ``needed``, the rest is ready all the same."""
+class HealthCheck:
+    """The health of one part; the service is ready without a part that is not ``needed``."""
 
     ok: bool
     detail: str
     needed: bool = True
 
 
-class Crew(Protocol):
-    """The processes beside this one, for workloads whose work must not be done in it."""
+class Supervisor(Protocol):
+    """The worker processes of workloads that need processes of their own."""
 
     def start(self) -> None:
-        """Start them, and start them again when they die."""
+        """Start them, and restart those that die."""
 
     def stop(self) -> None:
-        """Ask them to stop; asked again, they hurry."""
+        """Stop them gracefully; the second call ends the grace period."""
 
     def join(self, grace_s: float) -> None:
-        """Wait for them so long, then end them."""
+        """Wait so long for them, then kill them."""
 
     @property
     def alive(self) -> bool:
-        """Whether all of them run."""
+        """Whether all of them are running."""
 
 
 class Service:
@@ -78,7 +80,7 @@ class Service:
         workloads: Mapping[str, Workload],
         *,
         work: bool = True,
-        crew: Crew | None = None,
+        supervisor: Supervisor | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.settings = settings
@@ -94,85 +96,94 @@ class Service:
             {one.name: one.restricted_actions for one in workloads.values()},
         )
         self.metrics = Metrics(self.commands, self.clock)
-        for one in self.workloads.values():
-            if one.metrics is not None:
-                self.metrics.add(partial(one.metrics, self.house(one)))
+        for workload in self.workloads.values():
+            if workload.metrics is not None:
+                self.metrics.add(partial(workload.metrics, self.workload_context(workload.name)))
         self.live = Live(self.queues)
         self.workers: list[Worker] = []
         self.sweeper: Sweeper | None = None  # of the main store
         self._sweepers: list[Sweeper] = []
-        self.every_minute: list[Callable[[], None]] = []  # what the doors want done beside
+        self.every_minute: list[Callable[[], None]] = []  # e.g. the dashboard's charts
         self._work = work
-        self._crew = crew
+        self._supervisor = supervisor
         self._threads: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._ping: Future[None] = Future()
         self._ping.set_result(None)
-        self._ping_beside = self._ping
+        self._redis_ping = self._ping
         self._started = self._stop_began = self.clock.monotonic()
-        self._requests = Limiter(
+        self._requests = RateLimiter(
             settings.rate_per_s, settings.rate_per_s, self.clock.monotonic, "requests"
         )
-        tries = settings.sign_in_per_min
-        self._sign_ins = Limiter(tries / 60, tries, self.clock.monotonic, "tries to sign in")
+        attempts = settings.sign_in_per_min
+        self._sign_ins = RateLimiter(
+            attempts / 60, attempts, self.clock.monotonic, "tries to sign in"
+        )
 
     def _open_queues(self) -> dict[str, Queue]:
-        """A queue for each workload, and those of the store that run under rules we know."""
+        """A queue for each workload, and the store's other queues whose lifecycle is known."""
         queues = {
-            one.name: Queue(one.name, one.lifecycle(), self.store, clock=self.clock)
-            for one in self.workloads.values()
+            workload.name: Queue(workload.name, workload.lifecycle(), self.store, clock=self.clock)
+            for workload in self.workloads.values()
         }
-        rules = LIFECYCLES | {one.name: one.lifecycle for one in self.workloads.values()}
+        rules: dict[str, Callable[[], Lifecycle]] = {"task": task_lifecycle}
+        rules |= {workload.name: workload.lifecycle for workload in self.workloads.values()}
         for name in set(self.store.queues()) - queues.keys():
-            known = self.store.definition(name)
-            lifecycle = rules[known.lifecycle]() if known and known.lifecycle in rules else None
-            if known and lifecycle and tuple(lifecycle.state) == known.states:
+            definition = self.store.definition(name)
+            lifecycle = (
+                rules[definition.lifecycle]()
+                if definition and definition.lifecycle in rules
+                else None
+            )
+            if definition and lifecycle and tuple(lifecycle.state) == definition.states:
                 queues[name] = Queue(name, lifecycle, self.store, clock=self.clock)
-            else:  # no workload here brings its rules
-                log.info("queue_left_out", queue=name, lifecycle=known and known.lifecycle)
+            else:  # no workload brings its lifecycle
+                log.info(
+                    "queue_left_out", queue=name, lifecycle=definition and definition.lifecycle
+                )
         return queues
 
     @property
     def _stores(self) -> list[Store]:
-        """Where the queues live."""
-        return list({id(one.store): one.store for one in self.queues.values()}.values())
+        """The stores of the queues, each once."""
+        return list({id(queue.store): queue.store for queue in self.queues.values()}.values())
 
-    def house(self, workload: Workload) -> WorkloadContext:
-        """What a workload gets to work with."""
-        queue = self.queues[workload.name]
+    def workload_context(self, name: str) -> WorkloadContext:
+        """What the workload of this name is given to work with."""
+        queue = self.queues[name]
         return WorkloadContext(self.settings, self.commands, queue, lambda: self.stopping)
 
     @property
-    def _able(self) -> list[Workload]:
-        """Those whose libraries are installed: the others are shown, and their jobs wait."""
-        return [one for one in self.workloads.values() if not one.missing_libraries]
+    def _installed(self) -> list[Workload]:
+        """Workloads whose libraries are installed; the jobs of the others wait."""
+        return [workload for workload in self.workloads.values() if not workload.missing_libraries]
 
     @property
-    def chores(self) -> dict[str, Callable[[], object]]:
-        """What the workloads tidy up behind their jobs once these have expired."""
+    def after_sweep(self) -> dict[str, Callable[[], object]]:
+        """What the workloads do after their jobs have expired."""
         return {
-            one.name: partial(one.after_sweep, self.house(one))
-            for one in self._able
-            if one.after_sweep is not None
+            workload.name: partial(workload.after_sweep, self.workload_context(workload.name))
+            for workload in self._installed
+            if workload.after_sweep is not None
         }
 
     @property
-    def errands(self) -> dict[str, Callable[[], object]]:
-        """What the workloads want done every few seconds."""
+    def periodic(self) -> dict[str, Callable[[], object]]:
+        """What the workloads do every few seconds."""
         return {
-            one.name: partial(one.periodic, self.house(one))
-            for one in self._able
-            if one.periodic is not None
+            workload.name: partial(workload.periodic, self.workload_context(workload.name))
+            for workload in self._installed
+            if workload.periodic is not None
         }
 
     # Limits
 
     def limit(self, name: str) -> None:
-        """Count a request; raises TooMany."""
+        """Count a request; raises TooManyRequests."""
         self._requests.take(name)
 
     def limit_sign_in(self, name: str, address: str) -> None:
-        """Count a try to sign in, by where it comes from and by whom it names."""
+        """Count a sign-in attempt by address and by user name; raises TooMany."""
         self._sign_ins.take(f"address:{network_of(address)}")
         self._sign_ins.take(f"name:{name.casefold()}")
 
@@ -184,48 +195,48 @@ class Service:
         return self._stopping.is_set()
 
     @property
-    def beside(self) -> bool | None:
+    def supervised_alive(self) -> bool | None:
         """Whether the processes beside this one run; None where it has none."""
-        return self._crew.alive if self._crew else None
+        return self._supervisor.alive if self._supervisor else None
 
     def start(self) -> None:
-        """Start the workers, the sweeper and the small chores."""
+        """Start the workers, the sweepers and the background threads."""
         self._started = self.clock.monotonic()
         for store in self._stores:
             self._run("kesin-live", partial(self.live.run, store))
-        self._run("kesin-tidy", self._tidy)
-        self._note()  # before anybody works: the first minute counts too
-        self._run("kesin-minute", self._note_again)
+        self._run("kesin-tidy", self._housekeeping)
+        self._run_minutely()  # before the workers start: the first minute counts too
+        self._run("kesin-minute", self._minutely_loop)
         if not self._work:
             return
-        for one in self.workloads.values():
-            if lacking := one.missing_libraries:
-                log.warning("no_work_here", workload=one.name, lacking=lacking)
-        for one in self._able:
-            if one.worker is not None and not one.needs_own_process:
-                self.workers.append(one.worker(self.house(one)))
+        for workload in self.workloads.values():
+            if missing := workload.missing_libraries:
+                log.warning("no_work_here", workload=workload.name, lacking=missing)
+        for workload in self._installed:
+            if workload.worker is not None and not workload.needs_own_process:
+                self.workers.append(workload.worker(self.workload_context(workload.name)))
         for worker in self.workers:
-            worker.on_claim = self.metrics.claimed
+            worker.on_claim = self.metrics.record_claims
             worker.start()
-        if self._crew:
-            self._crew.start()
+        if self._supervisor:
+            self._supervisor.start()
         self._start_sweepers()
         log.info("started", queues=len(self.queues), workers=len(self.workers))
 
     def _start_sweepers(self) -> None:
-        """One for each store: while one of them is away, the queues of the others are swept."""
-        main = self.store.home("")
-        chores, errands = self.chores, self.errands
+        """One sweeper a store: while a store is unreachable, the others are swept."""
+        main = self.store.store_for("")
+        after_sweep, periodic = self.after_sweep, self.periodic
         for store in self._stores:
-            queues = [one for one in self.queues.values() if one.store is store]
-            sweeper = Sweeper(queues, every_s=self._every_s(), chores=chores)
+            queues = [queue for queue in self.queues.values() if queue.store is store]
+            sweeper = Sweeper(queues, every_s=self._every_s(), after_sweep=after_sweep)
             if store is main:
                 self.sweeper = sweeper
-                self.metrics.sweeping()
-                sweeper.on_swept = self.metrics.swept
+                self.metrics.start_sweeping()
+                sweeper.on_swept = self.metrics.record_sweep
             else:
-                sweeper.errands = errands
-                sweeper.on_swept = self.metrics.moved
+                sweeper.periodic = periodic
+                sweeper.on_swept = self.metrics.record_moves
             self._sweepers.append(sweeper)
             self._run("kesin-sweeper", sweeper.run)
 
@@ -240,21 +251,21 @@ class Service:
         thread.start()
 
     def begin_stop(self) -> None:
-        """Claim no more and let long answers end; from a signal handler too."""
+        """Stop claiming and end live responses; safe in a signal handler."""
         first = not self.stopping
         if first:
             self._stop_began = self.clock.monotonic()
         self._stopping.set()
         for worker in self.workers:
             worker.stop()
-        if self._crew and first:  # asked again it would hurry
-            self._crew.stop()
+        if self._supervisor and first:  # a second call would end its grace period
+            self._supervisor.stop()
         for sweeper in self._sweepers:
             sweeper.stop()
         self.live.stop()
 
     def stop(self) -> None:
-        """Wait for what runs, within the grace period; give the rest back; close the store."""
+        """Wait for running jobs within the grace period, return the others, close the store."""
         self.begin_stop()
         spent_s = self.clock.monotonic() - self._stop_began
         left_s = max(self.settings.grace_s - spent_s, 0)
@@ -263,8 +274,8 @@ class Service:
             worker.grace_s = min(worker.grace_s, left_s)
             joins.append(threading.Thread(target=worker.join, name="kesin-join"))
             joins[-1].start()
-        if self._crew:
-            self._crew.join(left_s)
+        if self._supervisor:
+            self._supervisor.join(left_s)
         for join in joins:
             join.join()
         for thread in self._threads:
@@ -276,12 +287,12 @@ class Service:
         """End the grace period now."""
         for worker in self.workers:
             worker.grace_s = 0
-        if self._crew:
-            self._crew.stop()
+        if self._supervisor:
+            self._supervisor.stop()
 
-    def _tidy(self) -> None:
-        """End old sessions and drop old audit lines."""
-        while not self._stopping.wait(TIDY_EVERY_S):
+    def _housekeeping(self) -> None:
+        """End old sessions and prune the audit log."""
+        while not self._stopping.wait(HOUSEKEEPING_S):
             try:
                 now = self.accounts.now()
                 directory = self.accounts.directory
@@ -289,64 +300,66 @@ class Service:
                 old = now - self.settings.audit_days * DAY_S * SECOND_US
                 while directory.prune_audit(old) == PRUNE_BATCH and not self.stopping:
                     pass
-            except Exception:  # the next turn tries again
+            except Exception:  # the next round tries again
                 log.exception("tidying_failed")
 
-    def _note(self) -> None:
-        """What the doors asked for once a minute: the dashboard notes its counters."""
+    def _run_minutely(self) -> None:
+        """Run what is to run once a minute."""
         for call in self.every_minute:
             try:
                 call()
             except Exception:  # the next minute tries again
                 log.exception("note_failed")
 
-    def _note_again(self) -> None:
-        while not self._stopping.wait(NOTE_EVERY_S):
-            self._note()
+    def _minutely_loop(self) -> None:
+        while not self._stopping.wait(MINUTE_S):
+            self._run_minutely()
 
     # Health
 
-    def checks(self) -> dict[str, Check]:
-        """How each part is."""
+    def checks(self) -> dict[str, HealthCheck]:
+        """The health of each part."""
         checks = {"store": self._store_check(), "disk": self._disk_check()}
-        if isinstance(self.store, Stores):
-            checks["redis"] = self._beside_check(self.store)
+        if isinstance(self.store, RoutedStore):
+            checks["redis"] = self._redis_check(self.store)
         if self._work:
             checks["workers"] = self._workers_check()
             checks["sweeper"] = self._sweeper_check()
         if self.stopping:
-            checks["running"] = Check(ok=False, detail="it is stopping")
+            checks["running"] = HealthCheck(ok=False, detail="it is stopping")
         return checks
 
-    def _store_check(self) -> Check:
+    def _store_check(self) -> HealthCheck:
         if self._ping.done():
-            self._ping = _started(self.store.ping)
-        if _answered(self._ping, "store"):
-            return Check(ok=True, detail="answers")
-        return Check(ok=False, detail="the store does not answer")
+            self._ping = _start_ping(self.store.ping)
+        if _ping_succeeded(self._ping, "store"):
+            return HealthCheck(ok=True, detail="answers")
+        return HealthCheck(ok=False, detail="the store does not answer")
 
-    def _beside_check(self, stores: Stores) -> Check:
-        """The store of the PDFs: nothing else waits for it."""
-        if self._ping_beside.done():
-            self._ping_beside = _started(stores.ping_others)
-        if _answered(self._ping_beside, "redis"):
-            return Check(ok=True, detail="answers", needed=False)
-        return Check(ok=False, detail="does not answer: PDFs wait for it", needed=False)
+    def _redis_check(self, stores: RoutedStore) -> HealthCheck:
+        """The second store: only the queues that live there need it."""
+        if self._redis_ping.done():
+            self._redis_ping = _start_ping(stores.ping_secondary_stores)
+        if _ping_succeeded(self._redis_ping, "redis"):
+            return HealthCheck(ok=True, detail="answers", needed=False)
+        return HealthCheck(ok=False, detail="does not answer: PDFs wait for it", needed=False)
 
-    def _disk_check(self) -> Check:
-        """The disks of the data directory and of the database, which may lie elsewhere."""
+    def _disk_check(self) -> HealthCheck:
+        """The disks of the data directory and of the database."""
         file = self.settings.database_file
-        for wanted in (self.settings.data_dir, *([] if file is None else [file.parent])):
-            folder = next(one for one in (wanted, *wanted.absolute().parents) if one.exists())
+        for location in (self.settings.data_dir, *([] if file is None else [file.parent])):
+            folder = next(
+                parent for parent in (location, *location.absolute().parents) if parent.exists()
+            )
             if shutil.disk_usage(folder).free // 1_000_000 < self.settings.min_free_mb:
-                return Check(ok=False, detail="is nearly full")
+                return HealthCheck(ok=False, detail="is nearly full")
             if not os.access(folder, os.W_OK | os.X_OK):
-                return Check(ok=False, detail="cannot be written")
+                return HealthCheck(ok=False, detail="cannot be written")
         if file is not None and file.exists() and not os.access(file, os.W_OK):
-            return Check(ok=False, detail="cannot be written")
-        return Check(ok=True, detail="has room")
+            return HealthCheck(ok=False, detail="cannot be written")
+        return HealthCheck(ok=True, detail="has room")
 
-    def _workers_check(self) -> Check:
+    def _workers_check(self) -> HealthCheck:
         now = self.clock.monotonic()
         silent = [
             worker.queue.name
@@ -354,24 +367,24 @@ class Service:
             if not worker.alive
             or (
                 now - (worker.last_success or self._started) > WORKER_SILENT_S
-                and not worker.leases.held()  # one job may take longer, its lease renewed meanwhile
+                and not worker.leases.held()  # a long job keeps its lease
             )
         ]
         if silent:
-            return Check(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
-        if self._crew and not self._crew.alive:
-            return Check(ok=False, detail="a process beside this one is down")
-        return Check(ok=True, detail=f"{len(self.workers)} at work")
+            return HealthCheck(ok=False, detail=f"{len(silent)} of {len(self.workers)} are silent")
+        if self._supervisor and not self._supervisor.alive:
+            return HealthCheck(ok=False, detail="a process beside this one is down")
+        return HealthCheck(ok=True, detail=f"{len(self.workers)} at work")
 
-    def _sweeper_check(self) -> Check:
+    def _sweeper_check(self) -> HealthCheck:
         last = self.sweeper.last_success if self.sweeper else None
         age_s = self.clock.monotonic() - (last or self._started)
         if age_s > SWEEPS_MISSED * self.settings.sweep_s:
-            return Check(ok=False, detail="has missed its last turns")
-        return Check(ok=True, detail="sweeps")
+            return HealthCheck(ok=False, detail="has missed its last turns")
+        return HealthCheck(ok=True, detail="sweeps")
 
 
-def _answered(ping: Future[None], part: str) -> bool:
+def _ping_succeeded(ping: Future[None], part: str) -> bool:
     try:
         ping.result(PING_S)
     except Exception as problem:  # noqa: BLE001  # whatever it is, it is not ready
@@ -380,17 +393,17 @@ def _answered(ping: Future[None], part: str) -> bool:
     return True
 
 
-def _started(ask: Callable[[], None]) -> Future[None]:
-    """Ask in a thread of its own: who waits for the answer need not wait for ever."""
-    answer: Future[None] = Future()
+def _start_ping(ping: Callable[[], None]) -> Future[None]:
+    """Ping in a thread, so that the caller can stop waiting."""
+    result: Future[None] = Future()
 
     def run() -> None:
         try:
-            ask()
-        except Exception as problem:  # noqa: BLE001  # told to whoever waits
-            answer.set_exception(problem)
+            ping()
+        except Exception as problem:  # noqa: BLE001  # raised where the result is read
+            result.set_exception(problem)
         else:
-            answer.set_result(None)
+            result.set_result(None)
 
     threading.Thread(target=run, name="kesin-ping", daemon=True).start()
-    return answer
+    return result

@@ -1,67 +1,94 @@
-"""Trades: the workloads that stand on the engine. Adding one is a folder and a line here.
+"""The registry of workloads: those that come with Kesin, and those of other packages.
 
-A package of somebody else's plugs in without a line: it names its `Workload` in the entry-point
-group ``kesin.workloads``.
+A new workload of ours is a folder and a line here. Another package plugs one in without a line: it
+names its `Workload` in the entry-point group ``kesin.workloads``. Nothing is imported before it is
+asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.workload import Panel, Workload, WorkloadContext
-from kesin.foundation.logs import Logger
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.task import task_lifecycle
-from kesin.workloads.oci import OCI
-from kesin.workloads.optiplan import OPTIPLAN
-from kesin.workloads.pdf import PDF, PDF_BATCHES, PDF_WEBHOOKS
+if TYPE_CHECKING:
+    from kesin.engine.workload import Workload
+    from kesin.lifecycle.declare import Lifecycle
 
-__all__ = ["LIFECYCLES", "WORKLOADS", "Panel", "Workload", "WorkloadContext", "workloads"]
-
-log = Logger("kesin.workloads")
-GROUP: Final = "kesin.workloads"
-
-WORKLOADS: Final[tuple[Workload, ...]] = (
-    OCI,
-    PDF,
-    PDF_BATCHES,
-    PDF_WEBHOOKS,
-    OPTIPLAN,
-)
-LIFECYCLES: dict[str, Callable[[], Lifecycle]] = {
-    **{one.name: one.lifecycle for one in WORKLOADS},
-    "task": task_lifecycle,
+ENTRY_POINTS: Final = "kesin.workloads"
+BUILT_IN: Final = {  # workload → module:attribute
+    "oci": "kesin.workloads.oci:OCI",
+    "pdf": "kesin.workloads.pdf:PDF",
+    "pdf_batches": "kesin.workloads.pdf:PDF_BATCHES",
+    "pdf_webhooks": "kesin.workloads.pdf:PDF_WEBHOOKS",
+    "optiplan": "kesin.workloads.optiplan:OPTIPLAN",
+}
+COMMAND_GROUPS: Final = {  # help lines of their commands, shown without loading them
+    "oci": "Take offline conversions to Google Ads.",
+    "pdf": "Make PDFs of HTML templates.",
+    "optiplan": "Take cutting orders to the saw.",
 }
 
 
+@cache
+def built_in() -> tuple[Workload, ...]:
+    """The workloads that come with Kesin."""
+    places = (place.split(":") for place in BUILT_IN.values())
+    return tuple(getattr(import_module(module), attribute) for module, attribute in places)
+
+
+def has_plug_ins() -> bool:
+    """Whether another package brings a workload."""
+    return bool(entry_points(group=ENTRY_POINTS))
+
+
 def workloads() -> dict[str, Workload]:
-    """Every workload by name: ours first, then what other packages bring."""
-    found = {one.name: one for one in WORKLOADS}
-    for point in entry_points(group=GROUP):
-        one = _loaded(point)
-        if one is None:
+    """Every workload by name: ours first, then those of other packages."""
+    from kesin.foundation.logs import Logger
+
+    known = {workload.name: workload for workload in built_in()}
+    for entry_point in entry_points(group=ENTRY_POINTS):
+        workload = _load(entry_point)
+        if workload is None:
             continue
-        if one.name in found:
-            log.warning("workload_name_taken", workload=one.name, package=_package(point))
+        if workload.name in known:
+            Logger("kesin.workloads").warning(
+                "workload_name_taken", workload=workload.name, package=_package(entry_point)
+            )
         else:
-            found[one.name] = one
-    return found
+            known[workload.name] = workload
+    return known
 
 
-def _loaded(point: EntryPoint) -> Workload | None:
+def lifecycles() -> dict[str, Callable[[], Lifecycle]]:
+    """The lifecycles that a queue can be opened with by name."""
+    from kesin.lifecycle.task import task_lifecycle
+
+    return {
+        **{workload.name: workload.lifecycle for workload in built_in()},
+        "task": task_lifecycle,
+    }
+
+
+def _load(entry_point: EntryPoint) -> Workload | None:
     """The workload behind an entry point; a broken package must not stop the others."""
+    from kesin.engine.workload import Workload
+    from kesin.foundation.logs import Logger
+
+    log = Logger("kesin.workloads")
+    names: dict[str, Any] = {"entry_point": entry_point.name, "package": _package(entry_point)}
     try:
-        one = point.load()
-    except Exception:  # whatever a stranger's module throws
-        log.exception("workload_not_loaded", entry_point=point.name, package=_package(point))
+        loaded = entry_point.load()
+    except Exception:  # whatever the package raises while it is imported
+        log.exception("workload_not_loaded", **names)
         return None
-    if isinstance(one, Workload):
-        return one
-    log.warning("not_a_workload", entry_point=point.name, package=_package(point))
+    if isinstance(loaded, Workload):
+        return loaded
+    log.warning("not_a_workload", **names)
     return None
 
 
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else "unknown"
+def _package(entry_point: EntryPoint) -> str:
+    return entry_point.dist.name if entry_point.dist else "unknown"

@@ -16,7 +16,7 @@ from kesin.lifecycle.vocabulary import (
     returns_left,
     unclaimed,
 )
-from kesin.workloads import LIFECYCLES
+from kesin.workloads import lifecycles
 
 
 def ferry_lifecycle() -> Lifecycle:
@@ -147,5 +147,5 @@ def ferry_lifecycle() -> Lifecycle:
 
 
 # Batches and webhooks say nothing that the others do not: their words are tried with the others'.
-ALL = {name: make for name, make in LIFECYCLES.items() if not name.startswith("pdf_")}
+ALL = {name: make for name, make in lifecycles().items() if not name.startswith("pdf_")}
 ALL |= {"ferry": ferry_lifecycle}

@@ -159,15 +159,15 @@ class Lockstep:
         self.compare_page(Filter(), limit=MOST_JOBS)
 
     def compare_counts(self) -> None:
-        self._agree(self.reference.flows(), lambda store: store.flows(self.queue))
+        self._agree(self.reference.move_counts(), lambda store: store.move_counts(self.queue))
         stats = self.reference.stats(self.now)
         self._agree(stats, lambda store: store.stats(self.queue, now=self.now))
         stamp = self.lifecycle.stamps[:1]
         aged = (stamp[0], self.now) if stamp else None
         for tenant in (*stats.tenants, "nobody"):
             self._agree(
-                self.reference.waiting(tenant, self.now, self.now if aged else 0),
-                lambda store, tenant=tenant: store.waiting(
+                self.reference.backlog(tenant, self.now, self.now if aged else 0),
+                lambda store, tenant=tenant: store.backlog(
                     self.queue, tenant, aged=aged, now=self.now
                 ),
             )
@@ -181,7 +181,7 @@ class Lockstep:
 
     def compare_notes(self) -> None:
         for job_id in self.jobs:
-            expected = self.reference.remarks.get(job_id, [])
+            expected = self.reference.notes_by_job.get(job_id, [])
             self._agree(expected, lambda store, job_id=job_id: store.notes(job_id))
 
     def compare_all(self) -> None:

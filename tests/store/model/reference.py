@@ -11,9 +11,9 @@ from typing import Any
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
+from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, READY, STAY, WAITING, Role
-from kesin.store.records import Event, Filter, Flow, NewJob, Note, Outcome, QueueStats, Waiting
+from kesin.store.records import Backlog, Event, Filter, MoveCount, NewJob, Note, Outcome, QueueStats
 
 NO_CHANGE = Change("")
 
@@ -26,7 +26,7 @@ class Reference:
         self.lifecycle = lifecycle
         self.jobs: dict[str, Job] = {}
         self.history: dict[str, list[Event]] = {}
-        self.remarks: dict[str, list[Note]] = {}
+        self.notes_by_job: dict[str, list[Note]] = {}
         self.counts: Counter[tuple[str, str, str, str]] = Counter()
         self.counted_at: dict[tuple[str, str, str, str], int] = {}
         self.paused: set[str] = set()
@@ -37,7 +37,7 @@ class Reference:
         twin = Reference(self.queue, self.lifecycle)
         twin.jobs = dict(self.jobs)
         twin.history = {job_id: list(events) for job_id, events in self.history.items()}
-        twin.remarks = {job_id: list(notes) for job_id, notes in self.remarks.items()}
+        twin.notes_by_job = {job_id: list(notes) for job_id, notes in self.notes_by_job.items()}
         twin.counts = Counter(self.counts)
         twin.counted_at = dict(self.counted_at)
         twin.paused = set(self.paused)
@@ -63,7 +63,7 @@ class Reference:
                 return job
         return None
 
-    def no_room(self, move: Move, job: Job) -> str:
+    def target_taken(self, move: Move, job: Job) -> str:
         """'busy' or 'duplicate' when the target's slot or the job's key belongs to another."""
         to, here = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
         if to is None:
@@ -139,9 +139,9 @@ class Reference:
             bits |= 2048 if holds else 4096
         return bits
 
-    def remark(self, job_id: str, kind: str, actor: str, now: int, details: str | None) -> None:
+    def add_note(self, job_id: str, kind: str, actor: str, now: int, details: str | None) -> None:
         note = Note(job_id, now, kind, actor, details)
-        self.remarks.setdefault(job_id, []).append(note)
+        self.notes_by_job.setdefault(job_id, []).append(note)
 
     # Enqueue
 
@@ -150,15 +150,15 @@ class Reference:
         for new in news:
             holder = self.holder(new.tenant, new.dedup_key)
             if holder is None:
-                job = self.born(new, actor, now)
-                self.write(self.lifecycle.birth, None, job)
+                job = self.new_row(new, actor, now)
+                self.write(self.lifecycle.enqueue_move, None, job)
                 outcomes.append(Outcome("inserted", job.id, job.state, 1))
             else:
                 outcomes.append(Outcome("duplicate", holder.id, holder.state, holder.seq))
-                self.remark(holder.id, "duplicate", actor, now, None)
+                self.add_note(holder.id, "duplicate", actor, now, None)
         return outcomes
 
-    def born(self, new: NewJob, actor: str, now: int) -> Job:
+    def new_row(self, new: NewJob, actor: str, now: int) -> Job:
         initial = self.lifecycle.initial.name
         row: dict[str, Any] = dict.fromkeys(Job._fields)
         zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count")
@@ -195,7 +195,7 @@ class Reference:
             if wanted and waits and not self.paused & {"", job.tenant}:
                 due.setdefault(job.tenant, []).append(job)
         share = -(-limit // max(len(due), 1))
-        asked = Asked(now, worker, worker, lease_us, slots_taken=self.slots())
+        asked = MoveContext(now, worker, worker, lease_us, slots_taken=self.slots())
         picked: list[tuple[int, Job, Move]] = []
         for waiting in due.values():
             able = [(job, move) for job in waiting if (move := self.claim_of(job, asked))]
@@ -203,15 +203,15 @@ class Reference:
         picked.sort(key=lambda one: (one[0], one[1].run_at or 0, one[1].id))
         claimed = []
         for _, old, move in picked[:limit]:
-            if not self.no_room(move, old):
-                new = step(self.lifecycle, move, old, NO_CHANGE, asked)
+            if not self.target_taken(move, old):
+                new = apply_move(self.lifecycle, move, old, NO_CHANGE, asked)
                 self.write(move, old, new)
                 claimed.append(new)
         return sorted(claimed, key=lambda job: (job.run_at or 0, job.id))
 
-    def claim_of(self, job: Job, asked: Asked) -> Move | None:
+    def claim_of(self, job: Job, asked: MoveContext) -> Move | None:
         for move in self.lifecycle.claims:
-            fits = job.state in move.sources and not self.no_room(move, job)
+            fits = job.state in move.sources and not self.target_taken(move, job)
             if fits and failing_guard(move, job, self.lifecycle, asked, None) is None:
                 return move
         return None
@@ -248,7 +248,7 @@ class Reference:
         first: dict[str, Change] = {}
         for change in changes:
             first.setdefault(change.id, change)
-        asked = Asked(now, actor, options=options)
+        asked = MoveContext(now, actor, options=options)
         answers: dict[str, Outcome] = {}
         for job_id in sorted(first):
             job = self.jobs.get(job_id)
@@ -258,11 +258,11 @@ class Reference:
                 answers[job_id] = self.judge(call, role, job, first[job_id], asked)
         return [answers[change.id] for change in changes]
 
-    def judge(self, call: str, role: Role, job: Job, change: Change, asked: Asked) -> Outcome:
+    def judge(self, call: str, role: Role, job: Job, change: Change, asked: MoveContext) -> Outcome:
         moves = [
             move
-            for move in self.lifecycle.calls[call]
-            if role in move.by and not move.chained and not move.births
+            for move in self.lifecycle.actions[call]
+            if role in move.by and not move.chained and not move.creates
         ]
         for move in moves:
             if self.stopped_by(move, job, change, asked) == "":
@@ -270,34 +270,36 @@ class Reference:
                 return Outcome("moved", job.id, new.state, new.seq)
         why = self.reason(moves, job, change, asked)
         if why == "stale":
-            self.remark(job.id, "stale", asked.actor, asked.now, call)
+            self.add_note(job.id, "stale", asked.actor, asked.now, call)
         if why in ("already", "busy"):
             return Outcome(why, job.id, job.state, job.seq)  # type: ignore[arg-type]
         holder = self.holder(job.tenant, job.dedup_key, job.id) if why == "duplicate" else None
         return Outcome("refused", job.id, job.state, job.seq, why, holder and holder.id)
 
-    def make(self, move: Move, job: Job, change: Change, asked: Asked) -> Job:
+    def make(self, move: Move, job: Job, change: Change, asked: MoveContext) -> Job:
         """The move and, where it has one, the second link of its chain."""
-        new = step(self.lifecycle, move, job, change, asked)
+        new = apply_move(self.lifecycle, move, job, change, asked)
         self.write(move, job, new)
-        for link in self.lifecycle.chained(move):
+        for link in self.lifecycle.chained_moves(move):
             if self.stopped_by(link, new, NO_CHANGE, asked) == "":
-                last = step(self.lifecycle, link, new, NO_CHANGE, asked)
+                last = apply_move(self.lifecycle, link, new, NO_CHANGE, asked)
                 self.write(link, new, last)
                 return last
         return new
 
-    def stopped_by(self, move: Move, job: Job, change: Change, asked: Asked) -> str:
+    def stopped_by(self, move: Move, job: Job, change: Change, asked: MoveContext) -> str:
         """What stops the move: its state, a lost claim, a guard, its slot or its key."""
         if job.state not in move.sources:
             return "state"
         if change.token is not None and self.lost(job, change.token):
             return "stale"
-        seen = Asked(asked.now, asked.actor, options=asked.options, slots_taken=self.slots(job.id))
+        seen = MoveContext(
+            asked.now, asked.actor, options=asked.options, slots_taken=self.slots(job.id)
+        )
         guard = failing_guard(move, job, self.lifecycle, seen, change.token)
-        return guard.kind if guard else self.no_room(move, job)
+        return guard.kind if guard else self.target_taken(move, job)
 
-    def reason(self, moves: list[Move], job: Job, change: Change, asked: Asked) -> str:
+    def reason(self, moves: list[Move], job: Job, change: Change, asked: MoveContext) -> str:
         sources = {state for move in moves for state in move.sources}
         targets = {move.to for move in moves}
         fenced = any(move.guard("holds_claim") for move in moves)
@@ -335,41 +337,43 @@ class Reference:
         min_age_us: int = 0,
         max_attempts: int | None = None,
     ) -> int:
-        picked = self.swept(move, now=now, min_age_us=min_age_us, max_attempts=max_attempts)
+        picked = self.sweep_candidates(
+            move, now=now, min_age_us=min_age_us, max_attempts=max_attempts
+        )
         picked = picked[:limit]
-        asked = Asked(now, "clock")
+        asked = MoveContext(now, "clock")
         for job in picked:
             if move.prunes:
                 self.count(move, job, "", job)
-                for table in (self.jobs, self.history, self.remarks):
+                for table in (self.jobs, self.history, self.notes_by_job):
                     table.pop(job.id, None)
                 continue
-            new = step(self.lifecycle, move, job, NO_CHANGE, asked)
+            new = apply_move(self.lifecycle, move, job, NO_CHANGE, asked)
             self.write(move, job, new)
-            for link in self.lifecycle.chained(move):
+            for link in self.lifecycle.chained_moves(move):
                 if "clock" in link.by and self.stopped_by(link, new, NO_CHANGE, asked) == "":
-                    self.write(link, new, step(self.lifecycle, link, new, NO_CHANGE, asked))
+                    self.write(link, new, apply_move(self.lifecycle, link, new, NO_CHANGE, asked))
                     break
         return len(picked)
 
-    def swept(
+    def sweep_candidates(
         self, move: Move, *, now: int, min_age_us: int = 0, max_attempts: int | None = None
     ) -> list[Job]:
         """The jobs the clock's move is due for, the most overdue first."""
         found = []
         for job in self.jobs.values():
             capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
-            asked = Asked(now, "clock", slots_taken=self.slots(job.id))
+            asked = MoveContext(now, "clock", slots_taken=self.slots(job.id))
             if (
                 job.state in move.sources
                 and (not min_age_us or job.moved_at <= now - min_age_us)
                 and failing_guard(move, capped, self.lifecycle, asked, None) is None
-                and not self.no_room(move, job)
+                and not self.target_taken(move, job)
             ):
                 found.append(job)
         return sorted(found, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id))
 
-    def picked_alike(self, move: Move, due: list[Job]) -> bool:
+    def same_order_everywhere(self, move: Move, due: list[Job]) -> bool:
         """Whether every store would take these in the same order, if it may not take all.
 
         Within a tenant and a state, some go by the id and some by the stamp that tells the age:
@@ -396,10 +400,12 @@ class Reference:
         ]
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
-    def flows(self) -> list[Flow]:
-        return [Flow(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())]
+    def move_counts(self) -> list[MoveCount]:
+        return [
+            MoveCount(*edge, n, self.counted_at[edge]) for edge, n in sorted(self.counts.items())
+        ]
 
-    def waiting(self, tenant: str, now: int, aged_before: int) -> Waiting:
+    def backlog(self, tenant: str, now: int, aged_before: int) -> Backlog:
         """With ``aged_before``, by the first stamp."""
         mine = [job for job in self.jobs.values() if job.tenant == tenant]
         ready = [job for job in mine if job.phase == READY]
@@ -408,7 +414,7 @@ class Reference:
             if job.phase in (READY, WAITING):
                 first.setdefault(job.state, job.created_at)
         due = [job.run_at for job in ready if job.run_at is not None and job.run_at <= now]
-        return Waiting(
+        return Backlog(
             min(due, default=None),
             first,
             sum(job.phase == OWNED and (job.lease_until or 0) <= now for job in mine),

@@ -8,13 +8,13 @@ import pytest
 
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Asked, Change, Job, edges, failing_guard
+from kesin.lifecycle.model import Change, Job, MoveContext, declared_edges, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, Role
 from kesin.store.contract import Store
 from kesin.store.records import Filter
 from tests.store.model.lifecycles import ALL
 from tests.store.model.lockstep import Lockstep
-from tests.store.scene import NOBODY
+from tests.store.scene import UNKNOWN_ID
 
 STEPS = {"optiplan": 1_000}  # the longest way to the end
 FEWER_STEPS = 550
@@ -43,7 +43,7 @@ class Chance:
         self.made = made  # (call, state) → how often, here and in earlier histories
         self.options = {
             call: sorted({g.names[0] for move in moves for g in move.when if g.kind == "option"})
-            for call, moves in self.lifecycle.calls.items()
+            for call, moves in self.lifecycle.actions.items()
         }
 
     def step(self) -> None:
@@ -97,8 +97,8 @@ class Chance:
                 moments.append(stamp and stamp + aged.number * 1_000_000)
             for at in moments:
                 if at and job.state in move.sources and abs(at - now) < 2 * DAY_S * 1_000_000:
-                    at_last = failing_guard(move, job, lifecycle, Asked(at, ""), None) is None
-                    not_yet = failing_guard(move, job, lifecycle, Asked(at - 1, ""), None)
+                    at_last = failing_guard(move, job, lifecycle, MoveContext(at, ""), None) is None
+                    not_yet = failing_guard(move, job, lifecycle, MoveContext(at - 1, ""), None)
                     near += [at] if at_last and not_yet else []
         if near:
             self.set_clock(self.random.choice(near) - self.random.randint(0, 1))
@@ -120,7 +120,7 @@ class Chance:
             if chance.random() < 0.2:
                 fields["note"] = '{"who":"producer"}'
             if chance.random() < 0.8:
-                fields["stamps"] = self.stamps(self.lifecycle.birth)
+                fields["stamps"] = self.stamps(self.lifecycle.enqueue_move)
             news.append(lockstep.new_job(**fields))
         self.note(f"enqueue {len(news)}")
         lockstep.enqueue(news, actor=chance.choice(["producer", "importer"]))
@@ -182,21 +182,21 @@ class Chance:
 
     def goes_on(self, call: str) -> bool:
         """A step on the way, the claim in hand."""
-        return any(move.claim == "keep" for move in self.lifecycle.calls[call])
+        return any(move.claim == "keep" for move in self.lifecycle.actions[call])
 
     def rarity(self, state: str) -> float:
         return 1 / (1 + sum(n for (_, source), n in self.made.items() if source == state))
 
     def callable(self, role: Role) -> list[str]:
-        births = self.lifecycle.birth.call
-        claims = {move.call for move in self.lifecycle.claims}
-        return [call for call in self.lifecycle.calls_of(role) if call not in {births, *claims}]
+        births = self.lifecycle.enqueue_move.action
+        claims = {move.action for move in self.lifecycle.claims}
+        return [call for call in self.lifecycle.actions_of(role) if call not in {births, *claims}]
 
     def leaves(self, call: str, state: str) -> bool:
-        return any(state in move.sources for move in self.lifecycle.calls[call])
+        return any(state in move.sources for move in self.lifecycle.actions[call])
 
     def replaces(self, call: str) -> bool:
-        return any(move.payload == "replace" for move in self.lifecycle.calls[call])
+        return any(move.payload == "replace" for move in self.lifecycle.actions[call])
 
     def some_jobs(self) -> list[Job]:
         jobs = list(self.lockstep.jobs.values())
@@ -206,7 +206,7 @@ class Chance:
         chance, lockstep = self.random, self.lockstep
         changes = [self.change(call, job) for job in jobs]
         if chance.random() < 0.08:
-            stranger = chance.choice([NOBODY, *self.strangers])
+            stranger = chance.choice([UNKNOWN_ID, *self.strangers])
             changes.append(Change(stranger, payload="{}" if self.replaces(call) else None))
         if changes and chance.random() < 0.05:
             changes.append(chance.choice(changes))
@@ -232,7 +232,7 @@ class Chance:
     def change(self, call: str, job: Job) -> Change:
         chance = self.random
         codes = [code.name for code in self.lifecycle.errors.codes]
-        moves = self.lifecycle.calls[call]
+        moves = self.lifecycle.actions[call]
         stamping = next((move for move in moves if move.stamp_input), None)
         return Change(
             job.id,
@@ -257,7 +257,7 @@ class Chance:
     def sweep(self) -> None:
         """Any of the clock's moves; a limited one only where the order of picking is promised."""
         chance, lockstep = self.random, self.lockstep
-        move = chance.choice(self.lifecycle.clock_moves)
+        move = chance.choice(self.lifecycle.scheduled_moves)
         if chance.random() < 0.4:
             self.wait_for_the_moment(move)
         told: dict[str, Any] = {}
@@ -265,8 +265,8 @@ class Chance:
             told["min_age_us"] = chance.randrange(10**8)
         if move.stage == "cap" and chance.random() < 0.2:
             told["max_attempts"] = chance.randint(1, 3)
-        due = lockstep.reference.swept(move, now=lockstep.now, **told)
-        if "max_attempts" not in told and lockstep.reference.picked_alike(move, due):
+        due = lockstep.reference.sweep_candidates(move, now=lockstep.now, **told)
+        if "max_attempts" not in told and lockstep.reference.same_order_everywhere(move, due):
             told["limit"] = chance.choice([1, 2, 1_000])
         self.note(f"sweep {move.name} from {move.sources} {told}")
         lockstep.sweep(move, **told)
@@ -354,7 +354,7 @@ def test_a_random_history_is_the_same_in_every_store_and_the_reference(
         among |= {"postgres"} if request.config.getoption("--long") else set()
         chosen = stores if seed == 0 else {one: stores[one] for one in among}
         made |= run(name, seed, chosen, calls)
-    declared = {(move.name, source, to) for move, source, to in edges(ALL[name]())}
+    declared = {(move.name, source, to) for move, source, to in declared_edges(ALL[name]())}
     assert made <= declared
     if len(SEEDS) >= 3:  # fewer, asked for by hand, need not come everywhere
         assert len(made) >= 0.8 * len(declared), f"never made: {sorted(declared - made)}"

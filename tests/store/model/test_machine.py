@@ -128,10 +128,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(stage=st.sampled_from(STAGES), limit=st.sampled_from([1, 1_000]))
     def sweep(self, stage: Stage, limit: int):
-        for move in self.lifecycle.clock_moves:
+        for move in self.lifecycle.scheduled_moves:
             if move.stage == stage:
-                due = self.lockstep.reference.swept(move, now=self.lockstep.now)
-                alike = self.lockstep.reference.picked_alike(move, due)
+                due = self.lockstep.reference.sweep_candidates(move, now=self.lockstep.now)
+                alike = self.lockstep.reference.same_order_everywhere(move, due)
                 self.lockstep.sweep(move, limit=limit if alike else 1_000)
 
     @precondition(lambda self: self.lockstep.jobs)
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
         calls = self._calls(role, self.lockstep.jobs[jobs[0]].state)
         if calls:
             call = data.draw(st.sampled_from(calls), label="call")
-            guards = [guard for move in self.lifecycle.calls[call] for guard in move.when]
+            guards = [guard for move in self.lifecycle.actions[call] for guard in move.when]
             known = sorted({guard.names[0] for guard in guards if guard.kind == "option"})
             options = frozenset(name for name in known if data.draw(st.booleans(), label=name))
             told = {"payload": '{"again":1}', "error_code": "PRESSED", "max_attempts": count}
@@ -157,13 +157,13 @@ class Machine(RuleBasedStateMachine):
 
     def _calls(self, role, state: str) -> list[str]:
         """The calls that leave this state first, so that small examples do something."""
-        passed_over = {"enqueue", *(move.call for move in self.lifecycle.claims)}
-        calls = [call for call in self.lifecycle.calls_of(role) if call not in passed_over]
-        leave = lambda call: any(state in move.sources for move in self.lifecycle.calls[call])  # noqa: E731
+        passed_over = {"enqueue", *(move.action for move in self.lifecycle.claims)}
+        calls = [call for call in self.lifecycle.actions_of(role) if call not in passed_over]
+        leave = lambda call: any(state in move.sources for move in self.lifecycle.actions[call])  # noqa: E731
         return sorted(calls, key=lambda call: not leave(call))
 
     def _as_taken(self, call: str, told: dict[str, object]) -> dict[str, object]:
-        replaces = any(move.payload == "replace" for move in self.lifecycle.calls[call])
+        replaces = any(move.payload == "replace" for move in self.lifecycle.actions[call])
         return told if replaces else {**told, "payload": None}
 
     # What always holds

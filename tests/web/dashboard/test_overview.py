@@ -9,8 +9,8 @@ from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.lifecycle.errors import Category
 from kesin.web.dashboard.queues.charts import Trends
-from kesin.workloads.oci.google.channel import Trouble
-from kesin.workloads.oci.google.circuit_breaker import tell
+from kesin.workloads.oci.google.channel import ConnectionTrouble
+from kesin.workloads.oci.google.circuit_breaker import record_upload
 from tests.web.conftest import ROOT, World
 
 PROBE = "<img src=x onerror=alert(1)>"
@@ -50,7 +50,7 @@ def test_what_most_of_the_failed_have_in_common_is_named(world):
 
 
 def test_numbers_of_a_sample_are_not_told_as_exact(world, monkeypatch):
-    monkeypatch.setattr("kesin.web.dashboard.overview.LOOKED_AT", 3)
+    monkeypatch.setattr("kesin.web.dashboard.overview.MAX_FAILED_READ", 3)
     world.person("ayse", "admin")
     Trends(world.accounts.directory, world.service.queues).note()
     fail(world, 5, "NO_SUCH_STREET")
@@ -131,8 +131,10 @@ def test_an_open_breaker_is_told_to_whoever_has_the_site(world):
     world.person("ayse", "admin")
     world.person("ece", sites=["south"])
     world.accounts.set_site(ROOT, "north", channel="api")
-    house = world.service.house(world.service.workloads["oci"])
-    tell(house, world.accounts.directory.site("north"), Trouble("AUTH", "BAD_LOGIN", "no"))
+    house = world.service.workload_context("oci")
+    record_upload(
+        house, world.accounts.directory.site("north"), ConnectionTrouble("AUTH", "BAD_LOGIN", "no")
+    )
     text = overview(world)
     assert "the breaker is open for north" in text
     assert "breaker" not in overview(world, "ece")

@@ -1,4 +1,4 @@
-"""A service with one client site, under a clock that the test moves, on each database."""
+"""A service with two sites, on each database, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.directory import Site
 from kesin.workloads.oci.google.channels import channels_of
-from kesin.workloads.oci.google.circuit_breaker import Breaker, breaker_of
+from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
 from kesin.workloads.oci.google.credentials import vault_name
-from kesin.workloads.oci.uploader import worker_of
+from kesin.workloads.oci.uploader import build_worker
 from tests.web.conftest import (  # noqa: F401  # two of them are fixtures
     CRON_SECRET,
     ROOT,
@@ -29,7 +29,7 @@ from tests.web.conftest import (  # noqa: F401  # two of them are fixtures
     _quick_hashes,
     opened,
 )
-from tests.workloads.oci.google import VERSION, GoogleServer
+from tests.workloads.oci.fake_google import VERSION, GoogleServer
 
 SITE = "north"
 OTHER = "south"
@@ -41,7 +41,7 @@ SECRET_KEYS = "first:" + "A" * 43
 
 
 class Oci(World):
-    """The world, with short words for what happens to conversions."""
+    """The world, with short methods for conversions."""
 
     def __init__(self, store: Any, folder: Path, **settings: Any) -> None:
         super().__init__(store, folder, **settings)
@@ -57,8 +57,8 @@ class Oci(World):
         return self.service.queues["oci"]
 
     @property
-    def house(self) -> WorkloadContext:
-        return self.service.house(self.service.workloads["oci"])
+    def context(self) -> WorkloadContext:
+        return self.service.workload_context("oci")
 
     def place(self, site: str = SITE) -> Site:
         found = self.accounts.find_site(site)
@@ -66,12 +66,12 @@ class Oci(World):
         return found
 
     def ago(self, seconds: float) -> str:
-        """A conversion's time, so long before now."""
+        """A conversion time this many seconds ago."""
         at = datetime.fromtimestamp(self.clock.monotonic(), UTC) - timedelta(seconds=seconds)
         return at.isoformat(timespec="seconds")
 
     def row(self, number: int = 1, **changes: Any) -> dict[str, Any]:
-        """A conversion that can be sent; None takes a field away."""
+        """A sendable conversion; None removes a field."""
         row = {
             "externalId": f"sale-{number}",
             "gclid": f"Cj0KCQiA_click-{number:06d}",
@@ -82,10 +82,10 @@ class Oci(World):
         }
         return {name: value for name, value in {**row, **changes}.items() if value is not None}
 
-    # Doors
+    # Requests
 
     def post(self, rows: Any, *, site: str = SITE, headers: Any = None) -> list[dict[str, Any]]:
-        """Post conversions; the results."""
+        """Post conversions; returns the results."""
         key = headers or (self.ingest_key if site == SITE else self.key("oci:ingest", site=site))
         answer = self.client.post(f"/api/oci/conversions?siteId={site}", json=rows, headers=key)
         assert answer.status_code == 200, answer.text
@@ -93,15 +93,15 @@ class Oci(World):
         return results
 
     def queued(self, count: int = 1, *, site: str = SITE, first: int = 1) -> list[str]:
-        """So many conversions in QUEUED; their ids."""
+        """Enqueue this many conversions; returns their ids."""
         results = self.post([self.row(first + n) for n in range(count)], site=site)
-        assert all(one["result"] == "queued" for one in results)
-        return [one["id"] for one in results]
+        assert all(result["result"] == "queued" for result in results)
+        return [result["id"] for result in results]
 
     def export(
         self, *, limit: int = 1_000, site: str = SITE, headers: Any = None
     ) -> list[dict[str, Any]]:
-        """What a script gets; the rows are in PROCESSING from now on."""
+        """Export as a script; the rows are in PROCESSING afterwards."""
         answer = self.client.get(
             f"/api/oci/google-ads-export?siteId={site}&markAsExported=true&limit={limit}",
             headers=headers or (self.script_key if site == SITE else self.other_key),
@@ -114,21 +114,21 @@ class Oci(World):
         return self._report("/api/oci/ack", {"siteId": site, "queueIds": seals(ids)}, headers)
 
     def ack_failed(
-        self, ids: Sequence[str], *, site: str = SITE, headers: Any = None, **told: Any
+        self, ids: Sequence[str], *, site: str = SITE, headers: Any = None, **fields: Any
     ) -> dict[str, Any]:
-        body = {"siteId": site, "queueIds": seals(ids), **told}
+        body = {"siteId": site, "queueIds": seals(ids), **fields}
         return self._report("/api/oci/ack-failed", body, headers)
 
     def _report(self, path: str, body: dict[str, Any], headers: Any) -> dict[str, Any]:
         answer = self.client.post(path, json=body, headers=headers or self.script_key)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        response_body: dict[str, Any] = answer.json()
+        return response_body
 
-    def act(self, action: str, ids: Sequence[str] | None = None, **told: Any) -> dict[str, Any]:
+    def act(self, action: str, ids: Sequence[str] | None = None, **fields: Any) -> dict[str, Any]:
         body = {"siteId": SITE, "action": action, **({} if ids is None else {"ids": list(ids)})}
         answer = self.client.post(
-            "/api/oci/queue-actions", json={**body, **told}, headers=self.operator
+            "/api/oci/queue-actions", json={**body, **fields}, headers=self.operator
         )
         assert answer.status_code == 200, answer.text
         done: dict[str, Any] = answer.json()
@@ -137,8 +137,8 @@ class Oci(World):
     def stats(self, site: str = SITE) -> dict[str, Any]:
         answer = self.client.get(f"/api/oci/queue-stats?siteId={site}", headers=self.reader)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        body: dict[str, Any] = answer.json()
+        return body
 
     def rows(self, **wanted: Any) -> list[dict[str, Any]]:
         answer = self.client.get(
@@ -149,41 +149,41 @@ class Oci(World):
         return found
 
     def shown(self, job_id: str) -> dict[str, Any]:
-        """One row as operators see it."""
+        """A row as operators see it."""
         return self.rows(q=job_id)[0]
 
     def cron(self, task: str, **params: Any) -> dict[str, Any]:
         answer = self.client.post(f"/api/cron/oci/{task}", params=params, headers=CRON)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        body: dict[str, Any] = answer.json()
+        return body
 
-    # Behind the doors
+    # The queue itself
 
     def sweep(self, *stages: Stage) -> dict[str, int]:
-        """A pass of the clock; what it moved."""
+        """Run the sweeper; returns what it moved."""
         swept = Sweeper([self.queue]).sweep(stages or STAGES)
         return {move: n for (_, move), n in swept.moved.items() if n}
 
     def states(self, ids: Sequence[str]) -> list[str]:
-        return [self.state(one) for one in ids]
+        return [self.state(job_id) for job_id in ids]
 
     def look(self, job_id: str) -> Job:
         return self.found(job_id)
 
     def raw(self, payload: Any, *, site: str = SITE, **how: Any) -> str:
-        """A row that came past our own checks."""
+        """Enqueue a row without validation; returns its id."""
         return self.queue.enqueue(payload, tenant=site, **how).id
 
 
 def seals(ids: Sequence[str]) -> list[str]:
     """Ids as the script knows them."""
-    return [one if one.startswith("seal_") else f"seal_{one}" for one in ids]
+    return [job_id if job_id.startswith("seal_") else f"seal_{job_id}" for job_id in ids]
 
 
 def bare(items: Sequence[dict[str, Any]]) -> list[str]:
-    """The rows' own ids of exported items."""
-    return [one["id"].removeprefix("seal_") for one in items]
+    """The ids of exported items, without the seal prefix."""
+    return [item["id"].removeprefix("seal_") for item in items]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -197,13 +197,13 @@ def oci(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Oci]:
 
 @pytest.fixture
 def google() -> Iterator[GoogleServer]:
-    """Google, on this machine."""
+    """A local Google server."""
     with GoogleServer() as server:
         yield server
 
 
 class ApiSites(Oci):
-    """The site north uploads through our worker; south is left to its script."""
+    """The site north uploads through our worker; south has a script."""
 
     google: GoogleServer
 
@@ -214,16 +214,16 @@ class ApiSites(Oci):
 
     def credentials(self, *, site: str = SITE, **changes: str) -> None:
         told = self.google.credentials(**changes)
-        self.house.vault.put(ROOT, vault_name(site), told.sealed_text())
+        self.context.vault.put(ROOT, vault_name(site), told.to_text())
 
     def turn(self, limit: int | None = None) -> dict[str, int]:
-        """One turn of our worker; how many rows ended in each state."""
+        """Run one turn of our worker; returns the number of rows by state."""
         channels = channels_of(self.settings)
-        worker = worker_of(self.house, channels, limit=limit, threads=1, chance=random.Random(1))
-        return dict(worker.turn())
+        worker = build_worker(self.context, channels, limit=limit, threads=1, rng=random.Random(1))
+        return dict(worker.run_once())
 
     def breaker(self, site: str = SITE) -> Breaker:
-        return breaker_of(self.house, self.place(site))
+        return read_breaker(self.context, self.place(site))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -1,4 +1,4 @@
-"""A way to Google in the test's hand, without a network: for histories of many uploads."""
+"""A fake upload channel without a network, for histories of many uploads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Literal
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.google.channel import (
     NOT_SENT,
-    Accepted,
+    ConnectionTrouble,
     Finding,
-    Refused,
-    Row,
-    Sent,
-    Trouble,
+    RowAccepted,
+    RowRefused,
+    UploadResult,
+    UploadRow,
 )
-from kesin.workloads.oci.google.classify import GoogleError, judge
-from kesin.workloads.oci.google.credentials import Credentials
-from kesin.workloads.oci.google.error_table import TABLE
+from kesin.workloads.oci.google.classify import GoogleError, classify_errors
+from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.google.error_table import ERROR_TABLE
 
 CREDENTIALS = {
     "customer_id": "1234567890",
@@ -28,26 +28,30 @@ CREDENTIALS = {
     "refresh_token": "the-refresh-token",
     "conversion_action_resource_name": "customers/1234567890/conversionActions/987654321",
 }
-GOOGLE_SAYS = [(group, value) for group, (_, values) in TABLE.items() for value in values]
+GOOGLE_SAYS = [(group, value) for group, (_, values) in ERROR_TABLE.items() for value in values]
 
 Told = Literal["take", "lose", "leave"] | tuple[str, str]  # what Google does with a row
 
 
 class Google:
-    """A way to Google in the test's hand; it records an order id once, as Google does."""
+    """A fake channel; it records an order id once, as Google does."""
 
     def __init__(self) -> None:
         self.telling: Sequence[Told] = ("take",)
-        self.trouble: Trouble | None = None
+        self.trouble: ConnectionTrouble | None = None
         self.is_well = self.is_ready = True
         self.meanwhile: Callable[[Sequence[str]], None] | None = None
         self.recorded: Counter[str] = Counter()
-        self.sent: dict[str, Accepted | Refused] = {}
+        self.sent: dict[str, RowAccepted | RowRefused] = {}
 
-    def ready(self, credentials: Credentials) -> Trouble | None:
-        return None if self.is_ready else Trouble("TRANSIENT", "TOKEN_UNAVAILABLE", "no token")
+    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+        return (
+            None
+            if self.is_ready
+            else ConnectionTrouble("TRANSIENT", "TOKEN_UNAVAILABLE", "no token")
+        )
 
-    def upload(self, credentials: Credentials, rows: Sequence[Row]) -> Sent:
+    def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
         assert credentials.refresh_token == CREDENTIALS["refresh_token"]
         answers = [
             self._answer(row.conversion.order_id, told)
@@ -56,22 +60,24 @@ class Google:
         self.sent.update(zip([row.job_id for row in rows], answers, strict=True))
         if self.meanwhile:
             self.meanwhile([row.job_id for row in rows])
-        return Sent(answers, self.trouble)
+        return UploadResult(answers, self.trouble)
 
-    def check(self, credentials: Credentials) -> list[Finding]:
+    def check(self, credentials: GoogleCredentials) -> list[Finding]:
         return [Finding("token", self.is_well, "as it is")]
 
-    def _answer(self, order_id: str, told: Told) -> Accepted | Refused:
-        if told == "leave":
-            return Refused("CIRCUIT_OPEN", "it never left", Category.TRANSIENT, NOT_SENT)
-        if self.trouble and told != "lose":
+    def _answer(self, order_id: str, behaviour: Told) -> RowAccepted | RowRefused:
+        if behaviour == "leave":
+            return RowRefused("CIRCUIT_OPEN", "it never left", Category.TRANSIENT, NOT_SENT)
+        if self.trouble and behaviour != "lose":
             kind = Category(self.trouble.kind)
-            return Refused(self.trouble.code, self.trouble.message, kind)
-        if isinstance(told, tuple):
-            return judge([GoogleError(*told, "as Google says it")])
+            return RowRefused(self.trouble.code, self.trouble.message, kind)
+        if isinstance(behaviour, tuple):
+            return classify_errors([GoogleError(*behaviour, "as Google says it")])
         if self.recorded[order_id]:
-            return judge([GoogleError("conversionUploadError", "ORDER_ID_ALREADY_IN_USE", "")])
+            return classify_errors(
+                [GoogleError("conversionUploadError", "ORDER_ID_ALREADY_IN_USE", "")]
+            )
         self.recorded[order_id] += 1
-        if told == "lose":
-            return Refused("TIMEOUT", "the answer was lost", Category.TRANSIENT)
-        return Accepted()
+        if behaviour == "lose":
+            return RowRefused("TIMEOUT", "the answer was lost", Category.TRANSIENT)
+        return RowAccepted()

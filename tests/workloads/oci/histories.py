@@ -24,10 +24,10 @@ from kesin.lifecycle.vocabulary import OWNED, Stage
 from kesin.store.contract import Store
 from kesin.workloads.oci.api import control_routes
 from kesin.workloads.oci.conversions.conversion import key_of
-from kesin.workloads.oci.google.channel import Accepted, Refused
-from kesin.workloads.oci.google.circuit_breaker import close
+from kesin.workloads.oci.google.channel import RowAccepted, RowRefused
+from kesin.workloads.oci.google.circuit_breaker import close_breaker
 from kesin.workloads.oci.operations import STATES
-from kesin.workloads.oci.uploader import BY_CLICK, worker_of
+from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES, build_worker
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import CRON, DAY, HOUR, OTHER, SECRET_KEYS, SITE, Oci, seals
 from tests.workloads.oci.google_in_hand import CREDENTIALS, Google
@@ -61,12 +61,12 @@ class TwoSites(Oci):
         """Let the doors reach the Google of the history at hand."""
         ways = _Ways(self)
         patch.setattr(control_routes, "channels_of", lambda _settings: ways)
-        patch.setattr(control_routes, "worker_of", partial(worker_of, chance=self.chance))
+        patch.setattr(control_routes, "build_worker", partial(build_worker, rng=self.chance))
 
     def draw_as_before(self) -> None:
         """The same lots and, but for their times, the same ids: a history can be repeated."""
         self.chance.seed(1)
-        self.house.queue._ids = IdMaker(self.clock, seed=1)
+        self.context.queue._ids = IdMaker(self.clock, seed=1)
 
 
 class _Ways(Mapping[str, Google]):
@@ -105,7 +105,7 @@ class History:
         sites.draw_as_before()
         for site in SITES:
             self.switch(site, "script")
-            close(sites.house, sites.place(site))
+            close_breaker(sites.context, sites.place(site))
         for site in ("", *SITES):
             sites.queue.resume(tenant=site)
         self._forget_others()
@@ -126,11 +126,11 @@ class History:
     def sale(self, number: int, version: int = 0, **changes: Any) -> dict[str, Any]:
         """The same whenever it is posted; a version differs in its value."""
         at = self.start - timedelta(days=AGES_D[(number - 1) % len(AGES_D)])
-        told = {
+        body = {
             "conversionTime": at.isoformat(timespec="seconds"),
             "conversionValue": 100 + version,
         }
-        return self.oci.row(number, **{**told, **changes})
+        return self.oci.row(number, **{**body, **changes})
 
     def of(self, site: str) -> dict[str, Seen]:
         """The rows of a site, the oldest first."""
@@ -198,7 +198,7 @@ class History:
     def _check_stats(self, seen: dict[str, Seen], counts: dict[str, dict[str, int]]) -> None:
         path = "/api/oci/queue-stats?scope=multi"
         stats = self.ask("GET", path, headers=self.oci.reader).json()
-        assert {one["siteId"]: one["totals"] for one in stats["sites"]} == counts
+        assert {site["siteId"]: site["totals"] for site in stats["sites"]} == counts
         leases = [one.job.lease_until or 0 for one in seen.values() if one.job.phase == OWNED]
         assert stats["stuckProcessing"] == sum(until <= self.now for until in leases)
 
@@ -291,7 +291,7 @@ class History:
                 done += one.state != "COMPLETED"
             elif not one or one.state != "COMPLETED":
                 refused.add(f"seal_{job_id}")
-        assert (told["updated"], {one["id"] for one in told["refused"]}) == (done, refused)
+        assert (told["updated"], {refusal["id"] for refusal in told["refused"]}) == (done, refused)
 
     def ack_failed(self, site: str, script: str, ids: Sequence[str], category: str) -> None:
         self.touched = {site}
@@ -299,34 +299,36 @@ class History:
         how = {"errorCode": code, "errorMessage": "it broke", "errorCategory": category}
         told = self._report(site, script, "/api/oci/ack-failed", ids, **how)
         states = {job_id: one.state for job_id, one in self.of(site).items()}
-        working = [one for one in ids if states.get(one) == "PROCESSING"]
-        refused = {f"seal_{one}" for one in ids if states.get(one) not in ("PROCESSING", "FAILED")}
+        working = [job_id for job_id in ids if states.get(job_id) == "PROCESSING"]
+        refused = {
+            f"seal_{job_id}" for job_id in ids if states.get(job_id) not in ("PROCESSING", "FAILED")
+        }
         assert told["updated"] == len(working)
-        assert {one["id"] for one in told["refused"]} == refused
+        assert {refusal["id"] for refusal in told["refused"]} == refused
         for job_id in working:
             job = self.oci.look(job_id)
             assert (job.state, job.error_code, job.error_category) == ("FAILED", code, category)
 
     def _report(
-        self, site: str, script: str, path: str, ids: Sequence[str], **told: Any
+        self, site: str, script: str, path: str, ids: Sequence[str], **fields: Any
     ) -> dict[str, Any]:
-        body = {"siteId": site, "queueIds": seals(ids), **told}
+        body = {"siteId": site, "queueIds": seals(ids), **fields}
         answer = self.ask("POST", path, json=body, headers=self.oci.scripts[site, script])
         said: dict[str, Any] = answer.json()
         return said
 
     # People
 
-    def act(self, site: str, action: str, **told: Any) -> dict[str, Any]:
+    def act(self, site: str, action: str, **fields: Any) -> dict[str, Any]:
         """An operator's action; as many rows as it tells have moved, and no other."""
         self.touched = {site}
-        body = {"siteId": site, "action": action, **told}
+        body = {"siteId": site, "action": action, **fields}
         path = "/api/oci/queue-actions"
         answer: dict[str, Any] = self.ask("POST", path, json=body, headers=self.oci.operator).json()
         stored = dict(self._stored(site))
         moved = [one for one in stored if one not in self.seen or stored[one] > self.seq(one)]
         assert answer["affected"] == len(moved), (answer, moved)
-        stayed = {one["id"] for one in answer["refused"]}
+        stayed = {refusal["id"] for refusal in answer["refused"]}
         assert not stayed & set(moved)
         return answer
 
@@ -356,11 +358,11 @@ class History:
         self.touched = {site for site in SITES if self.channel[site] != "script"}
         google.sent, google.meanwhile = {}, meanwhile
         path = f"/api/cron/oci/process-offline-conversions?limit={limit}"
-        told = self.ask("POST", path, headers=CRON).json()
+        body = self.ask("POST", path, headers=CRON).json()
         google.meanwhile = None
         assert len(google.sent) <= limit
         if meanwhile is None:
-            assert told["processed"] == len(google.sent)
+            assert body["processed"] == len(google.sent)
         for job_id, answer in google.sent.items():
             was, job = self.seen[job_id], self.oci.look(job_id)
             assert was.is_due(self.now) or meanwhile
@@ -369,14 +371,18 @@ class History:
                 event.move == "correct" for event in self.oci.queue.events(job_id)
             )
             self.exported[job_id] = was.corrections
-            if isinstance(answer, Accepted) and answer.code is None and not mended:
+            if isinstance(answer, RowAccepted) and answer.code is None and not mended:
                 self.acked.add(job_id)
             if meanwhile is None:
                 self._check_answered(job, answer)
 
-    def _check_answered(self, job: Job, answer: Accepted | Refused) -> None:
-        if isinstance(answer, Accepted):
-            state = "FAILED" if answer.code in BY_CLICK and self._is_twin(job) else "COMPLETED"
+    def _check_answered(self, job: Job, answer: RowAccepted | RowRefused) -> None:
+        if isinstance(answer, RowAccepted):
+            state = (
+                "FAILED"
+                if answer.code in DUPLICATE_CLICK_CODES and self._is_twin(job)
+                else "COMPLETED"
+            )
             assert (job.state, job.error_code) == (state, answer.code)
         elif not answer.was_sent:
             assert job.state == "RETRY"

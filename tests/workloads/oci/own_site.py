@@ -1,7 +1,7 @@
-"""A site of its own for each test, in a service that a whole module shares.
+"""A new site for each test, in a service that the tests of a module share.
 
-For tests that look at nothing but their own rows: a service costs a third of a second, a site does
-not. The clock is shared too, so it is only ever moved forward.
+For tests that only use their own rows: starting a service takes a third of a second, adding a site
+does not. The clock is shared too, so it only moves forward.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 class OwnSite:
-    """A site nobody else uses, with short words for what happens to its rows."""
+    """A site of a single test, with short methods for its rows."""
 
     def __init__(self, oci: Oci, **how: Any) -> None:
         self.oci = oci
@@ -37,7 +37,7 @@ class OwnSite:
         self.id = f"site-{next(_numbers)}"
         oci.accounts.add_site(ROOT, self.id, **how)
 
-    # Who comes
+    # Keys
 
     @cached_property
     def producer(self) -> dict[str, str]:
@@ -55,11 +55,11 @@ class OwnSite:
     def reader(self) -> dict[str, str]:
         return self.oci.reader
 
-    # What it is
+    # The site
 
     @property
-    def house(self) -> WorkloadContext:
-        return self.oci.house
+    def context(self) -> WorkloadContext:
+        return self.oci.context
 
     @property
     def uuid(self) -> str:
@@ -74,7 +74,7 @@ class OwnSite:
         self.oci.accounts.set_site(ROOT, self.id, **how)
 
     def decide(self, **settings: Any) -> None:
-        """Change what the agency decided for it."""
+        """Change its oci settings."""
         self.oci.accounts.set_site_settings(ROOT, self.id, "oci", settings)
 
     def pause(self) -> None:
@@ -83,7 +83,7 @@ class OwnSite:
     def row(self, number: int = 1, **changes: Any) -> dict[str, Any]:
         return self.oci.row(number, **changes)
 
-    # Doors
+    # Requests
 
     def send(self, method: str, path: str, headers: Any = None, **sent: Any) -> Any:
         return self.client.request(method, path, headers=headers, **sent)
@@ -105,8 +105,8 @@ class OwnSite:
 
     def queued(self, count: int = 1, *, first: int = 1, **changes: Any) -> list[str]:
         results = self.post([self.row(first + n, **changes) for n in range(count)])
-        assert [one["result"] for one in results] == ["queued"] * count
-        return [one["id"] for one in results]
+        assert [result["result"] for result in results] == ["queued"] * count
+        return [result["id"] for result in results]
 
     def export(self, limit: int = 1_000) -> list[dict[str, Any]]:
         return list(well(self.ask_export(markAsExported="true", limit=limit)))
@@ -119,7 +119,7 @@ class OwnSite:
         )
 
     def exported(self, count: int = 1, *, first: int = 1) -> list[str]:
-        """So many rows in PROCESSING."""
+        """Export this many rows; returns their ids."""
         ids = self.queued(count, first=first)
         assert [one["id"] for one in self.export()] == seals(ids)
         return ids
@@ -130,25 +130,25 @@ class OwnSite:
             well(self.client.post("/api/oci/ack", json=body, headers=headers or self.script))
         )
 
-    def ack_failed(self, ids: Sequence[str], **told: Any) -> dict[str, Any]:
-        body = {"siteId": self.id, "queueIds": seals(ids), **told}
+    def ack_failed(self, ids: Sequence[str], **fields: Any) -> dict[str, Any]:
+        body = {"siteId": self.id, "queueIds": seals(ids), **fields}
         return dict(well(self.client.post("/api/oci/ack-failed", json=body, headers=self.script)))
 
     def failed(self, count: int = 1, *, category: str = "VALIDATION", first: int = 1) -> list[str]:
-        """So many rows in FAILED."""
+        """Fail this many rows; returns their ids."""
         ids = self.exported(count, first=first)
         self.ack_failed(ids, errorCode="BROKEN", errorMessage="it broke", errorCategory=category)
         return ids
 
-    def ask_act(self, action: str, headers: Any = None, **told: Any) -> Any:
-        body = {"siteId": self.id, "action": action, **told}
+    def ask_act(self, action: str, headers: Any = None, **fields: Any) -> Any:
+        body = {"siteId": self.id, "action": action, **fields}
         return self.client.post(
             "/api/oci/queue-actions", json=body, headers=headers or self.operator
         )
 
-    def act(self, action: str, ids: Sequence[str] | None = None, **told: Any) -> dict[str, Any]:
+    def act(self, action: str, ids: Sequence[str] | None = None, **fields: Any) -> dict[str, Any]:
         chosen = {} if ids is None else {"ids": list(ids)}
-        return dict(well(self.ask_act(action, **chosen, **told)))
+        return dict(well(self.ask_act(action, **chosen, **fields)))
 
     def stats(self) -> dict[str, Any]:
         return dict(
@@ -168,17 +168,17 @@ class OwnSite:
         return list(well(self.page(**wanted))["rows"])
 
     def shown(self, job_id: str) -> dict[str, Any]:
-        """One row as operators see it."""
+        """A row as operators see it."""
         return self.rows(q=job_id)[0]
 
-    def beat(self, **told: Any) -> None:
-        body = {"siteId": self.id, **told}
+    def beat(self, **fields: Any) -> None:
+        body = {"siteId": self.id, **fields}
         well(self.client.post("/api/oci/script-heartbeat", json=body, headers=self.script))
 
-    # Behind the doors
+    # The queue itself
 
     def raw(self, payload: Any, **how: Any) -> str:
-        """A row that came past our own checks."""
+        """Enqueue a row without validation; returns its id."""
         return self.oci.raw(payload, site=self.id, **how)
 
     def look(self, job_id: str) -> Job:
@@ -188,27 +188,27 @@ class OwnSite:
         return self.look(job_id).state
 
     def states(self, ids: Sequence[str]) -> list[str]:
-        return [self.state(one) for one in ids]
+        return [self.state(job_id) for job_id in ids]
 
     def events(self, job_id: str) -> list[Event]:
         return self.oci.queue.events(job_id)
 
     def jobs(self) -> list[Job]:
-        """Every row of the site, whole."""
+        """Every job of the site."""
         return self.oci.queue.jobs(Filter(tenants=(self.id,)), limit=1_000).jobs
 
     def said(self, request: Callable[[], Any]) -> list[AuditLine]:
-        """The lines a request left in the audit log, without those that made the keys."""
+        """The audit log entries of a request, without those of creating keys."""
         assert self.operator
         assert self.script
         return self.oci.said(request)
 
     def sweep(self, *stages: Stage) -> dict[str, int]:
-        """A pass of the clock over all sites."""
+        """Run the sweeper over all sites."""
         return self.oci.sweep(*stages)
 
     def wait(self, seconds: float, *stages: Stage) -> None:
-        """Let time pass, and then the clock make its moves."""
+        """Advance the clock, then run the sweeper."""
         self.clock.advance(seconds)
         if stages:
             self.sweep(*stages)
@@ -220,17 +220,17 @@ def well(answer: Any) -> Any:
 
 
 def refused(answer: Any, status: int) -> dict[str, Any]:
-    """The error of an answer that has this status."""
+    """The error of a response with this status."""
     assert answer.status_code == status, answer.text
-    told: dict[str, Any] = answer.json()["error"]
-    return told
+    body: dict[str, Any] = answer.json()["error"]
+    return body
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
 ) -> Iterator[Oci]:
-    """One service for the module, on each database."""
+    """The service of the module, on each database."""
     folder = tmp_path_factory.mktemp("oci")
     with ExitStack() as stack:
         store = opened(request.param, folder, request, stack)
@@ -247,5 +247,5 @@ def site(shared: Oci) -> OwnSite:
 
 @pytest.fixture
 def neighbour(shared: Oci) -> OwnSite:
-    """Another one."""
+    """Another script site."""
     return OwnSite(shared)

@@ -1,4 +1,4 @@
-"""`kesin oci …` at a prompt, and files of sales to give it."""
+"""Runs `kesin oci …` commands, and builds files of sales for them."""
 
 import csv
 import io
@@ -40,12 +40,12 @@ def as_csv(*rows: dict[str, object], delimiter: str = ",") -> str:
 
 
 def lines(*rows: object) -> str:
-    return "".join(json.dumps(one) + "\n" for one in rows)
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture(name="oci")
 def commands(kesin):
-    """Run a command of the group; the site north is there."""
+    """Run a `kesin oci` command; the site north exists."""
     assert kesin("site", "add", "north").code == 0
 
     def run(*words: object, text: str | None = None):

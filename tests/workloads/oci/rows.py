@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
 from kesin.workloads.oci.conversions.conversion import Conversion, order_id_of
-from kesin.workloads.oci.google.channel import Row
+from kesin.workloads.oci.google.channel import UploadRow
 
 ISTANBUL = timezone(timedelta(hours=3))
 START = datetime(2026, 3, 1, 14, 5, tzinfo=ISTANBUL)
@@ -25,9 +25,9 @@ def conversion(number: int, **changes: object) -> Conversion:
     return Conversion(**{**given, **changes})
 
 
-def row(number: int, **changes: object) -> Row:
-    return Row(f"job-{number}", conversion(number, **changes), 1)
+def row(number: int, **changes: object) -> UploadRow:
+    return UploadRow(f"job-{number}", conversion(number, **changes), 1)
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[UploadRow]:
     return [row(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The service on a port of its own, with its clock in the test's hand: what a script talks to."""
+"""A listening service with a manual clock, for scripts to talk to."""
 
 import itertools
 import socket
@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from kesin.workloads.oci.site import HEARTBEAT, fact
+from kesin.workloads.oci.site import HEARTBEAT, read_metadata
 from tests.workloads.oci.conftest import Oci, opened
 from tests.workloads.oci.script import Script
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 class Found(NamedTuple):
-    """How a row stands on the server."""
+    """A row as stored on the server."""
 
     state: str
     code: str | None
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class Running:
-    """A site of its own in a service that listens; its script comes to it."""
+    """A site of a listening service, with its script."""
 
     def __init__(self, oci: Oci, base_url: str) -> None:
         self.oci = oci
@@ -41,14 +41,14 @@ class Running:
         self._ingest_key = oci.key("oci:ingest", site=self.site_id)
 
     def script(self, **how: Any) -> Script:
-        """The site's script, as it was installed."""
+        """The site's script."""
         return Script(self.base_url, self.site_id, self.key, **how)
 
     def enqueue(self, *sales: dict[str, Any]) -> list[str]:
-        """Post sales as a producer does; their ids as the script sees them."""
+        """Post sales as a producer; returns their sealed ids."""
         results = self.oci.post(list(sales), site=self.site_id, headers=self._ingest_key)
-        assert {one["result"] for one in results} == {"queued"}, results
-        return [f"seal_{one['id']}" for one in results]
+        assert {result["result"] for result in results} == {"queued"}, results
+        return [f"seal_{result['id']}" for result in results]
 
     def row(self, row_id: str) -> Found:
         job = self.oci.look(row_id.removeprefix("seal_"))
@@ -57,7 +57,7 @@ class Running:
         )
 
     def rows(self, ids: Sequence[str]) -> list[Found]:
-        return [self.row(one) for one in ids]
+        return [self.row(job_id) for job_id in ids]
 
     def states(self) -> dict[str, int]:
         """How many rows of the site are in each state that has any."""
@@ -65,7 +65,7 @@ class Running:
         return {name: n for name, n in counts.items() if n}
 
     def heartbeat(self) -> dict[str, Any] | None:
-        return fact(self.oci.house, self.oci.place(self.site_id), HEARTBEAT)
+        return read_metadata(self.oci.context, self.oci.place(self.site_id), HEARTBEAT)
 
     def pass_time(self, seconds: float) -> None:
         self.oci.clock.advance(seconds)
@@ -88,13 +88,13 @@ def running(
 
 @contextmanager
 def _listening(app: FastAPI) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([door],), daemon=True)
-        thread.start()  # who comes before it is ready waits at the door
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()  # early connections wait in the listen queue
         try:
-            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()
@@ -103,8 +103,8 @@ def _listening(app: FastAPI) -> Iterator[str]:
 def secrets_in(script: Script, text: str) -> list[str]:
     """Click ids, keys and tokens of a script's runs in a text."""
     kinds = ("Google Click ID", "WBRAID", "GBRAID")
-    clicks = {row[kind] for one in script.uploads for row in one.rows for kind in kinds}
-    tokens = {one.headers.get("Authorization", "")[7:] for one in script.requests}
+    clicks = {row[kind] for upload in script.uploads for row in upload.rows for kind in kinds}
+    tokens = {request.headers.get("Authorization", "")[7:] for request in script.requests}
     return [one for one in {script.key, *clicks, *tokens} - {""} if one in text]
 
 
@@ -126,7 +126,7 @@ def sales(count: int) -> list[dict[str, Any]]:
 
 
 def changed(*changes: dict[str, Any]) -> Any:
-    """Spoils the first rows of an export on their way: a server whose checks differ from ours."""
+    """Change the first rows of an export, like a server with other checks than ours."""
 
     def rewrite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rest = rows[len(changes) :]

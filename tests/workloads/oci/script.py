@@ -190,7 +190,7 @@ class Script:
     # Looking at what it did
 
     def asked(self, path: str) -> list[Request]:
-        return [one for one in self.requests if one.path == path]
+        return [request for request in self.requests if request.path == path]
 
     def ids(self, path: str) -> list[list[str]]:
         """The ids of each call there that was answered."""
@@ -198,7 +198,7 @@ class Script:
 
     def lines(self) -> list[dict[str, Any]]:
         """Every CSV row that was applied."""
-        return [row for one in self.uploads if one.applied for row in one.rows]
+        return [row for upload in self.uploads if upload.applied for row in upload.rows]
 
 
 class _Google:

@@ -1,4 +1,4 @@
-"""A row as it is seen from three sides, and what holds of one at any time."""
+"""A row as job, events and API row, and its invariants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kesin.engine.replay import differences
 from kesin.lifecycle.model import Job
 from kesin.lifecycle.vocabulary import OWNED
-from kesin.store.declarations import MASK
+from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
 from kesin.workloads.oci.conversions.conversion import (
     Conversion,
@@ -21,7 +21,7 @@ OUR_LEASE_US = 120 * 1_000_000
 
 
 class Seen(NamedTuple):
-    """A row in its three shapes."""
+    """A row as job, events and API row."""
 
     job: Job
     events: list[Event]
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     @property
     def is_sendable(self) -> bool:
         try:
-            Conversion.of(self.job.data, self.job.tenant)
+            Conversion.from_payload(self.job.data, self.job.tenant)
         except Unsendable:
             return False
         return True
@@ -52,13 +52,13 @@ class Seen(NamedTuple):
         return self.job.tenant, self.job.stamp_1, self.job.data.get("gclid")
 
     def is_due(self, now: int) -> bool:
-        """Whether an export may hand it over."""
+        """Whether an export may return it."""
         due = self.job.run_at is not None and self.job.run_at <= now
         return self.state in ("QUEUED", "RETRY") and due and self.job.attempts_left > 0
 
 
 def check_row(seen: Seen) -> None:
-    """What holds of one row at any time."""
+    """Check the invariants of a row."""
     job, events, row = seen
     assert row["status"] == job.state
     assert [str(one) for one in differences(job, events)] == []
@@ -101,5 +101,5 @@ def _check_events(events: Iterable[Event]) -> None:
             claim = event
         elif event.claim == 0:
             claim = None
-        if event.mask & MASK["error"]:
+        if event.mask & COLUMN_BITS["error"]:
             category = event.error_category

@@ -1,4 +1,4 @@
-"""Whoever is woken by a code at night reads three sentences that say what to do."""
+"""The advice on error codes: complete, short, in both languages."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ import pytest
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_CODE
 from kesin.workloads.oci import advice as module
-from kesin.workloads.oci.advice import LANGUAGES, Advice, advice, codes, describe
+from kesin.workloads.oci.advice import LANGUAGES, OciAdvice, advice, codes, describe
 from kesin.workloads.oci.google.classify import CODES
 from kesin.workloads.oci.lifecycle import oci_errors
 
@@ -123,7 +123,7 @@ def values_of(enum: str) -> list[str]:
         warnings.simplefilter("ignore")  # how Google's package is built is not our matter
         types = import_module(f"google.ads.googleads.{newest}.errors.types.{path}")
     values = getattr(getattr(types, f"{enum}Enum"), enum)
-    return [one.name for one in values if one.name not in {"UNSPECIFIED", "UNKNOWN"}]
+    return [value.name for value in values if value.name not in {"UNSPECIFIED", "UNKNOWN"}]
 
 
 def has_a_text(code: str) -> bool:
@@ -150,8 +150,8 @@ def test_every_value_that_can_meet_an_upload_has_a_text_of_its_own():
 
 
 def test_no_code_of_the_error_table_is_without_a_text():
-    told = {one.name for one in (*CODES, *oci_errors().codes)}
-    assert sorted(name for name in told if not has_a_text(name)) == []
+    values = {one.name for one in (*CODES, *oci_errors().codes)}
+    assert sorted(name for name in values if not has_a_text(name)) == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -208,17 +208,17 @@ def test_codes_are_told_apart_though_they_are_stored_cut_off():
 def test_what_follows_is_what_the_verdict_does():
     """A row that fails rests, one that waits comes back by itself, one Google had is done."""
     by_itself = re.compile(r"by itself|by themselves|once the breaker closes")
-    for one in CODES:
-        following = advice(one.name).next
-        verdict = one.verdict.name if one.verdict else ""
+    for code in CODES:
+        following = advice(code.name).next
+        verdict = code.verdict.name if code.verdict else ""
         if verdict == "COMPLETE":
-            assert "COMPLETED" in following, one.name
+            assert "COMPLETED" in following, code.name
         elif verdict == "WAIT":
-            assert "six hours" in following, one.name
-        elif one.category in {Category.TRANSIENT, Category.RATE_LIMIT}:
-            assert by_itself.search(following), one.name
+            assert "six hours" in following, code.name
+        elif code.category in {Category.TRANSIENT, Category.RATE_LIMIT}:
+            assert by_itself.search(following), code.name
         else:
-            assert "FAILED" in following, one.name
+            assert "FAILED" in following, code.name
 
 
 def test_google_had_it_already_needs_nobody():
@@ -251,15 +251,15 @@ def test_an_unknown_code_falls_back_to_its_category(category, language):
 def test_nonsense_gets_an_answer_too(code, category):
     for language in LANGUAGES:
         said = advice(code, category, language)
-        assert isinstance(said, Advice)
+        assert isinstance(said, OciAdvice)
         assert said.means == TOLD["general"][language]["means"]
     assert describe(code or "")["who"] == GENERAL.who
 
 
 def test_describe_tells_both_languages():
-    told = describe("MISSING_CLICK_ID")
-    assert set(told) == {"who", "en", "tr"}
-    assert told["who"] == "producer"
-    assert tuple(told["tr"]) == PARTS
-    told["tr"]["means"] = "changed"
+    texts = describe("MISSING_CLICK_ID")
+    assert set(texts) == {"who", "en", "tr"}
+    assert texts["who"] == "producer"
+    assert tuple(texts["tr"]) == PARTS
+    texts["tr"]["means"] = "changed"
     assert describe("MISSING_CLICK_ID")["tr"]["means"] != "changed"

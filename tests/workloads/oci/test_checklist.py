@@ -11,14 +11,14 @@ MINUTE = 60
 def test_checklist_export_claim_raises_attempt_count_by_one(site: OwnSite):
     ids = site.queued(3)
     site.export(limit=2)
-    assert [site.shown(one)["attempt_count"] for one in ids] == [1, 1, 0]
+    assert [site.shown(job_id)["attempt_count"] for job_id in ids] == [1, 1, 0]
 
 
 def test_checklist_mark_as_exported_false_is_structured_and_updates_nothing(site: OwnSite):
     site.queued(2)
     before = site.jobs()
-    told = well(site.ask_export(markAsExported="false"))
-    assert told.keys() == {"siteId", "items", "counts", "warnings"}
+    body = well(site.ask_export(markAsExported="false"))
+    assert body.keys() == {"siteId", "items", "counts", "warnings"}
     assert site.jobs() == before
 
 
@@ -37,8 +37,8 @@ def test_checklist_reset_to_queued_requeues_and_may_clear_the_error(site: OwnSit
     site.act("RESET_TO_QUEUED", [cleared], clearErrors=True)
     rows = [site.shown(kept), site.shown(cleared)]
     assert [
-        (one["status"], one["claimed_at"], one["next_retry_at"], one["provider_error_code"])
-        for one in rows
+        (row["status"], row["claimed_at"], row["next_retry_at"], row["provider_error_code"])
+        for row in rows
     ] == [("QUEUED", None, None, "BROKEN"), ("QUEUED", None, None, None)]
     assert (rows[1]["last_error"], rows[1]["provider_error_category"]) == (None, None)
 

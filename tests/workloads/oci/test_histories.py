@@ -15,10 +15,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kesin.lifecycle.model import edges
+from kesin.lifecycle.model import declared_edges
 from kesin.lifecycle.vocabulary import STAGES
-from kesin.workloads.oci.google.channel import Trouble
-from kesin.workloads.oci.uploader import BY_CLICK
+from kesin.workloads.oci.google.channel import ConnectionTrouble
+from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES
 from tests.web.conftest import opened
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, SITE
 from tests.workloads.oci.google_in_hand import GOOGLE_SAYS
@@ -43,17 +43,17 @@ kind = st.sampled_from(["plain", "plain", "plain", "plain", "revision", "no clic
 told = st.one_of(
     st.just("take"),
     st.sampled_from(["take", "lose", "leave"]),
-    st.sampled_from(["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND", *BY_CLICK]).map(
-        lambda value: ("conversionUploadError", value)
-    ),
+    st.sampled_from(
+        ["TOO_RECENT_EVENT", "EVENT_NOT_FOUND", "CLICK_NOT_FOUND", *DUPLICATE_CLICK_CODES]
+    ).map(lambda value: ("conversionUploadError", value)),
     st.sampled_from(GOOGLE_SAYS),
 )
 troubles = st.sampled_from(
     [
         *[None] * 6,
-        Trouble("TRANSIENT", "HTTP_503", "Google is away"),
-        Trouble("RATE_LIMIT", "RESOURCE_EXHAUSTED", "too much", 600.0),
-        Trouble("AUTH", "INVALID_GRANT", "the token was revoked"),
+        ConnectionTrouble("TRANSIENT", "HTTP_503", "Google is away"),
+        ConnectionTrouble("RATE_LIMIT", "RESOURCE_EXHAUSTED", "too much", 600.0),
+        ConnectionTrouble("AUTH", "INVALID_GRANT", "the token was revoked"),
     ]
 )
 buttons = st.fixed_dictionaries(
@@ -212,8 +212,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.history.seen)
     @rule(site=site, data=st.data(), version=version)
     def correct(self, site, data, version):
-        told = {"conversionValue": 100 + version}
-        self.history.act(site, "CORRECT", ids=self.rows(data, site, 1, ["FAILED"]), conversion=told)
+        body = {"conversionValue": 100 + version}
+        self.history.act(site, "CORRECT", ids=self.rows(data, site, 1, ["FAILED"]), conversion=body)
 
     @precondition(lambda self: self.history.seen)
     @rule(site=site, data=st.data(), version=st.sampled_from([None, 0, 1, 2]))
@@ -265,9 +265,9 @@ class Machine(RuleBasedStateMachine):
         body = {"siteId": where, "ids": ids}
         how = {"headers": self.sites.operator}
 
-        def act(action, **told):
+        def act(action, **fields):
             history.ask(
-                "POST", "/api/oci/queue-actions", json={**body, "action": action, **told}, **how
+                "POST", "/api/oci/queue-actions", json={**body, "action": action, **fields}, **how
             )
 
         assert moment != "unready", "rows were claimed that could not be sent"
@@ -326,7 +326,9 @@ def test_no_history_of_a_site_breaks_a_promise(sites: TwoSites):
     run_state_machine_as_test(
         machine, settings=settings(max_examples=count, stateful_step_count=STEPS)
     )
-    declared = {(move.name, source, to) for move, source, to in edges(sites.queue.lifecycle)}
+    declared = {
+        (move.name, source, to) for move, source, to in declared_edges(sites.queue.lifecycle)
+    }
     assert sites.made <= declared
     if count >= 50:  # fewer need not come about
         missed = declared - sites.made

@@ -22,23 +22,23 @@ from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock, wall_clock_us
-from kesin.foundation.permissions import system
+from kesin.foundation.permissions import system_actor
 from kesin.foundation.settings import Settings
 from kesin.store.contract import Store
 from kesin.store.open import open_store
 from kesin.web.service import Service
 from kesin.workloads.oci import OCI
-from kesin.workloads.oci.conversions.conversion import SEAL
+from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX
 from kesin.workloads.oci.conversions.ingest import ingest
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.credentials import vault_name
 from kesin.workloads.oci.script import ack, export
-from kesin.workloads.oci.uploader import worker_of
+from kesin.workloads.oci.uploader import build_worker
 from tests.apart import crew
 from tests.cli.programs import PATIENCE_S, Program, Programs, wait_until
 from tests.web.serving import own_settings
 
-ROOT = system("cli:tests")
+ROOT = system_actor("cli:tests")
 SITE = "north"
 SECRET_KEYS = "first:" + "A" * 43
 LATER_US = 3_600 * 1_000_000  # beyond every lease
@@ -48,11 +48,11 @@ MANY = 3_000
 _numbers = count(1)
 
 
-def house_of(store: Store, *, later_us: int = 0, **settings: Any) -> WorkloadContext:
-    """The house as a process has it, by a clock that is ahead or stands still."""
+def context_of(store: Store, *, later_us: int = 0, **settings: Any) -> WorkloadContext:
+    """The context of a process whose clock is ahead or stands still."""
     clock = ManualClock(wall_clock_us() + later_us)
     kept = Settings(secret_keys=SECRET_KEYS, **settings)
-    return Service(kept, store, {"oci": OCI}, work=False, clock=clock).house(OCI)
+    return Service(kept, store, {"oci": OCI}, work=False, clock=clock).workload_context("oci")
 
 
 def sale(number: int) -> dict[str, Any]:
@@ -74,22 +74,22 @@ class Place:
         self.address = address
         self.store = open_store(address, migrate=True)
         stack.callback(self.store.close)
-        self.house = house_of(self.store)
+        self.context = context_of(self.store)
         self.accounts.add_site(ROOT, SITE)
 
     @property
     def accounts(self) -> Any:
-        return self.house.commands.accounts
+        return self.context.commands.accounts
 
     def fill(self, rows: int = ROWS) -> set[str]:
         """So many rows in QUEUED; their ids."""
         site = self.accounts.find_site(SITE)
-        results = ingest(self.house, site, [sale(n) for n in range(rows)], actor="tests")
-        assert {one.result for one in results} == {"queued"}
-        return {one.id for one in results if one.id}
+        results = ingest(self.context, site, [sale(n) for n in range(rows)], actor="tests")
+        assert {result.result for result in results} == {"queued"}
+        return {result.id for result in results if result.id}
 
     def states(self) -> dict[str, int]:
-        return {name: n for name, n in self.house.queue.stats().states.items() if n}
+        return {name: n for name, n in self.context.queue.stats().states.items() if n}
 
     def check(self, ids: set[str], attempts: int) -> None:
         """Every row was completed once, after so many claims, and its history says the same."""
@@ -170,11 +170,11 @@ def kill(program: Program) -> None:
 def export_and_hang(address: str, pipe: Connection, inside: bool) -> None:
     """Claim rows for a script and die with them in hand, before or after the commit."""
     with closing(open_store(address, migrate=False)) as store:
-        house = house_of(store)
-        site = house.commands.accounts.find_site(SITE)
+        context = context_of(store)
+        site = context.commands.accounts.find_site(SITE)
         assert site is not None
         with store.transaction() if inside else ExitStack():
-            pipe.send([item["id"] for item in export(house, site, limit=ROWS, actor="doomed")])
+            pipe.send([item["id"] for item in export(context, site, limit=ROWS, actor="doomed")])
             pipe.recv()
 
 
@@ -183,26 +183,26 @@ def test_an_export_that_is_killed_loses_no_row_and_no_attempt_too_many(place: Pl
     ids = place.fill()
     with crew() as start:
         doomed = start(export_and_hang, place.address, inside)
-        assert {one.removeprefix(SEAL) for one in doomed.hear()} == ids
+        assert {one.removeprefix(SEAL_PREFIX) for one in doomed.hear()} == ids
         doomed.kill()
     site = place.accounts.find_site(SITE)
-    house = place.house
+    context = place.context
     if not inside:
         assert place.states() == {"PROCESSING": ROWS}
-        assert export(house, site, limit=ROWS, actor="heir") == []
-        assert Sweeper([house.queue]).sweep().total == 0
-        house = house_of(place.store, later_us=LATER_US)
-        assert Sweeper([house.queue]).sweep(("recover",)).total == ROWS
+        assert export(context, site, limit=ROWS, actor="heir") == []
+        assert Sweeper([context.queue]).sweep().total == 0
+        context = context_of(place.store, later_us=LATER_US)
+        assert Sweeper([context.queue]).sweep(("recover",)).total == ROWS
     got: list[str] = []
 
     def all_there() -> bool:  # a dying connection may hold a row for a moment
-        got.extend(one["id"] for one in export(house, site, limit=ROWS, actor="heir"))
+        got.extend(one["id"] for one in export(context, site, limit=ROWS, actor="heir"))
         return len(got) >= ROWS
 
     wait_until(all_there)
-    assert sorted(got) == sorted(f"{SEAL}{one}" for one in ids)
-    assert ack(house, site, got, actor="heir").updated == ROWS
-    assert ack(house, site, got, actor="heir").updated == 0
+    assert sorted(got) == sorted(f"{SEAL_PREFIX}{job_id}" for job_id in ids)
+    assert ack(context, site, got, actor="heir").updated == ROWS
+    assert ack(context, site, got, actor="heir").updated == 0
     place.check(ids, attempts=1 if inside else 2)
 
 
@@ -238,14 +238,14 @@ MOMENTS: Mapping[str, Any] = {"unheard": _unheard, "recorded": _recorded, "answe
 def test_a_worker_killed_in_an_upload_delivers_every_row_once(
     place: Place, programs: Programs, moment: str, monkeypatch: pytest.MonkeyPatch
 ):
-    from tests.workloads.oci.google import VERSION, GoogleServer  # slow, and no child needs it
+    from tests.workloads.oci.fake_google import VERSION, GoogleServer  # slow, and no child needs it
 
     with GoogleServer() as google, ExitStack() as stack:
         monkeypatch.setenv("KESIN_OCI_GOOGLE_URL", google.url)
         monkeypatch.setenv("KESIN_OCI_GOOGLE_VERSION", VERSION)
         monkeypatch.setenv("KESIN_OCI_TOKEN_URL", google.token_url)
         place.accounts.set_site(ROOT, SITE, channel="api")
-        place.house.vault.put(ROOT, vault_name(SITE), google.credentials().sealed_text())
+        place.context.vault.put(ROOT, vault_name(SITE), google.credentials().to_text())
         ids = place.fill()
         came = threading.Event()
         let_go: list[Callable[[], None]] = []
@@ -269,9 +269,9 @@ def test_a_worker_killed_in_an_upload_delivers_every_row_once(
             unlock()
         assert place.states() == {"PROCESSING": ROWS}
         assert len(google.recorded) == (0 if moment == "unheard" else ROWS)
-        house = house_of(place.store, later_us=LATER_US)
-        assert Sweeper([house.queue]).sweep(("recover",)).total == ROWS
-        ended = worker_of(house, channels_of(house.settings), threads=1).turn()
+        context = context_of(place.store, later_us=LATER_US)
+        assert Sweeper([context.queue]).sweep(("recover",)).total == ROWS
+        ended = build_worker(context, channels_of(context.settings), threads=1).run_once()
         stack.callback(channels_of.cache_clear)
         assert ended == {"COMPLETED": ROWS}
         place.check(ids, attempts=2)
@@ -359,9 +359,9 @@ def test_a_file_posted_again_after_a_kill_is_there_once(
         assert place.states() in ({}, {"QUEUED": MANY}), "a file was taken by half"
     results = Server(programs, place).post(body)
     assert len(results) == MANY
-    assert {one["result"] for one in results} <= {"queued", "duplicate"}
+    assert {result["result"] for result in results} <= {"queued", "duplicate"}
     assert place.states() == {"QUEUED": MANY}
-    assert len({one["id"] for one in results}) == MANY
+    assert len({result["id"] for result in results}) == MANY
     keys = {job.dedup_key for job, _ in place.store.scan("oci")}
     assert keys == {f"sale-{number}" for number in range(MANY)}
     place.check_whole()

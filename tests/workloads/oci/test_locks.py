@@ -138,8 +138,8 @@ def test_lock_3_completed_is_never_touched(site: OwnSite):
     site.ack([job_id])
     before = site.look(job_id)
     for action in ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED"):
-        told = site.act(action, [job_id])
-        assert (told["affected"], told["refused"]) == (
+        body = site.act(action, [job_id])
+        assert (body["affected"], body["refused"]) == (
             0,
             [{"id": job_id, "reason": "it is COMPLETED already"}],
         )
@@ -159,8 +159,8 @@ def test_lock_4_mark_failed_has_defaults(site: OwnSite):
 
 def test_lock_4_what_is_said_counts(site: OwnSite):
     [job_id] = site.queued()
-    told = {"errorCode": "WRONG_SHOP", "errorCategory": "VALIDATION", "reason": "not ours"}
-    site.act("MARK_FAILED", [job_id], **told)
+    body = {"errorCode": "WRONG_SHOP", "errorCategory": "VALIDATION", "reason": "not ours"}
+    site.act("MARK_FAILED", [job_id], **body)
     assert errors(site.shown(job_id)) == ("not ours", "WRONG_SHOP", "VALIDATION")
 
 
@@ -193,10 +193,10 @@ def test_lock_5_an_empty_queue_is_an_empty_array(site: OwnSite):
 @pytest.mark.parametrize("asked", [{}, {"markAsExported": "false"}])
 def test_lock_5_a_preview_is_an_object(site: OwnSite, asked: dict):
     site.queued(2)
-    told = well(site.ask_export(**asked))
-    assert list(told) == ["siteId", "items", "counts", "warnings"]
-    assert (told["siteId"], told["counts"]) == (site.id, {"queued": 2, "skipped": 0})
-    assert [list(item) for item in told["items"]] == [NINE, NINE]
+    body = well(site.ask_export(**asked))
+    assert list(body) == ["siteId", "items", "counts", "warnings"]
+    assert (body["siteId"], body["counts"]) == (site.id, {"queued": 2, "skipped": 0})
+    assert [list(item) for item in body["items"]] == [NINE, NINE]
 
 
 def test_lock_5_the_preview_of_an_empty_queue_is_an_object_too(site: OwnSite):

@@ -1,4 +1,4 @@
-"""The installed script against the running service: what it takes, sends and reports."""
+"""The installed script against a running service: what it exports, uploads and reports."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,8 +148,8 @@ def test_an_offset_loses_its_colon_and_nothing_else(engine, given, sent):
 def test_the_site_key_goes_only_into_the_handshake(server, script):
     server.enqueue(sale())
     script.run()
-    assert [one.path for one in script.requests] == [VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT]
-    assert ["x-api-key" in one.headers for one in script.requests] == [True] + [False] * 4
+    assert [request.path for request in script.requests] == [VERIFY, EXPORT, ACK, EXPORT, HEARTBEAT]
+    assert ["x-api-key" in request.headers for request in script.requests] == [True] + [False] * 4
 
 
 def test_a_server_without_handshake_gets_the_key(server, script):
@@ -157,7 +157,7 @@ def test_a_server_without_handshake_gets_the_key(server, script):
     script.in_the_way[VERIFY] = [404]
     script.run()
     assert server.states() == {"COMPLETED": 1}
-    assert all("x-api-key" in one.headers for one in script.requests)
+    assert all("x-api-key" in request.headers for request in script.requests)
 
 
 def test_the_heartbeat_tells_the_version_and_what_was_done(server, script):
@@ -209,9 +209,9 @@ def test_the_script_of_another_site_gets_nothing(server, script):
 def test_pages_are_taken_until_nothing_is_left(server, script):
     ids = server.enqueue(*sales(2_500))
     script.run()
-    assert [len(one.rows) for one in script.uploads] == [1_000, 1_000, 500]
+    assert [len(upload.rows) for upload in script.uploads] == [1_000, 1_000, 500]
     assert sorted(one for part in script.ids(ACK) for one in part) == sorted(ids)
-    paths = [one.path for one in script.requests]
+    paths = [request.path for request in script.requests]
     assert paths == [VERIFY, *(EXPORT, ACK) * 3, EXPORT, HEARTBEAT]
     assert server.states() == {"COMPLETED": 2_500}
 
@@ -326,7 +326,7 @@ def test_a_preview_changes_nothing(server, script):
     assert server.states() == {"QUEUED": 2}
     assert {row.attempts for row in server.rows(ids)} == {0}
     assert script.uploads == []
-    assert [one.path for one in script.requests] == [VERIFY, EXPORT]
+    assert [request.path for request in script.requests] == [VERIFY, EXPORT]
     assert script.requests[1].query["markAsExported"] == "false"
     assert script.said[0] == "Preview: 2 rows would go, 0 would be skipped."
     assert script.said[1].startswith("Preview: 1 × MISSING_CLICK_ID: ")

@@ -1,4 +1,4 @@
-"""The script in trouble: every row it took is answered for, or taken back, and counts once."""
+"""The script with failures: every exported row is reported or recovered, and counts once."""
 
 import json
 import threading
@@ -97,9 +97,9 @@ def test_five_tries_and_then_no_more(server, script):
 
 def test_two_scripts_do_not_pause_in_step(server):
     scripts = [server.script(seed=seed) for seed in (1, 2)]
-    for one in scripts:
-        one.in_the_way[EXPORT] = [503]
-        one.run()
+    for script in scripts:
+        script.in_the_way[EXPORT] = [503]
+        script.run()
     assert scripts[0].sleeps != scripts[1].sleeps
 
 
@@ -299,14 +299,14 @@ def test_two_scripts_at_once_share_no_row(server):
     ids = server.enqueue(*sales(3_000))
     scripts = [server.script(seed=seed) for seed in (1, 2)]
     together = threading.Barrier(2, timeout=30)
-    for one in scripts:
-        one.before[EXPORT] = together.wait
-    threads = [threading.Thread(target=one.run) for one in scripts]
+    for script in scripts:
+        script.before[EXPORT] = together.wait
+    threads = [threading.Thread(target=script.run) for script in scripts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    orders = [line["Order ID"] for one in scripts for line in one.lines()]
+    orders = [line["Order ID"] for script in scripts for line in script.lines()]
     assert len(orders) == len(set(orders)) == len(ids)
     assert server.states() == {"COMPLETED": 3_000}
     assert {row.attempts for row in server.rows(ids)} == {1}

@@ -1,20 +1,20 @@
-"""What an agency decides for one site, and what an operator decides for all."""
+"""The settings of a site, and those of all sites."""
 
 from typing import Any
 
 import pytest
 
-from kesin.foundation.problems import Invalid, Refused, Unknown
+from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle
 from kesin.workloads.oci.site import (
-    Place,
-    admitted,
-    checked,
+    SiteSettings,
     defaults_of,
-    fact,
     is_paused,
-    put_fact,
-    visible,
+    put_metadata,
+    read_metadata,
+    require_site,
+    validate_settings,
+    visible_sites,
 )
 from tests.web.conftest import actor
 from tests.workloads.oci import own_site
@@ -27,19 +27,19 @@ shared, site, neighbour = own_site.shared, own_site.site, own_site.neighbour
 
 
 def test_a_site_begins_with_the_ages_of_the_seeds(site: OwnSite):
-    assert Place.of(site.place) == Place(15, None, "")
+    assert SiteSettings.of(site.place) == SiteSettings(15, None, "")
 
 
 def test_what_was_decided_is_kept(site: OwnSite):
     site.decide(recover_minutes=45, silent_hours=3, conversion_name="Call")
-    assert Place.of(site.place) == Place(45, 3, "Call")
+    assert SiteSettings.of(site.place) == SiteSettings(45, 3, "Call")
     site.decide(silent_hours=None)
-    assert Place.of(site.place) == Place(45, None, "Call")
+    assert SiteSettings.of(site.place) == SiteSettings(45, None, "Call")
 
 
 def test_what_another_version_kept_is_passed_over(site: OwnSite):
     site.decide(recover_minutes=30, something_else=True)
-    assert Place.of(site.place) == Place(30)
+    assert SiteSettings.of(site.place) == SiteSettings(30)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_another_version_kept_is_passed_over(site: OwnSite):
     ],
 )
 def test_what_makes_sense_is_taken(changes: dict):
-    assert checked(changes) == changes
+    assert validate_settings(changes) == changes
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_makes_sense_is_taken(changes: dict):
 )
 def test_what_makes_none_is_refused_by_name(name: str, value: Any):
     with pytest.raises(Invalid) as caught:
-        checked({name: value})
+        validate_settings({name: value})
     assert caught.value.details == {"field": name}
 
 
@@ -88,18 +88,18 @@ def test_the_site_adds_its_zone_currency_and_name(site: OwnSite):
 
 
 def test_a_fact_is_what_was_last_noted(site: OwnSite, neighbour: OwnSite):
-    assert fact(site.house, site.place, "heartbeat") is None
-    put_fact(site.house, site.place, "heartbeat", {"at": 1})
-    put_fact(site.house, site.place, "heartbeat", {"at": 2})
-    assert fact(site.house, site.place, "heartbeat") == {"at": 2}
-    assert fact(site.house, site.place, "breaker") is None
-    assert fact(site.house, neighbour.place, "heartbeat") is None
+    assert read_metadata(site.context, site.place, "heartbeat") is None
+    put_metadata(site.context, site.place, "heartbeat", {"at": 1})
+    put_metadata(site.context, site.place, "heartbeat", {"at": 2})
+    assert read_metadata(site.context, site.place, "heartbeat") == {"at": 2}
+    assert read_metadata(site.context, site.place, "breaker") is None
+    assert read_metadata(site.context, neighbour.place, "heartbeat") is None
 
 
 def test_a_pause_of_one_site_is_no_pause_of_another(site: OwnSite, neighbour: OwnSite):
     site.pause()
-    assert is_paused(site.house, site.place)
-    assert not is_paused(site.house, neighbour.place)
+    assert is_paused(site.context, site.place)
+    assert not is_paused(site.context, neighbour.place)
 
 
 # Who is let in
@@ -108,37 +108,37 @@ def test_a_pause_of_one_site_is_no_pause_of_another(site: OwnSite, neighbour: Ow
 def test_whoever_has_the_right_and_the_site_is_let_in(site: OwnSite):
     known = actor(role="viewer", sites=frozenset({site.id}))
     for named in (site.id, site.uuid, site.uuid.upper()):
-        found = admitted(site.house, known, named, "operate", "read", action="tests")
+        found = require_site(site.context, known, named, "operate", "read", action="tests")
         assert found.id == site.id
 
 
 @pytest.mark.parametrize("named", ["", None])
 def test_a_site_must_be_named(site: OwnSite, named: str | None):
     with pytest.raises(Invalid, match="siteId"):
-        admitted(site.house, actor(role="admin"), named, "read", action="tests")
+        require_site(site.context, actor(role="admin"), named, "read", action="tests")
 
 
 def test_somebody_with_single_sites_learns_nothing_of_others(site: OwnSite, neighbour: OwnSite):
     known = actor(role="operator", sites=frozenset({site.id}))
     told = set()
     for named in (neighbour.id, neighbour.uuid, "nowhere", site.id + "x"):
-        with pytest.raises(Refused) as caught:
-            admitted(site.house, known, named, "read", action="tests")
+        with pytest.raises(Forbidden) as caught:
+            require_site(site.context, known, named, "read", action="tests")
         told.add(caught.value.message)
     assert len(told) == 1
 
 
 def test_somebody_with_all_sites_is_told_when_there_is_none(site: OwnSite):
-    with pytest.raises(Unknown, match="nowhere"):
-        admitted(site.house, actor(all_sites=True), "nowhere", "read", action="tests")
+    with pytest.raises(NotFound, match="nowhere"):
+        require_site(site.context, actor(all_sites=True), "nowhere", "read", action="tests")
 
 
 def test_a_site_that_is_refused_is_noted(site: OwnSite, neighbour: OwnSite):
     known = actor("user:nur", role="operator", sites=frozenset({site.id}))
 
     def ask() -> None:
-        with pytest.raises(Refused):
-            admitted(site.house, known, neighbour.id, "operate", action="oci.rows")
+        with pytest.raises(Forbidden):
+            require_site(site.context, known, neighbour.id, "operate", action="oci.rows")
 
     [line] = site.said(ask)
     assert (line.actor, line.action, line.allowed) == ("user:nur", "oci.rows", False)
@@ -147,10 +147,10 @@ def test_a_site_that_is_refused_is_noted(site: OwnSite, neighbour: OwnSite):
 
 def test_visible_sites_are_those_whose_rows_may_be_seen(site: OwnSite, neighbour: OwnSite):
     known = actor(sites=frozenset({site.id}))
-    assert [one.id for one in visible(site.house, known)] == [site.id]
-    everybody = {one.id for one in visible(site.house, actor(all_sites=True))}
+    assert [one.id for one in visible_sites(site.context, known)] == [site.id]
+    everybody = {one.id for one in visible_sites(site.context, actor(all_sites=True))}
     assert everybody >= {site.id, neighbour.id}
-    assert visible(site.house, actor(all_sites=True, queues=frozenset({"pdf"}))) == []
+    assert visible_sites(site.context, actor(all_sites=True, queues=frozenset({"pdf"}))) == []
 
 
 # All sites

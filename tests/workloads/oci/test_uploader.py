@@ -1,13 +1,13 @@
-"""Our own worker against Google's stand-in: what becomes of each row, and of the site."""
+"""The upload worker against a fake Google: the results of each row and of the site."""
 
 import pytest
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channels import channels_of
-from kesin.workloads.oci.uploader import Uploader, fair_shares, worker_of
+from kesin.workloads.oci.uploader import Uploader, build_worker, fair_shares
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, OTHER, SITE, ApiSites
-from tests.workloads.oci.google import (
+from tests.workloads.oci.fake_google import (
     GoogleServer,
     Whole,
     hang_up,
@@ -39,7 +39,7 @@ def fail(google: GoogleServer, **by_click: str) -> None:
 def test_rows_google_takes_are_completed_with_the_time_of_upload(api: ApiSites):
     ids = api.queued(3)
     assert api.turn() == {"COMPLETED": 3}
-    assert sorted(api.google.recorded) == sorted(api.look(one).data["orderId"] for one in ids)
+    assert sorted(api.google.recorded) == sorted(api.look(job_id).data["orderId"] for job_id in ids)
     row = api.shown(ids[0])
     assert row["uploaded_at"] is not None
     assert row["last_error"] is None
@@ -217,7 +217,7 @@ def test_a_refused_site_fails_that_batch_and_keeps_the_rest_queued(
     assert api.states(ids[-1:]) == ["QUEUED"]
     assert api.shown(ids[0])["provider_error_category"] == "AUTH"
     assert api.breaker().kind == "AUTH"
-    assert any(one["code"] == "BREAKER_OPEN" for one in api.stats()["warnings"])
+    assert any(warning["code"] == "BREAKER_OPEN" for warning in api.stats()["warnings"])
 
 
 def test_an_auth_breaker_closes_when_credentials_change(api: ApiSites, google: GoogleServer):
@@ -241,7 +241,7 @@ def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSites, google: Go
     before = len(google.came)
     assert api.turn() == {}
     checks = google.came[before:]
-    assert [one.body.get("validateOnly") for one in checks] == [True]
+    assert [check.body.get("validateOnly") for check in checks] == [True]
     google.account = "1234567890"
     api.clock.advance(HOUR)
     assert api.turn() == {"COMPLETED": 2}
@@ -250,7 +250,7 @@ def test_an_auth_breaker_tries_a_check_and_never_a_row(api: ApiSites, google: Go
 def test_missing_credentials_spend_no_row(api: ApiSites):
     ids = api.queued(1)
     api.switch("api", site=OTHER)
-    api.house.vault.drop(ROOT, f"oci/{SITE}")
+    api.context.vault.drop(ROOT, f"oci/{SITE}")
     assert api.turn() == {}
     assert api.states(ids) == ["QUEUED"]
     assert api.breaker().code == "CREDENTIALS_MISSING"
@@ -318,14 +318,14 @@ def test_a_connection_that_breaks_is_a_passing_trouble(api: ApiSites, google: Go
 
 
 def test_rows_that_come_singly_wait_a_minute_and_go_together(api: ApiSites, google: GoogleServer):
-    worker = worker_of(api.house, channels_of(api.settings), threads=1)
+    worker = build_worker(api.context, channels_of(api.settings), threads=1)
     api.queued(1)
-    assert worker.turn() == {"COMPLETED": 1}
+    assert worker.run_once() == {"COMPLETED": 1}
     api.queued(1, first=10)
     api.queued(1, first=20)
-    assert worker.turn() == {}
+    assert worker.run_once() == {}
     api.clock.advance(MINUTE)
-    assert worker.turn() == {"COMPLETED": 2}
+    assert worker.run_once() == {"COMPLETED": 2}
     assert [len(rows) for rows in google.uploads] == [1, 2]
 
 
@@ -333,7 +333,7 @@ def test_each_turn_begins_with_another_site(api: ApiSites):
     api.switch("api", site=OTHER)
     api.queued(1)
     api.queued(1, site=OTHER, first=500)
-    uploader = Uploader(api.house, channels_of(api.settings))
+    uploader = Uploader(api.context, channels_of(api.settings))
     first = [next(iter(list(uploader.plan()))).tenants for _ in range(4)]
     assert first[:2] in ([(SITE,), (OTHER,)], [(OTHER,), (SITE,)])
     assert first[2:] == first[:2]
@@ -346,16 +346,16 @@ def test_a_limited_turn_is_shared_between_the_sites(api: ApiSites, google: Googl
     api.switch("api", site=OTHER)
     api.queued(90)
     api.queued(10, site=OTHER, first=500)
-    told = api.cron("process-offline-conversions", limit=20)
-    assert told == {"ok": True, "processed": 20, "completed": 20, "failed": 0, "retry": 0}
+    body = api.cron("process-offline-conversions", limit=20)
+    assert body == {"ok": True, "processed": 20, "completed": 20, "failed": 0, "retry": 0}
     assert sorted(len(rows) for rows in google.uploads) == [2, 18]
 
 
 def test_the_cron_call_tells_what_became_of_the_rows(api: ApiSites, google: GoogleServer):
     api.queued(3)
     fail(google, n1="UNPARSEABLE_GCLID", n2="EVENT_NOT_FOUND")
-    told = api.cron("process-offline-conversions", limit=50)
-    assert told == {"ok": True, "processed": 3, "completed": 1, "failed": 1, "retry": 1}
+    body = api.cron("process-offline-conversions", limit=50)
+    assert body == {"ok": True, "processed": 3, "completed": 1, "failed": 1, "retry": 1}
 
 
 @pytest.mark.parametrize(

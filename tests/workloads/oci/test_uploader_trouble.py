@@ -1,4 +1,4 @@
-"""What could go wrong around an upload, and does not."""
+"""Failures around an upload that must not lose a row."""
 
 import threading
 
@@ -6,13 +6,13 @@ import pytest
 
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.oci import OCI, uploader
-from kesin.workloads.oci.conversions.corrections import fix
+from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.google import channels
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import ROOT
 from tests.workloads.oci.conftest import DAY, HOUR, OTHER, SITE, ApiSites
-from tests.workloads.oci.google import GoogleServer, Whole, upload_error
+from tests.workloads.oci.fake_google import GoogleServer, Whole, upload_error
 
 pytestmark = pytest.mark.usefixtures("_quick_hashes")
 
@@ -25,7 +25,7 @@ def test_what_google_took_is_completed_even_if_the_breaker_cannot_be_told(
     def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("away")
 
-    monkeypatch.setattr(uploader, "tell", away)
+    monkeypatch.setattr(uploader, "record_upload", away)
     assert api.turn() == {"COMPLETED": 3}
     assert api.states(ids) == ["COMPLETED"] * 3
 
@@ -36,7 +36,7 @@ def test_a_fault_of_our_own_is_tried_again(api: ApiSites, monkeypatch: pytest.Mo
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Uploader, "_answer", broken)
+    monkeypatch.setattr(Uploader, "_job_result", broken)
     assert api.turn() == {"RETRY": 2}
     assert api.states(ids) == ["RETRY"] * 2
 
@@ -44,7 +44,8 @@ def test_a_fault_of_our_own_is_tried_again(api: ApiSites, monkeypatch: pytest.Mo
 def test_rows_that_cannot_be_sent_say_nothing_about_the_connection(
     api: ApiSites, google: GoogleServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(uploader, "reject_unsendable", lambda *_, **__: 0)  # another door was used
+    # Enqueued without ingest.
+    monkeypatch.setattr(uploader, "reject_unsendable", lambda *_, **__: 0)
     google.then(*[Whole(503)] * 5)
     api.queued(1)
     for _ in range(5):
@@ -79,8 +80,8 @@ def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(
     api.cron("process-offline-conversions", limit=5)
     api.queue.resume(tenant=OTHER)
     assert api.breaker().kind == "AUTH"
-    told = api.cron("process-offline-conversions", limit=20)
-    assert told["completed"] == 20
+    body = api.cron("process-offline-conversions", limit=20)
+    assert body["completed"] == 20
 
 
 def test_rows_that_wait_for_their_time_take_no_share_either(api: ApiSites, google: GoogleServer):
@@ -103,7 +104,7 @@ def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
 
 def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSites):
     api.queued(3)
-    one = Uploader(api.house, channels_of(api.settings))
+    one = Uploader(api.context, channels_of(api.settings))
     first = one.plan()
     assert [share.tenants for share in [next(first)]] == [(SITE,)]
     assert list(one.plan()) == []
@@ -118,8 +119,8 @@ def test_without_httpx_the_service_starts_and_leaves_uploads_alone(
     channels.channels_of.cache_clear()
     ids = api.queued(1)
     assert OCI.worker is not None
-    worker = OCI.worker(api.house)
-    assert worker.turn() == {}
+    worker = OCI.worker(api.context)
+    assert worker.run_once() == {}
     assert api.states(ids) == ["QUEUED"]
 
 
@@ -127,8 +128,8 @@ def test_a_renewed_budget_follows_the_channel_of_the_site(api: ApiSites):
     ids = api.queued(1, site=OTHER)
     api.switch("api", site=OTHER)
     api.queue.act("MARK_FAILED", actor="ops", ids=ids)
-    told = {"siteId": OTHER, "action": "RETRY_SELECTED", "ids": ids}
-    assert api.client.post("/api/oci/queue-actions", json=told, headers=api.operator).is_success
+    body = {"siteId": OTHER, "action": "RETRY_SELECTED", "ids": ids}
+    assert api.client.post("/api/oci/queue-actions", json=body, headers=api.operator).is_success
     assert api.look(ids[0]).max_attempts == 8
 
 
@@ -141,7 +142,7 @@ def test_two_fixes_of_one_row_at_once_make_one_revision(api: ApiSites):
     def mend(value: int) -> None:
         meet.wait(20)
         row = {"externalId": "sale-1", "conversionValue": value}
-        told.append((value, fix(api.house, ROOT, place, [row])[0]))
+        told.append((value, fix_rows(api.context, ROOT, place, [row])[0]))
 
     threads = [threading.Thread(target=mend, args=(value,)) for value in (5, 6)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""What becomes of an order's files in the machine's folders, and what a person does then."""
+"""Steps for tests: files in the machine's folders, and an operator's reactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.workloads.optiplan.workbench import ME, MINUTE, Workbench
 def sent(bench: Workbench, job: Job) -> Job:
     """Its files lie in the inbox."""
     bench.until(job, "XML_READY")
-    bench.look()
+    bench.poll()
     assert bench.files("inbox", job)
     return job
 
@@ -19,12 +19,12 @@ def sent(bench: Workbench, job: Job) -> Job:
 def timed_out(bench: Workbench, job: Job) -> Job:
     bench.clock.advance(5 * MINUTE)
     bench.sweep()
-    assert bench.seen(job).error_code == "E_OSI_ACK_TIMEOUT"
+    assert bench.reload(job).error_code == "E_OSI_ACK_TIMEOUT"
     return job
 
 
 def retry(bench: Workbench, job: Job) -> Job:
-    bench.desk.retry(ME, job.id)
+    bench.orders.retry(ME, job.id)
     bench.clock.advance(9 * MINUTE)
     return job
 
@@ -35,7 +35,7 @@ def put(bench: Workbench, name: str, folder: str) -> None:
 
 
 def take(bench: Workbench, name: str) -> Path:
-    """In the machine's hand: nobody sees the file."""
+    """Let the machine process a file: it is in no folder."""
     hand = bench.settings.data_dir / name
     (bench.paths.machine_drop_folder / "inbox" / name).rename(hand)
     return hand

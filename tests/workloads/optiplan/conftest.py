@@ -1,4 +1,4 @@
-"""Workshop floors for the tests of the doors, benches for those of the runner."""
+"""Fixtures: floors for the tests of the API, benches for those of the runner."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests.web.conftest import _plain_logs, _quick_hashes  # noqa: F401  # fixtures
-from tests.workloads.optiplan.floor import Floor, opened_floor
-from tests.workloads.optiplan.workbench import InstantProgram, Workbench, opened_bench
+from tests.workloads.optiplan.floor import Floor, open_floor
+from tests.workloads.optiplan.workbench import InstantProgram, Workbench, open_bench
 
 
 @pytest.fixture(scope="module")
 def floor(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Floor]:
-    """One for the file; every test brings orders of its own."""
-    with opened_floor("sqlite", tmp_path_factory.mktemp("floor"), request) as floor:
+    """A floor for the whole file; every test creates its own orders."""
+    with open_floor("sqlite", tmp_path_factory.mktemp("floor"), request) as floor:
         yield floor
 
 
 @pytest.fixture
 def own_floor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Floor]:
-    """A fresh one, for tests that change what all see."""
-    with opened_floor("sqlite", tmp_path, request) as floor:
+    """A fresh floor, for tests that change shared state."""
+    with open_floor("sqlite", tmp_path, request) as floor:
         yield floor
 
 
@@ -32,15 +32,15 @@ def own_floor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Floor]
 def each_floor(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Floor]:
-    """The same on each database, for what a database could spoil."""
-    with opened_floor(request.param, tmp_path_factory.mktemp("each"), request) as floor:
+    """A floor on each database, for what depends on the database."""
+    with open_floor(request.param, tmp_path_factory.mktemp("each"), request) as floor:
         yield floor
 
 
 @pytest.fixture
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
-    """A fresh one; files that need another kind have their own."""
-    with opened_bench("sqlite", tmp_path, request) as bench:
+    """A fresh bench; files that need another kind define their own."""
+    with open_bench("sqlite", tmp_path, request) as bench:
         yield bench
 
 

@@ -1,4 +1,4 @@
-"""A runner that dies at the n-th thing it does that outlives it."""
+"""A runner that crashes at its n-th lasting effect."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.workloads.optiplan.pipeline import delivery, program, solution, workbook
-from kesin.workloads.optiplan.pipeline.progress import Dossiers
+from kesin.workloads.optiplan.pipeline.progress import ProgressStore
 
-# Everything that leaves a trace in the database or on a disk: a crash falls before or after one.
+# Every effect on the database or a disk: a crash comes before or after an effect.
 EFFECTS = (
     (Queue, "apply"),
-    (Dossiers, "write"),
-    (workbook, "write_whole"),
+    (ProgressStore, "write"),
+    (workbook, "write_atomically"),
     (program, "start"),
-    (program, "end_earlier"),
-    (solution, "move"),
-    (delivery, "write_whole"),
-    (delivery, "move"),
-    (delivery, "remove"),
+    (program, "end_current"),
+    (solution, "move_file"),
+    (delivery, "write_atomically"),
+    (delivery, "move_file"),
+    (delivery, "remove_file"),
 )
 
 
 class SimulatedCrash(BaseException):
-    """Nobody catches it, so nothing is tidied up."""
+    """A crash that no handler catches, so nothing is cleaned up."""
 
 
 def simulated(where: str) -> None:
@@ -35,7 +35,7 @@ def simulated(where: str) -> None:
 
 
 class Crasher:
-    """Counts effects, and dies at one of them if armed."""
+    """Counts effects, and crashes at one of them if armed."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, die: Callable[[str], None] = simulated
@@ -49,11 +49,11 @@ class Crasher:
     def _watch(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
-        def watched(*args: Any, **how: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
             self._tick(f"before {name}")
-            made = original(*args, **how)
+            result = original(*args, **kwargs)
             self._tick(f"after {name}")
-            return made
+            return result
 
         monkeypatch.setattr(owner, name, watched)
 
@@ -67,7 +67,7 @@ class Crasher:
 
     @contextmanager
     def armed(self, effects: int) -> Iterator[None]:
-        """In the block the runner dies at the effect after so many."""
+        """Crash in the block, after this many effects."""
         self._left = effects
         self.passed = []
         try:

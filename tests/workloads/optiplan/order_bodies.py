@@ -1,4 +1,4 @@
-"""Orders to start a test from, as they come over the wire."""
+"""Order bodies for tests, as JSON sends them."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ edges = st.sampled_from([None, "Bant Yok", "040", "1mm", "2mm"])
 
 
 def parts(colors: st.SearchStrategy[str] = names) -> st.SearchStrategy[dict[str, Any]]:
-    """Parts the default rules have an answer for."""
+    """Generate parts that the default rules cover."""
     common = {
         "id": names,
         "material_code": names,

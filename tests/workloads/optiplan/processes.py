@@ -1,4 +1,4 @@
-"""What other processes do: work beside each other, or until they are killed."""
+"""Runners in other processes: they work side by side, or until they are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kesin.foundation.settings import Settings
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.optiplan.pipeline import runner
-from kesin.workloads.optiplan.pipeline.runner import worker_of
+from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.workshop.config import Workshop
 from tests.engine.processes import Address
 from tests.workloads.optiplan.crashes import Crasher
@@ -23,11 +23,11 @@ from tests.workloads.optiplan.workbench import Workbench
 
 
 def work_until_all_is_done(address: Address, pipe: Connection, folder: Path) -> None:
-    """A runner as it is in life, only less patient; tells how many answers it wrote."""
-    runner.FIRST_LOOK_S = 0.05  # type: ignore[misc]
+    """Run a real runner with short pauses; reports how many results it wrote."""
+    runner.FIRST_POLL_S = 0.05  # type: ignore[misc]
     with closing(address.open()) as store:
         queue = Queue("optiplan", optiplan_lifecycle(), store)
-        worker = worker_of(Workshop(Settings(data_dir=folder / "data")), queue, host="here")
+        worker = build_worker(Workshop(Settings(data_dir=folder / "data")), queue, host="here")
         worker.poll_s = 0.05
         pipe.send("ready")
         pipe.recv()
@@ -40,7 +40,7 @@ def work_until_all_is_done(address: Address, pipe: Connection, folder: Path) -> 
 
 
 def die_after(address: Address, pipe: Connection, folder: Path, time_us: int, effects: int) -> None:
-    """A runner that is killed at the effect after so many, and tells where that is."""
+    """Run a runner that is killed after this many effects; reports where."""
 
     def die(where: str) -> None:
         pipe.send(where)
@@ -51,6 +51,6 @@ def die_after(address: Address, pipe: Connection, folder: Path, time_us: int, ef
         bench.clock.time_us = time_us
         with Crasher(monkeypatch, die).armed(effects):
             for _ in range(6):
-                bench.look()
+                bench.poll()
                 bench.wait_for_program()
         pipe.send("")

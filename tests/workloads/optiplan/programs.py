@@ -1,4 +1,4 @@
-"""Programs to run in OptiPlanning's place, and ways to wait for what they do."""
+"""Programs to run instead of OptiPlanning, and ways to wait for them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kesin.workloads.optiplan.pipeline.program import Ended, Never, Running, Trigger, look
-from kesin.workloads.optiplan.pipeline.program_child import RECORD, started
+from kesin.workloads.optiplan.pipeline.program import (
+    ProgramEnded,
+    ProgramLaunch,
+    ProgramNotFound,
+    ProgramRunning,
+    read_state,
+)
+from kesin.workloads.optiplan.pipeline.program_child import RECORD, start_ticks
 
 WAIT_S = 60
 HANG = "import signal; signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 
-def program(code: str, *files: Path) -> Trigger:
+def program(code: str, *files: Path) -> ProgramLaunch:
     """A program of a few lines of Python."""
-    return Trigger((sys.executable, "-I", "-S", "-c", code, *map(str, files)), files)
+    return ProgramLaunch((sys.executable, "-I", "-S", "-c", code, *map(str, files)), files)
 
 
 class Whistle:
-    """A pipe with a name: programs tell their process ids through it, and go on."""
+    """A named pipe through which programs report their process ids."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "whistle"
@@ -32,7 +38,7 @@ class Whistle:
 
     @property
     def blow(self) -> str:
-        """The line of a program that blows it."""
+        """The code with which a program reports its process id."""
         return f"import os; open({str(self.path)!r}, 'w').write(f'{{os.getpid()}} '); "
 
     def hear(self, count: int = 1) -> list[int]:
@@ -51,7 +57,7 @@ class Whistle:
 
 
 def with_child(first: str, then: str, *, own_session: bool = False) -> str:
-    """A program that starts another, and goes on."""
+    """Build the code of a program that starts another and goes on."""
     return (
         "import subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', '-c', "
         f"{first!r}], start_new_session={own_session}); {then}"
@@ -70,17 +76,17 @@ def wait_for_end(pid: int) -> None:
         os.close(handle)
 
 
-def outcome(run_folder: Path, job_id: str, run: int) -> Ended | Never:
-    """What a run comes to, waited for."""
-    while isinstance(now := look(run_folder, job_id, run), Running):
-        wait_for_end(now.pid)
-    return now
+def outcome(run_folder: Path, job_id: str, run: int) -> ProgramEnded | ProgramNotFound:
+    """Wait for the end of a run; returns its state."""
+    while isinstance(state := read_state(run_folder, job_id, run), ProgramRunning):
+        wait_for_end(state.pid)
+    return state
 
 
 def is_alive(pid: int) -> bool:
-    return started(pid) is not None
+    return start_ticks(pid) is not None
 
 
 def record(run_folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((run_folder / RECORD).read_bytes())
-    return told
+    content: dict[str, Any] = json.loads((run_folder / RECORD).read_bytes())
+    return content

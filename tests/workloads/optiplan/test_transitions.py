@@ -11,16 +11,16 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.history import audit_of
+from kesin.workloads.optiplan.history import read_audit
 from kesin.workloads.optiplan.lifecycle import (
     APPROVED,
-    CANCEL_ASKED,
+    CANCEL_REQUESTED,
     HOLD_CODES,
     NEVER_RETRIED,
     REISSUED,
-    TRIGGER,
+    TRIGGER_REQUIRED,
 )
-from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, opened_bench
+from tests.workloads.optiplan.workbench import LEASE_S, ME, MINUTE, Workbench, open_bench
 
 WAY = {
     "NEW": "prepare",
@@ -38,20 +38,20 @@ STAND_ALONE = ["NEW", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
 LATE = ["OPTI_RUNNING", "OPTI_DONE", "XML_READY"]
 GATES = sorted(HOLD_CODES)
 NOT_OF_A_PASS = {"E_MAX_ATTEMPTS", "E_OPTI_XML_TIMEOUT", "E_OSI_ACK_TIMEOUT"}
-FAILURES = sorted({*OptiCode} - {*HOLD_CODES, TRIGGER} - NOT_OF_A_PASS)
+FAILURES = sorted({*OptiCode} - {*HOLD_CODES, TRIGGER_REQUIRED} - NOT_OF_A_PASS)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workbench]:
-    with opened_bench(request.param, tmp_path_factory.mktemp("table"), request) as bench:
+    with open_bench(request.param, tmp_path_factory.mktemp("table"), request) as bench:
         yield bench
 
 
 @pytest.fixture
 def bench(shared: Workbench) -> Iterator[Workbench]:
-    """A table with the slot free."""
+    """A bench with a free slot."""
     yield shared
     if shared.queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs:
         shared.clock.advance(21 * MINUTE)
@@ -60,7 +60,7 @@ def bench(shared: Workbench) -> Iterator[Workbench]:
 
 
 def claimed(bench: Workbench, state: str, job: Job | None = None) -> Job:
-    """A job in this state with a runner at it."""
+    """A job in this state that a runner has claimed."""
     [held] = bench.queue.claim("runner", ids=[(job or bench.order()).id])
     for at, call in WAY.items():
         if at == state:
@@ -70,23 +70,27 @@ def claimed(bench: Workbench, state: str, job: Job | None = None) -> Job:
 
 
 def standing(bench: Workbench, state: str) -> Job:
-    """A job in this state that nobody has."""
+    """An unclaimed job in this state."""
     if state == "NEW":
         return bench.order()
     if state in {"HOLD", "FAILED"}:
-        return aside(bench, state, TRIGGER if state == "HOLD" else "E_OPTI_RUNNER_FAILED")
+        return aside(bench, state, TRIGGER_REQUIRED if state == "HOLD" else "E_OPTI_RUNNER_FAILED")
     held = claimed(bench, state)
     if state != "DONE":
         assert apply(bench, "release", held).result == "moved"
-    return bench.seen(held)
+    return bench.reload(held)
 
 
 def aside(bench: Workbench, state: str, code: str, held: Job | None = None) -> Job:
     """A job that stopped with this code."""
-    call = "hold_for_operator" if code == TRIGGER else {"HOLD": "hold", "FAILED": "fail"}[state]
-    held = held or claimed(bench, "OPTI_IMPORTED" if code == TRIGGER else "NEW")
+    call = (
+        "hold_for_operator"
+        if code == TRIGGER_REQUIRED
+        else {"HOLD": "hold", "FAILED": "fail"}[state]
+    )
+    held = held or claimed(bench, "OPTI_IMPORTED" if code == TRIGGER_REQUIRED else "NEW")
     assert apply(bench, call, held, code).result == "moved"
-    return bench.seen(held)
+    return bench.reload(held)
 
 
 def apply(bench: Workbench, call: str, held: Job, code: str | None = None) -> Outcome:
@@ -101,11 +105,11 @@ def apply(bench: Workbench, call: str, held: Job, code: str | None = None) -> Ou
 
 
 def flag(bench: Workbench, job: Job, name: str) -> bool:
-    return bool(bench.seen(job).flags & bench.queue.lifecycle.flag_bit(name))
+    return bool(bench.reload(job).flags & bench.queue.lifecycle.flag_bit(name))
 
 
 def audited(bench: Workbench, job: Job) -> list[str]:
-    return [one.event_type for one in audit_of(bench.queue, job.id)]
+    return [event.event_type for event in read_audit(bench.queue, job.id)]
 
 
 def used(job: Job) -> int:
@@ -139,22 +143,24 @@ def test_claim_waits_for_the_slot(bench: Workbench):
     waiting, running = standing(bench, "OPTI_IMPORTED"), claimed(bench, "OPTI_RUNNING")
     assert bench.queue.claim("runner", ids=[waiting.id]) == []
     bench.queue.move(running, "collect")
-    assert [one.id for one in bench.queue.claim("runner", ids=[waiting.id])] == [waiting.id]
+    assert [claimed_job.id for claimed_job in bench.queue.claim("runner", ids=[waiting.id])] == [
+        waiting.id
+    ]
 
 
 def test_run_answers_busy_while_another_has_the_slot(bench: Workbench):
     second = claimed(bench, "OPTI_IMPORTED")
     claimed(bench, "OPTI_RUNNING")
     assert bench.queue.move(second, "run").result == "busy"
-    assert bench.seen(second).state == "OPTI_IMPORTED"
+    assert bench.reload(second).state == "OPTI_IMPORTED"
 
 
 @pytest.mark.parametrize("state", ["OPTI_IMPORTED", "OPTI_RUNNING", "XML_READY"])
 def test_wait_drops_the_claim_and_nothing_else(bench: Workbench, state: str):
     held = claimed(bench, state)
-    before = bench.seen(held)
+    before = bench.reload(held)
     assert apply(bench, "wait", held).result == "moved"
-    after = bench.seen(held)
+    after = bench.reload(held)
     assert (after.state, after.worker, after.timer_at) == (state, None, before.timer_at)
 
 
@@ -180,13 +186,13 @@ def test_forward_skips_no_state(bench: Workbench, state: str):
         if call and at != state:
             outcome = bench.queue.apply(call, [Change(held.id, held.claim_seq)], actor="runner")
             assert outcome[0].result in {"refused", "already"}
-    assert bench.seen(held).state == state
+    assert bench.reload(held).state == state
 
 
 def test_done_is_made_by_the_clock_when_the_runner_is_gone(bench: Workbench):
     job = standing(bench, "DELIVERED")
     bench.sweep()
-    assert bench.seen(job).state == "DONE"
+    assert bench.reload(job).state == "DONE"
 
 
 # hold, fail
@@ -208,15 +214,21 @@ def test_hold_is_refused_once_files_are_out(bench: Workbench, state: str):
 
 
 def test_hold_for_the_operator(bench: Workbench):
-    resolved = bench.queue.lifecycle.errors.resolve(TRIGGER, channel="runner", category=None)
+    resolved = bench.queue.lifecycle.errors.resolve(
+        TRIGGER_REQUIRED, channel="runner", category=None
+    )
     assert resolved.move == "hold_for_operator"
-    job = aside(bench, "HOLD", TRIGGER)
-    assert (job.state, job.error_code, job.error_category) == ("HOLD", TRIGGER, "VALIDATION")
+    job = aside(bench, "HOLD", TRIGGER_REQUIRED)
+    assert (job.state, job.error_code, job.error_category) == (
+        "HOLD",
+        TRIGGER_REQUIRED,
+        "VALIDATION",
+    )
 
 
 def test_hold_for_the_operator_comes_once(bench: Workbench):
-    job = aside(bench, "HOLD", TRIGGER)
-    bench.desk.approve(ME, job.id)
+    job = aside(bench, "HOLD", TRIGGER_REQUIRED)
+    bench.orders.approve(ME, job.id)
     held = claimed(bench, "OPTI_IMPORTED", job)
     assert apply(bench, "hold_for_operator", held).reason == "flag_not_set"
 
@@ -250,10 +262,10 @@ def test_timeout_comes_after_its_minutes(bench: Workbench, state: str, minutes: 
     job = standing(bench, state)
     bench.clock.advance(minutes * MINUTE - 1)
     bench.sweep()
-    assert bench.seen(job).state == state
+    assert bench.reload(job).state == state
     bench.clock.advance(1)
     bench.sweep()
-    assert (bench.seen(job).state, bench.seen(job).error_code) == ("FAILED", code)
+    assert (bench.reload(job).state, bench.reload(job).error_code) == ("FAILED", code)
 
 
 @pytest.mark.parametrize(("state", "minutes", "code"), TIMEOUTS)
@@ -274,10 +286,10 @@ def test_timeout_counts_from_the_entry_into_the_state(
     apply(bench, "wait", held)
     bench.clock.time_us = entered + minutes * MINUTE * 1_000_000 - 1
     bench.sweep()
-    assert bench.seen(held).state == state
+    assert bench.reload(held).state == state
     bench.clock.time_us += 1
     bench.sweep()
-    assert bench.seen(held).error_code == code
+    assert bench.reload(held).error_code == code
 
 
 @pytest.mark.parametrize(("state", "minutes"), [(state, much) for state, much, _ in TIMEOUTS])
@@ -290,7 +302,7 @@ def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(
         assert bench.queue.renew([held]) == {held.id}
     bench.clock.advance(minutes)
     bench.sweep()
-    assert bench.seen(held).state == state
+    assert bench.reload(held).state == state
     apply(bench, "wait", held)
     bench.clock.advance(1)
     assert bench.queue.claim("runner", ids=[held.id]) == []
@@ -306,7 +318,7 @@ def test_timeout_leaves_a_claimed_job_alone_and_no_claim_comes_after_it(
         ("PREPARED", "NEW"),
         ("OPTI_IMPORTED", "NEW"),
         *((state, state) for state in LATE),
-        ("DELIVERED", "DONE"),  # and no runner is needed for the rest
+        ("DELIVERED", "DONE"),  # without a runner
     ],
 )
 def test_recover_begins_again_before_anything_was_started_and_stands_after(
@@ -315,10 +327,10 @@ def test_recover_begins_again_before_anything_was_started_and_stands_after(
     held = claimed(bench, state)
     bench.clock.advance(LEASE_S - 2)
     bench.sweep()
-    assert bench.seen(held).worker == "runner"
+    assert bench.reload(held).worker == "runner"
     bench.clock.advance(2)
     bench.sweep()
-    assert (bench.seen(held).state, bench.seen(held).worker) == (to, None)
+    assert (bench.reload(held).state, bench.reload(held).worker) == (to, None)
     assert "recover" in bench.moves(held)
     assert apply(bench, "fail", held, "E_UNKNOWN").result != "moved"
 
@@ -331,23 +343,23 @@ def test_attempt_cap_after_five_counted_attempts(bench: Workbench, state: str):
         bench.clock.advance(LEASE_S)
         bench.sweep()
     bench.sweep()
-    assert bench.seen(job).error_code == "E_MAX_ATTEMPTS"
-    assert used(bench.desk.retry(ME, job.id)) == 0
+    assert bench.reload(job).error_code == "E_MAX_ATTEMPTS"
+    assert used(bench.orders.retry(ME, job.id)) == 0
 
 
 @pytest.mark.parametrize("state", ["NEW", "PREPARED"])
 def test_release_gives_the_attempt_back_before_files_are_out(bench: Workbench, state: str):
     held = claimed(bench, state)
     apply(bench, "release", held)
-    assert (bench.seen(held).state, used(bench.seen(held))) == ("NEW", 0)
+    assert (bench.reload(held).state, used(bench.reload(held))) == ("NEW", 0)
 
 
 @pytest.mark.parametrize("state", ["OPTI_IMPORTED", *LATE, "DELIVERED"])
 def test_release_changes_nothing_later_but_the_claim(bench: Workbench, state: str):
     held = claimed(bench, state)
-    before = bench.seen(held)
+    before = bench.reload(held)
     apply(bench, "release", held)
-    after = bench.seen(held)
+    after = bench.reload(held)
     assert (after.state, after.timer_at, used(after)) == (state, before.timer_at, used(before))
     assert after.worker is None
 
@@ -355,24 +367,24 @@ def test_release_changes_nothing_later_but_the_claim(bench: Workbench, state: st
 # approve, retry
 
 
-@pytest.mark.parametrize("code", [*GATES, TRIGGER])
+@pytest.mark.parametrize("code", [*GATES, TRIGGER_REQUIRED])
 def test_approve_begins_again_and_sets_the_flag_for_the_operators_hold_only(
     bench: Workbench, code: str
 ):
     job = aside(bench, "HOLD", code)
     bench.clock.advance(MINUTE)
-    after = bench.desk.approve(ME, job.id)
+    after = bench.orders.approve(ME, job.id)
     assert (after.state, after.error_code, after.error_message) == ("NEW", None, None)
     assert (after.run_at, after.worker, used(after)) == (bench.queue.now(), None, 0)
-    assert flag(bench, job, APPROVED) == (code == TRIGGER)
+    assert flag(bench, job, APPROVED) == (code == TRIGGER_REQUIRED)
     assert audited(bench, job)[-1] == "HOLD_APPROVED"
 
 
 def test_approve_leaves_an_earlier_approval_as_it_was(bench: Workbench):
-    job = aside(bench, "HOLD", TRIGGER)
-    bench.desk.approve(ME, job.id)
+    job = aside(bench, "HOLD", TRIGGER_REQUIRED)
+    bench.orders.approve(ME, job.id)
     aside(bench, "HOLD", GATES[0], claimed(bench, "NEW", job))
-    bench.desk.approve(ME, job.id)
+    bench.orders.approve(ME, job.id)
     assert flag(bench, job, APPROVED)
 
 
@@ -385,14 +397,14 @@ def test_retry_waits_one_three_and_nine_minutes_and_then_no_more(bench: Workbenc
     job = bench.order()
     for count, minutes in enumerate((1, 3, 9), 1):
         aside(bench, "FAILED", "E_OPTI_RUNNER_FAILED", claimed(bench, "NEW", job))
-        after = bench.desk.retry(ME, job.id)
+        after = bench.orders.retry(ME, job.id)
         assert (after.state, after.retry_count, after.error_code) == ("NEW", count, None)
         assert after.run_at == bench.queue.now() + minutes * MINUTE * 1_000_000
         assert audited(bench, job)[-1] == "JOB_RETRY_SCHEDULED"
         bench.clock.advance(minutes * MINUTE)
     aside(bench, "FAILED", "E_OPTI_RUNNER_FAILED", claimed(bench, "NEW", job))
     assert refusal(bench, "retry", job) == "E_RETRY_LIMIT_REACHED"
-    assert bench.seen(job).retry_count == 3
+    assert bench.reload(job).retry_count == 3
 
 
 @pytest.mark.parametrize("code", sorted(NEVER_RETRIED))
@@ -402,7 +414,7 @@ def test_retry_is_refused_for_what_would_only_fail_again(bench: Workbench, code:
 
 @pytest.mark.parametrize("code", sorted({*FAILURES, *NOT_OF_A_PASS} - {*NEVER_RETRIED}))
 def test_retry_is_granted_for_the_rest(bench: Workbench, code: str):
-    assert bench.desk.retry(ME, aside(bench, "FAILED", code).id).state == "NEW"
+    assert bench.orders.retry(ME, aside(bench, "FAILED", code).id).state == "NEW"
 
 
 @pytest.mark.parametrize("state", [*STAND_ALONE, "DELIVERED", "DONE", "HOLD"])
@@ -411,10 +423,10 @@ def test_retry_is_refused_elsewhere(bench: Workbench, state: str):
 
 
 def test_retry_keeps_the_operators_approval(bench: Workbench):
-    job = aside(bench, "HOLD", TRIGGER)
-    bench.desk.approve(ME, job.id)
+    job = aside(bench, "HOLD", TRIGGER_REQUIRED)
+    bench.orders.approve(ME, job.id)
     aside(bench, "FAILED", "E_OSI_ACK_FAILED", claimed(bench, "NEW", job))
-    bench.desk.retry(ME, job.id)
+    bench.orders.retry(ME, job.id)
     assert flag(bench, job, APPROVED)
 
 
@@ -422,8 +434,8 @@ def test_retry_keeps_the_operators_approval(bench: Workbench):
 
 
 @pytest.mark.parametrize("state", [*STAND_ALONE, "HOLD"])
-def test_cancel_fails_what_nobody_has_in_hand_for_good(bench: Workbench, state: str):
-    job = bench.desk.cancel(ME, standing(bench, state).id)
+def test_cancel_fails_an_unclaimed_job_for_good(bench: Workbench, state: str):
+    job = bench.orders.cancel(ME, standing(bench, state).id)
     assert (job.state, job.error_code, job.timer_at) == ("FAILED", "E_CANCELLED", None)
     assert refusal(bench, "retry", job) == "E_CANCELLED"
 
@@ -431,9 +443,9 @@ def test_cancel_fails_what_nobody_has_in_hand_for_good(bench: Workbench, state: 
 @pytest.mark.parametrize("state", EARLY)
 def test_cancel_asks_the_runner_that_has_the_job(bench: Workbench, state: str):
     held = claimed(bench, state)
-    assert bench.desk.cancel(ME, held.id).state == state
-    assert flag(bench, held, CANCEL_ASKED)
-    assert bench.desk.cancel(ME, held.id).state == state  # asked once is enough
+    assert bench.orders.cancel(ME, held.id).state == state
+    assert flag(bench, held, CANCEL_REQUESTED)
+    assert bench.orders.cancel(ME, held.id).state == state  # the second request changes nothing
     assert apply(bench, "fail", held, "E_CANCELLED").result == "moved"
 
 
@@ -445,17 +457,17 @@ def test_cancel_is_refused_when_it_is_too_late(bench: Workbench, state: str):
 @pytest.mark.parametrize("state", ["FAILED", "DONE"])
 def test_reissue_makes_a_new_revision_of_the_same_order(bench: Workbench, state: str):
     old = standing(bench, state)
-    made = bench.desk.reissue(ME, old.id)
+    made = bench.orders.reissue(ME, old.id)
     assert (made.new, made.job.state, made.job.data["revision"]) == (True, "NEW", 2)
     assert made.job.data["order"] == old.data["order"]
-    assert bench.seen(old).state == state
+    assert bench.reload(old).state == state
     assert flag(bench, old, REISSUED) == (state == "FAILED")
     assert audited(bench, old)[-1] == "JOB_REISSUED"
 
 
 def test_reissue_leaves_nothing_to_retry(bench: Workbench):
     old = standing(bench, "FAILED")
-    bench.desk.reissue(ME, old.id)
+    bench.orders.reissue(ME, old.id)
     assert refusal(bench, "retry", old) == "E_REISSUED"
     assert refusal(bench, "reissue", old) == "E_REISSUED"
 
@@ -466,10 +478,10 @@ def test_reissue_is_refused_for_what_is_under_way(bench: Workbench, state: str):
 
 
 def refusal(bench: Workbench, call: str, job: Job) -> str:
-    """The code of the no; nothing has changed then."""
-    before = bench.seen(job)
+    """The code of the rejection; nothing has changed then."""
+    before = bench.reload(job)
     with pytest.raises(OrderProblem) as refused:
-        getattr(bench.desk, call)(ME, job.id)
-    assert bench.seen(job) == before
+        getattr(bench.orders, call)(ME, job.id)
+    assert bench.reload(job) == before
     assert refused.value.status == 409
     return str(refused.value.code)

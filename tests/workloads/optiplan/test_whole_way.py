@@ -1,11 +1,11 @@
-"""The whole way of an order on one machine: the real optimiser, and a saw that says so."""
+"""The whole lifecycle of an order on one machine: the real optimiser and a simulated saw."""
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.artifacts import plans_of
-from kesin.workloads.optiplan.history import audit_of
-from kesin.workloads.optiplan.optimizer import faults
-from kesin.workloads.optiplan.orders.payload import Order
+from kesin.workloads.optiplan.artifacts import read_plans
+from kesin.workloads.optiplan.history import read_audit
+from kesin.workloads.optiplan.optimizer import find_faults
+from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from tests.workloads.optiplan.order_bodies import back, part
 from tests.workloads.optiplan.workbench import ME, Workbench
 
@@ -20,14 +20,14 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
         customer_phone=STRANGER,
     )
     assert bench.until(job, "HOLD").error_code == "E_CRM_NO_MATCH"
-    bench.desk.add_customer(ME, "Can", STRANGER)
-    bench.desk.approve(ME, job.id)
+    bench.orders.add_customer(ME, "Can", STRANGER)
+    bench.orders.approve(ME, job.id)
     done = bench.until(job, "DONE")
-    bench.delivered_once(job)
+    bench.assert_delivered_once(job)
 
-    plans = plans_of(bench.paths, done, bench.dossier(job))
-    assert [faults(plan) for plan in plans] == [[], []]
-    order_id = Order.of(done).payload.order_id
+    plans = read_plans(bench.paths, done, bench.progress(job))
+    assert [find_faults(plan) for plan in plans] == [[], []]
+    order_id = CuttingOrder.from_job(done).payload.order_id
     assert [plan.demand.name for plan in plans] == [
         f"{order_id} · GOVDE_Beyaz_18mm",
         f"{order_id} · ARKALIK_Beyaz_8mm",
@@ -37,7 +37,7 @@ def test_an_order_of_a_new_customer_is_held_approved_optimised_and_cut(bench: Wo
     for name in bench.files("processed", job):
         made = bench.paths.export_folder / name
         assert (bench.paths.processed / name).read_bytes() == made.read_bytes()
-    assert [one.event_type for one in audit_of(bench.queue, job.id)] == [
+    assert [event.event_type for event in read_audit(bench.queue, job.id)] == [
         "JOB_CREATED",
         "STATE_HOLD",
         "HOLD_APPROVED",

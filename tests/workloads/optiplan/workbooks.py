@@ -1,4 +1,4 @@
-"""Workbooks to test with: the shipped one, changed ones, and some nobody should open."""
+"""Workbooks to test with: the shipped one, changed ones, and unsafe ones."""
 
 import io
 import zipfile
@@ -14,7 +14,7 @@ SHIPPED = files("kesin.workloads.optiplan").joinpath("templates/Excel_sablon.xls
 
 
 def cells_of(data: bytes, sheet: str) -> list[list[Any]]:
-    """Read with another library than the one that writes; empty cells are ``""``."""
+    """Read cells with another library than the writer's; empty cells are ``""``."""
     book = CalamineWorkbook.from_filelike(io.BytesIO(data))
     return book.get_sheet_by_name(sheet).to_python(skip_empty_area=False)
 

@@ -18,14 +18,14 @@ from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
-from kesin.store.metadata import facts_of
-from kesin.workloads.pdf.batches.store import Batch, Order, PdfBatchStore
-from kesin.workloads.pdf.batches.worker import BatchWorker, store_of
-from kesin.workloads.pdf.engines.base import Paper, Rendered
+from kesin.store.metadata import metadata_for
+from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.batches.worker import BatchWorker, open_batch_store
+from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.services import book_of, config_of
+from kesin.workloads.pdf.services import load_templates, render_config
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.web.conftest import World, opened
@@ -81,14 +81,14 @@ class TinyEngine:
     def __init__(self) -> None:
         self.printed: list[str] = []
 
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         del paper, timeout_s
         found = re.search(r"<p>(.*)</p>", html)
         text = found[1] if found else "?"
         self.printed.append(text)
         if "bad" in text:
             raise RenderFailed("TEMPLATE_ERROR", "so the test wants it")
-        return Rendered(one_page(text), 1, self.name)
+        return RenderedPdf(one_page(text), 1, self.name)
 
     def close(self) -> None: ...
 
@@ -109,15 +109,15 @@ class Bindery(World):
             pdf_allowed_templates="card,invoice",
             **settings,
         )
-        self.house = self.service.house(self.service.workloads["pdf"])
-        self.batches: PdfBatchStore = store_of(self.house)
+        self.context = self.service.workload_context("pdf")
+        self.batches: PdfBatchStore = open_batch_store(self.context)
         self.engine = TinyEngine()
         own = PdfArtifactStore(LocalStorage(self.folder), self.clock)  # of another process
         self.printer = PdfRenderWorker(
             PdfJobStore(self.pdf, own),
             own,
-            config_of(self.settings),
-            book=book_of(self.settings),
+            render_config(self.settings),
+            library=load_templates(self.settings),
             engines=lambda _: self.engine,
         )
         self.headers = self.key("pdf")
@@ -149,7 +149,7 @@ class Bindery(World):
 
     def order(self, *names: str, **more: Any) -> str:
         """A new batch of these names; its id."""
-        answer = self.post([{"name": one} for one in names], **more)
+        answer = self.post([{"name": name} for name in names], **more)
         assert answer.status_code == 202, answer.text
         batch_id: str = answer.json()["batch_id"]
         assert answer.headers["location"] == f"/pdf/batches/{batch_id}"
@@ -190,15 +190,19 @@ class Bindery(World):
 
     def work(self, wait: Callable[[float], None] | None = None, **how: Any) -> None:
         """Take the next batch and see it to its end."""
-        self.worker(wait, **how).turn()
+        self.worker(wait, **how).run_once()
 
-    def batch(self, batch_id: str) -> Batch:
+    def batch(self, batch_id: str) -> PdfBatch:
         found = self.batches.get(batch_id)
         assert found is not None
         return found
 
-    def facts(self) -> set[str]:
-        return {one.name for one in facts_of(self.pdf.store).facts("pdf") if one.site}
+    def metadata_names(self) -> set[str]:
+        return {
+            entry.name
+            for entry in metadata_for(self.pdf.store).metadata_entries("pdf")
+            if entry.site
+        }
 
     def recover(self) -> None:
         """Let the lease of a dead worker run out."""
@@ -207,13 +211,13 @@ class Bindery(World):
 
     def sweep(self, *stages: str) -> None:
         for queue in (self.pdf, self.queue):
-            for move in queue.lifecycle.clock_moves:
+            for move in queue.lifecycle.scheduled_moves:
                 if move.stage in (stages or STAGES):
                     queue.sweep(move)
 
     def stored(self) -> set[str]:
         """The files of batches, without the folder that is theirs."""
-        return {one.key.rpartition("/")[2] for one in self.batches.storage.list("batches")}
+        return {file.key.rpartition("/")[2] for file in self.batches.storage.list("batches")}
 
     @contextmanager
     def storage_down(self) -> Iterator[None]:
@@ -244,14 +248,14 @@ def opened_bindery(
         stack.enter_context(bindery.kept())
         yield bindery
         for queue in ("pdf", "pdf_batches"):
-            assert [str(one) for one in verify(store, queue).differences] == []
+            assert [str(difference) for difference in verify(store, queue).differences] == []
 
 
 def names(count: int, first: int = 1) -> list[str]:
     return [f"row {number}" for number in range(first, first + count)]
 
 
-def order_of(count: int) -> Order:
+def order_of(count: int) -> BatchOrder:
     """Rows without names, as the door makes an order of them."""
-    rows = [{"name": one} for one in names(count)]
-    return Order("card", {"engine": None, "paper": {}}, rows, [""] * count)
+    rows = [{"name": name} for name in names(count)]
+    return BatchOrder("card", {"engine": None, "paper": {}}, rows, [""] * count)

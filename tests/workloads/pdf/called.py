@@ -1,6 +1,6 @@
-"""Those who are sent for over RQ: a workshop in Redis under its own clock, and hands to be killed.
+"""RQ workers for tests: jobs in Redis with its own clock, and worker processes that can be killed.
 
-Run as a program, `python -m tests.workloads.pdf.called URL FOLDER`, it is one more of them.
+Run as a program, `python -m tests.workloads.pdf.called URL FOLDER`, it is such a worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
-from kesin.workloads.pdf.lifecycle import Limits, pdf_lifecycle
+from kesin.workloads.pdf.lifecycle import PdfLimits, pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.cli.programs import PATIENCE_S
@@ -38,11 +38,11 @@ HELD, HOLDING = "test:held", "test:holding"
 
 
 class Workshop:
-    """Jobs in Redis, artifacts in a folder, and somebody who renders."""
+    """Jobs in Redis, artifacts in a folder, and a renderer."""
 
     def __init__(self, url: str, folder: Path, engine: Engine | None = None) -> None:
-        self.store = RedisStore(url, own_keys=frozenset({"pdf"}))
-        self.queue = Queue("pdf", pdf_lifecycle(Limits(lease_seconds=LEASE_S)), self.store)
+        self.store = RedisStore(url, keys_name_tenant=frozenset({"pdf"}))
+        self.queue = Queue("pdf", pdf_lifecycle(PdfLimits(lease_seconds=LEASE_S)), self.store)
         self.folder = folder / "artifacts"
         self.artifacts = PdfArtifactStore(LocalStorage(self.folder))
         self.jobs = PdfJobStore(self.queue, self.artifacts)
@@ -50,7 +50,7 @@ class Workshop:
         config = PdfRenderConfig(template_allowlist=set(BOOK.names))
         engines: Callable[[str | None], Engine] = lambda _: engine or self.engine  # noqa: E731
         self.renderer = PdfRenderWorker(
-            self.jobs, self.artifacts, config, book=BOOK, engines=engines
+            self.jobs, self.artifacts, config, library=BOOK, engines=engines
         )
 
     @property
@@ -61,44 +61,44 @@ class Workshop:
         return PdfRqWorker(self.queue, self.renderer)
 
     def ask(self, number: str = "A-1", **more: Any) -> PdfJob:
-        """As the door does it."""
+        """Submit a job as the route does."""
         asked = self.jobs.enqueue(RenderRequest("invoice", {**payload(number), **more}))
         if asked.new:
             enqueue_pdf_job(asked.job.job_id, store=self.store)
         return asked.job
 
     def ask_together(self, numbers: Sequence[str], together: Barrier) -> list[str]:
-        """Ask for each at the same moment as somebody else does; the ids of the jobs."""
-        told = []
+        """Request each number at the same moment as another process; return the job ids."""
+        job_ids = []
         for number in numbers:
             together.wait(PATIENCE_S)
-            told.append(self.ask(number).job_id)
-        return told
+            job_ids.append(self.ask(number).job_id)
+        return job_ids
 
     def status(self, job: PdfJob) -> str:
         found = self.jobs.get_job(job.job_id)
         return "" if found is None else found.status.value
 
     def over(self, *jobs: PdfJob) -> bool:
-        """Whether they all have their PDF; meanwhile the sweeper does what it does."""
-        sweeper = Sweeper([self.queue], errands={"pdf": lambda: dispatch_waiting(self.queue)})
+        """Sweep, and return whether all jobs have succeeded."""
+        sweeper = Sweeper([self.queue], periodic={"pdf": lambda: dispatch_waiting(self.queue)})
         sweeper.sweep(("cap", "recover"))
-        return all(self.status(one) == "succeeded" for one in jobs)
+        return all(self.status(job) == "succeeded" for job in jobs)
 
     def files(self) -> list[Path]:
-        return [one for one in self.folder.rglob("*.pdf") if one.is_file()]
+        return [path for path in self.folder.rglob("*.pdf") if path.is_file()]
 
     def moves(self, job: PdfJob) -> list[str]:
-        return [one.move for one in self.queue.events(job.job_id)]
+        return [event.move for event in self.queue.events(job.job_id)]
 
 
 @contextmanager
 def workshop(url: str, folder: Path) -> Iterator[Workshop]:
-    """One over an empty Redis; whatever a test does to it, its history replays."""
+    """Open a workshop over an empty Redis; its history must replay after the test."""
     shop = Workshop(url, folder)
     try:
         yield shop
-        assert [str(one) for one in verify(shop.store, "pdf").differences] == []
+        assert [str(difference) for difference in verify(shop.store, "pdf").differences] == []
     finally:
         shop.store.close()
 
@@ -106,7 +106,7 @@ def workshop(url: str, folder: Path) -> Iterator[Workshop]:
 def ask_apart(
     url: str, folder: Path, numbers: Sequence[str], together: Barrier, pipe: Connection
 ) -> None:
-    """In a process of its own: ask for each, and tell the ids of the jobs."""
+    """Request each number from a separate process, and send the job ids through the pipe."""
     shop = Workshop(url, folder)
     pipe.send(shop.ask_together(numbers, together))
     shop.store.close()
@@ -114,24 +114,24 @@ def ask_apart(
 
 @contextmanager
 def hands(url: str, folder: Path, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that render; the block begins when all of them are ready."""
+    """Start worker processes; the block begins when all are ready."""
     command = [sys.executable, "-m", "tests.workloads.pdf.called", url, str(folder)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
     try:
-        for one in started:
-            assert one.stdout is not None
-            assert one.stdout.readline() == b"ready\n"
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
         yield started
     finally:
-        for one in started:
-            one.kill()
-            one.wait()
-            if one.stdout is not None:
-                one.stdout.close()
+        for process in started:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 class HeldEngine(QuickEngine):
-    """Prints at once, but the first document that says HOLD is never done."""
+    """Returns at once, but never for the first document that contains HOLD."""
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__()
@@ -151,4 +151,4 @@ if __name__ == "__main__":
     mine.start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    mine._lanes[0].join()
+    mine._threads[0].join()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kesin.store.records import Filter
-from kesin.workloads.pdf.cleanup import forget_batches
+from kesin.workloads.pdf.cleanup import forget_ended_batches
 from tests.workloads.pdf.batching import Bindery, opened_bindery
 from tests.workloads.pdf.front import Front, opened_front
 from tests.workloads.pdf.post_office import PostOffice, opened_office
@@ -63,7 +63,7 @@ def bindery(bindery_of_all: Bindery) -> Iterator[Bindery]:
     for queue in (bindery.queue, bindery.pdf):
         queue.act("cancel", actor="tests", where=Filter(states=("queued",)))
     assert not bindery.queue.jobs(Filter(states=("queued", "running"))).jobs
-    forget_batches(bindery.queue, bindery.batches.feeder)
+    forget_ended_batches(bindery.queue, bindery.batches.feeder)
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])

@@ -1,4 +1,4 @@
-"""Documents to print, and ways to look at what came out."""
+"""Documents to print, and functions to inspect the PDFs."""
 
 import base64
 
@@ -29,7 +29,7 @@ def invoice(rows: int = 15) -> str:
 def text(pdf: bytes) -> str:
     document = pypdfium2.PdfDocument(pdf)
     try:
-        return "\n".join(one.get_textpage().get_text_bounded() for one in document)
+        return "\n".join(leaf.get_textpage().get_text_bounded() for leaf in document)
     finally:
         document.close()
 
@@ -38,15 +38,15 @@ def sizes_mm(pdf: bytes) -> list[tuple[int, int]]:
     document = pypdfium2.PdfDocument(pdf)
     try:
         return [
-            (round(one.get_width() / 72 * 25.4), round(one.get_height() / 72 * 25.4))
-            for one in document
+            (round(leaf.get_width() / 72 * 25.4), round(leaf.get_height() / 72 * 25.4))
+            for leaf in document
         ]
     finally:
         document.close()
 
 
 def red_pixels(pdf: bytes) -> int:
-    """How many points of the first page are red."""
+    """Count the red pixels of the first page."""
     document = pypdfium2.PdfDocument(pdf)
     try:
         bitmap = document[0].render(scale=0.5, rev_byteorder=True)
@@ -58,7 +58,7 @@ def red_pixels(pdf: bytes) -> int:
 
 
 def every_fetch(url: str) -> str:
-    """A document that asks for something in every way HTML and CSS know."""
+    """A document that requests resources in every way that HTML and CSS offer."""
     css = f"""
       @import url("{url}/import.css"); @import "{url}/import-plain.css";
       @font-face {{ font-family: F; src: url("{url}/font.woff2") }}
@@ -105,7 +105,7 @@ def every_fetch(url: str) -> str:
 
 
 def every_script(url: str) -> str:
-    """The same by scripts."""
+    """A document that requests resources in every way that scripts offer."""
     ws = url.replace("http:", "ws:")
     return page(
         f"""<p>the end</p><script>

@@ -1,4 +1,4 @@
-"""The shop front: the app over a service without workers, and a press that a test runs."""
+"""The app over a service without workers, and a renderer that tests run by hand."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ class Front(World):
         self.worker = PdfRenderWorker(
             self.jobs,
             self.artifacts,
-            services.config_of(self.settings),
-            book=BOOK,
+            services.render_config(self.settings),
+            library=BOOK,
             engines=lambda _: self.engine,
         )
         self.boss = self.key("admin")
         self.beat()
 
     def owner(self) -> dict[str, str]:
-        """Somebody who was never here before."""
+        """Create an API key of a new owner."""
         return self.key("pdf")
 
     def beat(self, name: str = "one") -> None:
-        """A worker says that it lives."""
+        """Write the heartbeat of a worker."""
         Heartbeat(self.store, name, now=self.queue.now).beat()
 
     def post(self, who: dict[str, str], body: dict[str, Any] | None = None, **params: Any) -> Any:
         return self.client.post("/pdf/jobs", json=body or order(), headers=who, params=params)
 
     def asked(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
-        """A job's id."""
+        """Submit a job and return its id."""
         answer = self.post(who, body)
         assert answer.status_code in {200, 202}, answer.text
         return str(answer.json()["job_id"])
 
     def done(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
-        """A job with its PDF."""
+        """Submit and render a job; return its id."""
         job_id = self.asked(who, body)
         self.worker.process_job(job_id)
         return job_id
@@ -88,10 +88,10 @@ class Front(World):
         return job
 
     def moves(self, job_id: str) -> list[str]:
-        return [one.move for one in self.queue.events(job_id)]
+        return [event.move for event in self.queue.events(job_id)]
 
     def burn(self, job_id: str) -> None:
-        """Somebody deletes the file behind our back."""
+        """Delete the PDF of a job behind its back."""
         assert self.artifacts.delete_pdf(self.seen(job_id).artifact_key or "")
 
     def name_of(self, who: dict[str, str]) -> str:
@@ -99,9 +99,9 @@ class Front(World):
 
 
 def order(number: str | None = None, **more: Any) -> dict[str, Any]:
-    """A request; without a number it is one that nobody made before."""
-    told = number or f"F-{next(_numbers)}"
-    return {"template_name": "invoice", "variables": {**SAMPLE, "number": told}, **more}
+    """Build a request; without a number, a new one."""
+    number = number or f"F-{next(_numbers)}"
+    return {"template_name": "invoice", "variables": {**SAMPLE, "number": number}, **more}
 
 
 @contextmanager
@@ -115,10 +115,10 @@ def opened_front(
 
 @contextmanager
 def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
-    """The templates are read once for all tests, and the storage can be switched off."""
+    """Open a front; all share the loaded templates, and its storage can be switched off."""
     front = Front(store, folder, **settings)
     with (
-        patch.object(services, "book_of", lambda _: BOOK),
+        patch.object(services, "load_templates", lambda _: BOOK),
         patch.object(services, "open_storage", lambda _: front.shelf),
         front.kept(),
     ):
@@ -126,7 +126,7 @@ def front_over(store: Store, folder: Path, **settings: Any) -> Iterator[Front]:
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
-    """All of them at the same moment; what each gave."""
+    """Run all functions at the same moment; return their results."""
     start = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
@@ -138,7 +138,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
 
 
 def one_new(answers: list[Any]) -> str:
-    """The id of the one job they all got, which was new for one of them."""
-    assert sorted(one.status_code for one in answers) == [200] * (len(answers) - 1) + [202]
-    [job_id] = {one.json()["job_id"] for one in answers}
+    """Return the id of the job that all responses name; exactly one response created it."""
+    assert sorted(answer.status_code for answer in answers) == [200] * (len(answers) - 1) + [202]
+    [job_id] = {answer.json()["job_id"] for answer in answers}
     return str(job_id)

@@ -1,4 +1,4 @@
-"""A server that notes every connection, whatever is said on it."""
+"""A server that counts every connection, whatever is sent on it."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ PIXEL = bytes.fromhex(
 
 
 class Listener(ThreadingHTTPServer):
-    """Answers every path with a picture, except those that are told otherwise."""
+    """Serves an image under every path but a few."""
 
     daemon_threads = True
 
@@ -34,7 +34,7 @@ class Listener(ThreadingHTTPServer):
         return accepted
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: what hangs up in the middle is a browser being ended."""
+        """Ignore errors: a browser that is killed closes its connections."""
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -61,7 +61,7 @@ class _Answers(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the names that http.server looks for
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

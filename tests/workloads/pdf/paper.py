@@ -1,4 +1,4 @@
-"""Real PDFs of HTML, read back as text: what a person would see."""
+"""Renders HTML to real PDFs and reads back their text, as a reader would see it."""
 
 from functools import cache
 from shutil import which
@@ -19,7 +19,7 @@ CHROMIUM = which("chromium")
 
 @cache
 def weasy(html):
-    """Whatever the page asks for beside its own data stops it."""
+    """Render with WeasyPrint; a page that requests more than its own data fails."""
     fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False, fail_on_errors=True)
     return HTML(string=html, url_fetcher=fetcher).write_pdf()
 
@@ -39,7 +39,7 @@ def chromium(html):
 
 
 def pages(pdf):
-    """The text of every page, with one space where there is any."""
+    """Return the text of every page, with white space collapsed."""
     document = pypdfium2.PdfDocument(pdf)
     try:
         return [_text(document[number]) for number in range(len(document))]

@@ -24,8 +24,8 @@ from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
-from kesin.workloads.pdf.webhooks.worker import Hooks, Messenger, worker_of
+from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
+from kesin.workloads.pdf.webhooks.worker import Webhooks, WebhookSender, build_worker
 from tests.web.conftest import opened
 from tests.workloads.receiver import Receiver
 
@@ -47,12 +47,12 @@ class PostOffice:
         self.store = store
         self.pdf = self._queue("pdf", pdf_lifecycle())
         self.batches = self._queue("pdf_batches", batch_lifecycle(24))
-        self.queue = self._queue("pdf_webhooks", hook_lifecycle())
+        self.queue = self._queue("pdf_webhooks", webhook_lifecycle())
         told = {"pdf_webhooks": LIST, "pdf_webhook_secret": MASTER, **settings}
         queues = {one.name: one for one in (self.pdf, self.batches, self.queue)}
         commands = Commands(queues, Accounts(Directory(store), self.clock), frozenset(queues))
-        self.house = WorkloadContext(Settings(data_dir=folder, **told), commands, self.queue)
-        self.hooks = Hooks(self.house)
+        self.context = WorkloadContext(Settings(data_dir=folder, **told), commands, self.queue)
+        self.hooks = Webhooks(self.context)
 
     def _queue(self, name: str, lifecycle: Any) -> Queue:
         return Queue(name, lifecycle, self.store, clock=self.clock, seed=len(name))
@@ -80,7 +80,7 @@ class PostOffice:
     def promised(self, receiver: Receiver, job_id: str | None = None, owner: str = AYSE) -> str:
         """A promise to tell of a job; its id."""
         subject = job_id or self.asked(owner)
-        return self.hooks.promise("job", subject, owner, receiver.url).id
+        return self.hooks.subscribe("job", subject, owner, receiver.url).id
 
     def ready(self, receiver: Receiver, owner: str = AYSE) -> str:
         """A promise to tell of a job that has its PDF."""
@@ -89,12 +89,12 @@ class PostOffice:
         self.end(job_id)
         return delivery
 
-    def messenger(self) -> Messenger:
-        return Messenger(self.house)
+    def messenger(self) -> WebhookSender:
+        return WebhookSender(self.context)
 
     def work(self) -> None:
         """What a worker does until nothing is due."""
-        worker = worker_of(self.house)
+        worker = build_worker(self.context)
         worker.threads = 1
         worker.drain()
 
@@ -119,4 +119,4 @@ def opened_office(
         store = opened(kind, folder, request, stack)
         yield PostOffice(store, folder, **settings)
         for name in ("pdf", "pdf_batches", "pdf_webhooks"):
-            assert [str(one) for one in verify(store, name).differences] == []
+            assert [str(difference) for difference in verify(store, name).differences] == []

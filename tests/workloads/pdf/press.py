@@ -1,4 +1,4 @@
-"""A small print shop: a queue under a clock the test moves, storage in a folder, a quick engine."""
+"""A PDF workload without HTTP: a queue with a manual clock, a local folder and a fake engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.vocabulary import STAGES
 from kesin.store.contract import Store
 from kesin.workloads.pdf.config import PdfRenderConfig
-from kesin.workloads.pdf.engines.base import Paper, Rendered
+from kesin.workloads.pdf.engines.base import Paper, RenderedPdf
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
@@ -24,17 +24,17 @@ from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageDown
 from kesin.workloads.pdf.storage.local import LocalStorage
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.web.conftest import opened
 
-BOOK = TemplateBook.load()
+BOOK = TemplateLibrary.load()
 SAMPLE: dict[str, Any] = BOOK.get("invoice").sample
 TTL_S = 24 * 3_600
 LEASE_S = 60
 
 
 class QuickEngine:
-    """Prints at once, or does what a test has laid out for the next document."""
+    """A fake engine that returns at once, or runs what a test has queued for the next document."""
 
     name = "quick"
 
@@ -43,17 +43,17 @@ class QuickEngine:
         self.next: list[Callable[[], object]] = []
         self.closed = False
 
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
         self.printed.append((html, paper, timeout_s))
         if self.next:
             self.next.pop(0)()
-        return Rendered(b"%PDF-1.4 " + html.encode(), 1, self.name, ("a warning",), 0.2)
+        return RenderedPdf(b"%PDF-1.4 " + html.encode(), 1, self.name, ("a warning",), 0.2)
 
     def close(self) -> None:
         self.closed = True
 
     def fails(self, code: str, message: str = "so it was laid out") -> None:
-        """The next document fails like this."""
+        """Make the next document fail with this error."""
 
         def fail() -> None:
             raise RenderFailed(code, message)
@@ -75,7 +75,7 @@ class Shelf:
 
 
 class Press:
-    """Everything of the workload but its doors."""
+    """The queue, storage and worker of the workload, without its routes."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.clock = ManualClock()
@@ -89,36 +89,36 @@ class Press:
         self.worker = self.hire()
 
     def hire(self) -> PdfRenderWorker:
-        """One more of those who render."""
+        """Create another worker."""
         return PdfRenderWorker(
-            self.jobs, self.artifacts, self.config, book=BOOK, engines=lambda _: self.engine
+            self.jobs, self.artifacts, self.config, library=BOOK, engines=lambda _: self.engine
         )
 
     def ask(self, number: str = "A-1", **how: Any) -> PdfJob:
         return self.jobs.create_job("invoice", payload(number), **how)
 
     def done(self, number: str = "A-1", **how: Any) -> PdfJob:
-        """A job with its PDF."""
+        """Return a job that has been rendered."""
         job = self.ask(number, **how)
         self.worker.process_job(job.job_id)
         return self.seen(job)
 
     def seen(self, job: PdfJob | str) -> PdfJob:
-        """The job as it is now."""
-        found = self.jobs.get_job(job if isinstance(job, str) else job.job_id)
-        assert found is not None
-        return found
+        """Return the current state of a job."""
+        current = self.jobs.get_job(job if isinstance(job, str) else job.job_id)
+        assert current is not None
+        return current
 
     def sweep(self) -> None:
-        """Everything the clock does."""
+        """Run all scheduled moves."""
         Sweeper([self.queue]).sweep(STAGES)
 
     def edges(self, job: PdfJob) -> list[tuple[str, str]]:
-        """From where to where it went, since its birth."""
-        return [(one.from_state, one.to_state) for one in self.queue.events(job.job_id)]
+        """Return the states that a job has moved between."""
+        return [(event.from_state, event.to_state) for event in self.queue.events(job.job_id)]
 
     def moves(self, job: PdfJob) -> list[str]:
-        return [one.move for one in self.queue.events(job.job_id)]
+        return [event.move for event in self.queue.events(job.job_id)]
 
 
 def payload(number: str = "A-1") -> dict[str, Any]:
@@ -127,8 +127,8 @@ def payload(number: str = "A-1") -> dict[str, Any]:
 
 @contextmanager
 def opened_press(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Press]:
-    """A press on this kind of store; whatever a test does to it, its history replays."""
+    """Open a press on this kind of store; its history must replay after the test."""
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)
         yield Press(store, folder)
-        assert [str(one) for one in verify(store, "pdf").differences] == []
+        assert [str(difference) for difference in verify(store, "pdf").differences] == []

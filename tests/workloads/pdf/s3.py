@@ -1,7 +1,7 @@
-"""Servers that speak S3: a real one, and one that answers as it is told.
+"""S3 servers for tests: a real one, and one with scripted responses.
 
-The real one checks signatures and checksums. It knows neither If-None-Match nor parts as S3 does,
-so those come from the other.
+The real server checks signatures and checksums. It supports neither If-None-Match nor ranges as S3
+does, so the scripted server covers those.
 """
 
 import re
@@ -15,20 +15,20 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from kesin.workloads.pdf.storage.s3 import Keys, S3Storage
+from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
 from tests.private import OneProcess
 
 BUCKET = "artifacts"
-KEYS = Keys("the-tests", "throw-away-secret")
+CREDENTIALS = S3Credentials("the-tests", "throw-away-secret")
 ENVIRON = {
-    "AWS_ACCESS_KEY_ID": KEYS.access_key_id,
-    "AWS_SECRET_ACCESS_KEY": KEYS.secret_access_key,
+    "AWS_ACCESS_KEY_ID": CREDENTIALS.access_key_id,
+    "AWS_SECRET_ACCESS_KEY": CREDENTIALS.secret_access_key,
 }
 STARTED = re.compile(r"Starting s3 server on \[(http://127\.0\.0\.1:(\d+))/\]")
 
 
 class S3Server(OneProcess):
-    """rclone serving a temporary folder, in which each folder is a bucket."""
+    """rclone, serving a temporary folder in which each folder is a bucket."""
 
     _port = 0
     _reader: threading.Thread | None = None
@@ -42,26 +42,26 @@ class S3Server(OneProcess):
         (self.folder / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)
         options = ("--config", "/dev/null", "--cache-dir", self.folder / "cache")
         address = ("--addr", f"127.0.0.1:{self._port}")
-        key = ("--auth-key", f"{KEYS.access_key_id},{KEYS.secret_access_key}")
+        key = ("--auth-key", f"{CREDENTIALS.access_key_id},{CREDENTIALS.secret_access_key}")
         process = self.launch(
             *(program, "serve", "s3", *options, *address, *key, self.folder / "buckets"),
             stderr=subprocess.PIPE,
             env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"},
         )
         assert process.stderr is not None
-        said = []
+        lines = []
         for line in process.stderr:
-            said.append(line)
+            lines.append(line)
             if started := STARTED.search(line):
                 self.endpoint, self._port = started[1], int(started[2])
-                self._reader = threading.Thread(target=_read_on, args=(process.stderr,))
+                self._reader = threading.Thread(target=_drain, args=(process.stderr,))
                 self._reader.start()
                 return
         process.stderr.close()
-        raise RuntimeError("rclone did not start: " + "".join(said))
+        raise RuntimeError("rclone did not start: " + "".join(lines))
 
     def kill(self) -> None:
-        """Nobody listens from here on; what is stored stays."""
+        """Stop the server; the stored objects stay."""
         super().kill()
         if self._reader is not None:
             self._reader.join()
@@ -70,14 +70,16 @@ class S3Server(OneProcess):
     def url(self, prefix: str = "", bucket: str = BUCKET) -> str:
         return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region=eu-central-1"
 
-    def storage(self, prefix: str = "", *, bucket: str = BUCKET, keys: Keys = KEYS) -> S3Storage:
-        return S3Storage(bucket, prefix, endpoint=self.endpoint, keys=keys, retries=1)
+    def storage(
+        self, prefix: str = "", *, bucket: str = BUCKET, credentials: S3Credentials = CREDENTIALS
+    ) -> S3Storage:
+        return S3Storage(bucket, prefix, endpoint=self.endpoint, credentials=credentials, retries=1)
 
 
-def _read_on(said: IO[str]) -> None:
-    """Whoever is not listened to stands still when the pipe is full."""
-    with said:
-        said.read()
+def _drain(pipe: IO[str]) -> None:
+    """Read the pipe to its end: the server would block once it is full."""
+    with pipe:
+        pipe.read()
 
 
 class Came(NamedTuple):
@@ -90,7 +92,7 @@ class Came(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An answer. The headers a client expects are filled in."""
+    """A response. The headers that a client expects are added."""
 
     status: int
     body: bytes = b""
@@ -98,7 +100,7 @@ class Said(NamedTuple):
 
 
 def failure(status: int, code: str) -> Said:
-    """As S3 tells what went wrong."""
+    """Build an error response as S3 sends it."""
     text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message></Error>'
     return Said(status, text.encode(), (("Content-Type", "application/xml"),))
 
@@ -112,7 +114,7 @@ NOTHING_LISTED = Said(
 
 
 class ToldServer(ThreadingHTTPServer):
-    """Answers with what stands next in ``script``, and remembers what came."""
+    """Sends the next response of ``script`` and records the requests."""
 
     daemon_threads = True
 
@@ -124,7 +126,11 @@ class ToldServer(ThreadingHTTPServer):
     def storage(self, *, conditional: bool = True, retries: int = 0) -> S3Storage:
         endpoint = f"http://127.0.0.1:{self.server_port}"
         return S3Storage(
-            BUCKET, endpoint=endpoint, keys=KEYS, conditional=conditional, retries=retries
+            BUCKET,
+            endpoint=endpoint,
+            credentials=CREDENTIALS,
+            conditional=conditional,
+            retries=retries,
         )
 
 
@@ -136,21 +142,21 @@ class _Answers(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.came.append(Came(self.command, self.path, headers, body))
-        said = self.server.script.pop(0)
-        self.send_response(said.status)
-        self.send_header("Content-Length", str(len(said.body)))
+        response = self.server.script.pop(0)
+        self.send_response(response.status)
+        self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Last-Modified", "Sun, 01 Nov 2026 09:00:00 GMT")
         self.send_header("ETag", '"0123456789abcdef"')
-        for name, value in said.headers:
+        for name, value in response.headers:
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(said.body)
+            self.wfile.write(response.body)
 
     do_GET = do_HEAD = do_PUT = do_DELETE = answer  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

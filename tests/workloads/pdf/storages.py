@@ -1,4 +1,4 @@
-"""What can be asked of any storage."""
+"""Operations that every storage supports."""
 
 import threading
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def asks_of(storage: StorageBackend) -> list[Callable[[], object]]:
 
 
 def at_once(storage: StorageBackend, folder: str) -> list[BaseException]:
-    """What goes wrong when threads put, get and delete, each its own keys in one folder."""
+    """Return the errors of threads that put, get and delete their own keys in the same folder."""
     problems: list[BaseException] = []
 
     def work(name: int) -> None:

@@ -19,7 +19,7 @@ from kesin.foundation.settings import Settings
 from kesin.store.open import open_store
 from kesin.workloads.pdf import doctor
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.doctor import Check, _fonts, _storage, _workers
+from kesin.workloads.pdf.doctor import PdfCheck, _check_fonts, _check_storage, _check_workers
 from kesin.workloads.pdf.engines import pick_engine
 from kesin.workloads.pdf.engines.base import Paper
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -27,7 +27,7 @@ from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 from tests.cli.conftest import _logs_as_before, _own_settings, kesin  # noqa: F401  # fixtures
 
 Pdf = Callable[..., Any]
@@ -153,9 +153,9 @@ def test_the_doctor_says_when_the_browser_asked_for_is_not_there(
 def test_the_doctor_finds_a_font_that_does_not_draw_our_letters(
     font: Callable[[], bytes], told: str
 ):
-    book = TemplateBook.load()
+    book = TemplateLibrary.load()
     book.fonts["fonts/serif-regular.woff2"] = font()
-    check = _fonts(WeasyPrintEngine(), book, 60)
+    check = _check_fonts(WeasyPrintEngine(), book, 60)
     assert not check.ok
     assert f"fonts/serif-regular.woff2 {told}" in check.detail
 
@@ -163,12 +163,12 @@ def test_the_doctor_finds_a_font_that_does_not_draw_our_letters(
 @pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
 def test_a_font_that_takes_the_place_of_ours_is_found(engine: str):
     made = pick_engine(engine)
-    book = TemplateBook.load()
-    spoilt = TemplateBook.load()
+    book = TemplateLibrary.load()
+    spoilt = TemplateLibrary.load()
     spoilt.font_css = Markup(str(book.font_css).replace("Kesin Sans", "Kesin Gone"))
     try:
-        assert _fonts(made, book, 60).ok
-        told = _fonts(made, spoilt, 60)
+        assert _check_fonts(made, book, 60).ok
+        told = _check_fonts(made, spoilt, 60)
     finally:
         made.close()
     assert not told.ok
@@ -187,27 +187,27 @@ def without(letter: str) -> bytes:
 
 def test_the_doctor_tries_the_storage(tmp_path: Path):
     kept = str(tmp_path / "kept")
-    assert _storage(Settings(pdf_artifacts=kept)) == Check("storage", ok=True, detail=kept)
+    assert _check_storage(Settings(pdf_artifacts=kept)) == PdfCheck("storage", ok=True, detail=kept)
     assert list((tmp_path / "kept").rglob("*.pdf")) == []
     (tmp_path / "file").touch()
-    told = _storage(Settings(pdf_artifacts=str(tmp_path / "file")))
+    told = _check_storage(Settings(pdf_artifacts=str(tmp_path / "file")))
     assert not told.ok
     assert "KESIN_PDF_ARTIFACTS" in told.detail
 
 
 def test_the_doctor_says_who_renders_and_whether_somebody_waits(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
-    assert list(_workers(settings)) == []
+    assert list(_check_workers(settings)) == []
     store = open_store(settings.database)
     try:
         queue = Queue("pdf", pdf_lifecycle(), store)
-        assert [one.ok for one in _workers(settings)] == [True]
+        assert [one.ok for one in _check_workers(settings)] == [True]
         queue.enqueue({})
-        (told,) = _workers(settings)
+        (told,) = _check_workers(settings)
         assert (told.ok, "0 alive, 1 jobs wait" in told.detail) == (False, True)
         Heartbeat(store, "w1").beat()
-        assert list(_workers(settings)) == [
-            Check("workers", ok=True, detail="1 alive, 1 jobs wait")
+        assert list(_check_workers(settings)) == [
+            PdfCheck("workers", ok=True, detail="1 alive, 1 jobs wait")
         ]
     finally:
         store.close()
@@ -215,8 +215,8 @@ def test_the_doctor_says_who_renders_and_whether_somebody_waits(tmp_path: Path):
 
 def test_root_is_told_what_to_do_about_the_sandbox(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("os.getuid", lambda: 0)
-    monkeypatch.setattr(doctor, "chromium_possible", lambda _: True)
-    (_, told) = doctor._browser(Settings(pdf_sandbox="on"), None)
+    monkeypatch.setattr(doctor, "is_chromium_available", lambda _: True)
+    (_, told) = doctor._check_browser(Settings(pdf_sandbox="on"), None)
     assert not told.ok
     assert "run as another user, or set it to auto" in told.detail
 

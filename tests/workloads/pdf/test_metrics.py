@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
-from kesin.engine.results import Answer, Done, Failed
+from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import ManualClock
-from kesin.foundation.problems import TooMany
+from kesin.foundation.problems import TooManyRequests
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import DAY_S, HOUR_S
 from kesin.lifecycle.model import Change, Job
@@ -27,13 +27,13 @@ from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.sqlite.store import SqliteStore
 from kesin.web.metrics import Metrics
-from kesin.workloads.pdf.errors import PdfErrorCode, shown
+from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 from kesin.workloads.pdf.jobs.heartbeat import FRESH_S, Heartbeat
 from kesin.workloads.pdf.jobs.stats import BUCKETS_S
 from kesin.workloads.pdf.jobs.store import PdfJobStatus, PdfJobStore, RenderRequest
 from kesin.workloads.pdf.jobs.submit import Backpressure
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from kesin.workloads.pdf.metrics import collected
+from kesin.workloads.pdf.metrics import collect_metrics
 
 CODES = [*PdfErrorCode, "ARTIFACT_WRITE_FAILED", "NEVER_HEARD_OF"]
 OFTEN = ("create", "create", "claim", "claim", "succeed", "fail", "fail")
@@ -73,7 +73,7 @@ class Shop:
         self.files = Files()
         self.jobs = PdfJobStore(self.queue, self.files)  # type: ignore[arg-type]
         commands = Commands({"pdf": self.queue}, Accounts(Directory(store), self.clock))
-        self.house = WorkloadContext(
+        self.context = WorkloadContext(
             Settings.model_construct(pdf_max_queued=5), commands, self.queue
         )
         self.created = self.retried = self.resumed = self.released = 0
@@ -84,7 +84,7 @@ class Shop:
         """The page as it is: name and label → value."""
         return {
             (sample.name, *sample.labels.values()): sample.value
-            for family in collected(self.house)
+            for family in collect_metrics(self.context)
             for sample in family.samples
         }
 
@@ -117,7 +117,7 @@ class Shop:
     def _fail(self, number: int, code: str) -> None:
         job = self._of(number)
         if job is not None and self.jobs.fail(job, code, "why"):
-            self.failures[str(shown(code))] += 1
+            self.failures[str(public_code(code))] += 1
             self._fell(job)
 
     def _release(self, number: int, _code: str) -> None:
@@ -171,7 +171,7 @@ class Shop:
         return next((one for one in page if one.data["payload"]["variables"]["n"] == number), None)
 
     def _sweep(self, stage: str) -> int:
-        moves = [move for move in self.queue.lifecycle.clock_moves if move.stage == stage]
+        moves = [move for move in self.queue.lifecycle.scheduled_moves if move.stage == stage]
         return sum(self.queue.sweep(move) for move in moves)
 
 
@@ -255,12 +255,12 @@ def test_durations_fall_into_their_buckets(shop):
 
 
 def test_an_answer_written_by_the_claim_loop_is_counted_like_any_other(shop):
-    answers: list[Answer] = [Done({"artifact_key": "pdfs/a/1.pdf", "seconds": 1.5})]
+    answers: list[HandlerResult] = [Done({"artifact_key": "pdfs/a/1.pdf", "seconds": 1.5})]
     answers.append(Failed("TEMPLATE_ERROR", "why"))
     for number in range(2):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
-    note: Callable[..., Any] = shop.jobs.ledger.note
-    Worker(shop.queue, lambda _: answers.pop(), beside=note, batch=1).drain()
+    record: Callable[..., Any] = shop.jobs.stats.record
+    Worker(shop.queue, lambda _: answers.pop(), on_results=record, batch=1).drain()
     told = shop.numbers()
     assert told["ptf_admin_pdf_failures_total", "TEMPLATE_ERROR"] == 1
     assert told["ptf_admin_pdf_render_duration_seconds_sum",] == 1.5
@@ -278,7 +278,7 @@ def test_back_pressure_shows_until_the_line_is_clearly_shorter(shop):
     admission = Backpressure(shop.queue, 5)
     for number in range(5):
         shop.jobs.create_job("invoice", {"variables": {"n": number}})
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         admission.check()
     told = shop.numbers()
     assert (told["ptf_admin_pdf_queue_depth",], told["ptf_admin_pdf_backpressure_active",]) == (
@@ -292,8 +292,8 @@ def test_back_pressure_shows_until_the_line_is_clearly_shorter(shop):
 
 
 def test_the_page_is_the_one_prometheus_reads(shop):
-    metrics = Metrics(shop.house.commands, shop.clock)
-    metrics.add(lambda: collected(shop.house))
+    metrics = Metrics(shop.context.commands, shop.clock)
+    metrics.add(lambda: collect_metrics(shop.context))
     page = metrics.page().decode()
     assert 'ptf_admin_pdf_jobs_total{status="queued"} 0.0' in page
     assert "# TYPE ptf_admin_pdf_render_duration_seconds histogram" in page

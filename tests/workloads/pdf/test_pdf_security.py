@@ -12,7 +12,7 @@ from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.security import (
     MAX_DEPTH,
     MAX_NODES,
-    measured,
+    check_plain_data,
     sanitize_html_variables,
     validate_template,
     validate_url,
@@ -175,7 +175,7 @@ class TestSanitizing:
         clean = sanitize_html_variables({"a": ["<"], "b": ("<",)})
         assert clean == {"a": ["&lt;"], "b": ("&lt;",)}
 
-    @pytest.mark.parametrize("check", [sanitize_html_variables, measured])
+    @pytest.mark.parametrize("check", [sanitize_html_variables, check_plain_data])
     def test_depth_has_an_end(self, check):
         deep: dict = {"a": "x"}
         for _ in range(MAX_DEPTH - 1):
@@ -215,7 +215,7 @@ class TestSanitizing:
     @pytest.mark.parametrize("value", [float("nan"), float("inf")])
     def test_what_is_no_number_is_no_data(self, value):
         with pytest.raises(RenderFailed, match="at /a"):
-            measured({"a": value})
+            check_plain_data({"a": value})
 
 
 def texts(value):

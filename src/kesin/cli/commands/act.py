@@ -1,7 +1,7 @@
-"""`kesin jobs act`: an operator's move of chosen jobs, or of all that match.
+"""`kesin jobs act`: an operator's action on chosen jobs, or on all that match.
 
-What was counted and confirmed is what is moved: the ids are read first, and a job that came to
-match in the meantime is left alone.
+Exactly what was counted and confirmed is moved: the ids are read first, and a job that matches
+only later is left alone.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kesin.cli.support.arguments import (
     AsJson,
     Categories,
     Codes,
+    FilterOptions,
     Key,
     LifecycleName,
     QueueName,
     States,
     Tenants,
     TextPart,
-    Wanted,
     check_category,
 )
-from kesin.cli.support.errors import FAILED, Usage, check_choice, did_you_mean
+from kesin.cli.support.errors import FAILED, UsageError, check_choice, did_you_mean
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
@@ -77,126 +77,134 @@ def act(
     Name the jobs by their ids, or with --all-matching and filters: then they are counted first
     and you are asked. Exits with 1 when nothing moved and something was refused.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import say_json
     from kesin.engine.access.commands import Commands
     from kesin.lifecycle.errors import Category
     from kesin.workloads import workloads
 
-    wanted = Wanted(state, tenant, code, category, text, key)
-    _check_selection(ids, wanted, all_matching=all_matching)
-    kind = None if error_category is None else Category(check_category(error_category))
-    with open_desk() as desk:
-        opened = desk.queue(queue, lifecycle)
-        options = _check_call(opened.lifecycle, queue, move, option or [])
-        where = wanted.checked(desk.store.definition(queue))
+    filters = FilterOptions(state, tenant, code, category, text, key)
+    _check_selection(ids, filters, all_matching=all_matching)
+    recorded_category = None if error_category is None else Category(check_category(error_category))
+    with open_context() as context:
+        opened = context.open_queue(queue, lifecycle)
+        options = _check_action(opened.lifecycle, queue, move, option or [])
+        where = filters.to_filter(context.store.definition(queue))
         if dry_run:
-            _tell_chances(opened, move, _states(opened, ids, where), as_json=as_json)
+            _print_chances(opened, move, _states(opened, ids, where), as_json=as_json)
             return
-        chosen = list(dict.fromkeys(ids or _matching(opened, where)))
-        if all_matching and chosen and not yes:
-            _confirm(queue, move, len(chosen))
+        job_ids = list(dict.fromkeys(ids or _matching(opened, where)))
+        if all_matching and job_ids and not yes:
+            _confirm(queue, move, len(job_ids))
         moved, already, refused = 0, 0, Counter[str]()
         workload = workloads().get(queue)
-        own = {queue: workload.restricted_actions} if workload else {}
-        commands = Commands({queue: opened}, desk.accounts, own_calls=own)
-        for start in range(0, len(chosen), BATCH):
+        restricted = {queue: workload.restricted_actions} if workload else {}
+        commands = Commands({queue: opened}, context.accounts, restricted_actions=restricted)
+        for start in range(0, len(job_ids), BATCH):
             bulk = commands.act(
-                operator(),
+                local_operator(),
                 queue,
                 move,
-                ids=chosen[start : start + BATCH],
+                ids=job_ids[start : start + BATCH],
                 options=options,
                 reason=reason,
                 code=error_code,
-                category=kind,
+                category=recorded_category,
             )
             moved, already = moved + bulk.moved, already + bulk.already
             refused.update(bulk.refused)
     if as_json:
         say_json({"moved": moved, "already": already, "refused": dict(refused)})
     else:
-        _tell(moved, already, refused)
+        _print_moved(moved, already, refused)
     if refused and not moved:
         raise typer.Exit(FAILED)
 
 
-def _check_selection(ids: list[str] | None, wanted: Wanted, *, all_matching: bool) -> None:
-    if ids and (all_matching or wanted.given):
-        raise Usage("name jobs by their ids or by filters, not by both")
+def _check_selection(ids: list[str] | None, filters: FilterOptions, *, all_matching: bool) -> None:
+    if ids and (all_matching or filters.any_given):
+        raise UsageError("name jobs by their ids or by filters, not by both")
     if not ids and not all_matching:
-        hint = "filters need --all-matching" if wanted.given else "name jobs, or use --all-matching"
-        raise Usage(f"nothing was chosen: {hint}")
+        hint = (
+            "filters need --all-matching"
+            if filters.any_given
+            else "name jobs, or use --all-matching"
+        )
+        raise UsageError(f"nothing was chosen: {hint}")
 
 
-def _check_call(lifecycle: Lifecycle, queue: str, call: str, options: list[str]) -> frozenset[str]:
-    calls = lifecycle.calls_of("operator")
-    if call not in calls:
-        near = did_you_mean(call, calls) or ":"
-        raise Usage(
-            f"{call!r} is no move an operator can make on {queue}{near} "
-            f"there are {', '.join(calls) or 'none'}"
+def _check_action(
+    lifecycle: Lifecycle, queue: str, action: str, options: list[str]
+) -> frozenset[str]:
+    actions = lifecycle.actions_of("operator")
+    if action not in actions:
+        near = did_you_mean(action, actions) or ":"
+        raise UsageError(
+            f"{action!r} is no move an operator can make on {queue}{near} "
+            f"there are {', '.join(actions) or 'none'}"
         )
     known = {
         guard.names[0]
-        for move in lifecycle.calls[call]
+        for move in lifecycle.actions[action]
         for guard in move.when
         if guard.kind == "option"
     }
-    return frozenset(check_choice(f"option of {call}", one, sorted(known)) for one in options)
+    return frozenset(
+        check_choice(f"option of {action}", option, sorted(known)) for option in options
+    )
 
 
 def _matching(queue: Queue, where: Filter) -> dict[str, str]:
     """The jobs a filter leaves: id → state."""
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     cursor: str | None = None
     while True:
         page = queue.jobs(where, limit=BATCH, cursor=cursor)
-        found |= {job.id: job.state for job in page.jobs}
+        states |= {job.id: job.state for job in page.jobs}
         if page.cursor is None:
-            return found
+            return states
         cursor = page.cursor
 
 
 def _states(queue: Queue, ids: list[str] | None, where: Filter) -> Counter[str]:
     if not ids:
         return Counter(_matching(queue, where).values())
-    jobs = (queue.job(one) for one in dict.fromkeys(ids))
+    jobs = (queue.job(job_id) for job_id in dict.fromkeys(ids))
     return Counter(job.state if job else "(unknown)" for job in jobs)
 
 
 def _confirm(queue: str, move: str, count: int) -> None:
     if not sys.stdin.isatty():
-        raise Usage(f"{move} of {count} jobs of {queue} needs a confirmation: add --yes")
+        raise UsageError(f"{move} of {count} jobs of {queue} needs a confirmation: add --yes")
     jobs = "1 job" if count == 1 else f"{count} jobs"
     typer.confirm(f"{move} {jobs} of {queue}?", abort=True, err=True)
 
 
-def _tell_chances(queue: Queue, call: str, states: Counter[str], *, as_json: bool) -> None:
-    """What could move, judged by state alone; guards are asked when it is done."""
+def _print_chances(queue: Queue, action: str, states: Counter[str], *, as_json: bool) -> None:
+    """Print which jobs could move, judged by state alone; guards are checked at the move."""
     from kesin.cli.support.output import print_table, say_json
 
-    sources = {source for move in queue.lifecycle.calls[call] for source in move.sources}
+    sources = {source for move in queue.lifecycle.actions[action] for source in move.sources}
     if as_json:
         chances = {state: {"jobs": n, "fits": state in sources} for state, n in states.items()}
         say_json({"chosen": states.total(), "states": chances})
         return
     print_table(
-        ("state", "jobs", call),
+        ("state", "jobs", action),
         [(s, n, "may move" if s in sources else "refused") for s, n in sorted(states.items())],
         empty="no job matches",
     )
 
 
-def _tell(moved: int, already: int, refused: Counter[str]) -> None:
+def _print_moved(moved: int, already: int, refused: Counter[str]) -> None:
     from kesin.cli.support.output import say
 
     say(f"moved {moved}, already there {already}, refused {refused.total()}")
-    for why, count in sorted(refused.items()):
-        say(f"  {count} × {WHY.get(why, why)}")
+    for reason, count in sorted(refused.items()):
+        say(f"  {count} × {REFUSALS.get(reason, reason)}")
 
 
-WHY = {
+REFUSALS = {
     "unknown": "unknown: no such job in this queue",
     "state": "state: no move of this name leaves the job's state",
     "duplicate": "duplicate: another job holds the key",

@@ -1,4 +1,4 @@
-"""`kesin audit`: the jobs' history checked and taken elsewhere, and who asked for what."""
+"""`kesin audit`: the jobs' history verified and exported, and the audit log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import typer
 
 from kesin.cli.support.arguments import AsJson, QueueNames
 from kesin.cli.support.errors import FAILED
-from kesin.foundation.terminal import examples
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
     from kesin.store.contract import Store
     from kesin.store.directory import AuditLine
 
-MOST = 100  # differences that are told
-MOST_LINES = 1_000
+MAX_DIFFERENCES = 100  # differences that are reported
+MAX_LINES = 1_000
 
 app = typer.Typer(
     help="Check and export the append-only history, and see who did what.", no_args_is_help=True
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 @app.command(
     "verify",
-    epilog=examples(
+    epilog=format_examples(
         "kesin audit verify",
         "kesin audit verify emails --json",
     ),
@@ -41,21 +41,21 @@ def verify_audit(queues: QueueNames = None, as_json: AsJson = False) -> None:
     compares the counters with the rows, unless jobs moved meanwhile. Exits with 1 on any
     difference.
     """
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
     from kesin.cli.support.output import say_json
 
-    with open_desk() as desk:
-        reports = replayed(desk.store, desk.all_or(queues), shown=not as_json)
+    with open_context() as context:
+        reports = replay_queues(context.store, context.readable_queues(queues), shown=not as_json)
     if as_json:
         say_json(reports)
     else:
         print_reports(reports)
-    if any(one["different"] for one in reports):
+    if any(report["different"] for report in reports):
         raise typer.Exit(FAILED)
 
 
-def replayed(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
-    """The reports on these queues, with a bar while they are made."""
+def replay_queues(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[str, Any]]:
+    """Replay these queues with a progress bar; a report for each."""
     from kesin.cli.support.output import counting
 
     total = sum(store.stats(name).total for name in queues)
@@ -66,39 +66,45 @@ def replayed(store: Store, queues: Sequence[str], *, shown: bool) -> list[dict[s
 def _report(store: Store, queue: str, advance: Callable[[int], None]) -> dict[str, Any]:
     from kesin.engine.replay import verify
 
-    audit = verify(store, queue, most=MOST, progress=advance)
+    audit = verify(store, queue, max_differences=MAX_DIFFERENCES, progress=advance)
     return {
         "queue": queue,
         "jobs": audit.jobs,
         "events": audit.events,
         "different": audit.different,
-        "differences": [str(one) for one in audit.differences],
+        "differences": [str(difference) for difference in audit.differences],
         "counters": audit.counters,
     }
 
 
 def print_reports(reports: list[dict[str, Any]]) -> None:
-    """The reports as a table, and every difference."""
+    """Print the reports as a table, and every difference."""
     from kesin.cli.support.output import print_table, warn
 
     print_table(
         ("queue", "jobs", "events", "differences", "counters"),
         [
-            (one["queue"], one["jobs"], one["events"], one["different"], one["counters"])
-            for one in reports
+            (
+                report["queue"],
+                report["jobs"],
+                report["events"],
+                report["different"],
+                report["counters"],
+            )
+            for report in reports
         ],
         empty="no queue has been opened yet",
     )
-    for one in reports:
-        for text in one["differences"]:
+    for report in reports:
+        for text in report["differences"]:
             warn(text)
-        if one["different"] > len(one["differences"]):
-            warn(f"{one['queue']}: and {one['different'] - len(one['differences'])} more")
+        if report["different"] > len(report["differences"]):
+            warn(f"{report['queue']}: and {report['different'] - len(report['differences'])} more")
 
 
 @app.command(
     "export",
-    epilog=examples(
+    epilog=format_examples(
         "kesin audit export emails --out events.ndjson",
     ),
 )
@@ -115,18 +121,20 @@ def export_audit(
     microseconds since 1970, and payloads, results and notes are JSON text. Empty columns are left
     out.
     """
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
     from kesin.cli.support.output import warn
 
-    with open_desk() as desk, _target(out) as file:
-        written = sum(_export(desk.store, name, file) for name in desk.all_or(queues))
+    with open_context() as context, _target(out) as file:
+        written = sum(
+            _export(context.store, name, file) for name in context.readable_queues(queues)
+        )
     if out is not None:
         warn(f"wrote {written} events to {out}")
 
 
 @contextmanager
 def _target(out: Path | None) -> Iterator[TextIO]:
-    """The file appears under its name once it is whole."""
+    """The file to write; it appears under its name once it is complete."""
     if out is None:
         yield sys.stdout
         return
@@ -143,7 +151,7 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
     written = 0
     for job, history in store.scan(queue):
         for event in history:
-            columns = {name: one for name, one in event._asdict().items() if one is not None}
+            columns = {name: value for name, value in event._asdict().items() if value is not None}
             line = {"queue": queue, "tenant": job.tenant, **columns}
             file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
             written += 1
@@ -152,7 +160,7 @@ def _export(store: Store, queue: str, file: TextIO) -> int:
 
 @app.command(
     "log",
-    epilog=examples(
+    epilog=format_examples(
         "kesin audit log --actor user:ayse --limit 10",
         "kesin audit log --action user.add --json",
     ),
@@ -172,7 +180,7 @@ def show_log(
         str | None, typer.Option(metavar="TARGET", help="Done to this job, user or key.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=MOST_LINES, metavar="N", help="Lines at most.")
+        int, typer.Option(min=1, max=MAX_LINES, metavar="N", help="Lines at most.")
     ] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -181,12 +189,12 @@ def show_log(
     Every sign-in, every change of users, keys and sites, and every operator's move: those that
     were let and those that were refused.
     """
-    from kesin.cli.support.context import open_desk, operator
-    from kesin.cli.support.output import clock_time, print_table, say_json
+    from kesin.cli.support.context import local_operator, open_context
+    from kesin.cli.support.output import format_time, print_table, say_json
 
-    with open_desk() as desk:
-        lines = desk.accounts.audit(
-            operator(),
+    with open_context() as context:
+        lines = context.accounts.audit(
+            local_operator(),
             actor=actor,
             action=action,
             queue=queue,
@@ -201,7 +209,7 @@ def show_log(
         ("at", "by", "action", "answer", "queue", "site", "target", "details"),
         [
             (
-                clock_time(line.at),
+                format_time(line.at),
                 line.actor,
                 line.action,
                 "allowed" if line.allowed else "refused",
@@ -219,6 +227,6 @@ def show_log(
 def audit_record(line: AuditLine) -> dict[str, Any]:
     """A line of the audit log."""
     from kesin.foundation.clock import iso
-    from kesin.foundation.text import decoded
+    from kesin.foundation.text import decode_json
 
-    return {**line._asdict(), "at": iso(line.at), "details": decoded(line.details)}
+    return {**line._asdict(), "at": iso(line.at), "details": decode_json(line.details)}

@@ -1,4 +1,4 @@
-"""`kesin backup`: the whole installation in a folder, while it runs."""
+"""`kesin backup` and `kesin restore`: the whole installation in a folder, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
 
 if TYPE_CHECKING:
-    from kesin.engine.transfer.backup import Kept, Manifest, Watch
+    from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
     from kesin.engine.transfer.restore import Backup
     from kesin.foundation.settings import Settings
 
@@ -32,63 +32,64 @@ def backup(
     keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
     KESIN_SECRET_KEYS are not in it. Tells what else is not.
     """
-    from kesin.cli.support import context
     from kesin.cli.support.output import say_json
     from kesin.engine.transfer.backup import back_up
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
+    from kesin.store.postgres.reachability import check_reachable
     from kesin.store.transfer import dump_for
 
     settings = load_settings()
     set_up_logs(settings.log, "warning")
-    context.check_reachable(settings)
-    kept, left_out = belongings(settings)
-    with watching("backing up", shown=not as_json) as watch:
-        manifest = back_up(dump_for(settings.database), target, kept, left_out, watch)
+    check_reachable(settings)
+    files, left_out = files_to_back_up(settings)
+    with byte_progress("backing up", shown=not as_json) as watch:
+        manifest = back_up(dump_for(settings.database), target, files, left_out, watch)
     if as_json:
-        say_json({"backup": str(target.absolute()), **record(manifest)})
+        say_json({"backup": str(target.absolute()), **manifest_record(manifest)})
     else:
         _print_backup(target, manifest)
 
 
-def belongings(settings: Settings) -> tuple[list[Kept], list[str]]:
+def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
     """The files that belong to the jobs, and a sentence for each thing that no backup holds."""
-    from kesin.foundation.settings import masked
+    from kesin.foundation.settings import mask_secrets
     from kesin.workloads import workloads
 
-    kept: list[Kept] = []
+    files: list[BackupFile] = []
     left_out: list[str] = []
     for workload in workloads().values():
-        for one in workload.backup_files(settings) if workload.backup_files else ():
-            if isinstance(one, str):
-                left_out.append(one)
+        for item in workload.backup_files(settings) if workload.backup_files else ():
+            if isinstance(item, str):
+                left_out.append(item)
             else:
-                kept.append(one)
+                files.append(item)
     if settings.redis_url:
+        address = mask_secrets(settings.redis_url)
         left_out.append(
-            f"PDF jobs in {masked(settings.redis_url)}: Redis' own files are their backup, or "
+            f"PDF jobs in {address}: Redis' own files are their backup, or "
             "`kesin store copy --keep-source-running`"
         )
     if settings.secret_keys:
         left_out.append("KESIN_SECRET_KEYS: keep a copy elsewhere, without it no secret opens")
-    return kept, left_out
+    return files, left_out
 
 
 @contextmanager
-def watching(what: str, *, shown: bool) -> Iterator[Watch]:
-    """A bar over the bytes there will be."""
+def byte_progress(what: str, *, shown: bool) -> Iterator[ProgressFactory]:
+    """A progress bar over the bytes to copy."""
     from kesin.cli.support.output import bars
 
     with bars(shown=shown, of_bytes=True) as bar:
         yield lambda total: nullcontext(bar(what, total))
 
 
-def record(manifest: Manifest) -> dict[str, Any]:
-    """The manifest, for scripts."""
+def manifest_record(manifest: Manifest) -> dict[str, Any]:
+    """The manifest as scripts read it."""
     import json
 
-    told: dict[str, Any] = json.loads(manifest.spelled())
-    return told
+    record: dict[str, Any] = json.loads(manifest.as_json())
+    return record
 
 
 def _print_backup(target: Path, manifest: Manifest) -> None:
@@ -97,19 +98,19 @@ def _print_backup(target: Path, manifest: Manifest) -> None:
     print_counts(manifest)
     for name in manifest.vanished:
         warn(f"{visible(name)} was swept away while it was copied")
-    for one in manifest.left_out:
-        say(f"not in it: {visible(one)}")
+    for sentence in manifest.left_out:
+        say(f"not in it: {visible(sentence)}")
     say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
 
 
 def print_counts(manifest: Manifest) -> None:
-    """The jobs of a backup."""
-    from kesin.cli.support.output import print_table, tally
+    """Print the jobs of a backup."""
+    from kesin.cli.support.output import format_counts, print_table
 
     print_table(
         ("queue", "jobs", "states"),
         [
-            (queue, sum(states.values()), tally(states))
+            (queue, sum(states.values()), format_counts(states))
             for queue, states in manifest.dumped.queues.items()
         ],
         empty="no queue has been opened yet",
@@ -137,65 +138,71 @@ def restore(
     backup lacks, replays all events, and exits with 1 if anything differs.
     """
     from kesin.cli.commands.audit import print_reports
-    from kesin.cli.support import context
-    from kesin.cli.support.context import operator
+    from kesin.cli.support.context import local_operator
     from kesin.cli.support.output import say_json
-    from kesin.engine.transfer.restore import Return, checked
+    from kesin.engine.transfer.restore import AfterRestore, read_backup
     from kesin.engine.transfer.restore import restore as put_back
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
+    from kesin.store.postgres.reachability import check_reachable
     from kesin.store.transfer import dump_for
 
     settings = load_settings()
     set_up_logs(settings.log, "warning")
-    backup = checked(source)
+    backup = read_backup(source)
     if check:
-        _tell_whole(source, backup, as_json=as_json)
+        _print_whole(source, backup, as_json=as_json)
         return
-    context.check_reachable(settings)
+    check_reachable(settings)
     reason = f"restored from {source.name}, a backup of {backup.manifest.made_at}"
-    told = Return(operator(), reason, paused=not resume)
-    with watching("restoring", shown=not as_json) as watch:
+    after = AfterRestore(local_operator(), reason, paused=not resume)
+    with byte_progress("restoring", shown=not as_json) as watch:
         dump = dump_for(settings.database)
-        put_back(backup, dump, _places(settings), told.tell, watch, replace=replace)
-    reports, closed = _verified(settings, shown=not as_json)
+        put_back(backup, dump, _restore_paths(settings), after.apply, watch, replace=replace)
+    reports, closed = _verify(settings, shown=not as_json)
     if as_json:
-        body = {**record(backup.manifest), "applied": list(backup.todo), "closed_secrets": closed}
+        body = {
+            **manifest_record(backup.manifest),
+            "applied": list(backup.pending),
+            "closed_secrets": closed,
+        }
         say_json({**body, "paused": not resume, "queues": reports})
     else:
         print_reports(reports)
         _print_restored(backup, closed, resume=resume)
-    if any(one["different"] for one in reports):
+    if any(report["different"] for report in reports):
         raise typer.Exit(FAILED)
 
 
-def _places(settings: Settings) -> list[Kept]:
-    """Where files go: by today's settings, and else below the data folder as they lay."""
-    from kesin.engine.transfer.backup import Kept
+def _restore_paths(settings: Settings) -> list[BackupFile]:
+    """Where files go: by the present settings, and else below the data folder as before."""
+    from kesin.engine.transfer.backup import BackupFile
 
-    kept, _ = belongings(settings)
-    named = [one for one in kept if not one.name.startswith(f"{DATA}/")]
-    return [*named, Kept(DATA, settings.data_dir.absolute())]
+    files, _ = files_to_back_up(settings)
+    named = [file for file in files if not file.name.startswith(f"{DATA}/")]
+    return [*named, BackupFile(DATA, settings.data_dir.absolute())]
 
 
-def _verified(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    from kesin.cli.commands.audit import replayed
-    from kesin.cli.support.context import Desk
-    from kesin.engine.transfer.restore import unopened
+def _verify(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    from kesin.cli.commands.audit import replay_queues
+    from kesin.cli.support.context import CommandContext
+    from kesin.engine.transfer.restore import unopened_secrets
     from kesin.foundation.encryption import key_ring
     from kesin.store.open import open_store
 
     with closing(open_store(settings.database, migrate=False)) as store:
-        reports = replayed(store, Desk(settings, store).all_or(None), shown=shown)
-        return reports, unopened(store, key_ring(settings))
+        reports = replay_queues(
+            store, CommandContext(settings, store).readable_queues(None), shown=shown
+        )
+        return reports, unopened_secrets(store, key_ring(settings))
 
 
-def _tell_whole(source: Path, backup: Backup, *, as_json: bool) -> None:
+def _print_whole(source: Path, backup: Backup, *, as_json: bool) -> None:
 
     from kesin.cli.support.output import say, say_json
 
     if as_json:
-        say_json({**record(backup.manifest), "outstanding": list(backup.todo)})
+        say_json({**manifest_record(backup.manifest), "outstanding": list(backup.pending)})
         return
     print_counts(backup.manifest)
     made = f"of {backup.manifest.made_at} by kesin {backup.manifest.kesin}"
@@ -205,10 +212,10 @@ def _tell_whole(source: Path, backup: Backup, *, as_json: bool) -> None:
 def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
     from kesin.cli.support.output import say, visible, warn
 
-    for name in backup.todo:
+    for name in backup.pending:
         say(f"applied {name}")
-    for one in backup.manifest.left_out:
-        say(f"was not in it: {visible(one)}")
+    for sentence in backup.manifest.left_out:
+        say(f"was not in it: {visible(sentence)}")
     if closed:
         keys = ", ".join(backup.manifest.dumped.secret_keys)
         warn(

@@ -1,4 +1,4 @@
-"""`kesin doctor`: is everything here that Kesin needs, and if not, what to do."""
+"""`kesin doctor`: whether this machine has everything Kesin needs, and what to do if not."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ def doctor(as_json: AsJson = False) -> None:
     with 1 when something that is needed fails. Changes nothing.
     """
     from kesin.cli.support.output import print_table, say, say_json
-    from kesin.cli.support.store_checks import all_checks
+    from kesin.cli.support.store_checks import run_checks
     from kesin.foundation.logs import set_up_logs
-    from kesin.foundation.terminal import counted
+    from kesin.foundation.terminal import pluralize
 
     set_up_logs()
-    checks = list(all_checks())
-    bad = [one for one in checks if one.status == "failure"]
-    doubtful = [one for one in checks if one.status == "warning"]
+    checks = list(run_checks())
+    failures = [check for check in checks if check.status == "failure"]
+    warnings = [check for check in checks if check.status == "warning"]
     if as_json:
-        say_json({"ok": not bad, "checks": [asdict(one) for one in checks]})
+        say_json({"ok": not failures, "checks": [asdict(check) for check in checks]})
     else:
         signs = {"ok": "✓", "warning": "!", "failure": "✗"}
         print_table(
             ("", "check", "found", "what to do"),
-            [(signs[one.status], one.name, one.found, one.remedy or " ") for one in checks],
+            [
+                (signs[check.status], check.name, check.found, check.remedy or " ")
+                for check in checks
+            ],
         )
-        found = {"failure": bad, "warning": doubtful, "check": checks}
-        say(", ".join(counted(len(some), thing) for thing, some in found.items()))
-    if bad:
+        counts = {"failure": failures, "warning": warnings, "check": checks}
+        say(", ".join(pluralize(len(items), thing) for thing, items in counts.items()))
+    if failures:
         raise typer.Exit(FAILED)

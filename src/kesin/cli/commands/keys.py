@@ -1,4 +1,4 @@
-"""`kesin key`: what machines come in with. A key is shown once, when it is made."""
+"""`kesin key`: the API keys of machines. A key is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import check_choice
-from kesin.foundation.terminal import examples
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
     from kesin.store.directory import ApiKey
@@ -18,7 +18,7 @@ app = typer.Typer(help="Manage the keys of machines.", no_args_is_help=True)
 
 @app.command(
     "create",
-    epilog=examples(
+    epilog=format_examples(
         "kesin key create --name shop --scope oci:ingest --site ankara",
         "kesin key create --name prometheus --scope metrics --days 365",
     ),
@@ -46,26 +46,28 @@ def create_key(
 
     Only a hash of it is kept. A key for oci:ingest or oci:script belongs to one site.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import say, say_json, warn
     from kesin.foundation.permissions import SCOPES
 
-    for one in scope:
-        check_choice("scope", one, SCOPES)
-    with open_desk(make=True) as desk:
-        key, kept = desk.accounts.create_key(operator(), name, scope, site=site, days=days)
+    for word in scope:
+        check_choice("scope", word, SCOPES)
+    with open_context(create=True) as context:
+        key, stored = context.accounts.create_key(
+            local_operator(), name, scope, site=site, days=days
+        )
     if site is not None and "admin" in scope:
         warn("a key with the scope admin opens every site, not only this one")
     if as_json:
-        say_json({"key": key, "id": kept.id})
+        say_json({"key": key, "id": stored.id})
     else:
         say(key)
-        warn(f"keep it now, it is not shown again; `kesin key revoke {kept.id}` ends it")
+        warn(f"keep it now, it is not shown again; `kesin key revoke {stored.id}` ends it")
 
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin key list --json",
     ),
 )
@@ -74,30 +76,30 @@ def list_keys(as_json: AsJson = False) -> None:
 
     What is listed opens nothing: a key itself is only known to whoever made it.
     """
-    from kesin.cli.support.context import open_desk, operator
-    from kesin.cli.support.output import clock_time, print_table, say_json
+    from kesin.cli.support.context import local_operator, open_context
+    from kesin.cli.support.output import format_time, print_table, say_json
 
-    with open_desk(make=True) as desk:
-        accounts = desk.accounts
+    with open_context(create=True) as context:
+        accounts = context.accounts
         now = accounts.now()
-        keys = accounts.keys(operator())
+        keys = accounts.keys(local_operator())
     if as_json:
-        say_json([key_record(one, now) for one in keys])
+        say_json([key_record(key, now) for key in keys])
         return
     print_table(
         ("id", "name", "scopes", "site", "state", "made by", "last used", "expires"),
         [
             (
-                one.id,
-                one.name,
-                ", ".join(one.scopes),
-                one.site,
-                state(one, now),
-                one.created_by,
-                clock_time(one.used_at),
-                clock_time(one.expires_at),
+                key.id,
+                key.name,
+                ", ".join(key.scopes),
+                key.site,
+                key_state(key, now),
+                key.created_by,
+                format_time(key.used_at),
+                format_time(key.expires_at),
             )
-            for one in keys
+            for key in keys
         ],
         empty="there is no key yet: `kesin key create` makes one",
     )
@@ -105,7 +107,7 @@ def list_keys(as_json: AsJson = False) -> None:
 
 @app.command(
     "revoke",
-    epilog=examples(
+    epilog=format_examples(
         "kesin key revoke 5xsjjt6v",
     ),
 )
@@ -114,28 +116,28 @@ def revoke_key(
     as_json: AsJson = False,
 ) -> None:
     """End a key, at once and for ever."""
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import say, say_json
     from kesin.foundation.passwords import key_id_of
 
-    with open_desk(make=True) as desk:
-        ended = desk.accounts.revoke_key(operator(), key_id)
-    told = key_id_of(key_id) or key_id
+    with open_context(create=True) as context:
+        ended = context.accounts.revoke_key(local_operator(), key_id)
+    shown_id = key_id_of(key_id) or key_id
     if as_json:
-        say_json({"id": told, "revoked": ended})
+        say_json({"id": shown_id, "revoked": ended})
     else:
-        say(f"revoked {told}" if ended else f"{told} was revoked before")
+        say(f"revoked {shown_id}" if ended else f"{shown_id} was revoked before")
 
 
-def state(key: ApiKey, now: int) -> str:
-    """Whether it opens anything."""
+def key_state(key: ApiKey, now: int) -> str:
+    """Whether the key is valid, expired or revoked."""
     if key.revoked_at is not None:
         return "revoked"
     return "valid" if key.expires_at is None or key.expires_at > now else "expired"
 
 
 def key_record(key: ApiKey, now: int) -> dict[str, Any]:
-    """A key as scripts read it, without what would open anything."""
+    """A key as scripts read it, without the secret."""
     from kesin.foundation.clock import iso
 
     return {
@@ -143,7 +145,7 @@ def key_record(key: ApiKey, now: int) -> dict[str, Any]:
         "name": key.name,
         "scopes": list(key.scopes),
         "site": key.site,
-        "state": state(key, now),
+        "state": key_state(key, now),
         "created_at": iso(key.created_at),
         "created_by": key.created_by,
         "used_at": iso(key.used_at),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, known_lifecycles
-from kesin.cli.support.errors import FAILED, Usage
-from kesin.foundation.terminal import examples
+from kesin.cli.support.arguments import AsJson, complete_lifecycles
+from kesin.cli.support.errors import FAILED, UsageError
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
     from kesin.lifecycle.declare import Lifecycle
-    from kesin.lifecycle.drawing.table import Line
+    from kesin.lifecycle.drawing.table import MoveRow
     from kesin.lifecycle.proof.rules import Proof
 
 app = typer.Typer(help="Show and prove the rules jobs move by.", no_args_is_help=True)
@@ -23,35 +23,49 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="A registered name, or module:attribute of your own.",
-        autocompletion=known_lifecycles,
+        autocompletion=complete_lifecycles,
     ),
 ]
 
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin lifecycle list",
     ),
 )
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
-    from kesin.cli.support.lifecycles import registry
+    from kesin.cli.support.lifecycles import registered_lifecycles
     from kesin.cli.support.output import print_table, say_json
 
-    found = [make() for make in registry().values()]
+    lifecycles = [make() for make in registered_lifecycles().values()]
     if as_json:
-        say_json([{"name": one.name, "doc": one.doc, **_limits(one)} for one in found])
+        say_json(
+            [
+                {"name": lifecycle.name, "doc": lifecycle.doc, **_limits(lifecycle)}
+                for lifecycle in lifecycles
+            ]
+        )
         return
     print_table(
         ("name", "states", "moves", "attempts", "what it is for"),
-        [(one.name, len(one.states), len(one.moves), one.max_attempts, one.doc) for one in found],
+        [
+            (
+                lifecycle.name,
+                len(lifecycle.states),
+                len(lifecycle.moves),
+                lifecycle.max_attempts,
+                lifecycle.doc,
+            )
+            for lifecycle in lifecycles
+        ],
     )
 
 
 @app.command(
     "show",
-    epilog=examples(
+    epilog=format_examples(
         "kesin lifecycle show task",
         "kesin lifecycle show task --svg task.svg",
     ),
@@ -82,79 +96,82 @@ def show_lifecycle(
     from kesin.lifecycle.drawing import table as draw
 
     if sum((svg, mermaid, write is not None, as_json)) > 1:
-        raise Usage("choose one of --svg, --mermaid, --write and --json")
+        raise UsageError("choose one of --svg, --mermaid, --write and --json")
     if file is not None and not (svg or mermaid):
-        raise Usage(f"{str(file)!r} is one argument too many: a file goes with --svg or --mermaid")
-    found = find_lifecycle(name)
+        raise UsageError(
+            f"{str(file)!r} is one argument too many: a file goes with --svg or --mermaid"
+        )
+    lifecycle = find_lifecycle(name)
     if write is not None:
         write.mkdir(parents=True, exist_ok=True)
-        for ending, text in (("md", draw.page(found)), ("svg", draw.svg(found))):
-            target = write / f"{found.name}.{ending}"
+        for ending, text in (("md", draw.page(lifecycle)), ("svg", draw.svg(lifecycle))):
+            target = write / f"{lifecycle.name}.{ending}"
             target.write_text(text, "utf-8")
             say(f"wrote {target}")
     elif svg or mermaid:
-        text = draw.svg(found) if svg else draw.mermaid(found)
+        text = draw.svg(lifecycle) if svg else draw.mermaid(lifecycle)
         if file is None:
             say(text.rstrip("\n"))
         else:
             file.write_text(text, "utf-8")
             say(f"wrote {file}")
     elif as_json:
-        say_json(_record(found))
+        say_json(_record(lifecycle))
     else:
-        _print(found)
+        _print(lifecycle)
 
 
-def _print(found: Lifecycle) -> None:
+def _print(lifecycle: Lifecycle) -> None:
     from kesin.cli.support.output import print_table, say
     from kesin.lifecycle.drawing import table as draw
     from kesin.lifecycle.drawing.shape import marks
 
-    say(f"{found.name}: {found.doc}" if found.doc else found.name)
+    say(f"{lifecycle.name}: {lifecycle.doc}" if lifecycle.doc else lifecycle.name)
     say()
     print_table(
-        ("state", "marks"), [(state.name, ", ".join(marks(state))) for state in found.states]
+        ("state", "marks"), [(state.name, ", ".join(marks(state))) for state in lifecycle.states]
     )
     say()
     print_table(
         ("move", "from", "to", "who", "when", "effects"),
         [
             (line.move, line.sources, line.to, line.by, line.when, _told(line))
-            for line in draw.rows(found)
+            for line in draw.move_rows(lifecycle)
         ],
     )
     say()
-    say(draw.mermaid(found).rstrip("\n"))
+    say(draw.mermaid(lifecycle).rstrip("\n"))
 
 
-def _told(line: Line) -> str:
+def _told(line: MoveRow) -> str:
     return f"{line.effects}. {line.note}" if line.note else line.effects
 
 
-def _limits(found: Lifecycle) -> dict[str, int]:
+def _limits(lifecycle: Lifecycle) -> dict[str, int]:
     return {
-        "max_attempts": found.max_attempts,
-        "max_returns": found.max_returns,
-        "lease_seconds": found.lease_seconds,
-        "max_run_seconds": found.max_run_seconds,
+        "max_attempts": lifecycle.max_attempts,
+        "max_returns": lifecycle.max_returns,
+        "lease_seconds": lifecycle.lease_seconds,
+        "max_run_seconds": lifecycle.max_run_seconds,
     }
 
 
-def _record(found: Lifecycle) -> dict[str, Any]:
+def _record(lifecycle: Lifecycle) -> dict[str, Any]:
     from kesin.lifecycle.drawing import table as draw
     from kesin.lifecycle.drawing.shape import marks
 
     return {
-        "name": found.name,
-        "doc": found.doc,
-        **_limits(found),
-        "stamps": list(found.stamps),
-        "flags": list(found.flags),
-        "states": [{"name": state.name, "marks": list(marks(state))} for state in found.states],
+        "name": lifecycle.name,
+        "doc": lifecycle.doc,
+        **_limits(lifecycle),
+        "stamps": list(lifecycle.stamps),
+        "flags": list(lifecycle.flags),
+        "states": [{"name": state.name, "marks": list(marks(state))} for state in lifecycle.states],
         "moves": [
             {
                 "move": move.name,
-                "call": move.call,
+                "call": move.action,  # deprecated: the name of `action` until the next release
+                "action": move.action,
                 "from": list(move.sources),
                 "to": line.to,
                 "by": list(move.by),
@@ -163,14 +180,14 @@ def _record(found: Lifecycle) -> dict[str, Any]:
                 "effects": line.effects,
                 "note": line.note,
             }
-            for move, line in zip(found.moves, draw.rows(found), strict=True)
+            for move, line in zip(lifecycle.moves, draw.move_rows(lifecycle), strict=True)
         ],
     }
 
 
 @app.command(
     "prove",
-    epilog=examples(
+    epilog=format_examples(
         "kesin lifecycle prove",
         "kesin lifecycle prove mails.rules:lifecycle",
     ),
@@ -181,7 +198,7 @@ def prove_lifecycles(
         typer.Argument(
             metavar="NAME",
             help="Registered names, or module:attribute of your own; all registered if none.",
-            autocompletion=known_lifecycles,
+            autocompletion=complete_lifecycles,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -191,11 +208,11 @@ def prove_lifecycles(
     Says after how many automatic moves at most. A broken rule is shown with the shortest way a job
     gets there, and the exit code is 1.
     """
-    from kesin.cli.support.lifecycles import find_lifecycle, registry
+    from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
     from kesin.cli.support.output import print_table, say, say_json
     from kesin.lifecycle.proof.rules import prove
 
-    proofs = [prove(find_lifecycle(name)) for name in names or registry()]
+    proofs = [prove(find_lifecycle(name)) for name in names or registered_lifecycles()]
     if as_json:
         say_json([_proof_record(proof) for proof in proofs])
     else:
@@ -219,6 +236,7 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
         "configurations": proof.configurations,
         "bound": proof.bound,
         "broken": [
-            {"rule": one.rule, "why": one.why, "path": list(one.path)} for one in proof.broken
+            {"rule": broken.rule, "why": broken.why, "path": list(broken.path)}
+            for broken in proof.broken
         ],
     }

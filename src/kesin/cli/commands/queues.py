@@ -1,4 +1,4 @@
-"""`kesin pause`, `kesin resume`, `kesin enqueue`: what a queue hands out, and what it takes in."""
+"""`kesin pause`, `kesin resume` and `kesin enqueue`: what a queue hands out and takes in."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.support.arguments import AsJson, LifecycleName, QueueName
-from kesin.cli.support.errors import FAILED, Usage
+from kesin.cli.support.errors import FAILED, UsageError
 
 if TYPE_CHECKING:
     from kesin.engine.queue import Queue
     from kesin.store.records import Outcome
 
 BATCH = 1_000
-MOST_TOLD = 20  # refused lines that are told one by one
+MAX_REPORTED_LINES = 20  # refused lines that are reported singly
 
 OneTenant = Annotated[
     str | None, typer.Option("--tenant", metavar="TENANT", help="Only of this tenant.")
@@ -36,16 +36,18 @@ def pause(
 
     Or of one tenant of it, until resumed. Jobs already claimed go on, and so does the sweeper.
     """
-    from kesin.cli.support.context import open_desk, operator
-    from kesin.cli.support.output import say, typist
+    from kesin.cli.support.context import local_operator, open_context
+    from kesin.cli.support.output import cli_actor, say
 
-    with open_desk(make=True) as desk:
-        name = desk.readable(queue)
-        told = {"reason": reason} if reason else None
-        with desk.store.transaction():
-            desk.store.pause(name, tenant=tenant or "", actor=typist(), reason=reason)
-            desk.accounts.note(operator(), "queue.pause", queue=name, site=tenant, details=told)
-    say(f"paused {_what(name, tenant)}")
+    with open_context(create=True) as context:
+        name = context.readable_queue(queue)
+        details = {"reason": reason} if reason else None
+        with context.store.transaction():
+            context.store.pause(name, tenant=tenant or "", actor=cli_actor(), reason=reason)
+            context.accounts.note(
+                local_operator(), "queue.pause", queue=name, site=tenant, details=details
+            )
+    say(f"paused {_scope(name, tenant)}")
 
 
 def resume(queue: QueueName, tenant: OneTenant = None) -> None:
@@ -53,23 +55,27 @@ def resume(queue: QueueName, tenant: OneTenant = None) -> None:
 
     Of a queue, or of one tenant of it. Says what is still paused.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import say
 
-    with open_desk() as desk:
-        name = desk.readable(queue)
-        with desk.store.transaction():
-            was_paused = desk.store.resume(name, tenant=tenant or "")
-            desk.accounts.note(operator(), "queue.resume", queue=name, site=tenant)
-        left = [one.tenant for one in desk.store.paused(name)]
-    say(f"resumed {_what(name, tenant)}" if was_paused else f"{_what(name, tenant)} was not paused")
+    with open_context() as context:
+        name = context.readable_queue(queue)
+        with context.store.transaction():
+            was_paused = context.store.resume(name, tenant=tenant or "")
+            context.accounts.note(local_operator(), "queue.resume", queue=name, site=tenant)
+        left = [pause_row.tenant for pause_row in context.store.paused(name)]
+    say(
+        f"resumed {_scope(name, tenant)}"
+        if was_paused
+        else f"{_scope(name, tenant)} was not paused"
+    )
     if "" in left:
         say(f"still paused: all of {name}")
     elif left:
         say(f"still paused: {', '.join(left)} of {name}")
 
 
-def _what(queue: str, tenant: str | None) -> str:
+def _scope(queue: str, tenant: str | None) -> str:
     return f"{tenant} of {queue}" if tenant else queue
 
 
@@ -95,28 +101,28 @@ def enqueue(
     With - as payload each line of standard input is one: a JSON value. A job whose key is held
     already is no error: the answer names the job that has it.
     """
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
 
     if payload == "-" and key is not None:
-        raise Usage("--key goes with one payload, not with many from standard input")
+        raise UsageError("--key goes with one payload, not with many from standard input")
     if payload != "-":
-        _parsed(payload)
-    with open_desk(make=True) as desk:
-        opened = desk.queue(queue, lifecycle)
+        _parse_payload(payload)
+    with open_context(create=True) as context:
+        opened = context.open_queue(queue, lifecycle)
         run_at = opened.now() + round(delay * 1_000_000) if delay else None
         if payload == "-":
             lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
             _enqueue_lines(opened, lines, tenant, run_at, as_json=as_json)
         else:
-            _enqueue_one(opened, _parsed(payload), key, tenant, run_at, as_json=as_json)
+            _enqueue_one(opened, _parse_payload(payload), key, tenant, run_at, as_json=as_json)
 
 
 def _enqueue_one(
     queue: Queue, payload: Any, key: str | None, tenant: str, run_at: int | None, *, as_json: bool
 ) -> None:
-    from kesin.cli.support.output import say, say_json, typist
+    from kesin.cli.support.output import cli_actor, say, say_json
 
-    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=typist())
+    outcome = queue.enqueue(payload, key=key, tenant=tenant, run_at=run_at, actor=cli_actor())
     if as_json:
         say_json({"result": outcome.result, "id": outcome.id, "state": outcome.state})
     else:
@@ -136,46 +142,46 @@ def _enqueue_lines(
 
     inserted, refused = 0, list[tuple[int, str]]()
     while batch := list(islice(lines, BATCH)):
-        for number, answer in _answers(queue, batch, tenant, run_at):
-            if isinstance(answer, str):
-                refused.append((number, answer))
+        for number, outcome in _enqueue_batch(queue, batch, tenant, run_at):
+            if isinstance(outcome, str):
+                refused.append((number, outcome))
             else:
                 inserted += 1
             if as_json:
-                record = {"error": answer} if isinstance(answer, str) else {"id": answer.id}
+                record = {"error": outcome} if isinstance(outcome, str) else {"id": outcome.id}
                 say_json({"line": number, **record}, line=True)
-    for number, why in refused[:MOST_TOLD]:
+    for number, why in refused[:MAX_REPORTED_LINES]:
         warn(f"line {number}: {why}")
-    if len(refused) > MOST_TOLD:
-        warn(f"and {len(refused) - MOST_TOLD} more lines")
+    if len(refused) > MAX_REPORTED_LINES:
+        warn(f"and {len(refused) - MAX_REPORTED_LINES} more lines")
     if not as_json:
         say(f"inserted {inserted}, refused {len(refused)}")
     if refused:
         raise typer.Exit(FAILED)
 
 
-def _answers(
+def _enqueue_batch(
     queue: Queue, batch: Iterable[tuple[int, str]], tenant: str, run_at: int | None
 ) -> Iterator[tuple[int, Outcome | str]]:
-    """Line number → what became of it, or why nothing did."""
-    from kesin.cli.support.output import typist
+    """Enqueue a batch of lines: line number and outcome, or why it was refused."""
+    from kesin.cli.support.output import cli_actor
     from kesin.engine.queue import New
     from kesin.engine.validation import BadInput
 
     good: list[tuple[int, New]] = []
     for number, line in batch:
         try:
-            good.append((number, New(_parsed(line), tenant=tenant, run_at=run_at)))
-        except Usage as problem:
+            good.append((number, New(_parse_payload(line), tenant=tenant, run_at=run_at)))
+        except UsageError as problem:
             yield number, str(problem)
-    answers = queue.enqueue_many([new for _, new in good], actor=typist())
-    for (number, _), answer in zip(good, answers, strict=True):
-        yield number, str(answer) if isinstance(answer, BadInput) else answer
+    outcomes = queue.enqueue_many([new for _, new in good], actor=cli_actor())
+    for (number, _), outcome in zip(good, outcomes, strict=True):
+        yield number, str(outcome) if isinstance(outcome, BadInput) else outcome
 
 
-def _parsed(text: str) -> Any:
+def _parse_payload(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
         hint = ", quote text like '\"hello\"'" if not text.lstrip().startswith(("{", "[")) else ""
-        raise Usage(f"the payload is no JSON ({problem}){hint}") from None
+        raise UsageError(f"the payload is no JSON ({problem}){hint}") from None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.support.arguments import AsJson
-from kesin.cli.support.errors import FAILED, Failure, Usage
-from kesin.foundation.terminal import examples
+from kesin.cli.support.errors import FAILED, CommandError, UsageError
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
     from kesin.engine.access.vault import Rotation, Vault
@@ -24,7 +24,7 @@ SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's na
 
 @app.command(
     "new-key",
-    epilog=examples(
+    epilog=format_examples(
         "kesin secrets new-key --name k2027",
     ),
 )
@@ -51,41 +51,41 @@ def new_key(
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin secrets list",
     ),
 )
 def list_secrets(as_json: AsJson = False) -> None:
     """Show the names of all secrets, never the values."""
-    from kesin.cli.support.output import clock_time, print_table, say_json
+    from kesin.cli.support.output import format_time, print_table, say_json
     from kesin.foundation.clock import iso
 
     with _open_vault() as (vault, actor):
-        found = vault.names(actor)
+        secrets = vault.list_secrets(actor)
     if as_json:
-        told = [
+        records = [
             {
-                "name": one.name,
-                "key": one.key,
-                "opens": one.opens,
-                "changed_at": iso(one.changed_at),
-                "changed_by": one.changed_by,
+                "name": secret.name,
+                "key": secret.key,
+                "opens": secret.opens,
+                "changed_at": iso(secret.changed_at),
+                "changed_by": secret.changed_by,
             }
-            for one in found
+            for secret in secrets
         ]
-        say_json(told)
+        say_json(records)
         return
     print_table(
         ("name", "key", "opens", "changed", "by"),
         [
             (
-                one.name,
-                one.key,
-                "yes" if one.opens else "no",
-                clock_time(one.changed_at),
-                one.changed_by,
+                secret.name,
+                secret.key,
+                "yes" if secret.opens else "no",
+                format_time(secret.changed_at),
+                secret.changed_by,
             )
-            for one in found
+            for secret in secrets
         ],
         empty="there are no secrets",
     )
@@ -93,8 +93,8 @@ def list_secrets(as_json: AsJson = False) -> None:
 
 @app.command(
     "put",
-    epilog=examples("kesin secrets put smtp-password < password.txt"),
-    # Whatever else is on the line may be the value: it must come here, not into an error message.
+    epilog=format_examples("kesin secrets put smtp-password < password.txt"),
+    # Any other word on the line may be the value: it must not get into an error message of Typer.
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def put_secret(context: typer.Context, name: SecretName) -> None:
@@ -106,19 +106,19 @@ def put_secret(context: typer.Context, name: SecretName) -> None:
     from kesin.cli.support.output import say
 
     if context.args:
-        raise Usage(
+        raise UsageError(
             "a secret's value is read from standard input or asked for, not taken from the command "
             "line; nothing was kept, and if that was the value, others may have seen it"
         )
-    with _open_vault(make=True) as (vault, actor):
+    with _open_vault(create=True) as (vault, actor):
         vault.keys()
-        vault.put(actor, name, _value())
+        vault.put(actor, name, _read_value())
     say(f"kept {name}")
 
 
 @app.command(
     "drop",
-    epilog=examples(
+    epilog=format_examples(
         "kesin secrets drop smtp-password",
     ),
 )
@@ -133,7 +133,7 @@ def drop_secret(name: SecretName) -> None:
 
 @app.command(
     "rotate",
-    epilog=examples(
+    epilog=format_examples(
         "kesin secrets rotate",
     ),
 )
@@ -151,7 +151,7 @@ def rotate_secrets(as_json: AsJson = False) -> None:
     if as_json:
         say_json({"key": key, **_record(done)})
     else:
-        _tell(done, key)
+        _print_rotation(done, key)
     if not done.complete:
         raise typer.Exit(FAILED)
 
@@ -161,45 +161,48 @@ def _record(done: Rotation) -> dict[str, Any]:
         "resealed": done.resealed,
         "current": done.current,
         "busy": done.busy,
-        "unopened": [{"name": one.name, "key": one.key, "code": one.code} for one in done.unopened],
+        "unopened": [
+            {"name": secret.name, "key": secret.key, "code": secret.code}
+            for secret in done.unopened
+        ],
     }
 
 
-def _tell(done: Rotation, key: str) -> None:
+def _print_rotation(done: Rotation, key: str) -> None:
     from kesin.cli.support.output import say, visible, warn
 
     say(f"{done.resealed} sealed anew with {key}, {done.current} already under it")
-    for one in done.unopened:
+    for secret in done.unopened:
         why = {
-            "secret_key_missing": f"its key {one.key!r} is not in KESIN_SECRET_KEYS",
+            "secret_key_missing": f"its key {secret.key!r} is not in KESIN_SECRET_KEYS",
             "secret_altered": "it is not what was sealed",
-        }.get(one.code, one.code)
-        warn(f"{visible(one.name)} was left as it is: {why}")
+        }.get(secret.code, secret.code)
+        warn(f"{visible(secret.name)} was left as it is: {why}")
     if done.busy:
         warn(f"{done.busy} changed meanwhile: run it again")
 
 
-def _value() -> str:
-    from kesin.foundation.encryption import LARGEST_BYTES
+def _read_value() -> str:
+    from kesin.foundation.encryption import MAX_SECRET_BYTES
 
     if sys.stdin.isatty():
         typed: str = typer.prompt("value", hide_input=True, err=True)
         return typed
-    raw = sys.stdin.buffer.read(LARGEST_BYTES + len(b"\r\n") + 1)
+    raw = sys.stdin.buffer.read(MAX_SECRET_BYTES + len(b"\r\n") + 1)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise Failure(
-            f"the value must be UTF-8 text of at most {LARGEST_BYTES} bytes; nothing was kept"
+        raise CommandError(
+            f"the value must be UTF-8 text of at most {MAX_SECRET_BYTES} bytes; nothing was kept"
         ) from None
     return text.removesuffix("\r\n" if text.endswith("\r\n") else "\n")
 
 
 @contextmanager
-def _open_vault(*, make: bool = False) -> Iterator[tuple[Vault, Actor]]:
-    from kesin.cli.support.context import open_desk, operator
+def _open_vault(*, create: bool = False) -> Iterator[tuple[Vault, Actor]]:
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.engine.access.vault import Vault
     from kesin.foundation.encryption import key_ring
 
-    with open_desk(make=make) as desk:
-        yield Vault(desk.accounts, key_ring(desk.settings)), operator()
+    with open_context(create=create) as context:
+        yield Vault(context.accounts, key_ring(context.settings)), local_operator()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kesin.cli.support.errors import Failure
+from kesin.cli.support.errors import CommandError
 
 if TYPE_CHECKING:
-    from kesin.cli.support.supervisor import Crew
+    from kesin.cli.support.supervisor import WorkerSupervisor
     from kesin.engine.access.accounts import Accounts
+    from kesin.engine.workload import Workload
     from kesin.foundation.settings import Settings
     from kesin.store.contract import Store
-    from kesin.workloads import Workload
 
 PASSWORD_FILE = "first-password.txt"  # noqa: S105  # a file's name
 ADMIN = "admin"
@@ -54,64 +54,62 @@ def serve(
     """
     try:
         from kesin.web.app import create_app
-        from kesin.web.server import bound, run
+        from kesin.web.server import bind_sockets, run
         from kesin.web.service import Service
     except ImportError as problem:
-        raise Failure(
+        raise CommandError(
             f"the service needs {problem.name}: install it with `pip install 'kesin[web]'`"
         ) from None
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
     from kesin.workloads import workloads
 
-    with open_desk(make=True, level="info") as desk:
-        settings = desk.settings
+    with open_context(create=True, level="info") as context:
+        settings = context.settings
         address = host or settings.host
         known = workloads()
-        crew = crew_of(settings, known) if workers else None
-        _warn_of_stranded(desk.store)
-        service = Service(settings, desk.store, known, work=workers, crew=crew)
-        with bound(address, settings.port if port is None else port) as sockets:
-            _let_somebody_in(service.accounts, settings, address, insecure=insecure)
+        supervisor = supervisor_for(settings, known) if workers else None
+        _warn_of_stranded(context.store)
+        service = Service(settings, context.store, known, work=workers, supervisor=supervisor)
+        with bind_sockets(address, settings.port if port is None else port) as sockets:
+            _ensure_admin(service.accounts, settings, address, insecure=insecure)
             run(create_app(service), service, sockets)
 
 
 def _warn_of_stranded(store: Store) -> None:
-    """Redis was set while jobs waited in the database: only whoever starts it can move them."""
-    from kesin.cli.commands.doctor_service import stranded
+    """Warn of jobs in the database whose queue lives in Redis now: an operator must move them."""
+    from kesin.cli.commands.doctor_service import stranded_jobs
     from kesin.foundation.logs import Logger
 
     log, remedy = Logger("kesin.cli"), "kesin store copy"
-    for queue, jobs in stranded(store).items():
+    for queue, jobs in stranded_jobs(store).items():
         log.warning("jobs_left_in_database", queue=queue, jobs=jobs, remedy=remedy)
 
 
-def crew_of(
+def supervisor_for(
     settings: Settings, known: Mapping[str, Workload], stderr: int | None = None
-) -> Crew | None:
-    """Processes for the workloads that want none of this one."""
-    from kesin.cli.support.supervisor import Crew
+) -> WorkerSupervisor | None:
+    """The supervisor of the workloads that need processes of their own; None if there are none."""
+    from kesin.cli.support.supervisor import WorkerSupervisor
 
-    apart = [
-        one.name
-        for one in known.values()
-        if one.needs_own_process and one.worker and not one.missing_libraries
+    queues = [
+        workload.name
+        for workload in known.values()
+        if workload.needs_own_process and workload.worker and not workload.missing_libraries
     ]
-    if not apart or not settings.pdf_processes:
+    if not queues or not settings.pdf_processes:
         return None
     rq = bool(settings.redis_url)
-    return Crew(apart, settings.pdf_processes, settings.grace_s, rq=rq, stderr=stderr)
+    return WorkerSupervisor(queues, settings.pdf_processes, settings.grace_s, rq=rq, stderr=stderr)
 
 
-def _let_somebody_in(
-    accounts: Accounts, settings: Settings, address: str, *, insecure: bool
-) -> None:
-    """Make the first admin on this machine; refuse to be open to others without one."""
-    if accounts.anybody():
+def _ensure_admin(accounts: Accounts, settings: Settings, address: str, *, insecure: bool) -> None:
+    """Create the first admin on this machine; refuse to listen to others without any user."""
+    if accounts.has_usable_account():
         return
     if not _is_loopback(address):
         if insecure:
             return
-        raise Failure(
+        raise CommandError(
             f"nobody can sign in yet, and {address} can be reached by others: add a user with "
             "`kesin user add NAME --role admin` or a key with `kesin key create`, "
             "or start it on 127.0.0.1 first"
@@ -119,13 +117,13 @@ def _let_somebody_in(
     from kesin.cli.support.output import say
     from kesin.foundation.logs import Logger
     from kesin.foundation.passwords import one_time_password
-    from kesin.foundation.permissions import system
+    from kesin.foundation.permissions import system_actor
 
     password = one_time_password()
     file = settings.data_dir / PASSWORD_FILE
-    if not sys.stdout.isatty():  # first of all: a password nobody has locks everybody out
+    if not sys.stdout.isatty():  # before anything else: a lost password locks everyone out
         _write_private(file, f"{ADMIN}\n{password}\n")
-    accounts.add_person(system("service"), ADMIN, password, role="admin", all_sites=True)
+    accounts.add_user(system_actor("service"), ADMIN, password, role="admin", all_sites=True)
     if sys.stdout.isatty():
         say(f"First start. Sign in as {ADMIN} with the password {password}")
         say("It is shown this once: change it with `kesin user passwd admin`.")

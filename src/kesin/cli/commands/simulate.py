@@ -12,7 +12,7 @@ from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
 
 if TYPE_CHECKING:
-    from kesin.engine.simulation.simulate import Simulated
+    from kesin.engine.simulation.simulate import SimulationResult
     from kesin.lifecycle.declare import Lifecycle
 
 INVENTED: Final = "invented"
@@ -43,10 +43,10 @@ def simulate(
     overlap. At the end time passes until every job rests. A run is a pure function of its seed and
     its steps; a promise that breaks is shown with the shortest history that breaks it.
     """
-    from kesin.cli.support.lifecycles import registry
+    from kesin.cli.support.lifecycles import registered_lifecycles
     from kesin.cli.support.output import counting, say, say_json, warn
 
-    chosen = list(dict.fromkeys(names or [*registry(), INVENTED]))
+    chosen = list(dict.fromkeys(names or [*registered_lifecycles(), INVENTED]))
     share = max(steps // len(chosen), 1)
     with counting("simulating", share * len(chosen), shown=not as_json) as progress:
         runs = [run for name in chosen for run in _runs(name, seed, share, progress)]
@@ -66,29 +66,31 @@ def simulate(
         raise typer.Exit(FAILED)
 
 
-def _runs(name: str, seed: int, steps: int, progress: Callable[[int], None]) -> Iterator[Simulated]:
+def _runs(
+    name: str, seed: int, steps: int, progress: Callable[[int], None]
+) -> Iterator[SimulationResult]:
     from kesin.engine.simulation.simulate import simulate as run
 
     if name != INVENTED:
-        yield run(_found(name), seed=seed, steps=steps, progress=progress)
+        yield run(_lifecycle_named(name), seed=seed, steps=steps, progress=progress)
         return
     for number in range(-(-steps // INVENTED_STEPS)):
         made_up = f"{INVENTED}_{seed + number}"
         most = min(INVENTED_STEPS, steps - number * INVENTED_STEPS)
-        yield run(_found(made_up), seed=seed, steps=most, progress=progress)
+        yield run(_lifecycle_named(made_up), seed=seed, steps=most, progress=progress)
 
 
-def _found(name: str) -> Lifecycle:
+def _lifecycle_named(name: str) -> Lifecycle:
     from kesin.cli.support.lifecycles import find_lifecycle
-    from kesin.engine.simulation.random_lifecycle import invent
+    from kesin.engine.simulation.random_lifecycle import random_lifecycle
 
     made_up, _, number = name.partition("_")
     if made_up == INVENTED and number.isdecimal():
-        return invent(int(number))
+        return random_lifecycle(int(number))
     return find_lifecycle(name)
 
 
-def _record(run: Simulated) -> dict[str, Any]:
+def _record(run: SimulationResult) -> dict[str, Any]:
     return {
         "lifecycle": run.lifecycle,
         "seed": run.seed,
@@ -96,7 +98,7 @@ def _record(run: Simulated) -> dict[str, Any]:
         "eras": run.eras,
         "jobs": run.jobs,
         "moves": dict(sorted(run.moves.items())),
-        "faults": dict(sorted(run.fates.items())),
+        "faults": dict(sorted(run.faults.items())),
         "hash": run.hash,
         "failure": None
         if run.failure is None
@@ -109,12 +111,12 @@ def _record(run: Simulated) -> dict[str, Any]:
     }
 
 
-def _print(runs: Sequence[Simulated]) -> None:
-    """A line a lifecycle; the made-up ones share one."""
+def _print(runs: Sequence[SimulationResult]) -> None:
+    """Print a line per lifecycle; the invented ones share a line."""
     from kesin.cli.support.output import print_table
 
-    rows: list[tuple[str, list[Simulated]]] = []
-    made_up: list[Simulated] = []
+    rows: list[tuple[str, list[SimulationResult]]] = []
+    made_up: list[SimulationResult] = []
     for run in runs:
         if run.lifecycle.startswith(f"{INVENTED}_"):
             made_up.append(run)
@@ -127,13 +129,13 @@ def _print(runs: Sequence[Simulated]) -> None:
         [
             (
                 name,
-                sum(run.steps for run in some),
-                sum(run.jobs for run in some),
-                sum(run.moves.total() for run in some),
-                sum(run.fates["died"] for run in some),
-                sum(run.fates["finds it away"] + run.fates["hears nothing"] for run in some),
-                "yes" if all(some) else "NO",
+                sum(run.steps for run in group),
+                sum(run.jobs for run in group),
+                sum(run.moves.total() for run in group),
+                sum(run.faults["died"] for run in group),
+                sum(run.faults["finds it away"] + run.faults["hears nothing"] for run in group),
+                "yes" if all(group) else "NO",
             )
-            for name, some in rows
+            for name, group in rows
         ],
     )

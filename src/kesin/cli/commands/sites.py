@@ -1,4 +1,4 @@
-"""`kesin site`: the sites, each a tenant whose rows only its own people and keys see."""
+"""`kesin site`: the sites, each a tenant whose jobs only its own users and keys see."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.support.arguments import AsJson
-from kesin.cli.support.errors import Usage
-from kesin.foundation.terminal import examples
+from kesin.cli.support.errors import UsageError
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
     from kesin.store.directory import Site
@@ -28,7 +28,7 @@ CURRENCY = typer.Option(metavar="CODE", help="The currency of its values, three 
 
 @app.command(
     "add",
-    epilog=examples(
+    epilog=format_examples(
         "kesin site add ankara --name 'Ankara shop' --channel api",
     ),
 )
@@ -42,41 +42,41 @@ def add_site(
     as_json: AsJson = False,
 ) -> None:
     """Add a site."""
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
 
-    with open_desk(make=True) as desk:
-        made = desk.accounts.add_site(
-            operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
+    with open_context(create=True) as context:
+        made = context.accounts.add_site(
+            local_operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
         )
-    _tell(made, "added", as_json=as_json)
+    _print_site(made, "added", as_json=as_json)
 
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin site list",
     ),
 )
 def list_sites(as_json: AsJson = False) -> None:
     """List the sites."""
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import print_table, say_json
 
-    with open_desk(make=True) as desk:
-        sites = desk.accounts.sites(operator())
+    with open_context(create=True) as context:
+        sites = context.accounts.sites(local_operator())
     if as_json:
-        say_json([site_record(one) for one in sites])
+        say_json([site_record(row) for row in sites])
         return
     print_table(
         ("site", "name", "channel", "time zone", "currency"),
-        [(one.id, one.name, one.channel, one.timezone, one.currency) for one in sites],
+        [(row.id, row.name, row.channel, row.timezone, row.currency) for row in sites],
         empty="there is no site yet: `kesin site add` makes one",
     )
 
 
 @app.command(
     "set",
-    epilog=examples(
+    epilog=format_examples(
         "kesin site set ankara --currency EUR",
     ),
 )
@@ -92,18 +92,18 @@ def set_site(
     as_json: AsJson = False,
 ) -> None:
     """Change a site; what is not named stays."""
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
 
     if not (name or channel or timezone or currency):
-        raise Usage("nothing to change: give --name, --channel, --timezone or --currency")
-    with open_desk(make=True) as desk:
-        changed = desk.accounts.set_site(
-            operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
+        raise UsageError("nothing to change: give --name, --channel, --timezone or --currency")
+    with open_context(create=True) as context:
+        changed = context.accounts.set_site(
+            local_operator(), site, name=name, channel=channel, timezone=timezone, currency=currency
         )
-    _tell(changed, "changed", as_json=as_json)
+    _print_site(changed, "changed", as_json=as_json)
 
 
-def _tell(site: Site, done: str, *, as_json: bool) -> None:
+def _print_site(site: Site, done: str, *, as_json: bool) -> None:
     from kesin.cli.support.output import say, say_json
 
     if as_json:

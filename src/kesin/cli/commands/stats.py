@@ -12,7 +12,7 @@ import typer
 from kesin.cli.support.arguments import AsJson, QueueNames
 
 if TYPE_CHECKING:
-    from kesin.cli.support.context import Desk
+    from kesin.cli.support.context import CommandContext
     from kesin.store.contract import Store
 
 COLUMNS = ("queue", "jobs", "states", "oldest due", "lease over", "paused")
@@ -34,15 +34,15 @@ def stats(
 
     Also shows how long the oldest due job waits, leases that are over, and what is paused.
     """
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
 
     ending = suppress(KeyboardInterrupt) if watch else nullcontext()
-    with open_desk() as desk, ending:
-        looks = _looks(desk, queues, interval, (count or 0) if watch else 1)
+    with open_context() as context, ending:
+        snapshots = _snapshots(context, queues, interval, (count or 0) if watch else 1)
         if as_json:
-            _as_json(looks, lines=watch)
+            _print_json(snapshots, lines=watch)
         else:
-            _as_tables(looks, live=watch)
+            _print_tables(snapshots, live=watch)
 
 
 def queue_record(store: Store, name: str) -> dict[str, Any]:
@@ -51,87 +51,87 @@ def queue_record(store: Store, name: str) -> dict[str, Any]:
     from kesin.store.errors import StoreUnreachable
 
     try:
-        seen, pauses = store.stats(name), store.paused(name)
+        stats, pauses = store.stats(name), store.paused(name)
     except StoreUnreachable:
-        if store.home(name) is store.home(""):
+        if store.store_for(name) is store.store_for(""):
             raise
-        return _away(name)
-    waited_us = None if seen.oldest_due_at is None else max(seen.now - seen.oldest_due_at, 0)
+        return _unreachable_record(name)
+    waited_us = None if stats.oldest_due_at is None else max(stats.now - stats.oldest_due_at, 0)
     return {
         "queue": name,
-        "jobs": seen.total,
-        "states": seen.states,
-        "tenants": seen.tenants,
-        "oldest_due_at": iso(seen.oldest_due_at),
+        "jobs": stats.total,
+        "states": stats.states,
+        "tenants": stats.tenants,
+        "oldest_due_at": iso(stats.oldest_due_at),
         "oldest_due_s": None if waited_us is None else waited_us / 1_000_000,
-        "lease_over": seen.lease_over,
+        "lease_over": stats.lease_over,
         "paused": [
-            {"tenant": one.tenant or None, "reason": one.reason, "actor": one.actor}
-            for one in pauses
+            {"tenant": pause.tenant or None, "reason": pause.reason, "actor": pause.actor}
+            for pause in pauses
         ],
         "reachable": True,
     }
 
 
-def _away(name: str) -> dict[str, Any]:
-    """A queue whose store does not answer; the others may live elsewhere."""
+def _unreachable_record(name: str) -> dict[str, Any]:
+    """The record of a queue whose store does not answer; other queues may live elsewhere."""
     nothing = dict.fromkeys(("jobs", "oldest_due_at", "oldest_due_s", "lease_over"))
     empty: dict[str, Any] = {"states": {}, "tenants": {}, "paused": []}
     return {"queue": name, **nothing, **empty, "reachable": False}
 
 
-def _looks(
-    desk: Desk, queues: list[str] | None, interval: float, count: int
+def _snapshots(
+    context: CommandContext, queues: list[str] | None, interval: float, count: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """What the queues look like, again and again; ``count`` 0 is for ever."""
+    """Records of the queues, ``count`` times; 0 is for ever."""
     pause = threading.Event()
     done = 0
     while True:
-        yield [queue_record(desk.store, name) for name in desk.all_or(queues)]
+        yield [queue_record(context.store, name) for name in context.readable_queues(queues)]
         done += 1
         if done == count:
             return
         pause.wait(interval)
 
 
-def _as_json(looks: Iterator[list[dict[str, Any]]], *, lines: bool) -> None:
+def _print_json(snapshots: Iterator[list[dict[str, Any]]], *, lines: bool) -> None:
     from kesin.cli.support.output import say_json
 
-    for look in looks:
-        say_json(look, line=lines)
+    for snapshot in snapshots:
+        say_json(snapshot, line=lines)
 
 
-def _as_tables(looks: Iterator[list[dict[str, Any]]], *, live: bool) -> None:
+def _print_tables(snapshots: Iterator[list[dict[str, Any]]], *, live: bool) -> None:
     from kesin.cli.support.output import console, on_terminal, print_table, rich_table
 
     if not (live and on_terminal()):
-        for look in looks:
-            print_table(COLUMNS, rows(look), empty="no queue has been opened yet")
+        for snapshot in snapshots:
+            print_table(COLUMNS, rows(snapshot), empty="no queue has been opened yet")
         return
     from rich.live import Live
 
     with Live(console=console(), auto_refresh=False, screen=False) as screen:
-        for look in looks:
-            screen.update(rich_table(COLUMNS, rows(look)), refresh=True)
+        for snapshot in snapshots:
+            screen.update(rich_table(COLUMNS, rows(snapshot)), refresh=True)
 
 
-def rows(look: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def rows(snapshot: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """The lines of the table."""
-    from kesin.cli.support.output import lasting, tally
+    from kesin.cli.support.output import format_counts, format_duration
 
     return [
         (
-            one["queue"],
-            one["jobs"],
-            tally(one["states"]) if one["reachable"] else "not reachable",
-            None if one["oldest_due_s"] is None else lasting(one["oldest_due_s"]),
-            one["lease_over"],
-            ", ".join(_paused(pause) for pause in one["paused"]),
+            record["queue"],
+            record["jobs"],
+            format_counts(record["states"]) if record["reachable"] else "not reachable",
+            None if record["oldest_due_s"] is None else format_duration(record["oldest_due_s"]),
+            record["lease_over"],
+            ", ".join(_paused(pause) for pause in record["paused"]),
         )
-        for one in look
+        for record in snapshot
     ]
 
 
 def _paused(pause: dict[str, Any]) -> str:
-    what = pause["tenant"] or "all"
-    return f"{what} ({pause['reason']})" if pause["reason"] else what
+    scope = pause["tenant"] or "all"
+    return f"{scope} ({pause['reason']})" if pause["reason"] else scope

@@ -1,7 +1,7 @@
-"""`kesin user`: the people who sign in, what they may do, and their passwords.
+"""`kesin user`: the users, what they may do, and their passwords.
 
-A password is never an argument: whoever lists processes would read it. It is typed on a terminal,
-or comes by standard input.
+A password is never an argument: a list of processes would show it. It is typed on a terminal, or
+read from standard input.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kesin.cli.support.arguments import AsJson
-from kesin.cli.support.errors import Usage, check_choice
-from kesin.foundation.terminal import examples
+from kesin.cli.support.errors import UsageError, check_choice
+from kesin.foundation.terminal import format_examples
 
 if TYPE_CHECKING:
-    from kesin.store.directory import Person
+    from kesin.store.directory import User
 
 app = typer.Typer(help="Manage the people who sign in.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ PasswordStdin = Annotated[
 
 @app.command(
     "add",
-    epilog=examples(
+    epilog=format_examples(
         "kesin user add ayse --role operator --site ankara",
         "kesin user add root --role admin --password-stdin < password.txt",
     ),
@@ -59,15 +59,15 @@ def add_user(
     The password is asked for twice on a terminal, or read from standard input. A viewer or an
     operator without a site and a queue sees nothing; an admin sees everything.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.foundation.permissions import ROLES
 
     check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites)
-    with open_desk(make=True) as desk:
-        queues = [desk.readable(one) for one in queue or ()]
-        person = desk.accounts.add_person(
-            operator(),
+    with open_context(create=True) as context:
+        queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
+        person = context.accounts.add_user(
+            local_operator(),
             name,
             read_password(from_stdin=password_stdin),
             role=role,
@@ -75,12 +75,12 @@ def add_user(
             sites=site or (),
             queues=queues,
         )
-    _tell(person, "added", as_json=as_json)
+    _print_user(person, "added", as_json=as_json)
 
 
 @app.command(
     "passwd",
-    epilog=examples(
+    epilog=format_examples(
         "kesin user passwd ayse",
     ),
 )
@@ -91,44 +91,45 @@ def set_password(
 
     All their sessions end.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
 
-    with open_desk(make=True) as desk:
-        desk.accounts.person(operator(), name)  # a name nobody has is told before anybody types
+    with open_context(create=True) as context:
+        # An unknown name is refused before a password is typed.
+        context.accounts.user(local_operator(), name)
         password = read_password(from_stdin=password_stdin)
-        desk.accounts.set_password(operator(), name, password)
-        person = desk.accounts.person(operator(), name)
-    _tell(person, "changed the password of", as_json=as_json)
+        context.accounts.set_password(local_operator(), name, password)
+        person = context.accounts.user(local_operator(), name)
+    _print_user(person, "changed the password of", as_json=as_json)
 
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin user list",
     ),
 )
 def list_users(as_json: AsJson = False) -> None:
     """List the people who sign in."""
-    from kesin.cli.support.context import open_desk, operator
-    from kesin.cli.support.output import clock_time, print_table, say_json
+    from kesin.cli.support.context import local_operator, open_context
+    from kesin.cli.support.output import format_time, print_table, say_json
 
-    with open_desk(make=True) as desk:
-        people = desk.accounts.people(operator())
+    with open_context(create=True) as context:
+        people = context.accounts.users(local_operator())
     if as_json:
-        say_json([person_record(one) for one in people])
+        say_json([person_record(person) for person in people])
         return
     print_table(
         ("name", "role", "sites", "queues", "sign-in", "changed"),
         [
             (
-                one.name,
-                one.role,
-                "all" if one.all_sites or one.role == "admin" else ", ".join(one.sites),
-                ", ".join(one.queues),
-                "allowed" if one.disabled_at is None else "disabled",
-                clock_time(one.changed_at),
+                person.name,
+                person.role,
+                "all" if person.all_sites or person.role == "admin" else ", ".join(person.sites),
+                ", ".join(person.queues),
+                "allowed" if person.disabled_at is None else "disabled",
+                format_time(person.changed_at),
             )
-            for one in people
+            for person in people
         ],
         empty="there is no user yet: `kesin user add` makes one",
     )
@@ -136,7 +137,7 @@ def list_users(as_json: AsJson = False) -> None:
 
 @app.command(
     "set",
-    epilog=examples(
+    epilog=format_examples(
         "kesin user set ayse --role viewer --all-sites",
         "kesin user set ayse --disable",
     ),
@@ -164,24 +165,24 @@ def set_user(
 
     Sites and queues replace those of before. All sessions of the user end.
     """
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.foundation.permissions import ROLES
 
     if role is not None:
         check_choice("role", role, ROLES)
     _check_sites(site, all_sites=all_sites, no_sites=no_sites)
     if queue and no_queues:
-        raise Usage("--queue and --no-queues do not go together")
+        raise UsageError("--queue and --no-queues do not go together")
     sited = bool(site or all_sites or no_sites)
     if role is None and not sited and not queue and not no_queues and disabled is None:
-        raise Usage(
+        raise UsageError(
             "nothing to change: give --role, --site, --all-sites, --no-sites, --queue, "
             "--no-queues, --disable or --enable"
         )
-    with open_desk(make=True) as desk:
-        queues = [desk.readable(one) for one in queue or ()]
-        person = desk.accounts.set_person(
-            operator(),
+    with open_context(create=True) as context:
+        queues = [context.readable_queue(queue_name) for queue_name in queue or ()]
+        person = context.accounts.set_user(
+            local_operator(),
             name,
             role=role,
             all_sites=all_sites if sited else None,
@@ -189,22 +190,22 @@ def set_user(
             queues=queues if queue or no_queues else None,
             disabled=disabled,
         )
-    _tell(person, "changed", as_json=as_json)
+    _print_user(person, "changed", as_json=as_json)
 
 
 @app.command(
     "sign-out",
-    epilog=examples(
+    epilog=format_examples(
         "kesin user sign-out ayse",
     ),
 )
 def sign_out(name: Name, as_json: AsJson = False) -> None:
     """End all sessions of somebody."""
-    from kesin.cli.support.context import open_desk, operator
+    from kesin.cli.support.context import local_operator, open_context
     from kesin.cli.support.output import say, say_json
 
-    with open_desk(make=True) as desk:
-        ended = desk.accounts.end_sessions(operator(), name)
+    with open_context(create=True) as context:
+        ended = context.accounts.end_sessions(local_operator(), name)
     if as_json:
         say_json({"name": name, "sessions_ended": ended})
     else:
@@ -212,33 +213,33 @@ def sign_out(name: Name, as_json: AsJson = False) -> None:
 
 
 def read_password(*, from_stdin: bool) -> str:
-    """One line of standard input, or what is typed twice on a terminal and shown never."""
+    """Read a line of standard input, or what is typed twice on a terminal without being shown."""
     if from_stdin:
-        return _one_line()
+        return _read_line()
     if not sys.stdin.isatty():
-        raise Usage("there is no terminal to ask for the password on: add --password-stdin")
+        raise UsageError("there is no terminal to ask for the password on: add --password-stdin")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt="Again", err=True))
 
 
-def _one_line() -> str:
-    from kesin.foundation.passwords import LONGEST
+def _read_line() -> str:
+    from kesin.foundation.passwords import MAX_PASSWORD_LENGTH
 
-    given = sys.stdin.buffer.read(4 * LONGEST + 2)  # the longest there can be, in bytes
+    raw = sys.stdin.buffer.read(4 * MAX_PASSWORD_LENGTH + 2)  # the longest there can be, in bytes
     try:
-        text = given.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise Usage("the password on standard input is no UTF-8 text") from None
+        raise UsageError("the password on standard input is no UTF-8 text") from None
     if "\n" in text:
-        raise Usage("the password on standard input must be one line")
+        raise UsageError("the password on standard input must be one line")
     return text
 
 
 def _check_sites(site: list[str] | None, *, all_sites: bool, no_sites: bool = False) -> None:
     if bool(site) + all_sites + no_sites > 1:
-        raise Usage("--site, --all-sites and --no-sites do not go together")
+        raise UsageError("--site, --all-sites and --no-sites do not go together")
 
 
-def _tell(person: Person, done: str, *, as_json: bool) -> None:
+def _print_user(person: User, done: str, *, as_json: bool) -> None:
     from kesin.cli.support.output import say, say_json, warn
 
     if as_json:
@@ -249,8 +250,8 @@ def _tell(person: Person, done: str, *, as_json: bool) -> None:
         warn(f"{person.name} sees nothing yet: give a site or a queue with `kesin user set`")
 
 
-def person_record(person: Person) -> dict[str, Any]:
-    """A user as scripts read it; the hash of the password stays where it is."""
+def person_record(person: User) -> dict[str, Any]:
+    """A user as scripts read it, without the hash of the password."""
     from kesin.foundation.clock import iso
 
     return {

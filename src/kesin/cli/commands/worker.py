@@ -1,4 +1,4 @@
-"""`kesin worker`: handlers over queues, in threads and processes, until asked to stop."""
+"""`kesin worker`: handlers over queues, in threads and processes, until a stop is requested."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import LifecycleName, known_queues
-from kesin.cli.support.errors import FAILED, Failure, Usage
+from kesin.cli.support.arguments import LifecycleName, complete_queues
+from kesin.cli.support.errors import FAILED, CommandError, UsageError
 
 if TYPE_CHECKING:
-    from kesin.cli.support.context import Desk
+    from kesin.cli.support.context import CommandContext
     from kesin.cli.support.signals import Stop
     from kesin.engine.queue import Queue
     from kesin.engine.worker import Worker
 
-WRITING_S = 5.0  # beyond the grace period, for giving back what did not finish
+RELEASE_S = 5.0  # beyond the grace period, for releasing the claims that did not finish
 
 
 def worker(
     queues: Annotated[
         list[str],
-        typer.Argument(metavar="QUEUE", help="The queues to work on.", autocompletion=known_queues),
+        typer.Argument(
+            metavar="QUEUE", help="The queues to work on.", autocompletion=complete_queues
+        ),
     ],
     *,
     handler: Annotated[
@@ -88,7 +90,7 @@ def worker(
     given back. A second one gives everything back at once. Jobs of a process that dies are taken
     back by the sweeper: run `kesin sweep --every 60` beside it.
     """
-    from kesin.cli.support.context import open_desk
+    from kesin.cli.support.context import open_context
     from kesin.cli.support.lifecycles import load_handler
     from kesin.cli.support.signals import stop_on_signals
     from kesin.engine.worker import Worker
@@ -96,35 +98,35 @@ def worker(
     from kesin.workloads import workloads
 
     if len(set(queues)) < len(queues):
-        raise Usage("a queue is named twice")
+        raise UsageError("a queue is named twice")
     if rq and (handler is not None or tenant):
-        raise Usage("--rq renders whatever it is sent for: leave out --handler and --tenant")
+        raise UsageError("--rq renders whatever it is sent for: leave out --handler and --tenant")
     if handler is None and batch_handler:
-        raise Usage("--batch-handler says how --handler is called: give both")
+        raise UsageError("--batch-handler says how --handler is called: give both")
     function = None if handler is None else load_handler(handler)
     if grace is None:
         grace = load_settings().grace_s
-    chosen: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
-    chosen |= {} if batch is None else {"batch": batch}
-    chosen |= {} if threads is None else {"threads": threads}
-    with open_desk(make=True, level="info") as desk:
-        opened = [desk.queue(name, lifecycle) for name in queues]
+    options: dict[str, Any] = {"tenants": tenant, "grace_s": grace}
+    options |= {} if batch is None else {"batch": batch}
+    options |= {} if threads is None else {"threads": threads}
+    with open_context(create=True, level="info") as context:
+        opened = [context.open_queue(name, lifecycle) for name in queues]
         if function is None:
-            workers = [_of_workload(desk, queue, chosen, called=rq) for queue in opened]
-            if rq and not any(workloads()[one].push_worker for one in queues):
-                raise Usage("none of these queues sends for its workers: leave out --rq")
+            workers = [_workload_worker(context, queue, options, push=rq) for queue in opened]
+            if rq and not any(workloads()[queue].push_worker for queue in queues):
+                raise UsageError("none of these queues sends for its workers: leave out --rq")
         else:
-            chosen["batch_handler" if batch_handler else "handler"] = function
-            workers = [Worker(queue, **chosen) for queue in opened]
+            options["batch_handler" if batch_handler else "handler"] = function
+            workers = [Worker(queue, **options) for queue in opened]
         if processes == 1:
             with stop_on_signals() as stop:
                 if child:
                     _stop_with_parent(stop)
                 run_workers(workers, stop, until_idle=until_idle)
             return
-    from kesin.cli.support.supervisor import Processes, child_command
+    from kesin.cli.support.supervisor import WorkerProcesses, worker_command
 
-    command = child_command(
+    command = worker_command(
         queues,
         handler=handler,
         batch_handler=batch_handler,
@@ -136,69 +138,73 @@ def worker(
         until_idle=until_idle,
         rq=rq,
     )
-    crew = Processes(command, processes, grace)
+    supervised = WorkerProcesses(command, processes, grace)
     with stop_on_signals(children=True) as stop:
-        code = crew.run(stop)
+        code = supervised.run(stop)
     if code:
         raise typer.Exit(FAILED if code < 0 else code)
 
 
-def _of_workload(desk: Desk, queue: Queue, chosen: dict[str, Any], *, called: bool) -> Worker:
-    """The worker that the queue's own workload brings, with what was asked for here."""
+def _workload_worker(
+    context: CommandContext, queue: Queue, options: dict[str, Any], *, push: bool
+) -> Worker:
+    """The worker of the queue's workload, with the options of the command line."""
     from kesin.workloads import workloads
 
     workload = workloads().get(queue.name)
     if workload is None or workload.worker is None:
-        raise Usage(f"no workload does the work of {queue.name!r}: say with --handler what does")
+        raise UsageError(
+            f"no workload does the work of {queue.name!r}: say with --handler what does"
+        )
     if lacking := workload.missing_libraries:
-        raise Failure(_not_installed(queue.name, lacking[0]))
-    make = (called and workload.push_worker) or workload.worker
-    worker = make(desk.house(workload))
-    for name, value in chosen.items():
+        raise CommandError(_not_installed(queue.name, lacking[0]))
+    make = (push and workload.push_worker) or workload.worker
+    worker = make(context.workload_context(workload))
+    for name, value in options.items():
         if value is not None:
             setattr(worker, name, value)
     return worker
 
 
 def _not_installed(queue: str, library: str) -> str:
-    from kesin.foundation.extras import extra_with, remedy
+    from kesin.foundation.extras import extra_providing, install_command
 
-    extra = extra_with(library)
-    how = f"`{remedy(extra)}`" if extra else "pip"
+    extra = extra_providing(library)
+    how = f"`{install_command(extra)}`" if extra else "pip"
     return f"the work of {queue} needs {library}: install it with {how}"
 
 
 def run_workers(workers: Sequence[Worker], stop: Stop, *, until_idle: bool = False) -> None:
-    """Run them all; return when they have stopped, everything written back or given back."""
+    """Run all workers; return when they have stopped and every claim is finished or released."""
     from kesin.foundation.logs import Logger
 
     log = Logger("kesin.cli")
-    names = list(dict.fromkeys(one.queue.name for one in workers))
+    names = list(dict.fromkeys(worker.queue.name for worker in workers))
     log.info("worker_started", queues=names, worker=workers[0].name, pid=os.getpid())
-    grace_s = max(one.grace_s for one in workers)
+    grace_s = max(worker.grace_s for worker in workers)
     if until_idle:
         _drain(workers, stop, grace_s)
     else:
-        for one in workers:
-            one.start()
+        for worker in workers:
+            worker.start()
         while not stop.wait():
             pass
         log.info("worker_stopping", queues=names)
-        for one in workers:
-            one.stop()
-        _in_threads([one.join for one in workers], stop, workers, grace_s + WRITING_S)
-    log.info("worker_stopped", queues=names, jobs=sum(one.completed for one in workers))
+        for worker in workers:
+            worker.stop()
+        _in_threads([worker.join for worker in workers], stop, workers, grace_s + RELEASE_S)
+    log.info("worker_stopped", queues=names, jobs=sum(worker.completed for worker in workers))
 
 
 def _drain(workers: Sequence[Worker], stop: Stop, grace_s: float) -> None:
     """Work until nothing is due, each worker on a thread of its own."""
-    for one in workers:
-        stop.also(one.stop)
+    for worker in workers:
+        stop.on_request(worker.stop)
     try:
-        _in_threads([one.drain for one in workers], stop, workers, grace_s)
+        _in_threads([worker.drain for worker in workers], stop, workers, grace_s)
     finally:
-        for one in workers:
-            one.give_back(one.leases.held())
+        for worker in workers:
+            worker.release_claims(worker.leases.held())
 
 
 def _in_threads(
@@ -207,9 +213,9 @@ def _in_threads(
     workers: Sequence[Worker],
     patience_s: float,
 ) -> None:
-    """Make these calls at once and wait for them: once asked to stop, only for so long.
+    """Run these calls in threads and wait for them; after a stop is requested, only for so long.
 
-    What is not done by then, or when the stop is asked for again, is given back.
+    Claims that are not finished by then, or when the stop is requested again, are released.
     """
     problems: list[BaseException] = []
     left = len(calls)
@@ -219,7 +225,7 @@ def _in_threads(
         nonlocal left
         try:
             call()
-        except BaseException as problem:  # noqa: BLE001  # raised again where it can be told
+        except BaseException as problem:  # noqa: BLE001  # raised again in the main thread
             problems.append(problem)
         with lock:
             left -= 1
@@ -227,24 +233,24 @@ def _in_threads(
 
     for call in calls:
         threading.Thread(target=run, args=(call,), daemon=True).start()
-    while left and not stop.insisted:
-        if not stop.asked:
+    while left and not stop.forced:
+        if not stop.requested:
             stop.wait()
-        elif not stop.wait_until(lambda: not left or stop.insisted, patience_s):
+        elif not stop.wait_until(lambda: not left or stop.forced, patience_s):
             break
     if left:
-        for one in workers:
-            one.give_back(one.leases.held())
+        for worker in workers:
+            worker.release_claims(worker.leases.held())
     if problems:
         raise problems[0]
 
 
 def _stop_with_parent(stop: Stop) -> None:
-    """A child whose parent is gone, however it went, stops as well: its input ends."""
+    """Stop a child process when its parent has ended, however it ended: then its input ends."""
 
     def watch() -> None:
         while os.read(0, 1):
             pass
-        stop.ask()
+        stop.request()
 
     threading.Thread(target=watch, name="kesin-parent", daemon=True).start()

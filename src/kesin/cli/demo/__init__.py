@@ -1,4 +1,4 @@
-"""`kesin demo`: the service with three lively workloads, in a folder that is gone afterwards."""
+"""`kesin demo`: the service with demonstration data, in a folder that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kesin.cli.support.errors import FAILED, Failure
+from kesin.cli.support.errors import FAILED, CommandError
 
 
 def demo(
@@ -37,14 +37,14 @@ def demo(
     --keep it.
     """
     try:
-        from kesin.cli.demo.scenario import shown
+        from kesin.cli.demo.scenario import run_demo
     except ImportError as problem:
-        raise Failure(
+        raise CommandError(
             f"the demonstration needs {problem.name}: install it with `pip install 'kesin[all]'`"
         ) from None
 
     attended = sys.stdin.isatty() and sys.stdout.isatty()
-    outcome = shown(seconds, port, attended=attended, keep=keep)
+    outcome = run_demo(seconds, port, attended=attended, keep=keep)
     if outcome.stuck:  # a request hangs in a thread that nothing can end
         sys.stdout.flush()
         os._exit(0 if outcome.good else FAILED)

@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from kesin.store.records import Definition, Filter
 
 
-def known_queues(incomplete: str) -> list[str]:
-    """The workloads' queues that begin so, for the shell: no store is opened at a key press."""
+def complete_queues(incomplete: str) -> list[str]:
+    """Complete the name of a workload's queue, for the shell; opens no store."""
     from kesin.workloads import workloads
 
     return [name for name in workloads() if name.startswith(incomplete)]
 
 
-def known_lifecycles(incomplete: str) -> list[str]:
-    """The registered lifecycles that begin so, for the shell."""
-    from kesin.cli.support.lifecycles import registry
+def complete_lifecycles(incomplete: str) -> list[str]:
+    """Complete the name of a registered lifecycle, for the shell."""
+    from kesin.cli.support.lifecycles import registered_lifecycles
 
-    return [name for name in registry() if name.startswith(incomplete)]
+    return [name for name in registered_lifecycles() if name.startswith(incomplete)]
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 QueueName = Annotated[
     str,
-    typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=known_queues),
+    typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_queues),
 ]
 
 QueueNames = Annotated[
@@ -40,7 +40,7 @@ QueueNames = Annotated[
     typer.Argument(
         metavar="QUEUE",
         help="The queues; all of the store if none is named.",
-        autocompletion=known_queues,
+        autocompletion=complete_queues,
     ),
 ]
 
@@ -50,7 +50,7 @@ LifecycleName = Annotated[
         "--lifecycle",
         metavar="NAME",
         help="The queue's lifecycle: a registered name, or module:attribute of your own.",
-        autocompletion=known_lifecycles,
+        autocompletion=complete_lifecycles,
     ),
 ]
 
@@ -87,7 +87,7 @@ Key = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FilterOptions:
     """The filter options as they were typed."""
 
     states: Sequence[str] | None = None
@@ -98,28 +98,28 @@ class Wanted:
     key: str | None = None
 
     @property
-    def given(self) -> bool:
-        """Whether any was."""
+    def any_given(self) -> bool:
+        """Whether any filter was given."""
         lists = (self.states, self.tenants, self.codes, self.categories)
         return any(lists) or self.text is not None or self.key is not None
 
-    def checked(self, names: Definition | None) -> Filter:
-        """As the store takes it; a state or a category that does not exist is refused."""
+    def to_filter(self, names: Definition | None) -> Filter:
+        """The filter for the store; a state or a category that does not exist is refused."""
         from kesin.store.records import Filter
 
         known = names.states if names else tuple(self.states or ())
         return Filter(
-            states=tuple(check_choice("state", one, known) for one in self.states or ()),
+            states=tuple(check_choice("state", word, known) for word in self.states or ()),
             tenants=tuple(self.tenants) if self.tenants else None,
             codes=tuple(self.codes or ()),
-            categories=tuple(check_category(one) for one in self.categories or ()),
+            categories=tuple(check_category(word) for word in self.categories or ()),
             dedup_key=self.key,
             text=self.text,
         )
 
 
 def check_category(word: str) -> str:
-    """An error category, whatever the case of its letters."""
+    """An error category, in any case of its letters."""
     from kesin.lifecycle.errors import Category
 
-    return check_choice("error category", word.upper(), [one.value for one in Category])
+    return check_choice("error category", word.upper(), [category.value for category in Category])

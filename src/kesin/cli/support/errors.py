@@ -1,7 +1,7 @@
-"""What goes wrong, in one sentence, with the right exit code and no traceback.
+"""Errors as one sentence with an exit code, and no traceback.
 
-0 is done, 1 is "it failed", 2 is bad usage. An error nobody foresaw keeps its traceback: that is
-a bug, and whoever mends it needs to see where.
+0 is done, 1 is "it failed", 2 is bad usage. An unforeseen error keeps its traceback: that is a bug,
+and the traceback says where.
 """
 
 from __future__ import annotations
@@ -15,51 +15,53 @@ FAILED: Final = 1
 BAD_USAGE: Final = 2
 
 
-class Failure(Exception):
-    """It could not be done; the message says why and what to do."""
+class CommandError(Exception):
+    """The command could not be done; the message says why and what to do."""
 
 
-class Usage(Exception):
+class UsageError(Exception):
     """The command line asks for something that does not exist or does not fit together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What to say and how to exit."""
+class ErrorReport:
+    """The sentence to print and the exit code."""
 
     sentence: str
     code: int
 
 
-def explain(problem: BaseException) -> Told | None:
+def explain(problem: BaseException) -> ErrorReport | None:
     """The sentence for a foreseen problem; None for a bug."""
-    if isinstance(problem, Usage):
-        return Told(str(problem), BAD_USAGE)
-    if isinstance(problem, Failure):
-        return Told(str(problem), FAILED)
+    if isinstance(problem, UsageError):
+        return ErrorReport(str(problem), BAD_USAGE)
+    if isinstance(problem, CommandError):
+        return ErrorReport(str(problem), FAILED)
     if hasattr(problem, "format_message") and hasattr(problem, "exit_code"):
         return _explain_parsing(problem)
     if isinstance(problem, ModuleNotFoundError):
-        from kesin.foundation.extras import needed, remedy
+        from kesin.foundation.extras import install_command, missing_extra
 
-        wanted = needed(problem)
-        if wanted is None:
+        need = missing_extra(problem)
+        if need is None:
             return None
-        library, extra = wanted
-        return Told(f"this needs {library}: install it with `{remedy(extra)}`", FAILED)
+        library, extra = need
+        return ErrorReport(
+            f"this needs {library}: install it with `{install_command(extra)}`", FAILED
+        )
     return _explain_kesin(problem) or _explain_system(problem)
 
 
-def _explain_parsing(problem: BaseException) -> Told:
-    """Typer's own: whichever click it carries, they have these attributes."""
+def _explain_parsing(problem: BaseException) -> ErrorReport:
+    """Errors of Typer: with every version of click that it brings they have these attributes."""
     sentence = str(problem.format_message()).strip()  # type: ignore[attr-defined]
     context = getattr(problem, "ctx", None)
     if context is not None:
         sentence = f"{sentence} (try '{context.command_path} --help')"
-    return Told(sentence, int(problem.exit_code))  # type: ignore[attr-defined]
+    return ErrorReport(sentence, int(problem.exit_code))  # type: ignore[attr-defined]
 
 
-def _explain_kesin(problem: BaseException) -> Told | None:
+def _explain_kesin(problem: BaseException) -> ErrorReport | None:
     from kesin.engine.validation import BadInput
     from kesin.foundation.problems import Invalid, Problem
     from kesin.foundation.settings import BadSettings
@@ -68,27 +70,29 @@ def _explain_kesin(problem: BaseException) -> Told | None:
     from kesin.store.errors import StoreError
 
     if isinstance(problem, BadInput | BadSettings):
-        return Told(str(problem), BAD_USAGE)
+        return ErrorReport(str(problem), BAD_USAGE)
     if isinstance(problem, Problem):
-        return Told(problem.message, BAD_USAGE if isinstance(problem, Invalid) else FAILED)
+        return ErrorReport(problem.message, BAD_USAGE if isinstance(problem, Invalid) else FAILED)
     if isinstance(problem, StoreError | Unproved | DeclarationError):
-        return Told(str(problem).strip(), FAILED)
+        return ErrorReport(str(problem).strip(), FAILED)
     return None
 
 
-def _explain_system(problem: BaseException) -> Told | None:
+def _explain_system(problem: BaseException) -> ErrorReport | None:
     import sqlite3
 
     first_line = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     if type(problem).__module__.split(".")[0] in ("psycopg", "psycopg_pool"):
         if type(problem).__name__ in ("UndefinedTable", "InvalidSchemaName", "UndefinedColumn"):
-            return Told("the database has no kesin tables yet: run `kesin migrate` first", FAILED)
-        return Told(f"PostgreSQL answered: {first_line}", FAILED)
+            return ErrorReport(
+                "the database has no kesin tables yet: run `kesin migrate` first", FAILED
+            )
+        return ErrorReport(f"PostgreSQL answered: {first_line}", FAILED)
     if isinstance(problem, sqlite3.Error):
-        return Told(f"SQLite answered: {first_line}", FAILED)
+        return ErrorReport(f"SQLite answered: {first_line}", FAILED)
     if isinstance(problem, OSError) and problem.strerror:
         where = f": {problem.filename}" if problem.filename else ""
-        return Told(f"{problem.strerror}{where}", FAILED)
+        return ErrorReport(f"{problem.strerror}{where}", FAILED)
     return None
 
 
@@ -99,9 +103,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 
 def check_choice(what: str, word: str, choices: Iterable[str]) -> str:
-    """The word if it is one of the choices; else Usage with the nearest and all of them."""
+    """The word if it is one of the choices; else UsageError with the nearest and all of them."""
     known = list(choices)
     if word not in known:
         meant = did_you_mean(word, known) or ":"
-        raise Usage(f"there is no {what} {word!r}{meant} it is one of {', '.join(known) or 'none'}")
+        raise UsageError(
+            f"there is no {what} {word!r}{meant} it is one of {', '.join(known) or 'none'}"
+        )
     return word

@@ -10,82 +10,84 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kesin.cli.support.errors import Failure, Usage, did_you_mean
+from kesin.cli.support.errors import CommandError, UsageError, did_you_mean
 from kesin.lifecycle.declare import Lifecycle
 
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
-def registry() -> dict[str, Callable[[], Lifecycle]]:
+def registered_lifecycles() -> dict[str, Callable[[], Lifecycle]]:
     """The lifecycles that come with Kesin, and with workloads of other packages."""
-    from kesin.workloads import LIFECYCLES, workloads
+    from kesin.workloads import lifecycles, workloads
 
-    return LIFECYCLES | {one.name: one.lifecycle for one in workloads().values()}
+    return lifecycles() | {workload.name: workload.lifecycle for workload in workloads().values()}
 
 
 def load_object(name: str) -> Any:
-    """What ``module:attribute`` names; the current folder is searched first."""
+    """Load what ``module:attribute`` names; the current folder is searched first."""
     if not _OBJECT.fullmatch(name):
-        raise Usage(f"{name!r} is no name of the form module:attribute, like mails.tasks:send")
+        raise UsageError(f"{name!r} is no name of the form module:attribute, like mails.tasks:send")
     module_name, _, path = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module_name)
+        loaded: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as problem:
         if problem.name and (module_name + ".").startswith(problem.name + "."):
-            raise Usage(
-                f"there is no module {problem.name!r} in {here} or among the installed packages"
+            raise UsageError(
+                f"there is no module {problem.name!r} in {folder} or among the installed packages"
             ) from None
-        raise Failure(f"importing {module_name} failed: {problem}") from problem
+        raise CommandError(f"importing {module_name} failed: {problem}") from problem
     except (Exception, SystemExit) as problem:
         why = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        raise Failure(f"importing {module_name} failed: {why}") from problem
+        raise CommandError(f"importing {module_name} failed: {why}") from problem
     for part in path.split("."):
-        if not hasattr(found, part):
-            where = getattr(found, "__name__", module_name)
-            near = did_you_mean(part, [one for one in dir(found) if not one.startswith("_")])
-            raise Usage(f"{where} has no {part!r}{near}")
-        found = getattr(found, part)
-    return found
+        if not hasattr(loaded, part):
+            where = getattr(loaded, "__name__", module_name)
+            near = did_you_mean(
+                part, [attribute for attribute in dir(loaded) if not attribute.startswith("_")]
+            )
+            raise UsageError(f"{where} has no {part!r}{near}")
+        loaded = getattr(loaded, part)
+    return loaded
 
 
 def load_handler(name: str) -> Callable[..., Any]:
-    """A function that works on jobs."""
-    found = load_object(name)
-    if not callable(found):
-        raise Usage(f"{name} is no function but a {type(found).__name__}")
-    handler: Callable[..., Any] = found
+    """Load the function that works on jobs."""
+    loaded = load_object(name)
+    if not callable(loaded):
+        raise UsageError(f"{name} is no function but a {type(loaded).__name__}")
+    handler: Callable[..., Any] = loaded
     return handler
 
 
 def find_lifecycle(name: str) -> Lifecycle:
     """The registered lifecycle of that name, or the one ``module:attribute`` is or returns."""
-    known = registry()
+    known = registered_lifecycles()
     if name in known:
         return known[name]()
     if ":" not in name:
-        raise Usage(
+        raise UsageError(
             f"there is no lifecycle {name!r}{did_you_mean(name, known) or ':'} "
             f"there are {', '.join(known)}, and your own as module:attribute"
         )
-    found = load_object(name)
-    if callable(found) and not isinstance(found, Lifecycle):
-        _require_no_arguments(name, found)
-        found = found()
-    if not isinstance(found, Lifecycle):
-        raise Usage(f"{name} is no lifecycle and returns none, but a {type(found).__name__}")
-    return found
+    loaded = load_object(name)
+    if callable(loaded) and not isinstance(loaded, Lifecycle):
+        _require_no_arguments(name, loaded)
+        loaded = loaded()
+    if not isinstance(loaded, Lifecycle):
+        raise UsageError(f"{name} is no lifecycle and returns none, but a {type(loaded).__name__}")
+    return loaded
 
 
 def _require_no_arguments(name: str, function: Callable[..., Any]) -> None:
-    """Asked beforehand: a TypeError that it throws itself is its own and tells its own story."""
+    """Checked before the call: a TypeError from inside the function is an error of its own."""
     try:
-        taken = inspect.signature(function, follow_wrapped=False)  # as it is called
+        signature = inspect.signature(function, follow_wrapped=False)  # as it is called
     except (TypeError, ValueError):  # it does not say what it takes
         return
     try:
-        taken.bind()
+        signature.bind()
     except TypeError as problem:
-        raise Usage(f"{name} cannot be called without arguments: {problem}") from problem
+        raise UsageError(f"{name} cannot be called without arguments: {problem}") from problem

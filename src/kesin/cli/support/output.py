@@ -1,4 +1,4 @@
-"""What commands print with, and how they show what the store keeps as text."""
+"""What commands print with: the terminal functions of the foundation, and progress bars."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kesin.foundation.terminal import (
-    NOTHING,
-    WHOLE,
+    EMPTY_CELL,
+    UNBROKEN_COLUMNS,
     Cell,
-    cell,
-    clock_time,
+    cli_actor,
     console,
     error_console,
-    lasting,
+    format_cell,
+    format_counts,
+    format_duration,
+    format_time,
     on_terminal,
     print_table,
     rich_table,
     say,
     say_json,
-    tally,
-    typist,
     visible,
     visible_lines,
     warn,
 )
 
-Advance = Callable[[int], None]  # so many more are done
+Advance = Callable[[int], None]  # called with how many more are done
 
 __all__ = [
-    "NOTHING",
-    "WHOLE",
+    "EMPTY_CELL",
+    "UNBROKEN_COLUMNS",
     "Advance",
     "Cell",
     "bars",
-    "cell",
-    "clock_time",
+    "cli_actor",
     "console",
     "counting",
     "error_console",
-    "lasting",
+    "format_cell",
+    "format_counts",
+    "format_duration",
+    "format_time",
     "on_terminal",
     "print_table",
     "rich_table",
     "say",
     "say_json",
-    "tally",
-    "typist",
     "visible",
     "visible_lines",
     "warn",
@@ -56,7 +56,7 @@ __all__ = [
 
 @contextmanager
 def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int], Advance]]:
-    """Bars on a terminal, each asked for by its name and its end; none where nobody looks."""
+    """Progress bars on a terminal, each made from a name and a total; none without a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _what, _total: lambda _more: None
         return
@@ -81,6 +81,6 @@ def bars(*, shown: bool, of_bytes: bool = False) -> Iterator[Callable[[str, int]
 
 @contextmanager
 def counting(what: str, total: int, *, shown: bool) -> Iterator[Advance]:
-    """One bar over so many of something."""
+    """A single progress bar."""
     with bars(shown=shown) as bar:
         yield bar(what, total)

@@ -11,26 +11,28 @@ from pathlib import Path
 from typing import Final
 
 from kesin.cli.commands import doctor_service
-from kesin.cli.support import context
+from kesin.cli.support import inspection
 from kesin.cli.support.errors import explain
-from kesin.cli.support.lifecycles import registry
-from kesin.cli.support.output import lasting
-from kesin.foundation.check import Check
+from kesin.cli.support.lifecycles import registered_lifecycles
+from kesin.cli.support.output import format_duration
+from kesin.foundation.check import DoctorCheck
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.settings import (
     PREFIX,
     BadSettings,
     Settings,
-    described,
+    describe_settings,
     load_settings,
-    masked,
-    strangers,
+    mask_secrets,
+    unknown_variables,
 )
 from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.errors import StoreTrouble
-from kesin.store.open import open_stores
+from kesin.store.postgres.reachability import check_reachable
 from kesin.store.sql.migrate import MigrationRefused
+from kesin.workloads import workloads
+from kesin.workloads.common.stores import open_workload_stores
 
 OLDEST_PYTHON: Final = (3, 11)
 
@@ -53,11 +55,11 @@ SKEW_S: Final = 1.0
 OLD_SNAPSHOT_S: Final = 600
 
 
-LOOK_THROUGH_S: Final = 10.0  # for damage in the file of SQLite; a large one is looked at in part
+DAMAGE_CHECK_S: Final = 10.0  # a large file of SQLite is checked in part
 
 
-def all_checks() -> Iterator[Check]:
-    """Every check, in the order in which one would mend things."""
+def run_checks() -> Iterator[DoctorCheck]:
+    """All checks, in the order in which problems are best solved."""
     yield _python()
     yield _sqlite()
     settings: Settings | None = None
@@ -65,97 +67,99 @@ def all_checks() -> Iterator[Check]:
         settings = load_settings()
         yield from _settings(settings)
     except BadSettings as problem:
-        yield Check("settings", "failure", str(problem), "correct the variable, or unset it")
-    yield from _strangers()
+        yield DoctorCheck("settings", "failure", str(problem), "correct the variable, or unset it")
+    yield from _unknown_variables()
     yield from _lifecycles()
-    yield from doctor_service.packages()
+    yield from doctor_service.check_packages()
     if settings is not None:
-        yield doctor_service.ring(settings)
+        yield doctor_service.check_key_ring(settings)
         yield from _folder(settings)
-        yield from doctor_service.redis(settings)
+        yield from doctor_service.check_redis(settings)
         yield from _database(settings)
     yield _server_programs()
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
-        return Check("python", "failure", version, "install Python 3.11 or newer")
-    return Check("python", "ok", version)
+        return DoctorCheck("python", "failure", version, "install Python 3.11 or newer")
+    return DoctorCheck("python", "ok", version)
 
 
-def _sqlite() -> Check:
+def _sqlite() -> DoctorCheck:
     from kesin.store.sqlite.connection import OLDEST_SQLITE
 
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         remedy = f"use a Python that comes with SQLite {needed} or newer"
-        return Check("sqlite", "failure", sqlite3.sqlite_version, remedy)
-    return Check("sqlite", "ok", sqlite3.sqlite_version)
+        return DoctorCheck("sqlite", "failure", sqlite3.sqlite_version, remedy)
+    return DoctorCheck("sqlite", "ok", sqlite3.sqlite_version)
 
 
-def _settings(settings: Settings) -> Iterator[Check]:
-    for one in described(settings):
-        yield Check(one.name, "ok", f"{one.value or 'not set'} ({one.source})")
+def _settings(settings: Settings) -> Iterator[DoctorCheck]:
+    for setting in describe_settings(settings):
+        yield DoctorCheck(setting.name, "ok", f"{setting.value or 'not set'} ({setting.source})")
 
 
-def _strangers() -> Iterator[Check]:
-    from kesin.workloads import workloads
-
+def _unknown_variables() -> Iterator[DoctorCheck]:
     theirs = tuple(f"{PREFIX}{name.upper().replace('-', '_')}_" for name in workloads())
-    for name, meant in strangers().items():
-        if name.upper().startswith(theirs):  # a workload's own: it knows them itself
+    for name, meant in unknown_variables().items():
+        if name.upper().startswith(theirs):  # a workload's own, which it checks itself
             continue
         remedy = f"did you mean {meant}?" if meant else "unset it: nothing reads it"
-        yield Check(name, "warning", "no setting of this name", remedy)
+        yield DoctorCheck(name, "warning", "no setting of this name", remedy)
 
 
-def _lifecycles() -> Iterator[Check]:
-    for name, make in registry().items():
+def _lifecycles() -> Iterator[DoctorCheck]:
+    for name, make in registered_lifecycles().items():
         proof = prove(make())
         if proof:
-            found = f"proved, {proof.bound} automatic moves at most"
-            yield Check(f"lifecycle {name}", "ok", found)
+            result = f"proved, {proof.bound} automatic moves at most"
+            yield DoctorCheck(f"lifecycle {name}", "ok", result)
         else:
-            rules = ", ".join(sorted({one.rule for one in proof.broken}))
+            rules = ", ".join(sorted({rule.rule for rule in proof.broken}))
             remedy = f"see `kesin lifecycle prove {name}`"
-            yield Check(f"lifecycle {name}", "failure", f"breaks {rules}", remedy)
+            yield DoctorCheck(f"lifecycle {name}", "failure", f"breaks {rules}", remedy)
 
 
-def _folder(settings: Settings) -> Iterator[Check]:
+def _folder(settings: Settings) -> Iterator[DoctorCheck]:
     folder = settings.data_dir
-    nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    nearest = next(
+        parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists()
+    )
     if not nearest.is_dir():
-        yield Check("data folder", "failure", f"{nearest} is a file", "set KESIN_DATA_DIR")
+        yield DoctorCheck("data folder", "failure", f"{nearest} is a file", "set KESIN_DATA_DIR")
         return
     if not os.access(nearest, os.W_OK | os.X_OK):
         remedy = f"let this user write to {nearest}, or set KESIN_DATA_DIR"
-        yield Check("data folder", "failure", f"{folder} cannot be written", remedy)
+        yield DoctorCheck("data folder", "failure", f"{folder} cannot be written", remedy)
     elif folder.exists():
-        yield Check("data folder", "ok", f"{folder} can be written")
+        yield DoctorCheck("data folder", "ok", f"{folder} can be written")
     else:
-        yield Check("data folder", "ok", f"{folder} is not there yet; it is made at first use")
+        yield DoctorCheck(
+            "data folder", "ok", f"{folder} is not there yet; it is made at first use"
+        )
     yield _space(nearest)
 
 
-def _space(folder: Path) -> Check:
+def _space(folder: Path) -> DoctorCheck:
     free = shutil.disk_usage(folder).free
-    found = f"{free // MEBIBYTE} MiB free"
+    room = f"{free // MEBIBYTE} MiB free"
     if free < NO_SPACE:
-        return Check("disk space", "failure", found, "make room: writes are about to fail")
+        return DoctorCheck("disk space", "failure", room, "make room: writes are about to fail")
     if free < LITTLE_SPACE:
-        return Check("disk space", "warning", found, "make room soon")
-    return Check("disk space", "ok", found)
+        return DoctorCheck("disk space", "warning", room, "make room soon")
+    return DoctorCheck("disk space", "ok", room)
 
 
-def _database(settings: Settings) -> Iterator[Check]:
+def _database(settings: Settings) -> Iterator[DoctorCheck]:
     file = settings.database_file
     if file is not None and not file.exists():
-        yield Check("database", "ok", f"{file} is not there yet; it is made at first use")
+        yield DoctorCheck("database", "ok", f"{file} is not there yet; it is made at first use")
         return
     try:
-        context.check_reachable(settings)
-        todo = context.outstanding(settings)
+        check_reachable(settings)
+        todo = inspection.outstanding_migrations(settings)
         yield _schema(todo, embedded=file is not None)
         if todo:
             return
@@ -163,89 +167,93 @@ def _database(settings: Settings) -> Iterator[Check]:
             yield (about := _file(file))
             if about.status == "failure":
                 return
-        store = open_stores(settings)
+        store = open_workload_stores(settings, workloads().values())
     except MigrationRefused as problem:
-        yield Check("schema", "failure", "does not fit this version of kesin", str(problem))
+        yield DoctorCheck("schema", "failure", "does not fit this version of kesin", str(problem))
         return
     except StoreTrouble as problem:
-        yield Check("database", "failure", problem.what, problem.remedy)
+        yield DoctorCheck("database", "failure", problem.what, problem.remedy)
         return
     except Exception as problem:
-        told = explain(problem)
-        if told is None:
+        report = explain(problem)
+        if report is None:
             raise
         remedy = "start the server, or correct KESIN_DATABASE_URL"
-        yield Check("database", "failure", masked(told.sentence), remedy)
+        yield DoctorCheck("database", "failure", mask_secrets(report.sentence), remedy)
         return
     try:
         yield from _store(store)
-        yield from doctor_service.people(settings, store)
+        yield from doctor_service.check_access(settings, store)
     finally:
         store.close()
 
 
-def _file(file: Path) -> Check:
+def _file(file: Path) -> DoctorCheck:
     if not os.access(file, os.W_OK):
         remedy = f"let this user write to {file}"
-        return Check("database file", "failure", f"{file} cannot be written", remedy)
-    found = context.damage(file.resolve(), LOOK_THROUGH_S)
-    if found is None:
-        return Check("database file", "ok", "can be written, and no damage was found")
+        return DoctorCheck("database file", "failure", f"{file} cannot be written", remedy)
+    damage = inspection.find_damage(file.resolve(), DAMAGE_CHECK_S)
+    if damage is None:
+        return DoctorCheck("database file", "ok", "can be written, and no damage was found")
     remedy = "stop kesin, keep a copy of the file and what lies beside it, and restore a backup"
-    return Check("database file", "failure", f"{file} is damaged ({found})", remedy)
+    return DoctorCheck("database file", "failure", f"{file} is damaged ({damage})", remedy)
 
 
-def _schema(todo: list[str], *, embedded: bool) -> Check:
+def _schema(todo: list[str], *, embedded: bool) -> DoctorCheck:
     if not todo:
-        return Check("schema", "ok", "up to date")
-    found = f"{len(todo)} migrations to apply: {', '.join(todo)}"
+        return DoctorCheck("schema", "ok", "up to date")
+    pending = f"{len(todo)} migrations to apply: {', '.join(todo)}"
     if embedded:
-        return Check("schema", "warning", found, "nothing: they are applied at the next start")
-    return Check("schema", "failure", found, "run `kesin migrate`")
+        return DoctorCheck(
+            "schema", "warning", pending, "nothing: they are applied at the next start"
+        )
+    return DoctorCheck("schema", "failure", pending, "run `kesin migrate`")
 
 
-def _store(store: Store) -> Iterator[Check]:
+def _store(store: Store) -> Iterator[DoctorCheck]:
     health = store.health()
     size = int(health.get("bytes", 0)) // MEBIBYTE
-    yield Check("database", "ok", f"{health['store']} {health['version']}, {size} MiB")
+    yield DoctorCheck("database", "ok", f"{health['store']} {health['version']}, {size} MiB")
     wal = int(health.get("wal_bytes", 0))
     if wal > LARGE_WAL:
         remedy = "close readers that stay open, so that SQLite can fold its journal"
-        yield Check("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
+        yield DoctorCheck("journal", "warning", f"{wal // MEBIBYTE} MiB", remedy)
     if "oldest_snapshot_s" in health:
         yield _snapshot(int(health["oldest_snapshot_s"]))
     before = wall_clock_us()
-    there = context.database_time_us(store)
-    if there is not None:
-        yield _skew((there - (before + wall_clock_us()) / 2) / 1_000_000)
-    yield from doctor_service.moved(store)
+    database_us = inspection.database_time_us(store)
+    if database_us is not None:
+        yield _skew((database_us - (before + wall_clock_us()) / 2) / 1_000_000)
+    yield from doctor_service.check_stranded_jobs(store)
     for queue in store.queues():
-        for pause in doctor_service.pauses(store, queue):
+        for pause in doctor_service.list_pauses(store, queue):
             what = f"{pause.tenant} of {queue}" if pause.tenant else queue
-            found = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
+            detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")
             tenant = f" --tenant {pause.tenant}" if pause.tenant else ""
-            yield Check(f"paused {what}", "warning", found, f"`kesin resume {queue}{tenant}`")
+            yield DoctorCheck(
+                f"paused {what}", "warning", detail, f"`kesin resume {queue}{tenant}`"
+            )
 
 
-def _snapshot(age_s: int) -> Check:
+def _snapshot(age_s: int) -> DoctorCheck:
     if age_s > OLD_SNAPSHOT_S:
         remedy = "end the session that holds it (pg_stat_activity): it keeps dead rows alive"
-        return Check("oldest snapshot", "warning", lasting(age_s), remedy)
-    return Check("oldest snapshot", "ok", lasting(age_s))
+        return DoctorCheck("oldest snapshot", "warning", format_duration(age_s), remedy)
+    return DoctorCheck("oldest snapshot", "ok", format_duration(age_s))
 
 
-def _skew(skew_s: float) -> Check:
-    found = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
+def _skew(skew_s: float) -> DoctorCheck:
+    detail = f"the database is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) > SKEW_S:
-        return Check("clocks", "warning", found, "synchronise both machines with NTP")
-    return Check("clocks", "ok", found)
+        return DoctorCheck("clocks", "warning", detail, "synchronise both machines with NTP")
+    return DoctorCheck("clocks", "ok", detail)
 
 
-def _server_programs() -> Check:
+def _server_programs() -> DoctorCheck:
     name = "PostgreSQL programs"
-    found = shutil.which("initdb") or next(
+    initdb = shutil.which("initdb") or next(
         (str(path) for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")), None
     )
-    if found is None:
-        return Check(name, "ok", "none; only the tests of Kesin itself need them")
-    return Check(name, "ok", str(Path(found).resolve().parent))
+    if initdb is None:
+        return DoctorCheck(name, "ok", "none; only the tests of Kesin itself need them")
+    return DoctorCheck(name, "ok", str(Path(initdb).resolve().parent))

@@ -1,4 +1,4 @@
-"""Several worker processes under one: started, restarted when they die, stopped together."""
+"""Worker processes: started, restarted when they die, stopped together."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ log = Logger("kesin.processes")
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
-STEADY_S: Final = 10.0  # who lived so long starts again with the first pause
+STEADY_S: Final = 10.0  # after so long a life, the first pause again
 KILL_AFTER_S: Final = 10.0  # beyond the grace period
 
 
-def child_command(queues: Sequence[str], **options: object) -> list[str]:
-    """`kesin worker` as a process of these: None and False are left out, a list is repeated."""
+def worker_command(queues: Sequence[str], **options: object) -> list[str]:
+    """The command line of a worker process: None and False are left out, a list is repeated."""
     words: list[str] = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:
             words.append(option)
         elif isinstance(value, list):
-            words += [f"{option}={one}" for one in value]
+            words += [f"{option}={item}" for item in value]
         elif value is not None and value is not False:
             words.append(f"{option}={value}")
     return [sys.executable, "-m", "kesin.cli", "worker", "--child", *words, "--", *queues]
 
 
 @dataclass(slots=True)
-class _Place:
-    """One of the places for a process."""
+class _Slot:
+    """A slot for a process."""
 
     number: int
     process: subprocess.Popen[bytes] | None = None
@@ -52,119 +52,117 @@ class _Place:
 
 
 @dataclass(slots=True)
-class Processes:
-    """So many processes of one command. Each gets a pipe as input that ends when this one does."""
+class WorkerProcesses:
+    """So many processes of one command. The input of each is a pipe that ends with this process."""
 
     command: Sequence[str]
     count: int
     grace_s: float
     env: Mapping[str, str] | None = None
     stderr: int | None = None
-    look_every_s: float | None = None  # where no signal tells of a child's death
-    for_ever: bool = False  # who ends well, by somebody else's signal, is started again as well
-    _places: list[_Place] = field(default_factory=list)
+    poll_every_s: float | None = None  # where no signal tells of an exited child
+    restart_always: bool = False  # also what ended well, by a signal from elsewhere
+    _slots: list[_Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._places = [_Place(number) for number in range(self.count)]
+        self._slots = [_Slot(number) for number in range(self.count)]
 
     def run(self, stop: Stop) -> int:
-        """Keep them running until asked to stop, or all have ended well; an exit code."""
+        """Keep them running until a stop is requested, or all have ended well; an exit code."""
         try:
-            while not stop.asked:
-                code = self.tend()
+            while not stop.requested:
+                code = self.reap_and_start()
                 if code is not None:
                     return code
-                stop.wait(self._sooner(self._next_start()))
+                stop.wait(self._wait_s(self._next_start()))
             log.info("processes_stopping", processes=len(self._running))
-            return self._end(stop)
+            return self._stop_all(stop)
         finally:
             self.kill()
 
     @property
     def pids(self) -> list[int]:
-        """Who is running."""
+        """The ids of the running processes."""
         return [process.pid for process in self._running]
 
     @property
     def _running(self) -> list[subprocess.Popen[bytes]]:
-        # Read once each: others ask, too, while a process is being buried.
-        return [process for place in self._places if (process := place.process) is not None]
+        # Each is read once: other threads ask while a process is being reaped.
+        return [process for slot in self._slots if (process := slot.process) is not None]
 
-    def tend(self) -> int | None:
-        """Bury the dead, start what is due; an exit code when there is nothing left to do."""
+    def reap_and_start(self) -> int | None:
+        """Reap exited processes, start those that are due; an exit code when nothing is left."""
         now = time.monotonic()
-        for place in self._places:
-            code = None if place.process is None else place.process.poll()
+        for slot in self._slots:
+            code = None if slot.process is None else slot.process.poll()
             if code is not None:
-                self._bury(place, code, now)
+                self._reap(slot, code, now)
                 if code == BAD_USAGE:
                     return code
-        if all(place.done for place in self._places):
+        if all(slot.done for slot in self._slots):
             return 0
-        for place in self._places:
-            if place.process is None and not place.done and place.start_at <= now:
-                self._start(place, now)
+        for slot in self._slots:
+            if slot.process is None and not slot.done and slot.start_at <= now:
+                self._start(slot, now)
         return None
 
-    def _start(self, place: _Place, now: float) -> None:
-        place.started = now
+    def _start(self, slot: _Slot, now: float) -> None:
+        slot.started = now
         try:
-            place.process = subprocess.Popen(  # noqa: S603  # our own command line again
+            slot.process = subprocess.Popen(  # noqa: S603  # our own command line again
                 self.command,
                 stdin=subprocess.PIPE,
                 stderr=self.stderr,
                 env=self.env,
                 process_group=0,
             )
-        except OSError as problem:  # no memory or no process to be had: not for ever
-            log.warning("process_not_started", place=place.number, why=str(problem))
-            self._pause(place, now)
+        except OSError as problem:  # no memory or no free process id: this may pass
+            log.warning("process_not_started", slot=slot.number, why=str(problem))
+            self._pause(slot, now)
             return
-        log.info("process_started", place=place.number, pid=place.process.pid)
+        log.info("process_started", slot=slot.number, pid=slot.process.pid)
 
-    def _bury(self, place: _Place, code: int, now: float) -> None:
-        self._close(place)
-        if code == 0 and not self.for_ever:
-            place.done = True
+    def _reap(self, slot: _Slot, code: int, now: float) -> None:
+        self._close(slot)
+        if code == 0 and not self.restart_always:
+            slot.done = True
             return
-        if now - place.started >= STEADY_S:
-            place.pause_s = FIRST_PAUSE_S
-        log.warning(
-            "process_died", place=place.number, code=code, again_in_s=round(place.pause_s, 1)
-        )
-        self._pause(place, now)
+        if now - slot.started >= STEADY_S:
+            slot.pause_s = FIRST_PAUSE_S
+        log.warning("process_died", slot=slot.number, code=code, again_in_s=round(slot.pause_s, 1))
+        self._pause(slot, now)
 
-    def _pause(self, place: _Place, now: float) -> None:
+    def _pause(self, slot: _Slot, now: float) -> None:
         """Start it again, but more slowly each time."""
-        place.start_at = now + place.pause_s
-        place.pause_s = min(place.pause_s * 2, LONGEST_PAUSE_S)
+        slot.start_at = now + slot.pause_s
+        slot.pause_s = min(slot.pause_s * 2, LONGEST_PAUSE_S)
 
     def _next_start(self) -> float | None:
-        """Seconds until somebody is to be started; None waits for a signal."""
-        due = [place.start_at for place in self._places if place.process is None and not place.done]
+        """Seconds until a process is to be started; None: wait for a signal."""
+        due = [slot.start_at for slot in self._slots if slot.process is None and not slot.done]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
-    def _sooner(self, wait_s: float | None) -> float | None:
-        if self.look_every_s is None:
+    def _wait_s(self, wait_s: float | None) -> float | None:
+        if self.poll_every_s is None:
             return wait_s
-        return self.look_every_s if wait_s is None else min(wait_s, self.look_every_s)
+        return self.poll_every_s if wait_s is None else min(wait_s, self.poll_every_s)
 
-    def _end(self, stop: Stop) -> int:
-        """Hand the stop on, once for each time it was asked, and wait."""
-        told = 0
+    def _stop_all(self, stop: Stop) -> int:
+        """Pass the stop on, once for each request, and wait."""
+        signalled = 0
         until = time.monotonic() + self.grace_s + KILL_AFTER_S
         while self._running and time.monotonic() < until:
-            while told < min(stop.times, 2):
+            while signalled < min(stop.times, 2):
                 self._signal(signal.SIGTERM)
-                told += 1
-            stop.wait(self._sooner(max(0.0, until - time.monotonic())))
-            for place in self._places:
-                if place.process is not None and place.process.poll() is not None:
-                    self._close(place)
+                signalled += 1
+            stop.wait(self._wait_s(max(0.0, until - time.monotonic())))
+            for slot in self._slots:
+                if slot.process is not None and slot.process.poll() is not None:
+                    self._close(slot)
         return 0
 
-    def _close(self, place: _Place) -> None:
-        process, place.process = place.process, None
+    def _close(self, slot: _Slot) -> None:
+        process, slot.process = slot.process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
 
@@ -174,22 +172,22 @@ class Processes:
                 os.kill(process.pid, number)
 
     def kill(self) -> None:
-        """Nothing outlives this."""
-        for place in self._places:
-            if place.process is not None:
-                log.warning("process_killed", pid=place.process.pid)
-                place.process.kill()
-                place.process.wait()
-                self._close(place)
+        """Kill every process that is left."""
+        for slot in self._slots:
+            if slot.process is not None:
+                log.warning("process_killed", pid=slot.process.pid)
+                slot.process.kill()
+                slot.process.wait()
+                self._close(slot)
 
 
-LOOK_EVERY_S: Final = 0.5
+POLL_EVERY_S: Final = 0.5
 
 
-class Crew:
-    """So many `kesin worker` processes over some queues, looked after by a thread.
+class WorkerSupervisor:
+    """Supervises `kesin worker` processes for some queues from a thread.
 
-    They end when this process does, however it ends: their input is a pipe from it.
+    They end with this process, however it ends: their input is a pipe from it.
     """
 
     def __init__(
@@ -201,27 +199,27 @@ class Crew:
         rq: bool = False,
         stderr: int | None = None,  # where they log; else where this process does
     ) -> None:
-        self._processes = Processes(
-            child_command(queues, grace=grace_s, rq=rq),
+        self._processes = WorkerProcesses(
+            worker_command(queues, grace=grace_s, rq=rq),
             count,
             grace_s,
             stderr=stderr,
-            look_every_s=LOOK_EVERY_S,
-            for_ever=True,
+            poll_every_s=POLL_EVERY_S,
+            restart_always=True,
         )
         self._stop = Stop()
-        self._thread = threading.Thread(target=self._run, name="kesin-crew", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kesin-supervisor", daemon=True)
 
     def start(self) -> None:
-        """Start them, and start them again when they die."""
+        """Start the processes, and restart those that die."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask them to stop; asked again, they hurry."""
-        self._stop.ask()
+        """Request a stop; a second request stops them at once."""
+        self._stop.request()
 
     def join(self, grace_s: float) -> None:
-        """Wait for them so long, then end them."""
+        """Wait for them so long, then kill them."""
         if self._thread.ident is None:
             return
         self._processes.grace_s = min(self._processes.grace_s, grace_s)
@@ -229,15 +227,15 @@ class Crew:
 
     @property
     def alive(self) -> bool:
-        """Whether they are looked after and all run."""
+        """Whether the thread and all processes run."""
         return self._thread.is_alive() and len(self.pids) == self._processes.count
 
     @property
     def pids(self) -> list[int]:
-        """Who is running."""
+        """The ids of the running processes."""
         return self._processes.pids
 
     def _run(self) -> None:
         code = self._processes.run(self._stop)
         if code:
-            log.warning("crew_gave_up", code=code)
+            log.warning("supervisor_gave_up", code=code)

@@ -1,1 +1,1 @@
-"""Who may do what: commands, accounts, sites, sealed secrets and the audit log."""
+"""Access control: commands, accounts, sites, sealed secrets and the audit log."""

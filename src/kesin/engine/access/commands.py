@@ -1,9 +1,9 @@
-"""The one command layer: everything people and machines ask of queues comes through here.
+"""The command layer: every request of users and programs to queues passes through it.
 
-Each command says who asks. It checks what that actor may do and see, does it, and leaves a line in
-the audit log: of every operator's move, let or refused. Routes, pages and the command line hold no
-rights of their own. Rows of other sites do not exist for an actor: they are not listed, not
-counted and not found.
+Each command takes the actor. It checks what the actor may do and see, runs, and writes a line to
+the audit log for every operator's action, allowed or refused. Routes, pages and the command line
+check no permissions themselves. Jobs of other sites do not exist for an actor: they are not listed,
+not counted and not found.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import Bulk, New, Queue
+from kesin.engine.queue import BulkResult, New, Queue
 from kesin.engine.validation import BadInput
-from kesin.foundation.permissions import Actor, Right
-from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
+from kesin.foundation.permissions import Actor, Permission
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Event, Filter, Note, Outcome, Page, Pause, QueueStats
 
-_NOBODY: Final[frozenset[str]] = frozenset()
-MOST_AT_ONCE: Final = 100_000  # jobs one bulk action moves; the next call goes on
-SHOWN_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids every one is told
+_NONE: Final[frozenset[str]] = frozenset()
+MAX_BULK_JOBS: Final = 100_000  # in one bulk action; repeat it for the remainder
+MAX_LISTED_OUTCOMES: Final = 1_000  # of a bulk action by filter; by ids, all are listed
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """What a bulk action would do: nothing was changed."""
+class ActionPreview:
+    """What a bulk action would do; nothing was changed."""
 
-    foreseen: dict[tuple[str, str], int]  # (state, reason) → jobs; '' is the reason of a move
+    counts: dict[tuple[str, str], int]  # (state, reason) → jobs; '' means they would move
 
     @property
     def matched(self) -> int:
-        """How many jobs it would meet."""
-        return sum(self.foreseen.values())
+        """How many jobs match."""
+        return sum(self.counts.values())
 
     @property
     def would_move(self) -> int:
-        """How many of them it would move."""
+        """How many jobs would move."""
         return sum(self.moving.values())
 
     @property
     def moving(self) -> dict[str, int]:
-        """From which states."""
-        return {state: n for (state, reason), n in self.foreseen.items() if not reason}
+        """State → how many jobs would move."""
+        return {state: n for (state, reason), n in self.counts.items() if not reason}
 
     @property
     def staying(self) -> dict[tuple[str, str], int]:
-        """(state, reason) → how many would not move."""
-        return {why: n for why, n in self.foreseen.items() if why[1]}
+        """(state, reason) → how many jobs would not move."""
+        return {key: n for key, n in self.counts.items() if key[1]}
 
     @property
     def by_state(self) -> dict[str, int]:
-        """All of them."""
+        """State → all matching jobs."""
         sums: Counter[str] = Counter()
-        for (state, _), n in self.foreseen.items():
+        for (state, _), n in self.counts.items():
             sums[state] += n
         return dict(sums)
 
     @property
     def by_reason(self) -> dict[str, int]:
-        """Those that would not move; ``already`` is where they are to go."""
+        """Reason → jobs that would not move; ``already``: they are in the target state."""
         sums: Counter[str] = Counter()
         for (_, reason), n in self.staying.items():
             sums[reason] += n
@@ -72,8 +72,8 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """A job with everything known of it, and what may be done with it next."""
+class JobDetails:
+    """A job with its events and notes, and the actions an operator may take."""
 
     job: Job
     events: list[Event]
@@ -83,43 +83,50 @@ class History:
 
 @dataclass(slots=True)
 class Commands:
-    """Queues, and who may do what with them."""
+    """The queues, with permission checks and the audit log."""
 
     queues: Mapping[str, Queue]
     accounts: Accounts
-    unsited: frozenset[str] = field(default_factory=frozenset)  # queues whose tenants are no sites
-    own_calls: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of workloads' doors
+    queues_without_sites: frozenset[str] = field(default_factory=frozenset)
+    # Queue → actions reserved for its workload.
+    restricted_actions: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    # What an actor sees
+    # Reading
 
-    def visible(self, actor: Actor, queue: str) -> frozenset[str] | None:
-        """Whose rows; None is everybody's."""
-        return actor.sites_in(queue, sited=queue not in self.unsited)
+    def visible_sites(self, actor: Actor, queue: str) -> frozenset[str] | None:
+        """The sites whose jobs the actor may see; None means all."""
+        return actor.sites_in(queue, sited=queue not in self.queues_without_sites)
 
-    def queue(self, actor: Actor, name: str, right: Right = "read", action: str = "read") -> Queue:
-        """The queue, if the actor may use this right on it; unknown and hidden look the same."""
-        self.accounts.require(actor, right, f"queue.{action}", queue=name)
+    def queue(
+        self, actor: Actor, name: str, permission: Permission = "read", action: str = "read"
+    ) -> Queue:
+        """The queue, if the actor has this permission on it; unknown and hidden look the same."""
+        self.accounts.require(actor, permission, f"queue.{action}", queue=name)
         queue = self.queues.get(name)
-        seen = self.visible(actor, name)
-        if queue is None or seen == _NOBODY:
-            if right != "read":
+        sites = self.visible_sites(actor, name)
+        if queue is None or sites == _NONE:
+            if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise Unknown(f"there is no queue {name!r} for you")
+            raise NotFound(f"there is no queue {name!r} for you")
         return queue
 
-    def readable(self, actor: Actor) -> list[Queue]:
-        """Every queue the actor may look at."""
+    def readable_queues(self, actor: Actor) -> list[Queue]:
+        """Every queue the actor may read."""
         self.accounts.require(actor, "read", "queue.list")
-        return [one for name, one in self.queues.items() if self.visible(actor, name) != _NOBODY]
+        return [
+            queue for name, queue in self.queues.items() if self.visible_sites(actor, name) != _NONE
+        ]
 
     def stats(self, actor: Actor, name: str, *, site: str | None = None) -> QueueStats:
-        """Counts of the rows the actor may see."""
+        """Counts of the jobs the actor may see."""
         queue = self.queue(actor, name)
-        return _of_sites(queue, queue.stats(), self._sites(actor, name, site))
+        return _stats_of_sites(queue, queue.stats(), self._selected_sites(actor, name, site))
 
-    def seen(self, actor: Actor, stats: QueueStats) -> QueueStats:
-        """These counts, as far as the actor may see them."""
-        return _of_sites(self.queues[stats.queue], stats, self.visible(actor, stats.queue))
+    def visible_stats(self, actor: Actor, stats: QueueStats) -> QueueStats:
+        """The part of these counts that the actor may see."""
+        return _stats_of_sites(
+            self.queues[stats.queue], stats, self.visible_sites(actor, stats.queue)
+        )
 
     def jobs(
         self,
@@ -130,63 +137,69 @@ class Commands:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """A page of the rows the actor may see."""
+        """A page of the jobs the actor may see."""
         return self.queue(actor, name).jobs(
-            self._narrowed(actor, name, where), limit=limit, cursor=cursor
+            self._narrow(actor, name, where), limit=limit, cursor=cursor
         )
 
-    def job(self, actor: Actor, job_id: str) -> History:
-        """One job with its history; a foreign one is not found."""
+    def job(self, actor: Actor, job_id: str) -> JobDetails:
+        """One job with its history; a job of another site is not found."""
         self.accounts.require(actor, "read", "job.read", target=job_id)
-        away: StoreUnreachable | None = None
+        unreachable: StoreUnreachable | None = None
         for queue in self.queues.values():
             try:
                 job = queue.job(job_id)
-            except StoreUnreachable as problem:  # others may live elsewhere
-                away = problem
+            except StoreUnreachable as problem:  # other queues may be in other stores
+                unreachable = problem
                 continue
-            if job and actor.sees(queue.name, job.tenant, sited=queue.name not in self.unsited):
-                return History(
+            if job and actor.sees(
+                queue.name, job.tenant, sited=queue.name not in self.queues_without_sites
+            ):
+                return JobDetails(
                     job, queue.events(job_id), queue.notes(job_id), self._actions(queue, job)
                 )
-        if away is not None:
-            raise away
-        raise Unknown(f"there is no job {job_id!r}")
+        if unreachable is not None:
+            raise unreachable
+        raise NotFound(f"there is no job {job_id!r}")
 
     def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
-        """The operator's calls that leave this job's state."""
-        calls = queue.lifecycle.calls
+        """The operator's actions that leave this job's state."""
+        actions = queue.lifecycle.actions
         return tuple(
-            call
-            for call in self.offered(queue)
-            if any(job.state in move.sources for move in calls[call])
+            action
+            for action in self.offered_actions(queue)
+            if any(job.state in move.sources for move in actions[action])
         )
 
     def pauses(self, actor: Actor, name: str) -> list[Pause]:
-        """What of this queue is paused."""
+        """The pauses of this queue that the actor may see."""
         queue = self.queue(actor, name)
-        seen = self.visible(actor, name)
+        sites = self.visible_sites(actor, name)
         return [
-            one
-            for one in queue.store.paused(name)
-            if seen is None or one.tenant in seen or not one.tenant
+            pause
+            for pause in queue.store.paused(name)
+            if sites is None or pause.tenant in sites or not pause.tenant
         ]
 
-    # What an operator does
+    # Actions
 
-    def offered(self, queue: Queue) -> tuple[str, ...]:
-        """The operator's calls that need nothing but the jobs.
+    def offered_actions(self, queue: Queue) -> tuple[str, ...]:
+        """The operator's actions that need no further data.
 
-        A call that is only half of what its workload does with it is made through its own door.
+        An action that is only part of what its workload does is reserved for the workload.
         """
-        own = self.own_calls.get(queue.name, _NOBODY)
-        return tuple(call for call in queue.lifecycle.plain_calls_of("operator") if call not in own)
+        restricted = self.restricted_actions.get(queue.name, _NONE)
+        return tuple(
+            action
+            for action in queue.lifecycle.plain_actions_of("operator")
+            if action not in restricted
+        )
 
     def act(
         self,
         actor: Actor,
         name: str,
-        call: str,
+        action: str,
         *,
         ids: Sequence[str] | None = None,
         where: Filter | None = None,
@@ -196,169 +209,174 @@ class Commands:
         category: Category | None = None,
         max_attempts: int | None = None,
         site: str | None = None,
-        by_door: bool = False,
-    ) -> Bulk:
-        """An operator's move of chosen jobs, or of all that match a filter, maybe of one site only.
+        by_workload: bool = False,
+    ) -> BulkResult:
+        """Run an operator's action on chosen jobs, or on all that match a filter.
 
         Each batch of a thousand commits together with its line in the audit log.
+        ``site`` narrows them to one site; ``by_workload`` allows an action that is reserved for
+        the workload.
         """
-        queue = self.queue(actor, name, "operate", call)
-        calls = queue.lifecycle.calls_of("operator")
-        if call in calls and call not in queue.lifecycle.plain_calls_of("operator"):
+        queue = self.queue(actor, name, "operate", action)
+        actions = queue.lifecycle.actions_of("operator")
+        if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
-                f"{call!r} brings new data: use the door of the workload", code="needs_payload"
+                f"{action!r} brings new data: use the door of the workload", code="needs_payload"
             )
-        if call in self.own_calls.get(name, _NOBODY) and not by_door:
+        if action in self.restricted_actions.get(name, _NONE) and not by_workload:
             raise Invalid(
-                f"{call!r} is more than a move of {name!r}: use the door of the workload",
+                f"{action!r} is more than a move of {name!r}: use the door of the workload",
                 code="needs_door",
             )
-        seen = self._sites(actor, name, site, f"queue.{call}")
+        sites = self._selected_sites(actor, name, site, f"queue.{action}")
         if site is not None and where is not None:
             where = replace(where, tenants=(site,))
-        told: dict[str, Any] = {"filter": _told(where)} if where is not None else {}
-        told |= {"reason": reason} if reason else {}
+        request: dict[str, Any] = {"filter": _filter_details(where)} if where is not None else {}
+        request |= {"reason": reason} if reason else {}
         target = ids[0] if ids and len(ids) == 1 else None
 
-        def witness(bulk: Bulk) -> None:
-            details = {"moved": bulk.moved, "already": bulk.already, **told}
+        def on_batch(bulk: BulkResult) -> None:
+            details = {"moved": bulk.moved, "already": bulk.already, **request}
             details |= {"refused": bulk.refused} if bulk.refused else {}
             self.accounts.note(
-                actor, f"queue.{call}", queue=name, site=site, target=target, details=details
+                actor, f"queue.{action}", queue=name, site=site, target=target, details=details
             )
 
         try:
             bulk = queue.act(
-                call,
+                action,
                 actor=actor.name,
                 ids=ids,
-                where=None if where is None else self._narrowed(actor, name, where, call),
+                where=None if where is None else self._narrow(actor, name, where, action),
                 options=options,
                 reason=reason,
                 code=code,
                 category=category,
                 max_attempts=max_attempts,
-                tenants=None if seen is None else sorted(seen),
-                most=MOST_AT_ONCE,
-                witness=witness,
+                tenants=None if sites is None else sorted(sites),
+                limit=MAX_BULK_JOBS,
+                on_batch=on_batch,
             )
         except BadInput as problem:
             raise Invalid(
                 str(problem), code=problem.code, details={"field": problem.field}
             ) from None
-        if not bulk.outcomes:  # nothing matched: it was asked for all the same
-            witness(bulk)
+        if not bulk.outcomes:  # nothing matched: the request is audited all the same
+            on_batch(bulk)
         return bulk
 
-    def would(
+    def preview(
         self,
         actor: Actor,
         name: str,
-        call: str,
+        action: str,
         *,
         ids: Sequence[str] | None = None,
         where: Filter | None = None,
         options: frozenset[str] = frozenset(),
         site: str | None = None,
-    ) -> Selection:
-        """What ``act`` would do with all of them now, exactly; the states in their order."""
-        queue = self.queue(actor, name, "operate", call)
+    ) -> ActionPreview:
+        """What ``act`` would do now with all matching jobs; the states in lifecycle order."""
+        queue = self.queue(actor, name, "operate", action)
         if (ids is None) == (where is None):
             raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
-        if not queue.lifecycle.allows(call, "operator"):
-            raise Invalid(f"{call!r} is no operator call of {name}", code="unknown_call")
-        asked = where or Filter()
+        if not queue.lifecycle.allows(action, "operator"):
+            raise Invalid(f"{action!r} is no operator call of {name}", code="unknown_call")
+        matching = where or Filter()
         if site is not None:
-            asked = replace(asked, tenants=(site,))
-        narrowed = self._narrowed(actor, name, asked, call)
-        found = queue.foresee(call, narrowed, ids, options)
-        place = {state: n for n, state in enumerate(queue.lifecycle.state)}
-        in_order = sorted(found, key=lambda one: (place.get(one[0], len(place)), one))
-        return Selection({one: found[one] for one in in_order})
+            matching = replace(matching, tenants=(site,))
+        visible = self._narrow(actor, name, matching, action)
+        counts = queue.preview(action, visible, ids, options)
+        order = {state: n for n, state in enumerate(queue.lifecycle.state)}
+        keys = sorted(counts, key=lambda key: (order.get(key[0], len(order)), key))
+        return ActionPreview({key: counts[key] for key in keys})
 
     def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
-        """Births by hand, for admins: each workload has a door of its own for its producers."""
+        """Enqueue jobs by hand, for admins; producers use the API of their workload."""
         queue = self.queue(actor, name, "admin", "enqueue")
-        needed = queue.lifecycle.birth.stamp_input
+        needed = queue.lifecycle.enqueue_move.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
-            raise Clash(
+            raise RequestConflict(
                 f"a job of {name!r} is born with {', '.join(needed)}: use the door of its workload",
                 code="needs_stamps",
             )
         with queue.store.transaction():
             outcomes = queue.enqueue_many(news, actor=actor.name)
-            born = sum(isinstance(one, Outcome) and one.result == "inserted" for one in outcomes)
-            self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": born})
+            inserted = sum(
+                isinstance(outcome, Outcome) and outcome.result == "inserted"
+                for outcome in outcomes
+            )
+            self.accounts.note(actor, "queue.enqueue", queue=name, details={"inserted": inserted})
         return outcomes
 
     def pause(
         self, actor: Actor, name: str, *, site: str | None = None, reason: str | None = None
     ) -> None:
-        """Hand out no more jobs of the queue, or of one site."""
-        queue = self._steered(actor, name, site, "pause")
-        told = {"reason": reason} if reason else None
+        """Let no jobs of the queue, or of one site, be claimed until it is resumed."""
+        queue = self._controlled_queue(actor, name, site, "pause")
+        details = {"reason": reason} if reason else None
         with queue.store.transaction():
             queue.pause(actor=actor.name, tenant=site or "", reason=reason)
-            self.accounts.note(actor, "queue.pause", queue=name, site=site, details=told)
+            self.accounts.note(actor, "queue.pause", queue=name, site=site, details=details)
 
     def resume(self, actor: Actor, name: str, *, site: str | None = None) -> bool:
-        """Undo a pause; whether there was one."""
-        queue = self._steered(actor, name, site, "resume")
+        """End a pause; return whether there was one."""
+        queue = self._controlled_queue(actor, name, site, "resume")
         with queue.store.transaction():
-            was = queue.resume(tenant=site or "")
+            was_paused = queue.resume(tenant=site or "")
             self.accounts.note(actor, "queue.resume", queue=name, site=site)
-        return was
+        return was_paused
 
-    def _steered(self, actor: Actor, name: str, site: str | None, action: str) -> Queue:
+    def _controlled_queue(self, actor: Actor, name: str, site: str | None, action: str) -> Queue:
         queue = self.queue(actor, name, "operate", action)
-        seen = self.visible(actor, name)
-        if site is None and seen is not None:
+        sites = self.visible_sites(actor, name)
+        if site is None and sites is not None:
             self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise Refused("only somebody with every site steers the whole queue: name a site")
+            raise Forbidden("only somebody with every site steers the whole queue: name a site")
         if site is not None:
-            self._sites(actor, name, site, f"queue.{action}")
+            self._selected_sites(actor, name, site, f"queue.{action}")
         return queue
 
     # Sites
 
-    def _sites(
+    def _selected_sites(
         self, actor: Actor, name: str, site: str | None, action: str = "queue.read"
     ) -> frozenset[str] | None:
-        """The sites asked about; one that is not the actor's, existing or not, is refused."""
-        seen = self.visible(actor, name)
+        """The requested sites; a site the actor may not see, existing or not, is refused."""
+        sites = self.visible_sites(actor, name)
         if site is None:
-            return seen
-        if seen is not None and site not in seen:
+            return sites
+        if sites is not None and site not in sites:
             self.accounts.note(actor, action, allowed=False, queue=name, site=site)
-            raise Refused("this site is not yours")
+            raise Forbidden("this site is not yours")
         return frozenset({site})
 
-    def _narrowed(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:
-        seen = self.visible(actor, name)
-        if seen is None:
+    def _narrow(self, actor: Actor, name: str, where: Filter, action: str = "read") -> Filter:
+        sites = self.visible_sites(actor, name)
+        if sites is None:
             return where
         if where.tenants is None:
-            return replace(where, tenants=tuple(sorted(seen)))
+            return replace(where, tenants=tuple(sorted(sites)))
         for site in where.tenants:
-            self._sites(actor, name, site, f"queue.{action}")
+            self._selected_sites(actor, name, site, f"queue.{action}")
         return where
 
 
-def _of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> QueueStats:
-    """The counts of these sites; what is overdue is only known of all together."""
+def _stats_of_sites(queue: Queue, stats: QueueStats, sites: frozenset[str] | None) -> QueueStats:
+    """The counts of these sites; overdue counts exist only for the whole queue."""
     if sites is None:
         return stats
-    tenants = {one: stats.tenants[one] for one in sorted(sites) if one in stats.tenants}
+    tenants = {site: stats.tenants[site] for site in sorted(sites) if site in stats.tenants}
     states = {
         state.name: sum(counts.get(state.name, 0) for counts in tenants.values())
         for state in queue.lifecycle.states
     }
-    moves = {one: stats.moves[one] for one in tenants if one in stats.moves}
-    known = replace(stats, oldest_due_at=None, lease_over=0)
-    return replace(known, states=states, tenants=tenants, moves=moves)
+    moves = {site: stats.moves[site] for site in tenants if site in stats.moves}
+    visible = replace(stats, oldest_due_at=None, lease_over=0)
+    return replace(visible, states=states, tenants=tenants, moves=moves)
 
 
-def _told(where: Filter) -> dict[str, Any]:
-    """The filter as the audit log keeps it."""
-    given = {name: getattr(where, name) for name in where.__dataclass_fields__}
-    return {name: value for name, value in given.items() if value not in (None, ())}
+def _filter_details(where: Filter) -> dict[str, Any]:
+    """The filter as the audit log stores it."""
+    values = {name: getattr(where, name) for name in where.__dataclass_fields__}
+    return {name: value for name, value in values.items() if value not in (None, ())}

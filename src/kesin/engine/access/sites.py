@@ -1,4 +1,4 @@
-"""Sites, and the audit log that everything done to them and to people is written in."""
+"""Sites, and the audit log of every change to sites and users."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from typing import Any, Final
 from zoneinfo import available_timezones
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
-from kesin.foundation.permissions import Actor, Right, require
-from kesin.foundation.problems import Clash, Invalid, Refused, Unknown
+from kesin.foundation.permissions import Actor, Permission, require
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
-from kesin.store.directory import AuditFound, AuditLine, Directory, Site
+from kesin.store.directory import AuditLine, AuditPage, Directory, Site
 
 CHANNELS: Final = ("script", "api", "data_manager")
-_SHOWN: Final = 20  # sites an error names
-_SITE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MAX_LISTED_SITES: Final = 20  # in an error message
+_SITE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
-_HEX: Final = re.compile(r"[0-9a-f]{32}")
-_DASHED: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SPACE: Final = uuid.UUID("3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11")  # where sites get their uuid
-_timezones: Final = cache(available_timezones)  # it walks a folder of six hundred files
+_HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
+_DASHED_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID_NAMESPACE: Final = uuid.UUID(
+    "3d0f5a0e-5f0b-4d64-9a55-0d3c9f4b7a11"
+)  # the namespace of site UUIDs
+_timezones: Final = cache(available_timezones)  # it reads a folder of six hundred files
 
 
 class Sites:
-    """The sites, and what everybody did."""
+    """The sites and the audit log."""
 
     def __init__(self, directory: Directory, clock: Clock | None = None) -> None:
         self.directory = directory
@@ -51,7 +53,7 @@ class Sites:
         target: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write down that somebody did, or was not let do, something."""
+        """Write to the audit log that an actor did something, or was refused."""
         self.directory.add_audit(
             AuditLine(
                 id=0,
@@ -71,45 +73,45 @@ class Sites:
     def require(
         self,
         actor: Actor,
-        right: Right,
+        permission: Permission,
         action: str,
         *,
         queue: str | None = None,
         site: str | None = None,
         target: str | None = None,
     ) -> None:
-        """Raise Refused, and note it, unless the actor has the right."""
+        """Raise Forbidden, and write it to the audit log, unless the actor has the permission."""
         try:
-            require(actor, right)
-        except Refused:
+            require(actor, permission)
+        except Forbidden:
             self.note(actor, action, allowed=False, queue=queue, site=site, target=target)
             raise
 
-    def audit(self, actor: Actor, /, **wanted: Any) -> list[AuditLine]:
+    def audit(self, actor: Actor, /, **filters: Any) -> list[AuditLine]:
         """The audit log, for admins."""
         self.require(actor, "admin", "audit.read")
-        return self.directory.audit(**wanted)
+        return self.directory.audit(**filters)
 
-    def search_audit(self, actor: Actor, /, **wanted: Any) -> AuditFound:
-        """The audit log by parts of words, for admins."""
+    def search_audit(self, actor: Actor, /, **filters: Any) -> AuditPage:
+        """The audit log lines that contain parts of words, for admins."""
         self.require(actor, "admin", "audit.read")
-        return self.directory.search_audit(**wanted)
+        return self.directory.search_audit(**filters)
 
     # Sites
 
     def sites(self, actor: Actor) -> list[Site]:
-        """The sites an actor may know of; a key for other things, like metrics, knows none."""
-        about_sites = actor.has("read") or actor.has("cron")
-        everyone = actor.is_admin or (actor.all_sites and about_sites)
-        return [one for one in self.directory.sites() if everyone or one.id in actor.sites]
+        """The sites an actor may see; a key without a site scope, such as metrics, sees none."""
+        reads_sites = actor.has("read") or actor.has("cron")
+        sees_all = actor.is_admin or (actor.all_sites and reads_sites)
+        return [site for site in self.directory.sites() if sees_all or site.id in actor.sites]
 
-    def find_site(self, given: str) -> Site | None:
-        """The site of this id, or else of this dashed uuid. Says nothing about who may know it."""
-        found = self.directory.site(given)
-        if found is None and _DASHED.fullmatch(given.lower()):
-            known = self.directory.sites()
-            found = next((one for one in known if site_uuid(one.id) == given.lower()), None)
-        return found
+    def find_site(self, id_or_uuid: str) -> Site | None:
+        """The site with this id, or else with this dashed UUID. Checks no permission."""
+        site = self.directory.site(id_or_uuid)
+        if site is None and _DASHED_UUID.fullmatch(id_or_uuid.lower()):
+            sites = self.directory.sites()
+            site = next((site for site in sites if site_uuid(site.id) == id_or_uuid.lower()), None)
+        return site
 
     def add_site(
         self,
@@ -122,16 +124,20 @@ class Sites:
         currency: str = "TRY",
     ) -> Site:
         self.require(actor, "admin", "site.add", site=site_id)
-        if not _SITE.fullmatch(site_id):
+        if not _SITE_ID.fullmatch(site_id):
             raise Invalid(
                 f"{site_id!r} is no site name: letters, digits, '.', '-' and '_', at most 128",
                 details={"field": "site"},
             )
         now = self.now()
-        site = _checked(Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now))
+        site = _validated_site(
+            Site(site_id, name or site_id, channel, timezone, currency, "{}", now, now)
+        )
         with self.directory.transaction():
             if not self.directory.add_site(site):
-                raise Clash(f"there is a site {site_id!r} already: change it with `kesin site set`")
+                raise RequestConflict(
+                    f"there is a site {site_id!r} already: change it with `kesin site set`"
+                )
             self.note(actor, "site.add", site=site_id)
         return site
 
@@ -146,68 +152,76 @@ class Sites:
         currency: str | None = None,
     ) -> Site:
         self.require(actor, "admin", "site.set", site=site_id)
-        self._known_sites([site_id])
+        self._require_sites([site_id])
         with self.directory.transaction():
-            known = self.directory.hold_site(site_id)
-            if known is None:
-                raise Unknown(f"there is no site {site_id!r}")
-            site = _checked(
-                known._replace(
-                    name=name or known.name,
-                    channel=channel or known.channel,
-                    timezone=timezone or known.timezone,
-                    currency=currency or known.currency,
+            before = self.directory.lock_site(site_id)
+            if before is None:
+                raise NotFound(f"there is no site {site_id!r}")
+            site = _validated_site(
+                before._replace(
+                    name=name or before.name,
+                    channel=channel or before.channel,
+                    timezone=timezone or before.timezone,
+                    currency=currency or before.currency,
                     changed_at=self.now(),
                 )
             )
-            self.directory.change_site(site)
-            told = known._fields[1:5]
-            changed = [one for one in told if getattr(known, one) != getattr(site, one)]
+            self.directory.update_site(site)
+            fields = before._fields[1:5]
+            changed = [field for field in fields if getattr(before, field) != getattr(site, field)]
             self.note(actor, "site.set", site=site_id, details={"changed": changed})
         return site
 
     def set_site_settings(
         self, actor: Actor, site_id: str, workload: str, changes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Change what a workload keeps of a site; None takes a setting away. All that is kept."""
+        """Change a workload's settings of a site; None deletes a setting. Returns all settings."""
         self.require(actor, "admin", "site.set", site=site_id)
-        self._known_sites([site_id])
+        self._require_sites([site_id])
         with self.directory.transaction():
-            known = self.directory.hold_site(site_id)
-            if known is None:
-                raise Unknown(f"there is no site {site_id!r}")
-            everything = json.loads(known.settings)
-            kept = {**everything.get(workload, {}), **changes}
-            kept = {name: value for name, value in kept.items() if value is not None}
-            everything[workload] = kept
-            settings = canonical_json(everything)
-            self.directory.change_site(known._replace(settings=settings, changed_at=self.now()))
-            told = {"changed": [f"{workload}.{name}" for name in changes]}
-            self.note(actor, "site.set", site=site_id, details=told)
-        return kept
+            before = self.directory.lock_site(site_id)
+            if before is None:
+                raise NotFound(f"there is no site {site_id!r}")
+            all_settings = json.loads(before.settings)
+            merged = {**all_settings.get(workload, {}), **changes}
+            merged = {name: value for name, value in merged.items() if value is not None}
+            all_settings[workload] = merged
+            settings = canonical_json(all_settings)
+            self.directory.update_site(before._replace(settings=settings, changed_at=self.now()))
+            details = {"changed": [f"{workload}.{name}" for name in changes]}
+            self.note(actor, "site.set", site=site_id, details=details)
+        return merged
 
-    def _known_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
-        """The sites, once it is sure that each is there; only for those who may know them all."""
-        wanted = tuple(dict.fromkeys(sites))
-        known = [one.id for one in self.directory.sites()] if wanted else []
-        missing = [one for one in wanted if one not in known]
+    def _require_sites(self, sites: Iterable[str]) -> tuple[str, ...]:
+        """The ids without repeats; raises NotFound if one is missing. For callers who see all."""
+        site_ids = tuple(dict.fromkeys(sites))
+        known = [site.id for site in self.directory.sites()] if site_ids else []
+        missing = [site_id for site_id in site_ids if site_id not in known]
         if missing:
-            rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-            there = f"there are: {', '.join(known[:_SHOWN])}{rest}" if known else "there is none"
-            raise Unknown(
-                f"there is no site {missing[0]!r} ({there}): add it with `kesin site add`"
+            more = (
+                f" and {len(known) - _MAX_LISTED_SITES} more"
+                if len(known) > _MAX_LISTED_SITES
+                else ""
             )
-        return wanted
+            listing = (
+                f"there are: {', '.join(known[:_MAX_LISTED_SITES])}{more}"
+                if known
+                else "there is none"
+            )
+            raise NotFound(
+                f"there is no site {missing[0]!r} ({listing}): add it with `kesin site add`"
+            )
+        return site_ids
 
 
 def site_uuid(site_id: str) -> str:
-    """A site's other name: its own id with dashes where that is one, else made from it."""
-    if _HEX.fullmatch(site_id):
+    """A site's UUID: its id with dashes if the id is a UUID, else derived from the id."""
+    if _HEX_UUID.fullmatch(site_id):
         return str(uuid.UUID(site_id))
-    return str(uuid.uuid5(_SPACE, site_id))
+    return str(uuid.uuid5(_UUID_NAMESPACE, site_id))
 
 
-def _checked(site: Site) -> Site:
+def _validated_site(site: Site) -> Site:
     if site.channel not in CHANNELS:
         raise Invalid(
             f"a channel is one of {', '.join(CHANNELS)}, got {site.channel!r}",

@@ -1,8 +1,8 @@
-"""Credentials that workers need, kept sealed: put and dropped by admins, never shown to anybody.
+"""Sealed credentials for workers: admins put and drop them, but cannot read them back.
 
-There is no command that prints a value: who lost one puts a new one. Workers read them here, in
-the process that holds the keys; nothing hands them out over HTTP. A change and its line in the
-audit log are kept together or not at all.
+No command prints a value; a lost value is replaced by a new one. Workers read them here, in the
+process that holds the keys; HTTP never returns them. A change and its line in the audit log are
+written together or not at all.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kesin.engine.access.accounts import Accounts
-from kesin.foundation.encryption import KeyRing, NoKeys, NotOpened, key_of
-from kesin.foundation.permissions import Actor, system
-from kesin.foundation.problems import Invalid, Unknown
+from kesin.foundation.encryption import KeyRing, NoSecretKeys, SecretNotOpened, sealing_key_id
+from kesin.foundation.permissions import Actor, system_actor
+from kesin.foundation.problems import Invalid, NotFound
 from kesin.store.directory import Secret
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
-_TRIES: Final = 5  # for one secret that changes while it is resealed
-_WORKER: Final = system("worker")
+_SECRET_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
+_MAX_ATTEMPTS: Final = 5  # to reseal a secret that keeps changing
+_WORKER: Final = system_actor("worker")
 
-Ending = Literal["resealed", "current", "gone", "busy"]
+ResealOutcome = Literal["resealed", "current", "gone", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """What may be known of a secret."""
+class SecretInfo:
+    """A secret without its value."""
 
     name: str
     changed_at: int
     changed_by: str
-    key: str | None  # id of the key it is sealed with; None if it is no sealed text at all
-    opens: bool  # whether that key is in the ring
+    key: str | None  # id of the key it is sealed with; None if the text is not sealed
+    opens: bool  # whether the key ring has that key
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
-    """A secret that was left as it is, and why."""
+class UnopenedSecret:
+    """A secret that could not be opened, and why."""
 
     name: str
     key: str | None
@@ -47,12 +47,12 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What became of the secrets that were there."""
+    """The result of a key rotation."""
 
     resealed: int
     current: int  # under the first key already
-    busy: int  # changed again and again meanwhile: run it once more
-    unopened: tuple[Unopened, ...]
+    busy: int  # kept changing meanwhile: run it again
+    unopened: tuple[UnopenedSecret, ...]
 
     @property
     def complete(self) -> bool:
@@ -61,22 +61,22 @@ class Rotation:
 
 
 class Vault:
-    """Sealed secrets, and who may change them. ``ring`` is None where no key is configured."""
+    """The sealed secrets, with permission checks. ``ring`` is None if no key is configured."""
 
     def __init__(self, accounts: Accounts, ring: KeyRing | None) -> None:
         self._accounts = accounts
         self._directory = accounts.directory
         self._ring = ring
-        self._noted: dict[str, str] = {}
+        self._audited: dict[str, str] = {}
 
     def keys(self) -> KeyRing:
-        """The ring; raises NoKeys, which says what to set."""
+        """The key ring; raises NoSecretKeys, whose message says what to set."""
         if self._ring is None:
-            raise NoKeys
+            raise NoSecretKeys
         return self._ring
 
     def put(self, actor: Actor, name: str, value: str) -> None:
-        """Keep a value under a name, in the place of the one before."""
+        """Store a value under a name; it replaces the previous value."""
         self._accounts.require(actor, "admin", "secret.put", target=name)
         ring = self.keys()
         _check_name(name)
@@ -88,79 +88,81 @@ class Vault:
             self._accounts.note(actor, "secret.put", target=name, details={"key": ring.first})
 
     def get(self, name: str) -> str:
-        """The value, for the worker that needs it; raises Unknown, NoKeys or NotOpened.
+        """The value, for a worker; raises NotFound, NoSecretKeys or SecretNotOpened.
 
-        The audit log is told the first time this vault reads each sealed value, not every time: a
-        line for each job would bury all others.
+        The audit log gets a line the first time this vault reads each sealed value, not every
+        time: a line for each job would bury all others.
         """
         ring = self.keys()
         _check_name(name)
         secret = self._directory.secret(name)
         if secret is None:
-            raise Unknown(f"there is no secret {name!r}: put it with `kesin secrets put {name}`")
+            raise NotFound(f"there is no secret {name!r}: put it with `kesin secrets put {name}`")
         try:
             value = ring.open(name, secret.sealed)
-        except NotOpened as problem:
-            self._note_reading(secret, problem.code)
+        except SecretNotOpened as problem:
+            self._audit_read(secret, problem.code)
             raise
-        self._note_reading(secret)
+        self._audit_read(secret)
         return value
 
-    def names(self, actor: Actor) -> list[Listed]:
+    def list_secrets(self, actor: Actor) -> list[SecretInfo]:
         """Every secret without its value."""
         self._accounts.require(actor, "admin", "secret.list")
-        known = self._ring.ids if self._ring else ()
-        listed = [
-            Listed(one.name, one.changed_at, one.changed_by, key, key in known)
-            for one in self._directory.secrets()
-            for key in (key_of(one.sealed),)
+        key_ids = self._ring.ids if self._ring else ()
+        secrets = [
+            SecretInfo(secret.name, secret.changed_at, secret.changed_by, key, key in key_ids)
+            for secret in self._directory.secrets()
+            for key in (sealing_key_id(secret.sealed),)
         ]
         self._accounts.note(actor, "secret.list")
-        return listed
+        return secrets
 
     def drop(self, actor: Actor, name: str) -> None:
-        """Forget a secret; raises Unknown. Needs no key: what cannot be opened can be dropped."""
+        """Delete a secret; raises NotFound. Needs no key: an unreadable secret can be deleted."""
         self._accounts.require(actor, "admin", "secret.drop", target=name)
         _check_name(name)
         with self._directory.transaction():
-            if not self._directory.drop_secret(name):
-                raise Unknown(f"there is no secret {name!r}")
+            if not self._directory.delete_secret(name):
+                raise NotFound(f"there is no secret {name!r}")
             self._accounts.note(actor, "secret.drop", target=name)
 
     def rotate(self, actor: Actor) -> Rotation:
-        """Reseal under the first key whatever is under another, and try whether all can be opened.
+        """Reseal with the first key every secret sealed with another, and try to open all.
 
-        A secret is replaced only if it is still the one that was opened, so that a value put
-        meanwhile stays; it can run twice, at once and again after a crash.
+        A secret is replaced only if it is still the one that was opened, so a value put meanwhile
+        stays. Two rotations may run at once, and again after a crash.
         """
         self._accounts.require(actor, "admin", "secret.rotate")
         ring = self.keys()
-        endings: Counter[Ending] = Counter()
+        outcomes: Counter[ResealOutcome] = Counter()
         unopened = []
         for secret in self._directory.secrets():
             try:
-                endings[self._reseal(actor, ring, secret)] += 1
-            except NotOpened as problem:
-                key = problem.details.get("key", key_of(secret.sealed))
-                unopened.append(Unopened(secret.name, key, problem.code))
-        done = Rotation(endings["resealed"], endings["current"], endings["busy"], tuple(unopened))
+                outcomes[self._reseal(actor, ring, secret)] += 1
+            except SecretNotOpened as problem:
+                key = problem.details.get("key", sealing_key_id(secret.sealed))
+                unopened.append(UnopenedSecret(secret.name, key, problem.code))
+        rotation = Rotation(
+            outcomes["resealed"], outcomes["current"], outcomes["busy"], tuple(unopened)
+        )
         counts = {
             "key": ring.first,
-            "resealed": done.resealed,
-            "current": done.current,
-            "busy": done.busy,
+            "resealed": rotation.resealed,
+            "current": rotation.current,
+            "busy": rotation.busy,
             "unopened": len(unopened),
         }
         self._accounts.note(actor, "secret.rotate", details=counts)
-        return done
+        return rotation
 
-    def _reseal(self, actor: Actor, ring: KeyRing, found: Secret) -> Ending:
-        secret: Secret | None = found
-        for _ in range(_TRIES):
+    def _reseal(self, actor: Actor, ring: KeyRing, first_read: Secret) -> ResealOutcome:
+        secret: Secret | None = first_read
+        for _ in range(_MAX_ATTEMPTS):
             if secret is None:
                 return "gone"
             value = ring.open(secret.name, secret.sealed)
-            before = key_of(secret.sealed)
+            before = sealing_key_id(secret.sealed)
             if before == ring.first:
                 return "current"
             sealed = ring.seal(secret.name, value)
@@ -172,17 +174,17 @@ class Vault:
             secret = self._directory.secret(secret.name)
         return "busy"
 
-    def _note_reading(self, secret: Secret, problem: str | None = None) -> None:
-        if self._noted.get(secret.name) == secret.sealed:
+    def _audit_read(self, secret: Secret, problem: str | None = None) -> None:
+        if self._audited.get(secret.name) == secret.sealed:
             return
-        self._noted[secret.name] = secret.sealed
-        details = {"key": key_of(secret.sealed)} | ({"problem": problem} if problem else {})
+        self._audited[secret.name] = secret.sealed
+        details = {"key": sealing_key_id(secret.sealed)} | ({"problem": problem} if problem else {})
         self._accounts.note(_WORKER, "secret.get", target=secret.name, details=details)
 
 
 def _check_name(name: str) -> None:
-    """Raise Invalid for a bad name, without telling it: it may be a value in the wrong place."""
-    if not _NAME.fullmatch(name):
+    """Raise Invalid for a bad name, without showing it: it may be a value in the wrong field."""
+    if not _SECRET_NAME.fullmatch(name):
         raise Invalid(
             "a secret's name has 1…128 letters, digits, '.', '_', ':', '/', '@' and '-', "
             "and begins with a letter or a digit",

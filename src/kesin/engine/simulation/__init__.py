@@ -1,1 +1,1 @@
-"""The adversary: queues under a virtual clock, injected faults, and the checks after every step."""
+"""Simulation of queues with a virtual clock, injected faults, and checks after every call."""

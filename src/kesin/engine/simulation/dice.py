@@ -1,4 +1,4 @@
-"""The random choices of a simulation: every draw comes from the seed of the act at hand."""
+"""The random choices of a simulation: every draw comes from the seed of the current step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from kesin.engine.queue import New
-from kesin.engine.results import Act, Answer, Done, Failed
-from kesin.engine.simulation.checker import signed
+from kesin.engine.results import Act, Done, Failed, HandlerResult
+from kesin.engine.simulation.checker import signed_result
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.model import Asked, Job, failing_guard
+from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import Role
 
 TENANTS: Final = ("default", "ankara", "van")
-KEYS: Final = 6
+KEY_COUNT: Final = 6
 
 T = TypeVar("T")
 
@@ -28,60 +28,62 @@ class Dice:
     def __init__(self, lifecycle: Lifecycle, seed: int) -> None:
         self._lifecycle = lifecycle
         self._random = random.Random(seed)
-        self._options = {call: sorted(lifecycle.options_of(call)) for call in lifecycle.calls}
+        self._options = {
+            action: sorted(lifecycle.options_of(action)) for action in lifecycle.actions
+        }
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
-        """Draw from this seed inside the block, and go on with the one before after it."""
-        outer, self._random = self._random, random.Random(seed)
+        """Draw from this seed inside the block, then continue with the previous generator."""
+        previous, self._random = self._random, random.Random(seed)
         try:
             yield
         finally:
-            self._random = outer
+            self._random = previous
 
-    def maybe(self, share: float) -> bool:
-        """True in this share of cases."""
-        return self._random.random() < share
+    def maybe(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._random.random() < probability
 
     def choice(self, values: Sequence[T]) -> T:
         """One of the values."""
         return self._random.choice(values)
 
-    def sample(self, values: Sequence[T], most: int) -> list[T]:
-        """So many of the values, or all of them."""
-        return self._random.sample(values, min(len(values), most))
+    def sample(self, values: Sequence[T], limit: int) -> list[T]:
+        """``limit`` of the values, or all if there are fewer."""
+        return self._random.sample(values, min(len(values), limit))
 
-    def randint(self, least: int, most: int) -> int:
+    def randint(self, low: int, high: int) -> int:
         """A whole number in this range."""
-        return self._random.randint(least, most)
+        return self._random.randint(low, high)
 
     def new_jobs(self, now_us: int) -> list[New]:
         """Jobs to enqueue."""
         dice = self._random
         news = []
         for _ in range(dice.choice((1, 1, 2, 4))):
-            key = f"key-{dice.randrange(KEYS)}" if self.maybe(0.5) else None
-            late = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
+            key = f"key-{dice.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
+            offset_us = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
             news.append(
                 New(
                     {"n": dice.randrange(1_000)},
                     key,
                     dice.choice(TENANTS),
-                    now_us + late if late else None,
+                    now_us + offset_us if offset_us else None,
                     dice.choice((None, 1, 2, 3)),
                 )
             )
         return news
 
     def payload(self) -> str:
-        """A payload that replaces another."""
+        """A payload for a move that replaces it."""
         return f'{{"n":{self._random.randrange(1_000)}}}'
 
-    def result(self, job: Job) -> Answer:
-        """What a handler returns; now and then it raises instead."""
+    def result(self, job: Job) -> HandlerResult:
+        """The result of a handler, which sometimes raises instead."""
         dice = self._random
         if self.maybe(0.45):
-            return Done(signed(job, dice.randrange(9)))
+            return Done(signed_result(job, dice.randrange(9)))
         codes = self._codes()
         if self.maybe(0.5) and codes:
             return Failed(dice.choice(codes))
@@ -89,16 +91,16 @@ class Dice:
             raise ValueError("a handler's own mistake")
         return Failed("Surprise", category=dice.choice(list(Category)))
 
-    def action(self, call: str, job: Job) -> Act:
-        """The same for a handler that asks for this action."""
+    def action(self, action: str, job: Job) -> Act:
+        """The result of a handler that asks for this action."""
         dice = self._random
         return Act(
-            call,
-            result=signed(job, dice.randrange(9)),
+            action,
+            result=signed_result(job, dice.randrange(9)),
             code=self.code(),
             category=dice.choice(list(Category)),
             run_in_s=dice.choice((None, 0.0, 30.0)),
-            options=self.options(call),
+            options=self.options(action),
             fenced=self.maybe(0.9),
         )
 
@@ -106,12 +108,12 @@ class Dice:
         """An error code, declared or not."""
         return self._random.choice([*self._codes(), "Surprise"])
 
-    def options(self, call: str) -> frozenset[str]:
-        """Some of the options that a call has."""
-        return frozenset(option for option in self._options[call] if self.maybe(0.5))
+    def options(self, action: str) -> frozenset[str]:
+        """Some of the options of an action."""
+        return frozenset(option for option in self._options[action] if self.maybe(0.5))
 
     def seconds(self) -> float:
-        """How much time passes: most often a little, at times backwards."""
+        """How many seconds pass: usually few, sometimes a jump, sometimes backwards."""
         dice = self._random
         return dice.choices(
             (
@@ -129,27 +131,31 @@ class Dice:
         return [code.name for code in self._lifecycle.errors.codes]
 
 
-def lets_go(lifecycle: Lifecycle, call: str) -> bool:
-    """Whether a move of this call gives up the claim."""
-    return any(move.claim == "drop" for move in lifecycle.calls[call])
+def drops_claim(lifecycle: Lifecycle, action: str) -> bool:
+    """Whether a move of this action drops the claim."""
+    return any(move.claim == "drop" for move in lifecycle.actions[action])
 
 
-def calls_of(
+def actions_of(
     lifecycle: Lifecycle, role: Role, state: str | None = None, *, fenced: bool = False
 ) -> list[str]:
-    """The calls a role can make, or those that leave this state."""
-    passed_over = {"enqueue", *(move.call for move in lifecycle.claims)}
+    """The actions of a role, or those of them that leave this state."""
+    excluded = {"enqueue", *(move.action for move in lifecycle.claims)}
     return [
-        call
-        for call in lifecycle.calls_of(role)
-        if call not in passed_over
-        and (state is None or any(state in move.sources for move in lifecycle.calls[call]))
-        and not (fenced and not all(move.guard("holds_claim") for move in lifecycle.calls[call]))
+        action
+        for action in lifecycle.actions_of(role)
+        if action not in excluded
+        and (state is None or any(state in move.sources for move in lifecycle.actions[action]))
+        and not (
+            fenced and not all(move.guard("holds_claim") for move in lifecycle.actions[action])
+        )
     ]
 
 
-def moments(lifecycle: Lifecycle, move: Move, jobs: Collection[Job], now_us: int) -> Iterator[int]:
-    """When, to the microsecond, a job's time for the move comes."""
+def due_times(
+    lifecycle: Lifecycle, move: Move, jobs: Collection[Job], now_us: int
+) -> Iterator[int]:
+    """The exact times, in microseconds, at which jobs become due for the move."""
     aged = move.guard("age_over")
     for job in jobs:
         times = [job.lease_until, job.timer_at, job.run_at]
@@ -158,7 +164,7 @@ def moments(lifecycle: Lifecycle, move: Move, jobs: Collection[Job], now_us: int
             times.append(stamp and stamp + aged.number * SECOND_US)
         for at in times:
             if at and job.state in move.sources and abs(at - now_us) < 2 * DAY_S * SECOND_US:
-                then = failing_guard(move, job, lifecycle, Asked(at, ""), None)
-                just_before = failing_guard(move, job, lifecycle, Asked(at - 1, ""), None)
-                if then is None and just_before:
+                at_time = failing_guard(move, job, lifecycle, MoveContext(at, ""), None)
+                just_before = failing_guard(move, job, lifecycle, MoveContext(at - 1, ""), None)
+                if at_time is None and just_before:
                     yield at

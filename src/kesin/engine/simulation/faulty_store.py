@@ -1,7 +1,7 @@
-"""A simulated process's own way to the store, on which it is held up, cut off or killed.
+"""The store as a simulated process sees it: calls can be delayed, cut off, or kill the process.
 
-It stands where a ``Store`` is expected. Calls that change something pass through one by one: the
-adversary may stop the process before, during or after each, and the witness looks after each.
+It is used in place of a ``Store``. Every call that changes data passes through it: the schedule may
+inject a fault before, during or after each call, and the checker runs after each.
 """
 
 from __future__ import annotations
@@ -11,118 +11,120 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.simulation.oracle import broken
+from kesin.engine.simulation.oracle import break_promise
 from kesin.engine.simulation.schedule import ScheduledStep
 from kesin.store.errors import StoreUnreachable
 
 if TYPE_CHECKING:
     from kesin.engine.simulation.world import World
 
-WATCHED: Final = frozenset({"enqueue", "claim", "renew", "apply", "sweep", "pause", "resume"})
+CHECKED_METHODS: Final = frozenset(
+    {"enqueue", "claim", "renew", "apply", "sweep", "pause", "resume"}
+)
 
 
-class Died(BaseException):
-    """A process was killed here; nothing of it runs any more."""
+class ProcessKilled(BaseException):
+    """The process was killed here; none of its code runs any more."""
 
 
-class Way:
-    """One process's way to the store."""
+class FaultyStore:
+    """The store of one simulated process."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
-        self._acts: list[tuple[ScheduledStep, Iterator[int]]] = []
-        self._inside: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] | None = None
+        self._steps: list[tuple[ScheduledStep, Iterator[int]]] = []
+        self._uncommitted: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] | None = None
         self.dead = False
 
-    def home(self, _queue: str) -> Way:
+    def store_for(self, _queue: str) -> FaultyStore:
         return self
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._world.store, name)
-        return partial(self._call, name, real) if name in WATCHED else real
+        return partial(self._call, name, real) if name in CHECKED_METHODS else real
 
     @contextmanager
-    def doing(self, act: ScheduledStep) -> Iterator[None]:
-        """Everything inside is part of this act."""
-        self._acts.append((act, iter(range(1_000_000))))
+    def running(self, step: ScheduledStep) -> Iterator[None]:
+        """Calls inside the block belong to this step."""
+        self._steps.append((step, iter(range(1_000_000))))
         try:
             yield
         finally:
-            self._acts.pop()
+            self._steps.pop()
 
-    def moment(self) -> ScheduledStep | None:
-        """Something is about to be done: the others may act first; the fate, if it comes now."""
+    def next_call(self) -> ScheduledStep | None:
+        """Count a call: others may act first. Returns the step if its fault happens now."""
         if self.dead:
-            raise Died
-        if not self._acts:
+            raise ProcessKilled
+        if not self._steps:
             return None
-        act, counter = self._acts[-1]
+        step, counter = self._steps[-1]
         number = next(counter)
-        if number == act.held_at:
-            self._world.meanwhile(act)
+        if number == step.delay_at:
+            self._world.run_meanwhile(step)
         if self.dead:
-            raise Died
-        return act if act.fate and number == act.fate_at else None
+            raise ProcessKilled
+        return step if step.fault and number == step.fault_at else None
 
-    def die(self, when: str) -> None:
-        """From here on nothing of this process reaches the store."""
+    def kill(self, when: str) -> None:
+        """Kill the process: from here on none of its calls reach the store."""
         self.dead = True
-        self._world.fates["died"] += 1
-        self._world.say(f"{self._name} is killed {when}")
-        raise Died
+        self._world.faults["died"] += 1
+        self._world.record(f"{self._name} is killed {when}")
+        raise ProcessKilled
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """What is done inside is seen when it is committed, or not at all."""
-        self._inside, world = [], self._world
+        """Check the calls inside after the commit; after a rollback, check that nothing changed."""
+        self._uncommitted, world = [], self._world
         try:
             with world.store.transaction() as connection:
                 yield connection
         except BaseException:
-            self._inside = None
-            world.witness.look_for_nothing()
+            self._uncommitted = None
+            world.checker.check_unchanged()
             raise
-        done, self._inside = self._inside, None
-        for call in done:
-            world.saw(self._name, *call)
-        fated = self.moment()
-        if fated and fated.fate and fated.fate.startswith("dies"):
-            self.die("after the commit")
+        committed, self._uncommitted = self._uncommitted, None
+        for call in committed:
+            world.record_call(self._name, *call)
+        faulted = self.next_call()
+        if faulted and faulted.fault and faulted.fault.startswith("dies"):
+            self.kill("after the commit")
 
-    def _call(self, name: str, real: Callable[..., Any], *args: Any, **told: Any) -> Any:
-        act = self.moment()
-        world, fate = self._world, act.fate if act else None
-        if fate == "dies before":
-            self.die(f"before {name}")
-        if fate == "finds it away":
-            world.fates[fate] += 1
-            world.say(f"{self._name} does not reach the store for {name}")
+    def _call(self, name: str, real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        step = self.next_call()
+        world, fault = self._world, step.fault if step else None
+        if fault == "dies before":
+            self.kill(f"before {name}")
+        if fault == "finds it away":
+            world.faults[fault] += 1
+            world.record(f"{self._name} does not reach the store for {name}")
             raise StoreUnreachable("the store is away")
-        if fate == "dies during":
-            with suppress(Died), world.store.transaction():
-                self._ask(name, real, args, told)
-                raise Died
-            if self._inside is None:
-                world.witness.look_for_nothing()
-            self.die(f"inside {name}")
-        answer = self._ask(name, real, args, told)
-        if self._inside is None:
-            world.saw(self._name, name, args, told, answer)
+        if fault == "dies during":
+            with suppress(ProcessKilled), world.store.transaction():
+                self._invoke(name, real, args, kwargs)
+                raise ProcessKilled
+            if self._uncommitted is None:
+                world.checker.check_unchanged()
+            self.kill(f"inside {name}")
+        result = self._invoke(name, real, args, kwargs)
+        if self._uncommitted is None:
+            world.record_call(self._name, name, args, kwargs, result)
         else:
-            self._inside.append((name, args, told, answer))
-        if fate == "dies after":
-            self.die(f"after {name}")
-        if fate == "hears nothing":
-            world.fates[fate] += 1
-            world.say(f"{self._name} gets no answer to {name}")
+            self._uncommitted.append((name, args, kwargs, result))
+        if fault == "dies after":
+            self.kill(f"after {name}")
+        if fault == "hears nothing":
+            world.faults[fault] += 1
+            world.record(f"{self._name} gets no answer to {name}")
             raise StoreUnreachable("the answer was lost")
-        return answer
+        return result
 
     @staticmethod
-    def _ask(name: str, real: Callable[..., Any], args: tuple[Any, ...], told: Any) -> Any:
-        """The store itself has no reason to fail here."""
+    def _invoke(name: str, real: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Call the store, which has no reason to fail here."""
         try:
-            return real(*args, **told)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, it is a finding
-            broken("error", f"{name}: {type(problem).__name__}: {problem}")
+            return real(*args, **kwargs)
+        except Exception as problem:  # noqa: BLE001  # any exception is a finding
+            break_promise("error", f"{name}: {type(problem).__name__}: {problem}")

@@ -1,8 +1,8 @@
-"""What a call to the store should have changed, worked out from the lifecycle's model alone.
+"""The oracle: what a call to the store should have changed, computed from the lifecycle model.
 
-Given the rows before a call, what was asked and what was answered, ``expected`` says which rows
-must have changed and how, or which promise the answer itself breaks. No SQL, no store: the same
-pure functions that the stores' statements are generated from, read the other way round.
+Given the rows before a call, its arguments and its return value, the oracle says which rows must
+have changed and how, or which promise the return value breaks. It uses no SQL and no store, but the
+same pure functions that the stores' statements are generated from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Change, Job, failing_guard, step
+from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, READY, Role
 from kesin.store.records import Event, NewJob, Outcome
 
@@ -22,9 +22,9 @@ NO_CHANGE = Change("")
 
 
 class BrokenPromise(BaseException):
-    """A promise that did not hold; ``rule`` names it in a word or two.
+    """A promise that did not hold; ``rule`` is its short name.
 
-    No ``Exception``: a worker takes whatever a handler throws for the handler's own trouble.
+    Not an ``Exception``: a worker would treat it as a failure of the handler.
     """
 
     def __init__(self, rule: str, why: str) -> None:
@@ -32,47 +32,49 @@ class BrokenPromise(BaseException):
         self.rule = rule
 
 
-def broken(rule: str, why: str) -> NoReturn:
-    """Say which promise does not hold."""
+def break_promise(rule: str, why: str) -> NoReturn:
+    """Raise BrokenPromise."""
     raise BrokenPromise(rule, why)
 
 
 @dataclass(frozen=True)
-class Before:
-    """The queue as it stood when a call was made, and the events that came since."""
+class Oracle:
+    """The queue before a call, and the events that the call added."""
 
     queue: str
     lifecycle: Lifecycle
     rows: Rows
-    came: Mapping[str, Sequence[Event]]  # job → its new events
+    new_events: Mapping[str, Sequence[Event]]  # by job; empty if the job is gone
     paused: frozenset[str]
-    history: Mapping[str, Sequence[Event]]  # job → its events before the call
+    history: Mapping[str, Sequence[Event]]  # by job, before the call
 
-    # Births
+    # Enqueue
 
     def enqueue(
-        self, _queue: str, jobs: Sequence[NewJob], answer: list[Outcome], **told: Any
+        self, _queue: str, jobs: Sequence[NewJob], returned: list[Outcome], **kwargs: Any
     ) -> dict[str, Job | None]:
-        """Each job is born as it was sent, or its key was held and the holder is named."""
-        born: dict[str, Job | None] = {}
-        holders = {self._key(job): job.id for job in self.rows.values() if self._held(job)}
-        for new, outcome in zip(jobs, answer, strict=True):
+        """Each job is created as it was sent, or its key was held and the holder is returned."""
+        created: dict[str, Job | None] = {}
+        holders = {self._key(job): job.id for job in self.rows.values() if self._holds_key(job)}
+        for new, outcome in zip(jobs, returned, strict=True):
             key = (new.tenant, new.dedup_key)
             holder = holders.get(key) if new.dedup_key is not None else None
             if outcome.result == "duplicate":
                 if holder is None or outcome.id != holder:
-                    broken("key", f"{outcome.id} is named as holder of {key}; it is {holder}")
+                    break_promise(
+                        "key", f"{outcome.id} is named as holder of {key}; it is {holder}"
+                    )
             elif outcome.result != "inserted" or outcome.id != new.id:
-                broken("answer", f"an enqueue answered {outcome}")
+                break_promise("answer", f"an enqueue answered {outcome}")
             elif holder is not None:
-                broken("key", f"{new.id} was born though {holder} holds {key}")
+                break_promise("key", f"{new.id} was born though {holder} holds {key}")
             else:
-                job = born[new.id] = self._born(new, told["actor"], told["now"])
-                if self._held(job):
+                job = created[new.id] = self._created(new, kwargs["actor"], kwargs["now"])
+                if self._holds_key(job):
                     holders[key] = new.id
-        return born
+        return created
 
-    def _born(self, new: NewJob, actor: str, now: int) -> Job:
+    def _created(self, new: NewJob, actor: str, now: int) -> Job:
         lifecycle = self.lifecycle
         initial = lifecycle.initial.name
         zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count")
@@ -89,136 +91,144 @@ class Before:
 
     # Claims
 
-    def claim(self, _queue: str, answer: list[Job], **told: Any) -> dict[str, Job | None]:
-        """Each job was due, unclaimed and not paused; nothing that could be claimed was passed by.
+    def claim(self, _queue: str, returned: list[Job], **kwargs: Any) -> dict[str, Job | None]:
+        """Each job was due, unclaimed and not paused; an empty result means that nothing was due.
 
-        A tenant's equal share may leave jobs of others waiting, so only an empty answer says that
-        there was nothing.
+        Equal shares of tenants may leave jobs of others waiting, so a result that is not empty
+        does not prove that no other job was due.
         """
-        if len(answer) > told["limit"]:
-            broken("claim", f"{len(answer)} jobs were given where {told['limit']} were asked for")
-        worker, now = told["worker"], told["now"]
-        asked = Asked(now, worker, worker, told["lease_us"], slots_taken=self._slots())
-        taken: dict[str, Job | None] = {}
-        for job in answer:
-            old = self._known(job.id)
+        if len(returned) > kwargs["limit"]:
+            break_promise(
+                "claim", f"{len(returned)} jobs were given where {kwargs['limit']} were asked for"
+            )
+        worker, now = kwargs["worker"], kwargs["now"]
+        context = MoveContext(
+            now, worker, worker, kwargs["lease_us"], slots_taken=self._taken_slots()
+        )
+        claimed: dict[str, Job | None] = {}
+        for job in returned:
+            old = self._row(job.id)
             if self.paused & {"", job.tenant}:
-                broken("pause", f"{job.id} was claimed while {job.tenant} was paused")
-            if not self._wanted(old, told):
-                broken("claim", f"{job.id} was claimed and not asked for")
-            taken[job.id] = new = self._followed(old, self.lifecycle.claims, NO_CHANGE, asked)
+                break_promise("pause", f"{job.id} was claimed while {job.tenant} was paused")
+            if not self._was_requested(old, kwargs):
+                break_promise("claim", f"{job.id} was claimed and not asked for")
+            claimed[job.id] = new = self._row_after(old, self.lifecycle.claims, NO_CHANGE, context)
             if job != new:
-                broken("answer", f"a claim gave {_part(job, new)}")
-        if not answer:
-            self._nothing_to_claim(told, asked)
-        self._oldest_first(answer, told, asked)
-        return taken
+                break_promise("answer", f"a claim gave {_first_difference(job, new)}")
+        if not returned:
+            self._check_nothing_due(kwargs, context)
+        self._check_oldest_first(returned, kwargs, context)
+        return claimed
 
-    def _oldest_first(self, answer: list[Job], told: dict[str, Any], asked: Asked) -> None:
-        """Within a tenant nobody was passed by; who waits for a slot is, and says nothing."""
+    def _check_oldest_first(
+        self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
+    ) -> None:
+        """Within a tenant older jobs are claimed first; not checked if jobs wait for a slot."""
         slots = {state.name for state in self.lifecycle.states if state.exclusive}
         if slots & {move.to for move in self.lifecycle.claims}:
             return
         newest: dict[str, tuple[int, str]] = {}
-        for job in answer:
-            turn = _turn(self._known(job.id))
-            newest[job.tenant] = max(newest.get(job.tenant, turn), turn)
+        for job in returned:
+            order = _claim_order(self._row(job.id))
+            newest[job.tenant] = max(newest.get(job.tenant, order), order)
         for job in self.rows.values():
             last = newest.get(job.tenant)
-            if last is None or job.id in self.came or not self._wanted(job, told):
+            if last is None or job.id in self.new_events or not self._was_requested(job, kwargs):
                 continue
             for move in self.lifecycle.claims:
-                waited = job.phase == READY and self._could(move, job, NO_CHANGE, asked)
-                if waited and _turn(job) < last:
-                    broken("claim", f"{job.id} was passed by for a younger one")
+                was_due = job.phase == READY and self._is_possible(move, job, NO_CHANGE, context)
+                if was_due and _claim_order(job) < last:
+                    break_promise("claim", f"{job.id} was passed by for a younger one")
 
-    def _nothing_to_claim(self, told: dict[str, Any], asked: Asked) -> None:
+    def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
         for job in self.rows.values():
-            waits = job.phase == READY and not self.paused & {"", job.tenant}
-            if waits and self._wanted(job, told):
+            is_ready = job.phase == READY and not self.paused & {"", job.tenant}
+            if is_ready and self._was_requested(job, kwargs):
                 for move in self.lifecycle.claims:
-                    if self._could(move, job, NO_CHANGE, asked):
-                        broken("claim", f"{job.id} was due and nobody got it")
+                    if self._is_possible(move, job, NO_CHANGE, context):
+                        break_promise("claim", f"{job.id} was due and nobody got it")
 
     @staticmethod
-    def _wanted(job: Job, told: dict[str, Any]) -> bool:
-        tenants, ids = told.get("tenants"), told.get("ids")
+    def _was_requested(job: Job, kwargs: dict[str, Any]) -> bool:
+        tenants, ids = kwargs.get("tenants"), kwargs.get("ids")
         return (tenants is None or job.tenant in tenants) and (ids is None or job.id in ids)
 
     def renew(
-        self, _queue: str, claims: Sequence[tuple[str, int]], answer: set[str], **told: Any
+        self, _queue: str, claims: Sequence[tuple[str, int]], returned: set[str], **kwargs: Any
     ) -> dict[str, Job | None]:
-        """Only live claims are prolonged, and none beyond the longest run."""
-        longest, now = self.lifecycle.max_run_seconds * SECOND_US, told["now"]
-        kept: dict[str, Job | None] = {}
+        """Only live claims are extended, and none beyond the longest run."""
+        longest, now = self.lifecycle.max_run_seconds * SECOND_US, kwargs["now"]
+        renewed: dict[str, Job | None] = {}
         for job_id, token in claims:
             job = self.rows.get(job_id)
             if job is None or job.phase != OWNED or job.claim_seq != token:
                 continue
             claimed_at, until = job.claimed_at or 0, job.lease_until or 0
             if claimed_at + longest > now:
-                until = max(until, min(now + told["lease_us"], claimed_at + longest))
-                kept[job_id] = job._replace(lease_until=until)
-        if answer != set(kept):
-            broken("lease", f"a renewal kept {sorted(answer)}; held are {sorted(kept)}")
-        return kept
+                until = max(until, min(now + kwargs["lease_us"], claimed_at + longest))
+                renewed[job_id] = job._replace(lease_until=until)
+        if returned != set(renewed):
+            break_promise("lease", f"a renewal kept {sorted(returned)}; held are {sorted(renewed)}")
+        return renewed
 
-    # Moves somebody asks for
+    # Actions
 
     def apply(
         self,
         _queue: str,
-        call: str,
+        action: str,
         changes: Sequence[Change],
-        answer: list[Outcome],
-        **told: Any,
+        returned: list[Outcome],
+        **kwargs: Any,
     ) -> dict[str, Job | None]:
-        """Whoever was told ``moved`` made a declared move; whoever was refused could not."""
-        role: Role = told["role"]
+        """A job with the outcome ``moved`` made a declared move; a refused job could not."""
+        role: Role = kwargs["role"]
         moves = tuple(
             move
-            for move in self.lifecycle.calls[call]
-            if role in move.by and not move.chained and not move.births
+            for move in self.lifecycle.actions[action]
+            if role in move.by and not move.chained and not move.creates
         )
-        made: dict[str, Job | None] = {}
-        asked_for: set[str] = set()
-        for change, outcome in zip(changes, answer, strict=True):
-            if change.id in asked_for:
+        moved: dict[str, Job | None] = {}
+        handled: set[str] = set()
+        for change, outcome in zip(changes, returned, strict=True):
+            if change.id in handled:
                 continue
-            asked_for.add(change.id)
-            asked = Asked(
-                told["now"],
-                told["actor"],
-                options=told.get("options", frozenset()),
-                slots_taken=self._slots(change.id),
+            handled.add(change.id)
+            context = MoveContext(
+                kwargs["now"],
+                kwargs["actor"],
+                options=kwargs.get("options", frozenset()),
+                slots_taken=self._taken_slots(change.id),
             )
             job = self.rows.get(change.id)
             if outcome.result == "moved":
-                made[change.id] = self._followed(self._known(change.id), moves, change, asked)
+                moved[change.id] = self._row_after(self._row(change.id), moves, change, context)
             elif job is not None and outcome.result != "unknown":
-                self._rightly_refused(moves, job, change, asked, outcome)
-        return made
+                self._check_refusal(moves, job, change, context, outcome)
+        return moved
 
-    def _rightly_refused(
+    def _check_refusal(
         self,
         moves: tuple[Move, ...],
         job: Job,
         change: Change,
-        asked: Asked,
+        context: MoveContext,
         outcome: Outcome,
     ) -> None:
-        if any(self._could(move, job, change, asked) for move in moves):
-            broken("refusal", f"{job.id} in {job.state} could make {moves[0].call}: {outcome}")
+        if any(self._is_possible(move, job, change, context) for move in moves):
+            break_promise(
+                "refusal", f"{job.id} in {job.state} could make {moves[0].action}: {outcome}"
+            )
         fenced = any(move.guard("holds_claim") for move in moves)
-        repeated = self._repeated(moves, change)
+        repeated = self._is_repeated(moves, change)
         if change.token is None and not fenced:
             left = {state for move in moves for state in move.sources}
             repeated = job.state in {move.to for move in moves} - left
         if repeated != (outcome.result == "already"):
-            broken("already", f"{job.id} was asked for {moves[0].call}: {outcome}")
+            break_promise("already", f"{job.id} was asked for {moves[0].action}: {outcome}")
 
-    def _repeated(self, moves: tuple[Move, ...], change: Change) -> bool:
-        """Whether the claim of this token has made one of these moves, and nobody claimed since."""
+    def _is_repeated(self, moves: tuple[Move, ...], change: Change) -> bool:
+        """Whether the claim of this token made one of these moves, and no claim followed."""
         names = {move.name for move in moves}
         for event in self.history.get(change.id, ()):
             if change.token is not None and event.seq > change.token:
@@ -228,104 +238,119 @@ class Before:
                     return False
         return False
 
-    # The clock's moves
+    # Scheduled moves
 
-    def sweep(self, _queue: str, move: Move, answer: int, **told: Any) -> dict[str, Job | None]:
-        """Every job taken was due for it, and none that was due is left below the limit."""
-        asked = Asked(told["now"], "clock", slots_taken=self._slots())
-        gone = {one for one in self.rows if one in self.came and not self.came[one]}
+    def sweep(self, _queue: str, move: Move, returned: int, **kwargs: Any) -> dict[str, Job | None]:
+        """Every moved job was due; below the limit, no due job is left."""
+        context = MoveContext(kwargs["now"], "clock", slots_taken=self._taken_slots())
+        gone = {
+            job_id
+            for job_id in self.rows
+            if job_id in self.new_events and not self.new_events[job_id]
+        }
         moved: dict[str, Job | None] = {}
-        for job_id in self.came:
-            job = self._known(job_id)
+        for job_id in self.new_events:
+            job = self._row(job_id)
             if move.prunes and job_id in gone:
-                self._allowed((move,), job, NO_CHANGE, asked)
+                self._allowed_move((move,), job, NO_CHANGE, context)
                 moved[job_id] = None
             else:
-                moved[job_id] = self._followed(job, (move,), NO_CHANGE, asked)
-        if len(moved) != answer or answer > told["limit"]:
-            broken("answer", f"{move.name} told of {answer} jobs and moved {len(moved)}")
-        if answer < told["limit"]:
+                moved[job_id] = self._row_after(job, (move,), NO_CHANGE, context)
+        if len(moved) != returned or returned > kwargs["limit"]:
+            break_promise("answer", f"{move.name} told of {returned} jobs and moved {len(moved)}")
+        if returned < kwargs["limit"]:
             for job in self.rows.values():
-                if job.id not in moved and self._could(move, job, NO_CHANGE, asked):
-                    broken("sweep", f"{move.name} passed {job.id} by, in {job.state}")
+                if job.id not in moved and self._is_possible(move, job, NO_CHANGE, context):
+                    break_promise("sweep", f"{move.name} passed {job.id} by, in {job.state}")
         return moved
 
-    # What a move may do
+    # Moves
 
-    def _known(self, job_id: str) -> Job:
-        return self.rows.get(job_id) or broken("answer", f"{job_id} was not there")
+    def _row(self, job_id: str) -> Job:
+        return self.rows.get(job_id) or break_promise("answer", f"{job_id} was not there")
 
-    def _followed(self, job: Job, moves: tuple[Move, ...], change: Change, asked: Asked) -> Job:
-        """The row that the job's new events should have led to."""
-        events = self.came.get(job.id) or broken("event", f"{job.id} moved without an event")
-        fitting = [one for one in moves if _is(one, job, events[0])]
-        if not fitting:
-            line = f"{events[0].from_state} → {events[0].to_state}"
-            broken("declared", f"{events[0].move} ({line}) is no move that was asked for")
-        move = self._allowed(tuple(fitting), job, change, asked)
-        new = step(self.lifecycle, move, job, change, asked)
-        links = self.lifecycle.chained(move)
+    def _row_after(
+        self, job: Job, moves: tuple[Move, ...], change: Change, context: MoveContext
+    ) -> Job:
+        """The row that the job's new events should lead to."""
+        events = self.new_events.get(job.id) or break_promise(
+            "event", f"{job.id} moved without an event"
+        )
+        matching = [move for move in moves if _matches_event(move, job, events[0])]
+        if not matching:
+            edge = f"{events[0].from_state} → {events[0].to_state}"
+            break_promise("declared", f"{events[0].move} ({edge}) is no move that was asked for")
+        move = self._allowed_move(tuple(matching), job, change, context)
+        new = apply_move(self.lifecycle, move, job, change, context)
+        links = self.lifecycle.chained_moves(move)
         if move.stage:
-            links = tuple(one for one in links if "clock" in one.by)
-        second = [one for one in links if len(events) > 1 and _is(one, new, events[1])]
+            links = tuple(link for link in links if "clock" in link.by)
+        second = [
+            link for link in links if len(events) > 1 and _matches_event(link, new, events[1])
+        ]
         if second:
-            link = self._allowed(tuple(second), new, NO_CHANGE, asked)
-            new = step(self.lifecycle, link, new, NO_CHANGE, asked)
-        elif any(self._could(one, new, NO_CHANGE, asked) for one in links):
-            broken("chain", f"{job.id} made {move.name}, and not what follows it")
+            link = self._allowed_move(tuple(second), new, NO_CHANGE, context)
+            new = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
+        elif any(self._is_possible(link, new, NO_CHANGE, context) for link in links):
+            break_promise("chain", f"{job.id} made {move.name}, and not what follows it")
         if len(events) != new.seq - job.seq:
-            broken("event", f"{job.id} left {len(events)} events, not {new.seq - job.seq}")
+            break_promise("event", f"{job.id} left {len(events)} events, not {new.seq - job.seq}")
         return new
 
-    def _allowed(self, moves: tuple[Move, ...], job: Job, change: Change, asked: Asked) -> Move:
-        """The one move among these whose guards hold."""
-        if change.token is not None and _lost(job, change.token):
-            broken("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
-        stopped = {
-            one: failing_guard(one, job, self.lifecycle, asked, change.token) for one in moves
+    def _allowed_move(
+        self, moves: tuple[Move, ...], job: Job, change: Change, context: MoveContext
+    ) -> Move:
+        """The move among these whose guards hold."""
+        if change.token is not None and _has_lost_claim(job, change.token):
+            break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
+        failing = {
+            move: failing_guard(move, job, self.lifecycle, context, change.token) for move in moves
         }
-        for move, guard in stopped.items():
+        for move, guard in failing.items():
             if guard is None and job.state in move.sources:
                 return move
-        broken("guard", f"{job.id} made {moves[0].name} though {stopped[moves[0]]} did not hold")
-
-    def _could(self, move: Move, job: Job, change: Change, asked: Asked) -> bool:
-        """Whether nothing stood in the move's way, before the call and after it."""
-        stale = change.token is not None and _lost(job, change.token)
-        if job.state not in move.sources or stale:
-            return False
-        if failing_guard(move, job, self.lifecycle, asked, change.token) is not None:
-            return False
-        to, here = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
-        if to is None:
-            return True
-        others = [one for one in self.rows.values() if one.id != job.id]
-        reached = {event.to_state for events in self.came.values() for event in events}
-        if to.exclusive and (to.name in reached or any(one.state == to.name for one in others)):
-            return False
-        if not to.holds_key or here.holds_key or job.dedup_key is None:
-            return True
-        mine = self._key(job)
-        return not any(
-            self._key(one) == mine and (one.id in self.came or self._held(one)) for one in others
+        break_promise(
+            "guard", f"{job.id} made {moves[0].name} though {failing[moves[0]]} did not hold"
         )
 
-    def _slots(self, besides: str = "") -> frozenset[str]:
-        """The exclusive states that are taken and were not left in this very call."""
+    def _is_possible(self, move: Move, job: Job, change: Change, context: MoveContext) -> bool:
+        """Whether nothing prevented the move, before the call and after it."""
+        stale = change.token is not None and _has_lost_claim(job, change.token)
+        if job.state not in move.sources or stale:
+            return False
+        if failing_guard(move, job, self.lifecycle, context, change.token) is not None:
+            return False
+        to, source = self.lifecycle.state.get(move.to), self.lifecycle.state[job.state]
+        if to is None:
+            return True
+        others = [other for other in self.rows.values() if other.id != job.id]
+        reached = {event.to_state for events in self.new_events.values() for event in events}
+        if to.exclusive and (to.name in reached or any(other.state == to.name for other in others)):
+            return False
+        if not to.holds_key or source.holds_key or job.dedup_key is None:
+            return True
+        key = self._key(job)
+        return not any(
+            self._key(other) == key and (other.id in self.new_events or self._holds_key(other))
+            for other in others
+        )
+
+    def _taken_slots(self, except_job: str = "") -> frozenset[str]:
+        """The exclusive states that are taken and were not left by this call."""
         return frozenset(
             job.state
             for job in self.rows.values()
             if self.lifecycle.state[job.state].exclusive
-            and job.id != besides
-            and not self._left(job)
+            and job.id != except_job
+            and not self._has_left(job)
         )
 
-    def _left(self, job: Job) -> bool:
-        """Whether the call took the job out of its state; a wake-up may leave it where it is."""
-        came = self.came.get(job.id)
-        return came is not None and (not came or came[-1].to_state != job.state)
+    def _has_left(self, job: Job) -> bool:
+        """Whether the job left its state by this call; a wake-up may keep the state."""
+        events = self.new_events.get(job.id)
+        return events is not None and (not events or events[-1].to_state != job.state)
 
-    def _held(self, job: Job) -> bool:
+    def _holds_key(self, job: Job) -> bool:
         return job.dedup_key is not None and self.lifecycle.state[job.state].holds_key
 
     @staticmethod
@@ -333,22 +358,22 @@ class Before:
         return (job.tenant, job.dedup_key)
 
 
-def _is(move: Move, job: Job, event: Event) -> bool:
+def _matches_event(move: Move, job: Job, event: Event) -> bool:
     fits = job.state in move.sources and move.target(job.state) == event.to_state
     return fits and move.name == event.move
 
 
-def _turn(job: Job) -> tuple[int, str]:
+def _claim_order(job: Job) -> tuple[int, str]:
     return (job.run_at or 0, job.id)
 
 
-def _lost(job: Job, token: int) -> bool:
+def _has_lost_claim(job: Job, token: int) -> bool:
     return job.phase != OWNED or job.claim_seq != token
 
 
-def _part(row: Job, other: Job) -> str:
+def _first_difference(row: Job, other: Job) -> str:
     """The first column in which two rows differ."""
-    for column, one, two in zip(Job._fields, row, other, strict=True):
-        if one != two:
-            return f"{row.id} with {column} {one!r}, not {two!r}"
+    for column, actual, expected in zip(Job._fields, row, other, strict=True):
+        if actual != expected:
+            return f"{row.id} with {column} {actual!r}, not {expected!r}"
     return row.id

@@ -1,9 +1,9 @@
-"""Lifecycles nobody designed: drawn from a seed, kept only if they are proved to end.
+"""Random lifecycles: drawn from a seed, kept only if they are proved to end.
 
-The simulator runs them to hold the prover to its word: whatever it lets through must really end,
-on a real store, under the adversary. A plan is a plain queue with random features; then some words
-of it are changed at random. Most of what comes out is refused by the prover or contradicts itself,
-and is drawn again.
+The simulator runs them to test the prover: a lifecycle that it accepts must really end, on a real
+store, under injected faults. A plan is a plain queue with random features; then some of its moves
+are mutated at random. Most results are refused by the prover or contradict themselves, and are
+drawn again.
 """
 
 from __future__ import annotations
@@ -28,39 +28,41 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
 )
 
-MOST_DRAWS: Final = 1_000
-CHANGES: Final = 3  # words changed at random, at the most
+MAX_DRAWS: Final = 1_000
+MAX_MUTATIONS: Final = 3
 
 
-def invent(seed: int) -> Lifecycle:
-    """A lifecycle that is proved to end; the same seed gives the same one."""
-    chance = random.Random(f"invent {seed}")
-    for _ in range(MOST_DRAWS):
+def random_lifecycle(seed: int) -> Lifecycle:
+    """A lifecycle that is proved to end; the same seed gives the same lifecycle."""
+    rng = random.Random(f"invent {seed}")
+    for _ in range(MAX_DRAWS):
         try:
-            lifecycle = _changed(LifecyclePlan(chance, f"invented_{seed}").lifecycle(), chance)
+            lifecycle = _mutate(LifecyclePlan(rng, f"invented_{seed}").build(), rng)
         except DeclarationError:
             continue
         if prove(lifecycle):
             return lifecycle
-    raise LookupError(f"nothing that ends was drawn in {MOST_DRAWS} tries from seed {seed}")
+    raise LookupError(f"nothing that ends was drawn in {MAX_DRAWS} tries from seed {seed}")
 
 
-def _changed(lifecycle: Lifecycle, chance: random.Random) -> Lifecycle:
-    """The same with a few words changed, whether that makes sense or not."""
+def _mutate(lifecycle: Lifecycle, rng: random.Random) -> Lifecycle:
+    """The lifecycle with a few moves changed, whether that makes sense or not."""
     moves = list(lifecycle.moves)
-    for _ in range(chance.randint(0, CHANGES)):
-        place = chance.randrange(len(moves))
-        change: Callable[[Move], Iterator[Move]] = chance.choice((_less, _more, _elsewhere))
-        options = list(change(moves[place]))
+    for _ in range(rng.randint(0, MAX_MUTATIONS)):
+        position = rng.randrange(len(moves))
+        mutate: Callable[[Move], Iterator[Move]] = rng.choice(
+            (_reductions, _additions, _retargetings)
+        )
+        options = list(mutate(moves[position]))
         if options:
-            moves[place] = chance.choice(options)
+            moves[position] = rng.choice(options)
     return replace(lifecycle, moves=tuple(moves))
 
 
-def _less(move: Move) -> Iterator[Move]:
-    """Without one of its guards or effects."""
+def _reductions(move: Move) -> Iterator[Move]:
+    """The move without one of its guards or effects."""
     for guard in move.when:
-        yield replace(move, when=tuple(one for one in move.when if one != guard))
+        yield replace(move, when=tuple(other for other in move.when if other != guard))
     if move.claim == "drop":
         yield replace(move, claim="keep")
     if move.unstamp:
@@ -69,8 +71,8 @@ def _less(move: Move) -> Iterator[Move]:
         yield replace(move, sources=move.sources[:-1])
 
 
-def _more(move: Move) -> Iterator[Move]:
-    """With a guard or an effect it did not have."""
+def _additions(move: Move) -> Iterator[Move]:
+    """The move with another guard or effect."""
     for guard in (budget_left, unclaimed, flag_not_set("marked"), retries_left(2), timer_over):
         if guard not in move.when:
             yield replace(move, when=(*move.when, guard))
@@ -79,8 +81,8 @@ def _more(move: Move) -> Iterator[Move]:
     yield replace(move, timer=After(600))
 
 
-def _elsewhere(move: Move) -> Iterator[Move]:
-    """To another state."""
+def _retargetings(move: Move) -> Iterator[Move]:
+    """The move to another state."""
     for to in ("ready", "failed", "done", STAY):
         if move.to not in (to, GONE) and move.sources:
             yield replace(move, to=to)

@@ -1,7 +1,7 @@
-"""What is done to a queue in a simulation: acts, drawn from a seed before anything happens.
+"""The schedule of a simulation: steps, drawn from a seed before the simulation starts.
 
-An act is plain data. Its dice are thrown when it happens, against whatever is there by then, so
-what is left when acts are taken out of a history is a history again: failures shrink that way.
+A step is plain data. Its own random choices are made when it runs, from the jobs that exist then.
+A history without some of its steps is therefore still a valid history: failures shrink that way.
 """
 
 from __future__ import annotations
@@ -10,92 +10,92 @@ import random
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["enqueue", "work", "answer", "sweep", "press", "renew", "wait", "pause"]
-Fate = Literal["dies before", "dies during", "dies after", "finds it away", "hears nothing"]
+StepKind = Literal["enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause"]
+Fault = Literal["dies before", "dies during", "dies after", "finds it away", "hears nothing"]
 
-LIKELY: Final[dict[Kind, int]] = {
+KIND_WEIGHTS: Final[dict[StepKind, int]] = {
     "enqueue": 10,
     "work": 26,
-    "answer": 12,  # an acknowledgement that is late, repeated or not one's own
+    "late_result": 12,  # a result that is late, repeated or from another worker
     "sweep": 16,
-    "press": 10,  # a person's button, or a producer's
+    "action": 10,  # an operator's or a producer's action
     "renew": 4,
     "wait": 20,  # time passes, or jumps
     "pause": 2,
 }
-FATES: Final[tuple[Fate, ...]] = (
+FAULTS: Final[tuple[Fault, ...]] = (
     "dies before",
     "dies during",
     "dies after",
     "finds it away",
     "hears nothing",
 )
-ILL_FATED: Final = 0.2
-HELD_UP: Final = 0.35
-DEEPEST: Final = 2  # someone acts while someone is held up while someone is held up
-MOST_MEANWHILE: Final = 5
-MOST_CALLS: Final = 6  # of one act to the store, that a fate is drawn for
+FAULT_PROBABILITY: Final = 0.2
+DELAY_PROBABILITY: Final = 0.35
+MAX_DEPTH: Final = 2  # nested delays
+MAX_MEANWHILE: Final = 5
+MAX_STORE_CALLS: Final = 6  # of a step, among which the place of a fault is drawn
 
 
 class ScheduledStep(NamedTuple):
-    """One thing somebody does; ``dice`` seeds every choice inside of it.
+    """A step of one process; ``dice`` seeds every choice inside it.
 
-    Its calls to the store and its handlers are counted as moments. At the moment ``fate_at`` the
-    process meets its ``fate``; at ``held_at`` it is held up and the others act ``meanwhile``.
+    Its calls to the store and its handlers are counted. At call number ``fault_at`` the ``fault``
+    happens; at call number ``delay_at`` the process is delayed and other steps run ``meanwhile``.
     """
 
-    kind: Kind
+    kind: StepKind
     dice: int
-    fate: Fate | None = None
-    fate_at: int = 0
-    held_at: int = 0
+    fault: Fault | None = None
+    fault_at: int = 0
+    delay_at: int = 0
     meanwhile: tuple[ScheduledStep, ...] = ()
 
     @property
     def size(self) -> int:
-        """How many acts it is, with those inside."""
-        return 1 + sum(one.size for one in self.meanwhile)
+        """The number of steps, including those inside."""
+        return 1 + sum(step.size for step in self.meanwhile)
 
 
-def acts(seed: str) -> Iterator[ScheduledStep]:
-    """Act after act, without an end; the same seed gives the same acts."""
-    chance = random.Random(seed)
+def scheduled_steps(seed: str) -> Iterator[ScheduledStep]:
+    """An endless iterator of steps; the same seed gives the same steps."""
+    rng = random.Random(seed)
     while True:
-        yield _draw(chance, 0)
+        yield _draw_step(rng, 0)
 
 
-def _draw(chance: random.Random, depth: int) -> ScheduledStep:
-    [kind] = chance.choices(list(LIKELY), list(LIKELY.values()))
-    dice = chance.getrandbits(48)
+def _draw_step(rng: random.Random, depth: int) -> ScheduledStep:
+    [kind] = rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))
+    dice = rng.getrandbits(48)
     if kind in ("wait", "pause"):
         return ScheduledStep(kind, dice)
-    fate: Fate | None = chance.choice(FATES) if chance.random() < ILL_FATED else None
-    fate_at = min(chance.randrange(MOST_CALLS), chance.randrange(MOST_CALLS))
-    if depth == DEEPEST or kind not in ("work", "sweep") or chance.random() > HELD_UP:
-        return ScheduledStep(kind, dice, fate, fate_at)
-    inside = [_draw(chance, depth + 1) for _ in range(chance.randint(1, MOST_MEANWHILE))]
-    held_at = min(chance.randrange(MOST_CALLS), chance.randrange(MOST_CALLS))
-    return ScheduledStep(kind, dice, fate, fate_at, held_at, tuple(inside))
+    fault: Fault | None = rng.choice(FAULTS) if rng.random() < FAULT_PROBABILITY else None
+    fault_at = min(rng.randrange(MAX_STORE_CALLS), rng.randrange(MAX_STORE_CALLS))
+    if depth == MAX_DEPTH or kind not in ("work", "sweep") or rng.random() > DELAY_PROBABILITY:
+        return ScheduledStep(kind, dice, fault, fault_at)
+    inside = [_draw_step(rng, depth + 1) for _ in range(rng.randint(1, MAX_MEANWHILE))]
+    delay_at = min(rng.randrange(MAX_STORE_CALLS), rng.randrange(MAX_STORE_CALLS))
+    return ScheduledStep(kind, dice, fault, fault_at, delay_at, tuple(inside))
 
 
-def smaller(history: tuple[ScheduledStep, ...]) -> Iterator[tuple[ScheduledStep, ...]]:
-    """The history with parts taken out: halves first, then less and less, then act by act."""
+def shorter_histories(history: tuple[ScheduledStep, ...]) -> Iterator[tuple[ScheduledStep, ...]]:
+    """The history with parts removed: halves first, then smaller parts, then step by step."""
     size = len(history) // 2
     while size:
         for start in range(0, len(history), size):
             yield history[:start] + history[start + size :]
         size //= 2
-    for place, act in enumerate(history):
-        for plainer in _plainer(act):
-            yield (*history[:place], plainer, *history[place + 1 :])
+    for position, step in enumerate(history):
+        for simpler in _simpler_steps(step):
+            yield (*history[:position], simpler, *history[position + 1 :])
 
 
-def _plainer(act: ScheduledStep) -> Iterator[ScheduledStep]:
-    if act.meanwhile:
-        yield act._replace(meanwhile=())
-        yield from act.meanwhile
-        for inside in smaller(act.meanwhile):
+def _simpler_steps(step: ScheduledStep) -> Iterator[ScheduledStep]:
+    if step.meanwhile:
+        yield step._replace(meanwhile=())
+        yield from step.meanwhile
+        for inside in shorter_histories(step.meanwhile):
             if inside:
-                yield act._replace(meanwhile=inside)
-    if act.fate:
-        yield act._replace(fate=None)
+                yield step._replace(meanwhile=inside)
+    if step.fault:
+        yield step._replace(fault=None)

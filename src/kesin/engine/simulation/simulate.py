@@ -1,7 +1,8 @@
-"""The real engine under a virtual clock and an adversary, as a pure function of a seed.
+"""Runs the real engine under a virtual clock and injected faults, as a pure function of a seed.
 
-A run is a row of eras. Each begins with an empty store and ends with time passing until every job
-rests; the witness looks after every call in between. What breaks is made as short as it can be.
+A run is a sequence of eras. Each era starts with an empty store and ends by advancing time until
+every job rests; the checker runs after every call. A history that breaks a promise is shortened as
+far as possible.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.simulation.oracle import BrokenPromise, broken
-from kesin.engine.simulation.schedule import ScheduledStep, acts, smaller
-from kesin.engine.simulation.world import MOST_JOBS, World
+from kesin.engine.simulation.oracle import BrokenPromise, break_promise
+from kesin.engine.simulation.schedule import ScheduledStep, scheduled_steps, shorter_histories
+from kesin.engine.simulation.world import MAX_JOBS, World
 from kesin.foundation.logs import silence
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.sqlite.store import SqliteStore
 
-ERA: Final = 500  # calls to the store that one era has before it is brought to rest
-MOST_TRIES: Final = 200  # shorter histories tried for one failure
-SPARE_ROUNDS: Final = 50  # beyond what the proof says, for slots that are waited for
+ERA_CALLS: Final = 500  # calls to the store in an era before it is brought to rest
+MAX_SHRINK_ATTEMPTS: Final = 200  # shorter histories tried for a failure
+SPARE_ROUNDS: Final = 50  # beyond the proved bound, for jobs that wait for a slot
 
 MakeStore = Callable[[], Store]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A promise that broke, and the shortest way there that was found."""
+class SimulationFailure:
+    """A broken promise, and the shortest history found that breaks it."""
 
     rule: str
     why: str
-    acts: tuple[ScheduledStep, ...]
+    history: tuple[ScheduledStep, ...]
     trace: tuple[str, ...]
-    at_step: int  # of the run that found it
+    at_step: int  # of the run that found the failure
     era: int
 
     def __str__(self) -> str:
@@ -45,25 +46,25 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Simulated:
-    """What a run did; truthy when every promise held."""
+class SimulationResult:
+    """The result of a run; truthy when every promise held."""
 
     lifecycle: str
     seed: int
-    steps: int = 0  # calls to the store, each looked at
+    steps: int = 0  # calls to the store, each checked
     eras: int = 0
     jobs: int = 0
     moves: Counter[str] = field(default_factory=Counter)
-    fates: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     hash: str = ""
-    failure: Failure | None = None
+    failure: SimulationFailure | None = None
 
     def __bool__(self) -> bool:
         return self.failure is None
 
 
-def in_memory() -> Store:
-    """A fresh store that is gone at the end."""
+def open_memory_store() -> Store:
+    """Open a new in-memory store."""
     return SqliteStore(":memory:")
 
 
@@ -72,26 +73,26 @@ def simulate(
     *,
     seed: int,
     steps: int,
-    make_store: MakeStore = in_memory,
-    tries: int = MOST_TRIES,
+    make_store: MakeStore = open_memory_store,
+    shrink_attempts: int = MAX_SHRINK_ATTEMPTS,
     progress: Callable[[int], None] | None = None,
-) -> Simulated:
-    """Run until ``steps`` calls have been looked at, or a promise breaks.
+) -> SimulationResult:
+    """Run until ``steps`` calls have been checked, or a promise breaks.
 
-    A history that breaks one is shortened in at most so many ``tries``.
+    A history that breaks a promise is shortened in at most ``shrink_attempts`` attempts.
     """
-    run = Simulated(lifecycle.name, seed)
+    run = SimulationResult(lifecycle.name, seed)
     digest = hashlib.sha256()
     while run.steps < steps and run:
-        most = min(ERA, steps - run.steps)
+        max_calls = min(ERA_CALLS, steps - run.steps)
         era = _Era(lifecycle, f"{seed}:{run.eras}", make_store)
-        era.run(acts(era.seed), most)
+        era.run(scheduled_steps(era.seed), max_calls)
         digest.update(era.hash.encode())
         run.moves += era.moves
-        run.fates += era.fates
+        run.faults += era.faults
         run.jobs += era.jobs
-        if era.broken:
-            run.failure = _shortest(era, run.steps + era.steps, run.eras, tries)
+        if era.violation:
+            run.failure = _shrink(era, run.steps + era.steps, run.eras, shrink_attempts)
         run.steps += era.steps
         run.eras += 1
         if progress:
@@ -101,78 +102,78 @@ def simulate(
 
 
 class _Era:
-    """One empty store, one history, and what came of it."""
+    """One history on an initially empty store, and its results."""
 
     def __init__(self, lifecycle: Lifecycle, seed: str, make_store: MakeStore) -> None:
         self.lifecycle = lifecycle
         self.seed = seed
         self.make_store = make_store
-        self.done: list[ScheduledStep] = []
+        self.history: list[ScheduledStep] = []
         self.steps = self.jobs = 0
         self.hash = ""
         self.moves: Counter[str] = Counter()
-        self.fates: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
         self.trace: list[str] = []
-        self.broken: BrokenPromise | None = None
+        self.violation: BrokenPromise | None = None
         self.why = ""
 
-    def run(self, history: Iterator[ScheduledStep], most: int, *, tells: bool = False) -> None:
-        """Let acts happen until ``most`` calls were looked at, then bring everything to rest."""
+    def run(self, steps: Iterator[ScheduledStep], max_calls: int, *, traced: bool = False) -> None:
+        """Run steps until ``max_calls`` calls were checked, then bring every job to rest."""
         bound = proof_of(self.lifecycle).bound
-        number = int.from_bytes(hashlib.sha256(self.seed.encode()).digest()[:6])
+        seed = int.from_bytes(hashlib.sha256(self.seed.encode()).digest()[:6])
         with silence(), closing(self.make_store()) as store:
-            world = World(self.lifecycle, store, number, bound, tells=tells)
+            world = World(self.lifecycle, store, seed, bound, traced=traced)
             try:
-                for act in history:
-                    self.done.append(act)
-                    world.happen(act)
-                    if world.witness.broken:
-                        raise world.witness.broken
-                    if world.witness.calls >= most:
+                for step in steps:
+                    self.history.append(step)
+                    world.run_step(step)
+                    if world.checker.violation:
+                        raise world.checker.violation
+                    if world.checker.calls >= max_calls:
                         break
                 self._end(world, bound)
             except BrokenPromise as problem:
-                self.broken = problem
-                self.why = world.witness.by_name(str(problem))
-            self.steps, self.jobs = world.witness.calls, len(world.witness.names)
-            self.hash, self.moves = world.witness.hash, world.witness.moves
-            self.fates, self.trace = world.fates, world.trace
+                self.violation = problem
+                self.why = world.checker.with_names(str(problem))
+            self.steps, self.jobs = world.checker.calls, len(world.checker.names)
+            self.hash, self.moves = world.checker.hash, world.checker.moves
+            self.faults, self.trace = world.faults, world.trace
 
     def _end(self, world: World, bound: int | None) -> None:
-        rounds = (bound or 0) + MOST_JOBS + SPARE_ROUNDS
+        rounds = (bound or 0) + MAX_JOBS + SPARE_ROUNDS
         if not world.bring_to_rest(rounds):
-            left = world.witness.at_work()
-            states = dict(Counter(job.state for job in left))
-            broken("rest", f"{len(left)} jobs did not come to rest: {states}")
-        world.witness.close()
+            unfinished = world.checker.working_jobs()
+            states = dict(Counter(job.state for job in unfinished))
+            break_promise("rest", f"{len(unfinished)} jobs did not come to rest: {states}")
+        world.checker.finish()
 
 
-def _shortest(era: _Era, at_step: int, number: int, tries: int) -> Failure:
-    """Take acts out for as long as the same promise still breaks."""
-    best = _told(era, tuple(era.done))
-    rule = era.broken.rule if era.broken else ""
-    left = iter(range(tries))
-    while shorter := _shorter(era, best, rule, left):
+def _shrink(era: _Era, at_step: int, number: int, attempts: int) -> SimulationFailure:
+    """Remove steps for as long as the same promise still breaks."""
+    best = _replay(era, tuple(era.history))
+    rule = era.violation.rule if era.violation else ""
+    remaining = iter(range(attempts))
+    while shorter := _find_shorter(era, best, rule, remaining):
         best = shorter
-    return Failure(
+    return SimulationFailure(
         rule,
         best.why.removeprefix(f"{rule}: "),
-        tuple(best.done),
+        tuple(best.history),
         tuple(best.trace),
         at_step,
         number,
     )
 
 
-def _shorter(era: _Era, best: _Era, rule: str, left: Iterator[int]) -> _Era | None:
-    for _, fewer in zip(left, smaller(tuple(best.done)), strict=False):
-        again = _told(era, fewer)
-        if again.broken and again.broken.rule == rule:
+def _find_shorter(era: _Era, best: _Era, rule: str, remaining: Iterator[int]) -> _Era | None:
+    for _, history in zip(remaining, shorter_histories(tuple(best.history)), strict=False):
+        again = _replay(era, history)
+        if again.violation and again.violation.rule == rule:
             return again
     return None
 
 
-def _told(era: _Era, history: tuple[ScheduledStep, ...]) -> _Era:
+def _replay(era: _Era, history: tuple[ScheduledStep, ...]) -> _Era:
     again = _Era(era.lifecycle, era.seed, era.make_store)
-    again.run(iter(history), most=1_000_000, tells=True)
+    again.run(iter(history), max_calls=1_000_000, traced=True)
     return again

@@ -1,8 +1,8 @@
-"""Who acts in a simulation: workers, sweepers, producers and people on one store, in one thread.
+"""The processes of a simulation: workers, sweepers, producers and operators, in one thread.
 
-Everybody is the real thing (``Queue``, ``Worker``, ``Sweeper``) on a way to the store of their
-own, on which they can be held up, cut off or killed at any call. While somebody is held up, others
-act: that is how they overlap without threads, and why a run is a pure function of its seed.
+All of them are the real classes (``Queue``, ``Worker``, ``Sweeper``), each on its own faulty store
+that can delay, cut off or kill it at any call. While a process is delayed, others run: so processes
+overlap without threads, and a run is a pure function of its seed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, StaleClaim
-from kesin.engine.results import Act, Answer
-from kesin.engine.simulation.checker import Conduct, Witness
-from kesin.engine.simulation.dice import TENANTS, Dice, calls_of, lets_go, moments
-from kesin.engine.simulation.faulty_store import Died, Way
+from kesin.engine.results import Act, HandlerResult
+from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
+from kesin.engine.simulation.dice import TENANTS, Dice, actions_of, drops_claim, due_times
+from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
 from kesin.engine.simulation.schedule import ScheduledStep
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -32,15 +32,15 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 
 WORKERS: Final = 3
-MOST_JOBS: Final = 24  # at once: what goes wrong goes wrong among few
-MOST_MOVES: Final = 12  # of one handler under one claim
-REMEMBERED: Final = 30  # claims that somebody may still answer for
-FARTHEST_BACK_US: Final = DAY_S * SECOND_US // 2  # sweeps by age allow for a day of skew
-MOST_DESKS: Final = 1_000_000  # of one world: each makes ids of its own
+MAX_JOBS: Final = 24  # at once: errors show among few jobs
+MAX_HANDLER_MOVES: Final = 12  # under one claim
+MAX_REMEMBERED_CLAIMS: Final = 30  # for late results and renewals
+MAX_CLOCK_SKEW_US: Final = DAY_S * SECOND_US // 2  # sweeps by age tolerate a day of skew
+MAX_QUEUE_HANDLES: Final = 1_000_000  # of one world: each has its own seed for ids
 
 
-class _Still(Leases):
-    """Leases without their thread: the adversary says when they are renewed."""
+class _ManualLeases(Leases):
+    """Leases without a thread: the schedule decides when they are renewed."""
 
     def start(self) -> None:
         pass
@@ -49,215 +49,217 @@ class _Still(Leases):
         pass
 
 
-class _Worker(Worker):
-    """A worker that never waits: the clock is the simulation's."""
+class _SimulatedWorker(Worker):
+    """A worker that never waits: the clock is simulated."""
 
-    def __init__(self, way: Way, queue: Queue, **how: Any) -> None:
-        super().__init__(queue, **how)
-        self.way = way
-        self.conduct = Conduct()
-        self.leases = _Still(queue, self.leases.lease_s)
+    def __init__(self, store: FaultyStore, queue: Queue, **options: Any) -> None:
+        super().__init__(queue, **options)
+        self.store = store
+        self.checker = WorkerChecker()
+        self.leases = _ManualLeases(queue, self.leases.lease_s)
 
     def pause(self, seconds: float) -> None:
-        """The store was away; ask again at once."""
+        """The store was unreachable; retry at once."""
 
 
 class World:
-    """One queue, one clock, and everybody who has to do with it."""
+    """One queue, one clock, and all processes that use them."""
 
     def __init__(
-        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, tells: bool
+        self, lifecycle: Lifecycle, store: Store, seed: int, bound: int | None, *, traced: bool
     ) -> None:
         self.lifecycle = lifecycle
         self.store = store
         self.clock = ManualClock()
         self.trace: list[str] = []
-        self.fates: Counter[str] = Counter()
-        self._tells = tells
+        self.faults: Counter[str] = Counter()
+        self._traced = traced
         self._seed = seed
-        self._desks = 0
-        self._free: dict[str, list[tuple[Way, Queue]]] = {}
-        self.witness = Witness(lifecycle.name, lifecycle, store, bound)
+        self._queue_handles = 0
+        self._idle_handles: dict[str, list[tuple[FaultyStore, Queue]]] = {}
+        self.checker = StoreChecker(lifecycle.name, lifecycle, store, bound)
         self._latest_us = self.clock.time_us
-        self._hired = 0
-        self._workers = [self._hire() for _ in range(WORKERS)]
+        self._workers_started = 0
+        self._workers = [self._start_worker() for _ in range(WORKERS)]
         self._busy: set[str] = set()
-        self._claims: deque[Job] = deque(maxlen=REMEMBERED)
+        self._claims: deque[Job] = deque(maxlen=MAX_REMEMBERED_CLAIMS)
         self._dice = Dice(lifecycle, seed)
 
-    # Telling
+    # Trace
 
-    def say(self, line: str) -> None:
-        """A line of the trace."""
-        self.witness.tell(line)
-        if self._tells:
-            self.trace.append(f"{self._since()} {line}")
+    def record(self, line: str) -> None:
+        """Add a line to the trace."""
+        self.checker.record(line)
+        if self._traced:
+            self.trace.append(f"{self._timestamp()} {line}")
 
-    def _since(self) -> str:
+    def _timestamp(self) -> str:
         seconds = (self.clock.time_us - ManualClock().time_us) / SECOND_US
         return f"{seconds:>14.6f} s"
 
-    def saw(
-        self, who: str, call: str, args: tuple[Any, ...], told: dict[str, Any], answer: Any
+    def record_call(
+        self, process: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """A call was answered: it is told, and the witness looks."""
-        if call == "claim":
-            self._claims.extend(answer)
+        """Check a finished call to the store and add it to the trace."""
+        if method == "claim":
+            self._claims.extend(result)
         try:
-            self.witness.look(call, args, told, answer)
+            self.checker.check(method, args, kwargs, result)
             for worker in self._workers:
-                if worker.name == who and call == "claim":
-                    worker.conduct.given(answer)
-                elif worker.name == who and call == "apply":
-                    with self.witness.hearing():
-                        worker.conduct.sent(args[1], args[2], answer)
+                if worker.name == process and method == "claim":
+                    worker.checker.record_claims(result)
+                elif worker.name == process and method == "apply":
+                    with self.checker.recording():
+                        worker.checker.check_outcomes(args[1], args[2], result)
         finally:
-            if self._tells:
-                shown = _told(call, args, answer, self.witness.names)
-                self.trace.append(f"{self._since()} {who}: {shown}")
+            if self._traced:
+                line = _format_call(method, args, result, self.checker.names)
+                self.trace.append(f"{self._timestamp()} {process}: {line}")
 
-    # Acting
+    # Steps
 
-    def happen(self, act: ScheduledStep) -> None:
-        """Let somebody do something."""
-        with suppress(Died, StoreUnreachable), self._dice.seeded(act.dice):
-            getattr(self, f"_{act.kind}")(act)
+    def run_step(self, step: ScheduledStep) -> None:
+        """Run one step of the schedule."""
+        with suppress(ProcessKilled, StoreUnreachable), self._dice.seeded(step.dice):
+            getattr(self, f"_{step.kind}")(step)
 
-    def meanwhile(self, act: ScheduledStep) -> None:
-        """Somebody is held up: the others go on."""
-        for one in act.meanwhile:
-            self.happen(one)
+    def run_meanwhile(self, delayed: ScheduledStep) -> None:
+        """Run the steps of other processes while this one is delayed."""
+        for step in delayed.meanwhile:
+            self.run_step(step)
 
     @contextmanager
-    def _at(self, name: str, act: ScheduledStep) -> Iterator[Queue]:
-        """A process of that name does this; whoever is held up there keeps a desk of their own."""
-        free = self._free.setdefault(name, [])
-        way, queue = free.pop() if free else self._desk(name)
-        with way.doing(act):
+    def _process(self, name: str, step: ScheduledStep) -> Iterator[Queue]:
+        """Run a step in a process of that name; a delayed process keeps its own queue handle."""
+        idle = self._idle_handles.setdefault(name, [])
+        store, queue = idle.pop() if idle else self._open_queue(name)
+        with store.running(step):
             try:
                 yield queue
             finally:
-                way.dead = False
-                free.append((way, queue))
+                store.dead = False
+                idle.append((store, queue))
 
-    def _desk(self, name: str) -> tuple[Way, Queue]:
-        """A way to the store, and the queue as it is seen from there."""
-        self._desks += 1
-        way, lifecycle = Way(self, name), self.lifecycle
-        store = cast("Store", way)
-        seed = self._seed * MOST_DESKS + self._desks
-        return way, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
+    def _open_queue(self, name: str) -> tuple[FaultyStore, Queue]:
+        """A faulty store of a process, and the queue on it."""
+        self._queue_handles += 1
+        faulty_store, lifecycle = FaultyStore(self, name), self.lifecycle
+        store = cast("Store", faulty_store)
+        seed = self._seed * MAX_QUEUE_HANDLES + self._queue_handles
+        return faulty_store, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
 
-    def _enqueue(self, act: ScheduledStep) -> None:
-        if len(self.witness.rows) >= MOST_JOBS:
+    def _enqueue(self, step: ScheduledStep) -> None:
+        if len(self.checker.rows) >= MAX_JOBS:
             return
         news = self._dice.new_jobs(self.clock.time_us)
-        with self._at("producer", act) as queue:
+        with self._process("producer", step) as queue:
             queue.enqueue_many(news)
 
     # Workers
 
-    def _hire(self) -> _Worker:
-        self._hired += 1
-        name = f"worker-{self._hired}"
-        way, queue = self._desk(name)
-        how: dict[str, Any] = {"name": name, "batch": 4}
-        if self._hired % 3 == 0:
-            how["batch_handler"] = partial(self._together, way)
+    def _start_worker(self) -> _SimulatedWorker:
+        self._workers_started += 1
+        name = f"worker-{self._workers_started}"
+        store, queue = self._open_queue(name)
+        options: dict[str, Any] = {"name": name, "batch": 4}
+        if self._workers_started % 3 == 0:
+            options["batch_handler"] = partial(self._handle_batch, store)
         else:
-            how["handler"] = partial(self._handle, way)
-        return _Worker(way, queue, **how)
+            options["handler"] = partial(self._handle, store)
+        return _SimulatedWorker(store, queue, **options)
 
-    def _idle(self) -> int | None:
-        idle = [n for n, one in enumerate(self._workers) if one.name not in self._busy]
+    def _idle_worker(self) -> int | None:
+        idle = [n for n, worker in enumerate(self._workers) if worker.name not in self._busy]
         return self._dice.choice(idle) if idle else None
 
-    def _work(self, act: ScheduledStep) -> None:
-        place = self._idle()
-        if place is None:
+    def _work(self, step: ScheduledStep) -> None:
+        index = self._idle_worker()
+        if index is None:
             return
-        worker = self._workers[place]
+        worker = self._workers[index]
         self._busy.add(worker.name)
         try:
-            with worker.way.doing(act):
-                if self.witness.rows and self._dice.maybe(0.5):
-                    worker.work_on(self._some(4))
+            with worker.store.running(step):
+                if self.checker.rows and self._dice.maybe(0.5):
+                    worker.work_on(self._sample_ids(4))
                 else:
-                    worker.turn()
-            gives_back = self.lifecycle.allows("release", "worker")
-            if act.fate is None and (gives_back or not worker.stopping):
-                with self.witness.hearing():
-                    worker.conduct.rest(worker.leases.held())
+                    worker.run_once()
+            can_release = self.lifecycle.allows("release", "worker")
+            if step.fault is None and (can_release or not worker.stopping):
+                with self.checker.recording():
+                    worker.checker.check_idle(worker.leases.held())
         finally:
-            worker.conduct = Conduct()
+            worker.checker = WorkerChecker()
             self._busy.discard(worker.name)
-            if worker.way.dead or worker.stopping:
-                self._workers[place] = self._hire()
+            if worker.store.dead or worker.stopping:
+                self._workers[index] = self._start_worker()
 
-    def _together(self, way: Way, jobs: Sequence[Job]) -> list[Answer]:
-        return [self._handle(way, job) for job in jobs]
+    def _handle_batch(self, store: FaultyStore, jobs: Sequence[Job]) -> list[HandlerResult]:
+        return [self._handle(store, job) for job in jobs]
 
-    def _handle(self, way: Way, job: Job) -> Answer:
-        worker = next(one for one in self._workers if one.way is way)
-        with self.witness.hearing():
-            worker.conduct.begin(job)
-        answer: Answer = None
+    def _handle(self, store: FaultyStore, job: Job) -> HandlerResult:
+        worker = next(worker for worker in self._workers if worker.store is store)
+        with self.checker.recording():
+            worker.checker.begin_handler(job)
+        result: HandlerResult = None
         try:
-            answer = self._work_on(worker, job)
-            return answer
+            result = self._run_handler(worker, job)
+            return result
         finally:
-            worker.conduct.end(releases=isinstance(answer, Act) and answer.call == "release")
+            worker.checker.end_handler(
+                releases=isinstance(result, Act) and result.action == "release"
+            )
 
-    def _work_on(self, worker: _Worker, job: Job) -> Answer:
-        """Move a job on under its claim for a while, then answer somehow."""
-        act, way = worker.way.moment(), worker.way
-        if act and act.fate and act.fate.startswith("dies"):
-            way.die("while it works")
+    def _run_handler(self, worker: _SimulatedWorker, job: Job) -> HandlerResult:
+        """Make some moves under the claim, then return some result."""
+        step, store = worker.store.next_call(), worker.store
+        if step and step.fault and step.fault.startswith("dies"):
+            store.kill("while it works")
         dice = self._dice
         if self._dice.maybe(0.06):
             worker.stop()
         state, diligence = job.state, dice.choice((0.1, 0.9))
-        for _ in range(MOST_MOVES):
-            calls = calls_of(self.lifecycle, "worker", state, fenced=True)
-            onward = [call for call in calls if not lets_go(self.lifecycle, call)]
-            if not calls or self._dice.maybe(0.1):
+        for _ in range(MAX_HANDLER_MOVES):
+            actions = actions_of(self.lifecycle, "worker", state, fenced=True)
+            onward = [action for action in actions if not drops_claim(self.lifecycle, action)]
+            if not actions or self._dice.maybe(0.1):
                 break
-            call = dice.choice(onward if onward and dice.maybe(diligence) else calls)
-            if lets_go(self.lifecycle, call):
-                return dice.action(call, job)
+            action = dice.choice(onward if onward and dice.maybe(diligence) else actions)
+            if drops_claim(self.lifecycle, action):
+                return dice.action(action, job)
             try:
-                state = worker.queue.move(job, call).state or state
+                state = worker.queue.move(job, action).state or state
             except StaleClaim:
                 break
         return dice.result(job)
 
-    def _renew(self, act: ScheduledStep) -> None:
-        """A worker's heartbeat; or one that comes late, for claims of any age."""
+    def _renew(self, step: ScheduledStep) -> None:
+        """A worker's heartbeat, or a late one for claims of any age."""
         if self._claims and self._dice.maybe(0.5):
             late = self._dice.sample(self._claims, 3)
-            held = [job for job in self.witness.rows.values() if job.claimed_at and job.worker]
-            if held and self._dice.maybe(0.3):  # near the end of its longest run
+            held = [job for job in self.checker.rows.values() if job.claimed_at and job.worker]
+            if held and self._dice.maybe(0.3):  # near the end of the longest run allowed
                 late.append(self._dice.choice(held))
                 longest_us = self.lifecycle.max_run_seconds * SECOND_US
                 end = (late[-1].claimed_at or 0) + longest_us
                 self._set_clock(max(self.clock.time_us, end - self._dice.choice((1, SECOND_US))))
-            with self._at("a late heartbeat", act) as queue:
+            with self._process("a late heartbeat", step) as queue:
                 queue.renew(late)
             return
         worker = self._dice.choice(self._workers)
-        with worker.way.doing(act):
+        with worker.store.running(step):
             worker.leases.renew()
 
-    def _answer(self, act: ScheduledStep) -> None:
-        """An answer to a claim of any age: late, twice, by the wrong worker, with a wrong token."""
+    def _late_result(self, step: ScheduledStep) -> None:
+        """A result for a claim of any age: late, repeated, of another worker, or a wrong token."""
         if not self._claims:
             return
         dice = self._dice
         claim = dice.choice(self._claims)
-        job = self.witness.rows.get(claim.id, claim)
-        all_calls = calls_of(self.lifecycle, "worker")
-        calls = calls_of(self.lifecycle, "worker", job.state) or all_calls
-        call = dice.choice(calls if dice.maybe(0.8) else all_calls)
+        job = self.checker.rows.get(claim.id, claim)
+        all_actions = actions_of(self.lifecycle, "worker")
+        actions = actions_of(self.lifecycle, "worker", job.state) or all_actions
+        action = dice.choice(actions if dice.maybe(0.8) else all_actions)
         token = dice.choice((claim.claim_seq, claim.claim_seq, claim.claim_seq + 1, None))
         change = Change(
             claim.id,
@@ -268,111 +270,115 @@ class World:
             result="1",
             run_at=self.clock.time_us + dice.choice((0, SECOND_US)),
         )
-        options = dice.options(call)
-        who = dice.choice((claim.worker or "worker", "somebody else"))
-        with self._at("a late answer", act) as queue:
+        options = dice.options(action)
+        actor = dice.choice((claim.worker or "worker", "somebody else"))
+        with self._process("a late answer", step) as queue:
             for _ in range(dice.choice((1, 1, 2))):
-                queue.apply(call, [change], actor=who, options=options)
+                queue.apply(action, [change], actor=actor, options=options)
 
-    # The clock and people
+    # Sweeper and operators
 
-    def _sweep(self, act: ScheduledStep) -> None:
+    def _sweep(self, step: ScheduledStep) -> None:
         stages = STAGES if self._dice.maybe(0.6) else tuple(self._dice.sample(STAGES, 2))
         batch = self._dice.choice((1, 3, 1_000))
-        with self._at("sweeper", act) as queue:
+        with self._process("sweeper", step) as queue:
             Sweeper([queue], batch=batch).sweep(stages)
 
-    def _press(self, act: ScheduledStep) -> None:
-        """Any button on any jobs, most often one that fits."""
+    def _action(self, step: ScheduledStep) -> None:
+        """Any action on any jobs, usually one that applies to their state."""
         dice = self._dice
         role: Role = dice.choice(("operator", "operator", "producer"))
-        all_calls = calls_of(self.lifecycle, role)
-        if not self.witness.rows or not all_calls:
+        all_actions = actions_of(self.lifecycle, role)
+        if not self.checker.rows or not all_actions:
             return
-        ids = self._some(3)
-        fitting = calls_of(self.lifecycle, role, self.witness.rows[ids[0]].state)
-        call = dice.choice(fitting if fitting and dice.maybe(0.85) else all_calls)
-        options = dice.options(call)
+        ids = self._sample_ids(3)
+        fitting = actions_of(self.lifecycle, role, self.checker.rows[ids[0]].state)
+        action = dice.choice(fitting if fitting and dice.maybe(0.85) else all_actions)
+        options = dice.options(action)
         attempts = dice.choice((None, 2))
-        with self._at("operator", act) as queue:
-            if any(move.payload == "replace" for move in self.lifecycle.calls[call]):
+        with self._process("operator", step) as queue:
+            if any(move.payload == "replace" for move in self.lifecycle.actions[action]):
                 payload = dice.payload()
-                changes = [Change(one, payload=payload, error_code="PRESSED") for one in ids]
-                queue.apply(call, changes, role=role, actor=role, options=options)
+                changes = [Change(job_id, payload=payload, error_code="PRESSED") for job_id in ids]
+                queue.apply(action, changes, role=role, actor=role, options=options)
             else:
-                told: dict[str, Any] = {"actor": role, "role": role, "options": options}
-                queue.act(call, ids=ids, max_attempts=attempts, **told)
+                kwargs: dict[str, Any] = {"actor": role, "role": role, "options": options}
+                queue.act(action, ids=ids, max_attempts=attempts, **kwargs)
 
-    def _some(self, most: int) -> list[str]:
-        ids = sorted(self.witness.rows)
-        return self._dice.sample(ids, self._dice.randint(1, most))
+    def _sample_ids(self, limit: int) -> list[str]:
+        ids = sorted(self.checker.rows)
+        return self._dice.sample(ids, self._dice.randint(1, limit))
 
-    def _pause(self, act: ScheduledStep) -> None:
-        tenant, pauses = self._dice.choice(("", *TENANTS)), self._dice.maybe(0.4)
-        with self._at("operator", act) as queue:
-            if pauses:
+    def _pause(self, step: ScheduledStep) -> None:
+        tenant, is_pause = self._dice.choice(("", *TENANTS)), self._dice.maybe(0.4)
+        with self._process("operator", step) as queue:
+            if is_pause:
                 queue.pause(actor="operator", tenant=tenant)
             else:
                 queue.resume(tenant=tenant)
 
     # Time
 
-    def _wait(self, _act: ScheduledStep) -> None:
+    def _wait(self, _step: ScheduledStep) -> None:
         dice = self._dice
-        if self._dice.maybe(0.4) and self.lifecycle.clock_moves:
-            move = dice.choice(self.lifecycle.clock_moves)
-            near = list(
-                moments(self.lifecycle, move, self.witness.rows.values(), self.clock.time_us)
+        if self._dice.maybe(0.4) and self.lifecycle.scheduled_moves:
+            move = dice.choice(self.lifecycle.scheduled_moves)
+            nearby = list(
+                due_times(self.lifecycle, move, self.checker.rows.values(), self.clock.time_us)
             )
-            if near:
-                self._set_clock(dice.choice(near) - dice.randint(0, 1))
+            if nearby:
+                self._set_clock(dice.choice(nearby) - dice.randint(0, 1))
                 return
         self._set_clock(self.clock.time_us + round(dice.seconds() * SECOND_US))
 
     def _set_clock(self, time_us: int) -> None:
         self._latest_us = max(self._latest_us, time_us)
-        self.clock.time_us = max(time_us, self._latest_us - FARTHEST_BACK_US)
-        self.say("time passes")
+        self.clock.time_us = max(time_us, self._latest_us - MAX_CLOCK_SKEW_US)
+        self.record("time passes")
 
     # The end
 
     def bring_to_rest(self, rounds: int) -> bool:
-        """Let time pass, the sweeper run and workers claim; whether everything came to rest."""
-        quiet = ScheduledStep("work", 0)
-        with self._at("operator", quiet) as queue:
+        """Advance time, sweep and work; return whether every job came to rest."""
+        faultless = ScheduledStep("work", 0)
+        with self._process("operator", faultless) as queue:
             for tenant in ("", *TENANTS):
                 queue.resume(tenant=tenant)
         for number in range(rounds):
-            if not self.witness.at_work():
+            if not self.checker.working_jobs():
                 return True
             self._set_clock(self._latest_us + DAY_S * SECOND_US)
-            with self._at("sweeper", quiet) as queue:
+            with self._process("sweeper", faultless) as queue:
                 Sweeper([queue]).sweep()
             for _ in range(WORKERS):
-                self.happen(
+                self.run_step(
                     ScheduledStep("work", number, "dies after" if number % 4 == 0 else None)
                 )
-        return not self.witness.at_work()
+        return not self.checker.working_jobs()
 
 
-def _told(call: str, args: tuple[Any, ...], answer: Any, names: dict[str, str]) -> str:
-    """A call and its answer in a line."""
-    match call:
+def _format_call(method: str, args: tuple[Any, ...], result: Any, names: dict[str, str]) -> str:
+    """One line of the trace: a call and its result."""
+    match method:
         case "enqueue":
-            shown = ", ".join(f"{names.get(one.id, one.id)} {one.result}" for one in answer)
+            shown = ", ".join(
+                f"{names.get(outcome.id, outcome.id)} {outcome.result}" for outcome in result
+            )
             return f"enqueue → {shown}"
         case "claim":
-            shown = ", ".join(f"{names.get(job.id, job.id)} ({job.state})" for job in answer)
+            shown = ", ".join(f"{names.get(job.id, job.id)} ({job.state})" for job in result)
             return f"claim → {shown or 'nothing'}"
         case "apply":
             shown = ", ".join(
-                f"{names.get(one.id, one.id)} {one.result} {one.reason or one.state or ''}".rstrip()
-                for one in answer
+                f"{names.get(outcome.id, outcome.id)} {outcome.result} "
+                f"{outcome.reason or outcome.state or ''}".rstrip()
+                for outcome in result
             )
             return f"{args[1]} → {shown}"
         case "sweep":
-            return f"sweep {args[1].name} → {answer}"
+            return f"sweep {args[1].name} → {result}"
         case "renew":
-            return f"renew → {', '.join(sorted(names.get(one, one) for one in answer)) or 'none'}"
+            shown = ", ".join(sorted(names.get(job_id, job_id) for job_id in result))
+            return f"renew → {shown or 'none'}"
         case _:
-            return call
+            return method

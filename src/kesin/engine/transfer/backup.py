@@ -1,8 +1,8 @@
 """A backup: a folder with the database, files of the workloads, a manifest and checksums.
 
-It appears under its name when all of it is on the disk, and overwrites nothing. Files are copied
-before the database is written and once more after it, those that are new or changed: so whatever
-was there at the moment of the database is in it, even if it is swept away meanwhile.
+It gets its name once it is completely on the disk, and overwrites nothing. Files are copied before
+the database is written; new and changed files are copied again after it. So the backup has every
+file that existed at the time of the database, even if it was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -18,247 +18,256 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from kesin import __version__
 from kesin.foundation.clock import iso, wall_clock_us
-from kesin.store.transfer.dump import Advance, Dump, Dumped, NotBackedUp
+from kesin.foundation.version import __version__
+from kesin.store.transfer.dump import BackupRefused, Dump, DumpManifest, ReportProgress
 
 FORMAT: Final = "1"
 MANIFEST: Final = "manifest.json"
 SUMS: Final = "SHA256SUMS"  # as `sha256sum -c` reads it
 DATABASE: Final = "database"
 FILES: Final = "files"
-MOST_TOLD: Final = 100  # files that vanished, by name
-PIECE: Final = 1 << 20  # bytes read at a time
+MAX_LISTED_FILES: Final = 100  # names of vanished files in the manifest
+CHUNK_BYTES: Final = 1 << 20  # bytes read at a time
 
-_SAFELY: Final = (
+_SAFE_FLAGS: Final = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
 
-Watch = Callable[[int], AbstractContextManager[Advance]]  # how many bytes there will be
+# Takes the total number of bytes.
+ProgressFactory = Callable[[int], AbstractContextManager[ReportProgress]]
 
 
-class Kept(NamedTuple):
-    """A file or folder that belongs to a workload's jobs; ``name`` is the one in the backup."""
+class BackupFile(NamedTuple):
+    """A file or folder of a workload; ``name`` is its name in the backup."""
 
     name: str
-    place: Path
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup says of itself."""
+    """The description of a backup."""
 
     kesin: str
     made_at: str
-    dumped: Dumped
+    dumped: DumpManifest
     files: int
     bytes: int
-    vanished: list[str] = field(default_factory=list)  # swept away while they were copied
-    left_out: list[str] = field(default_factory=list)  # what has to be kept in another way
+    vanished: list[str] = field(default_factory=list)  # files deleted while they were copied
+    left_out: list[str] = field(default_factory=list)  # data that needs another kind of backup
 
-    def spelled(self) -> str:
-        """As JSON, for people too."""
+    def as_json(self) -> str:
+        """The manifest as indented JSON."""
         body = asdict(self)
         return json.dumps({"format": FORMAT, **body.pop("dumped"), **body}, indent=2) + "\n"
 
 
 def back_up(
-    dump: Dump, target: Path, kept: Sequence[Kept], left_out: Sequence[str], watch: Watch
+    dump: Dump,
+    target: Path,
+    files: Sequence[BackupFile],
+    left_out: Sequence[str],
+    open_progress: ProgressFactory,
 ) -> Manifest:
-    """Write a backup to a folder that is not there yet; raises NotBackedUp."""
+    """Write a backup to a folder that does not exist yet; raises BackupRefused."""
     target = target.absolute()
     part = target.with_name(f"{target.name}.part")
-    _require_free_name(target, kept)
-    size = dump.size()
-    total = size + sum(found.st_size for one in kept for _, _, found in files_of(one))
-    require_space(target.parent, total, NotBackedUp)
+    _require_free_name(target, files)
+    file_bytes = sum(info.st_size for entry in files for _, _, info in list_files(entry))
+    total = dump.size() + file_bytes
+    require_space(target.parent, total, BackupRefused)
     try:
         part.mkdir(mode=0o700)
     except FileExistsError:
-        raise NotBackedUp(
+        raise BackupRefused(
             f"{part} is there: another backup to {target} runs, or one was broken off; if none "
             "runs, delete it"
         ) from None
     try:
-        with watch(total) as advance:
-            manifest = _write(dump, part, kept, left_out, advance)
+        with open_progress(total) as advance:
+            manifest = _write(dump, part, files, left_out, advance)
         part.rename(target)
     except BaseException as problem:
         shutil.rmtree(part, ignore_errors=True)
         if isinstance(problem, OSError):
             where = problem.filename or part
-            raise NotBackedUp(f"nothing was backed up: {problem.strerror}: {where}") from problem
+            raise BackupRefused(f"nothing was backed up: {problem.strerror}: {where}") from problem
         raise
-    sync(target.parent)
+    sync_folder(target.parent)
     return manifest
 
 
-def _require_free_name(target: Path, kept: Sequence[Kept]) -> None:
+def _require_free_name(target: Path, files: Sequence[BackupFile]) -> None:
     if os.path.lexists(target):
-        raise NotBackedUp(f"{target} is there already: a backup overwrites nothing")
+        raise BackupRefused(f"{target} is there already: a backup overwrites nothing")
     if not target.parent.is_dir():
-        raise NotBackedUp(f"there is no folder {target.parent}")
-    for one in kept:
-        if target.resolve().is_relative_to(one.place.resolve()):
-            raise NotBackedUp(f"{one.place} is backed up itself: choose a place outside it")
+        raise BackupRefused(f"there is no folder {target.parent}")
+    for entry in files:
+        if target.resolve().is_relative_to(entry.path.resolve()):
+            raise BackupRefused(f"{entry.path} is backed up itself: choose a place outside it")
 
 
 def _write(
-    dump: Dump, part: Path, kept: Sequence[Kept], left_out: Sequence[str], advance: Advance
+    dump: Dump,
+    part: Path,
+    files: Sequence[BackupFile],
+    left_out: Sequence[str],
+    advance: ReportProgress,
 ) -> Manifest:
-    copies = _Copies(part / FILES, advance)
-    copies.make(kept)
+    copies = _FileCopies(part / FILES, advance)
+    copies.copy_changed(files)
     (part / DATABASE).mkdir(mode=0o700)
     made_at = iso(wall_clock_us()) or ""
-    dumped = dump.take(part / DATABASE, advance)
-    copies.make(kept)
-    sums = {f"{FILES}/{name}": one.digest for name, one in copies.made.items()}
+    dumped = dump.write(part / DATABASE, advance)
+    copies.copy_changed(files)
+    sums = {f"{FILES}/{name}": copy.digest for name, copy in copies.copied.items()}
     for file in sorted((part / DATABASE).iterdir()):
         sums[f"{DATABASE}/{file.name}"] = digest_of(file)
     size = sum((part / name).stat().st_size for name in sums)
-    vanished = sorted(copies.vanished)[:MOST_TOLD]
+    vanished = sorted(copies.vanished)[:MAX_LISTED_FILES]
     manifest = Manifest(
-        __version__, made_at, dumped, len(copies.made), size, vanished, list(left_out)
+        __version__, made_at, dumped, len(copies.copied), size, vanished, list(left_out)
     )
-    _put(part / MANIFEST, manifest.spelled())
+    _write_text(part / MANIFEST, manifest.as_json())
     sums[MANIFEST] = digest_of(part / MANIFEST)
-    _put(part / SUMS, "".join(_line(name, sums[name]) for name in sorted(sums)))
-    _settle(part)
+    _write_text(part / SUMS, "".join(_checksum_line(name, sums[name]) for name in sorted(sums)))
+    _sync_tree(part)
     return manifest
 
 
-class _Copy(NamedTuple):
+class _CopiedFile(NamedTuple):
     digest: str
-    seen: tuple[int, int, int]
+    version: tuple[int, int, int]  # of the original
 
 
-class _Copies:
-    """The files that were copied, each as it was when it was last looked at."""
+class _FileCopies:
+    """The copied files, each with the version that was copied."""
 
-    def __init__(self, folder: Path, advance: Advance) -> None:
+    def __init__(self, folder: Path, advance: ReportProgress) -> None:
         self._folder, self._advance = folder, advance
-        self.made: dict[str, _Copy] = {}
+        self.copied: dict[str, _CopiedFile] = {}
         self.vanished: set[str] = set()
 
-    def make(self, kept: Sequence[Kept]) -> None:
-        """Copy what is new or has changed."""
-        for one in kept:
-            for name, file, found in files_of(one):
-                known = self.made.get(name)
-                if known is None or known.seen != _seen(found):
+    def copy_changed(self, files: Sequence[BackupFile]) -> None:
+        """Copy the files that are new or have changed."""
+        for entry in files:
+            for name, file, info in list_files(entry):
+                copy = self.copied.get(name)
+                if copy is None or copy.version != _file_version(info):
                     self._copy(name, file)
 
     def _copy(self, name: str, file: Path) -> None:
-        to = self._folder / name
-        make_folders(to.parent)
+        copy_path = self._folder / name
+        create_private_folders(copy_path.parent)
         try:
-            with opened(file) as source, private(to) as target:
-                digest = copied(source, target, self._advance)
-                found = os.fstat(source.fileno())
+            with open_regular_file(file) as source, create_private_file(copy_path) as target:
+                digest = copy_stream(source, target, self._advance)
+                info = os.fstat(source.fileno())
         except FileNotFoundError:
             self.vanished.add(name)
             return
-        os.utime(to, ns=(found.st_atime_ns, found.st_mtime_ns))
-        self.made[name] = _Copy(digest, _seen(found))
+        os.utime(copy_path, ns=(info.st_atime_ns, info.st_mtime_ns))
+        self.copied[name] = _CopiedFile(digest, _file_version(info))
         self.vanished.discard(name)
 
 
-def _seen(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _file_version(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
-def files_of(kept: Kept) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """The plain files, without hidden ones, which are being written or mark a folder."""
-    if not kept.place.is_dir():
+def list_files(entry: BackupFile) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """The regular files, without hidden ones: those are unfinished, or mark a folder."""
+    if not entry.path.is_dir():
         try:
-            found = kept.place.lstat()
+            info = entry.path.lstat()
         except FileNotFoundError:
             return
-        if stat.S_ISREG(found.st_mode):
-            yield kept.name, kept.place, found
+        if stat.S_ISREG(info.st_mode):
+            yield entry.name, entry.path, info
         return
-    for folder, below, names in os.walk(kept.place):
-        below[:] = sorted(name for name in below if not name.startswith("."))
+    for folder, subfolders, names in os.walk(entry.path):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(names):
             file = Path(folder, name)
             try:
-                found = file.lstat()
+                info = file.lstat()
             except FileNotFoundError:
                 continue
-            if stat.S_ISREG(found.st_mode) and not name.startswith("."):
-                yield f"{kept.name}/{file.relative_to(kept.place).as_posix()}", file, found
+            if stat.S_ISREG(info.st_mode) and not name.startswith("."):
+                yield f"{entry.name}/{file.relative_to(entry.path).as_posix()}", file, info
 
 
-def require_space(folder: Path, wanted: int, refusal: type[Exception]) -> None:
-    """Raise the refusal unless the disk has room for so many bytes."""
+def require_space(folder: Path, required: int, refusal: type[Exception]) -> None:
+    """Raise ``refusal`` unless the disk has that many bytes free."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if free < wanted:
-        raise refusal(f"{folder} has {free} bytes free, and this takes about {wanted}")
+    if free < required:
+        raise refusal(f"{folder} has {free} bytes free, and this takes about {required}")
 
 
-def opened(file: Path) -> BinaryIO:
-    """The file, and nothing that a link leads to."""
-    return os.fdopen(os.open(file, os.O_RDONLY | _SAFELY), "rb")
+def open_regular_file(file: Path) -> BinaryIO:
+    """Open a file for reading; a symbolic link is refused."""
+    return os.fdopen(os.open(file, os.O_RDONLY | _SAFE_FLAGS), "rb")
 
 
-def private(file: Path) -> BinaryIO:
-    """A file to write, for the owner's eyes only."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFELY
+def create_private_file(file: Path) -> BinaryIO:
+    """Open a file for writing that only its owner can read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFE_FLAGS
     return os.fdopen(os.open(file, flags, 0o600), "wb")
 
 
-def make_folders(folder: Path) -> None:
-    """Make what is missing of the way there, for the owner's eyes only."""
+def create_private_folders(folder: Path) -> None:
+    """Create the missing folders of a path; only their owner can read them."""
     if not folder.is_dir():
-        make_folders(folder.parent)
+        create_private_folders(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def copied(source: BinaryIO, target: BinaryIO, advance: Advance) -> str:
-    """Copy all of it; the digest of what was copied."""
+def copy_stream(source: BinaryIO, target: BinaryIO, advance: ReportProgress) -> str:
+    """Copy a stream; return the SHA-256 of what was copied."""
     digest = hashlib.sha256()
-    while piece := source.read(PIECE):
-        digest.update(piece)
-        target.write(piece)
-        advance(len(piece))
+    while chunk := source.read(CHUNK_BYTES):
+        digest.update(chunk)
+        target.write(chunk)
+        advance(len(chunk))
     return digest.hexdigest()
 
 
 def digest_of(file: Path) -> str:
     """The SHA-256 of a file."""
-    with opened(file) as content:
-        whole: Any = content
-        return hashlib.file_digest(whole, "sha256").hexdigest()
+    with open_regular_file(file) as content:
+        reader: Any = content
+        return hashlib.file_digest(reader, "sha256").hexdigest()
 
 
-def _line(name: str, digest: str) -> str:
-    """A line of the checksums; coreutils mark names that hold a backslash or a line break."""
-    spelled = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-    mark = "" if spelled == name else "\\"
-    return f"{mark}{digest}  {spelled}\n"
+def _checksum_line(name: str, digest: str) -> str:
+    """A line of the checksums; coreutils escape names with a backslash or a line break."""
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    prefix = "" if escaped == name else "\\"
+    return f"{prefix}{digest}  {escaped}\n"
 
 
-def _put(file: Path, text: str) -> None:
-    with private(file) as out:
+def _write_text(file: Path, text: str) -> None:
+    with create_private_file(file) as out:
         out.write(os.fsencode(text))
 
 
-def _settle(part: Path) -> None:
-    """Let all of it be on the disk: at the end, when most of it is there already."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows flushes only what is open for writing
+def _sync_tree(root: Path) -> None:
+    """Flush all files and folders to the disk: at the end, when most data is there already."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows flushes only files open for writing
         return
-    for folder, _, names in os.walk(part, topdown=False):
+    for folder, _, names in os.walk(root, topdown=False):
         for name in names:
-            with opened(Path(folder, name)) as file:
+            with open_regular_file(Path(folder, name)) as file:
                 os.fsync(file.fileno())
-        sync(Path(folder))
+        sync_folder(Path(folder))
 
 
-def sync(folder: Path) -> None:
-    """Let the names in a folder be on the disk."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows keeps names in order by itself
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows does this by itself
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

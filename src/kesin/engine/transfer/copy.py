@@ -1,9 +1,9 @@
-"""Queues taken from one store to another, with their whole history, and the proof of it.
+"""Copies queues from one store to another with their whole history, and proves the copy.
 
-The source hands out no jobs meanwhile. What still moves there is caught by passes: everything is
-compared, and what is new or has come further is written again, until a pass finds nothing. Then
-both sides are read whole, replayed, and compared job by job. A run that was broken off is simply
-run again: it goes on from what is there.
+Meanwhile the source is paused. Jobs that still move there are caught by passes: each pass compares
+all jobs and copies those that are new or have moved, until a pass finds none. Then both stores are
+read completely, replayed, and compared job by job. An interrupted copy is simply run again: it
+continues from what was copied.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from kesin.engine.transfer.queue_copy import Copied, Progress, QueueCopy, Side
+from kesin.engine.transfer.queue_copy import CopyResult, NamedStore, Progress, QueueCopy
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.errors import StoreError
 
-LOOK_S: Final = 0.2  # between two looks at claims that are waited for
-_IDLE: Final = threading.Event().wait  # never set: a pause is a wait for it
+CLAIM_POLL_S: Final = 0.2  # while waiting for claims to end
+_IDLE: Final = threading.Event().wait  # the event is never set: this sleeps
 
 
-def copy(
-    source: Side,
-    target: Side,
+def copy_queue(
+    source: NamedStore,
+    target: NamedStore,
     queue: str,
     lifecycle: Lifecycle,
     *,
@@ -31,21 +31,21 @@ def copy(
     wait_s: float = 0.0,
     idle: Callable[[float], object] = _IDLE,
     progress: Progress = lambda _stage, _jobs: None,
-) -> Copied:
-    """Copy one queue and prove it; then the target works, and the source is left paused."""
-    copying = Copying(
+) -> CopyResult:
+    """Copy one queue and prove it; then the target runs, and the source stays paused."""
+    copy_run = CopyRun(
         source, target, {queue: lifecycle}, wait_s=wait_s, idle=idle, progress=progress
     )
-    return copying.run(keep_source_running=keep_source_running)[0]
+    return copy_run.run(keep_source_running=keep_source_running)[0]
 
 
-class Copying:
-    """Copies of several queues that are handed over together."""
+class CopyRun:
+    """Copies several queues that are handed over together."""
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: NamedStore,
+        target: NamedStore,
         queues: dict[str, Lifecycle],
         *,
         wait_s: float = 0.0,
@@ -58,41 +58,46 @@ class Copying:
         }
 
     def run(
-        self, *, keep_source_running: bool = False, beside: Callable[[], object] = lambda: None
-    ) -> list[Copied]:
-        """Copy, prove, and hand over. ``beside`` copies what is not jobs, when nothing moves."""
+        self,
+        *,
+        keep_source_running: bool = False,
+        copy_other_data: Callable[[], object] = lambda: None,
+    ) -> list[CopyResult]:
+        """Copy, prove, and hand over. ``copy_other_data`` runs when no job moves any more."""
         copies = list(self._copies.values())
         try:
             for queue_copy in copies:
                 queue_copy.begin()
             waited = 0.0
-            while any(queue_copy.claimed() for queue_copy in copies) and waited < self._wait_s:
-                self._idle(LOOK_S)
-                waited += LOOK_S
+            while (
+                any(queue_copy.count_claimed() for queue_copy in copies) and waited < self._wait_s
+            ):
+                self._idle(CLAIM_POLL_S)
+                waited += CLAIM_POLL_S
             for queue_copy in copies:
                 queue_copy.refuse_claims()
-                queue_copy.welcome()
-            while any(queue_copy.moved_since() for queue_copy in copies):
+                queue_copy.prepare_target()
+            while any(queue_copy.has_source_moved() for queue_copy in copies):
                 self._until_nothing_moves(copies)
-                beside()
+                copy_other_data()
             for queue_copy in copies:
-                queue_copy.refuse_company()
+                queue_copy.refuse_other_writers()
             for queue_copy in copies:
                 queue_copy.hand_over(keep_source_running=keep_source_running)
         except BaseException:
             for queue_copy in copies:
-                with suppress(StoreError):  # what went wrong is told, not what followed from it
+                with suppress(StoreError):  # the first error is raised, not its consequences
                     queue_copy.give_up()
             raise
-        return [queue_copy.copied for queue_copy in copies]
+        return [queue_copy.result for queue_copy in copies]
 
     @staticmethod
     def _until_nothing_moves(copies: list[QueueCopy]) -> None:
-        """A queue may move while another is proved: all of them once more, until none did."""
+        """Prove all queues again if one moved while another was proved, until none moves."""
         unproved = copies
         while unproved:
             for queue_copy in unproved:
                 queue_copy.catch_up()
             unproved = [queue_copy for queue_copy in unproved if not queue_copy.prove()] or [
-                queue_copy for queue_copy in copies if queue_copy.moved_since()
+                queue_copy for queue_copy in copies if queue_copy.has_source_moved()
             ]

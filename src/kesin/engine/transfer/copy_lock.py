@@ -1,8 +1,8 @@
-"""The mark of a copy on the queue it fills: who fills it, and how its counters stood.
+"""The lock of a copy on its target queue: which copy writes, and the counters it left.
 
-A copy counts nothing, every other write is counted with it: so counters that stand as the copy left
-them prove that whatever is there came by copies. The mark stays when a copy is broken off, and the
-next one knows by it what it may go on from. Of two copies, the one that marked last goes on.
+A copy does not change counters; every other write does. Counters that are as the copy left them
+therefore prove that all jobs came from copies. The record stays when a copy is interrupted, so that
+the next copy may continue. Of two copies, the one that took the lock last continues.
 """
 
 from __future__ import annotations
@@ -15,120 +15,123 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from kesin.store.contract import Store
-from kesin.store.directory import Fact
-from kesin.store.metadata import Facts, facts_of
-from kesin.store.records import Flow
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import MetadataStore, metadata_for
+from kesin.store.records import MoveCount
 from kesin.store.transfer.copier import Copier
 
 WORKLOAD: Final = "store copy"
 
 
-class Disturbed(Exception):
-    """Somebody moved jobs where a copy goes."""
+class TargetChanged(Exception):
+    """Jobs were moved on the target of a copy."""
 
 
-class TakenOver(Exception):
-    """Another copy fills this queue now."""
+class LockTakenOver(Exception):
+    """Another copy holds the lock now."""
 
 
-class Mark(NamedTuple):
-    """What a copy leaves on its target while it runs."""
+class LockRecord(NamedTuple):
+    """The stored record of a lock."""
 
     token: str
-    counters: str  # a digest of them
-    since: int  # when its source was paused, which tells sources apart
+    counters: str  # their digest
+    since: int  # when the source was paused; identifies the source
 
 
-class Ground:
-    """A queue that a copy fills; what is written here is undone where somebody else wrote."""
+class CopyLock:
+    """The lock on the target queue; writes of the copy are undone if others wrote there."""
 
     def __init__(self, store: Store, queue: str) -> None:
-        self._store, self._queue = store.home(queue), queue
+        self._store, self._queue = store.store_for(queue), queue
         self._token = uuid.uuid4().hex
-        self._seen: Mark | None = None  # the latest that this copy found or made
-        self._stood: list[Flow] = []
+        self._last_record: LockRecord | None = None  # read or written by this copy
+        self._counters: list[MoveCount] = []
         self._since = 0
 
-    def _facts(self) -> Facts:
-        return facts_of(self._store)
+    def _metadata(self) -> MetadataStore:
+        return metadata_for(self._store)
 
-    def flows(self) -> list[Flow]:
-        """The counters, in one order."""
-        return sorted(self._store.flows(self._queue))
+    def read_counters(self) -> list[MoveCount]:
+        """The counters of the target, sorted."""
+        return sorted(self._store.move_counts(self._queue))
 
-    def look(self) -> None:
-        """Take in the counters and the mark as they are."""
-        self._stood, self._seen = self.flows(), self._mark()
+    def read(self) -> None:
+        """Read the counters and the lock record."""
+        self._counters, self._last_record = self.read_counters(), self._read_record()
 
-    def is_as_left(self) -> bool:
-        """Whether an earlier copy marked this queue, and nothing moved since."""
-        return self._seen is not None and self._seen.counters == _digest(self._stood)
+    def is_unchanged(self) -> bool:
+        """Whether an earlier copy held the lock and no job moved since."""
+        record = self._last_record
+        return record is not None and record.counters == _counters_digest(self._counters)
 
     def is_taken(self, since: int) -> bool:
-        """Whether another copy of the source paused then marked this queue since ``look``."""
-        now, seen = self._mark(), self._seen
-        return now is not None and now.since == since and (seen is None or now.token != seen.token)
+        """Whether another copy of the same source took the lock since ``read``."""
+        now, last = self._read_record(), self._last_record
+        return now is not None and now.since == since and (last is None or now.token != last.token)
 
-    def take(self, since: int) -> None:
-        """Mark it, in a transaction, unless somebody came since ``look``."""
-        if self._hold() != self._seen:
-            raise TakenOver
-        if self.flows() != self._stood:
-            raise Disturbed
+    def acquire(self, since: int) -> None:
+        """Take the lock, in a transaction, unless others wrote since ``read``."""
+        if self._lock_record() != self._last_record:
+            raise LockTakenOver
+        if self.read_counters() != self._counters:
+            raise TargetChanged
         self._since = since
-        self._put(self._stood)
+        self._write_record(self._counters)
 
-    def leave(self) -> None:
-        """Take the mark away."""
-        self._facts().drop_fact(WORKLOAD, "", self._queue)
+    def release(self) -> None:
+        """Delete the lock record."""
+        self._metadata().delete_metadata(WORKLOAD, "", self._queue)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No other copy writes meanwhile."""
+        """Hold the lock in a transaction: no other copy writes meanwhile."""
         with self._store.transaction():
-            found = self._hold()
-            if found is None or found.token != self._token:
-                raise TakenOver
+            record = self._lock_record()
+            if record is None or record.token != self._token:
+                raise LockTakenOver
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """What is written inside stays if nothing but copies came here until its end."""
+    def undisturbed(self) -> Iterator[None]:
+        """Commit the writes inside only if no job moved on the target."""
         with self.held():
             yield
-            if self.flows() != self._stood:
-                raise Disturbed
+            if self.read_counters() != self._counters:
+                raise TargetChanged
 
-    def put_flows(self, copier: Copier, flows: Sequence[Flow]) -> None:
-        """Write the counters, and remember in the mark that it was us."""
+    def write_counters(self, copier: Copier, counters: Sequence[MoveCount]) -> None:
+        """Write the counters, and store their digest in the lock record."""
         with self.held():
-            if not copier.put_flows(self._queue, flows, instead_of=self._stood):
-                raise Disturbed
-            self._stood = list(flows)
-            self._put(flows)
+            if not copier.replace_move_counts(self._queue, counters, expected=self._counters):
+                raise TargetChanged
+            self._counters = list(counters)
+            self._write_record(counters)
 
-    def _mark(self) -> Mark | None:
-        return _mark_of(self._facts().fact(WORKLOAD, "", self._queue))
+    def _read_record(self) -> LockRecord | None:
+        return _parse_lock_record(self._metadata().metadata_entry(WORKLOAD, "", self._queue))
 
-    def _hold(self) -> Mark | None:
-        return _mark_of(self._facts().hold_fact(WORKLOAD, "", self._queue, 0))
+    def _lock_record(self) -> LockRecord | None:
+        return _parse_lock_record(self._metadata().lock_metadata(WORKLOAD, "", self._queue, 0))
 
-    def _put(self, flows: Sequence[Flow]) -> None:
-        mark = Mark(self._token, _digest(flows), self._since)
-        self._facts().put_fact(Fact(WORKLOAD, "", self._queue, json.dumps(mark), 0))
-        self._seen = mark
+    def _write_record(self, counters: Sequence[MoveCount]) -> None:
+        record = LockRecord(self._token, _counters_digest(counters), self._since)
+        self._metadata().put_metadata(
+            MetadataEntry(WORKLOAD, "", self._queue, json.dumps(record), 0)
+        )
+        self._last_record = record
 
 
-def _mark_of(fact: Fact | None) -> Mark | None:
-    """The mark; what is none of ours counts as none, so nothing is gone on from."""
+def _parse_lock_record(entry: MetadataEntry | None) -> LockRecord | None:
+    """The lock record; any other value counts as none, so that no copy continues from it."""
     try:
-        said = json.loads(fact.value) if fact is not None else None
+        values = json.loads(entry.value) if entry is not None else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, list) or [type(one) for one in said] != [str, str, int]:
+    if not isinstance(values, list) or [type(value) for value in values] != [str, str, int]:
         return None
-    return Mark(*said)
+    return LockRecord(*values)
 
 
-def _digest(flows: Sequence[Flow]) -> str:
-    return hashlib.sha256(json.dumps(list(flows)).encode()).hexdigest()
+def _counters_digest(counters: Sequence[MoveCount]) -> str:
+    return hashlib.sha256(json.dumps(list(counters)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The pauses of a copy: they say what is under way, and survive the process that made them."""
+"""The pauses of a copy. They show that a copy runs, and outlive its process."""
 
 from __future__ import annotations
 
@@ -12,29 +12,35 @@ ACTOR: Final = "store copy"
 
 def pause_of(store: Store, queue: str) -> Pause | None:
     """The pause of the whole queue, if there is one."""
-    return next((one for one in store.paused(queue) if not one.tenant), None)
+    return next((pause for pause in store.paused(queue) if not pause.tenant), None)
 
 
-def moved_to(name: str) -> str:
+def moved_reason(name: str) -> str:
     """The reason of the pause on a source after its move."""
     return f"moved to {name}"
 
 
-def left_behind(store: Store, queue: str, target: str) -> bool:
-    """Whether this queue was moved, and not to that target: then it is not what to go by."""
-    held = pause_of(store, queue)
-    if held is None or held.actor != ACTOR or not (held.reason or "").startswith(moved_to("")):
+def was_moved_elsewhere(store: Store, queue: str, target: str) -> bool:
+    """Whether this queue was moved to another store than the target, so it is out of date."""
+    pause = pause_of(store, queue)
+    if (
+        pause is None
+        or pause.actor != ACTOR
+        or not (pause.reason or "").startswith(moved_reason(""))
+    ):
         return False
-    return held.reason != moved_to(target)
+    return pause.reason != moved_reason(target)
 
 
 def replace_pause(store: Store, queue: str, reason: str) -> None:
-    """Pause for this reason; there is no moment in which it is not paused."""
-    with store.home(queue).transaction():
+    """Change the reason of a pause in one transaction: the queue never runs in between."""
+    with store.store_for(queue).transaction():
         store.resume(queue)
         store.pause(queue, actor=ACTOR, reason=reason)
 
 
-def repeat_pause(store: Store, one: Pause) -> None:
-    """Pause a store's queue or tenant as another store has it."""
-    store.pause(one.queue, tenant=one.tenant, actor=one.actor, reason=one.reason, now=one.at)
+def copy_pause(store: Store, pause: Pause) -> None:
+    """Pause a queue or tenant exactly as another store has it."""
+    store.pause(
+        pause.queue, tenant=pause.tenant, actor=pause.actor, reason=pause.reason, now=pause.at
+    )

@@ -1,7 +1,7 @@
 """The copy of one queue: passes until nothing differs, the proof, the hand-over.
 
-What came to the target by itself is never written over nor removed
-(``engine/transfer/copy_lock.py`` tells): the copy is given up.
+Jobs that reached the target by other means are never overwritten or deleted: the copy stops
+(``engine/transfer/copy_lock.py`` detects them).
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from kesin.engine.replay import differences, miscounts
-from kesin.engine.transfer.copy_lock import Disturbed, Ground, TakenOver
+from kesin.engine.replay import counter_differences, differences
+from kesin.engine.transfer.copy_lock import CopyLock, LockTakenOver, TargetChanged
 from kesin.engine.transfer.copy_pauses import (
     ACTOR,
-    left_behind,
-    moved_to,
+    copy_pause,
+    moved_reason,
     pause_of,
-    repeat_pause,
     replace_pause,
+    was_moved_elsewhere,
 )
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
-from kesin.store.records import Flow, Pause
+from kesin.store.records import MoveCount, Pause
 from kesin.store.transfer import copier_for
-from kesin.store.transfer.copier import Copier, Head, History
+from kesin.store.transfer.copier import Copier, JobHistory, JobVersion
 
 BATCH: Final = 500  # jobs read and written at a time
-MOST_PASSES: Final = 50
+MAX_PASSES: Final = 50
 _MODULUS: Final = 1 << 256
 
-Stage = Literal["copied", "proved"]
-Progress = Callable[[Stage, int], None]
+CopyStage = Literal["copied", "proved"]
+Progress = Callable[[CopyStage, int], None]
 
 
-class NotCopied(StoreError):
+class CopyRefused(StoreError):
     """The queue was not moved; the message says why and what to do."""
 
 
 @dataclass(slots=True)
-class Copied:
-    """What was copied and proved."""
+class CopyResult:
+    """The counts and the digest of a proved copy."""
 
     queue: str
     jobs: int = 0
     events: int = 0
     notes: int = 0
     passes: int = 0
-    digest: str = ""  # over every row, event and remark: the same on both sides
+    digest: str = ""  # over every row, event and note: the same in both stores
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A store, and what people call it."""
+class NamedStore:
+    """A store and its name in messages."""
 
     store: Store
     name: str
@@ -65,334 +65,347 @@ class Side:
 
 @dataclass(slots=True)
 class QueueCopy:
-    """One queue between two stores."""
+    """Copies one queue between two stores."""
 
-    source: Side
-    target: Side
+    source: NamedStore
+    target: NamedStore
     queue: str
     lifecycle: Lifecycle
     progress: Progress
-    copied: Copied = field(init=False)
-    _from: Copier = field(init=False)
-    _to: Copier = field(init=False)
-    _ground: Ground = field(init=False)
-    _before: Pause | None = field(init=False, default=None)  # somebody else's, on the source
-    _flows: list[Flow] | None = field(init=False, default=None)  # the source's, as copied
+    result: CopyResult = field(init=False)
+    _source_copier: Copier = field(init=False)
+    _target_copier: Copier = field(init=False)
+    _lock: CopyLock = field(init=False)
+    _previous_pause: Pause | None = field(init=False, default=None)  # of an operator, on the source
+    _counters: list[MoveCount] | None = field(init=False, default=None)  # of the source, as copied
     _resumable: bool = field(init=False, default=False)
-    _furthest: Counter[Stage] = field(init=False, default_factory=Counter)  # of all passes
+    _progress: Counter[CopyStage] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.copied = Copied(self.queue)
-        self._from = copier_for(self.source.store, self.queue)
-        self._to = copier_for(self.target.store, self.queue)
-        self._ground = Ground(self.target.store, self.queue)
+        self.result = CopyResult(self.queue)
+        self._source_copier = copier_for(self.source.store, self.queue)
+        self._target_copier = copier_for(self.target.store, self.queue)
+        self._lock = CopyLock(self.target.store, self.queue)
 
     # Pauses
 
     @property
-    def _leaving(self) -> str:
+    def _source_reason(self) -> str:
         return f"being copied to {self.target.name}; if no copy is under way, resume it"
 
     @property
-    def _filling(self) -> str:
+    def _target_reason(self) -> str:
         return f"being filled from {self.source.name}"
 
     def begin(self) -> None:
-        """Open the queue on both sides, and hand out nothing."""
+        """Open the queue in both stores, and pause the source."""
         source, target = self.source.store, self.target.store
         source.open(self.queue, self.lifecycle)
         target.open(self.queue, self.lifecycle)
-        self._ground.look()
-        held = pause_of(source, self.queue)
-        reason = (held and held.reason) or ""
-        if left_behind(source, self.queue, self.target.name):
-            raise NotCopied(
+        self._lock.read()
+        pause = pause_of(source, self.queue)
+        reason = (pause and pause.reason) or ""
+        if was_moved_elsewhere(source, self.queue, self.target.name):
+            raise CopyRefused(
                 f"the queue {self.queue} was {reason}: copy it from there, or resume it on"
                 f" {self.source.name} if that is the one to go by"
             )
-        if held is not None and held.actor != ACTOR:
-            self._before = held
-        self._resumable = held is None  # else a copy may be under way, until this one takes over
-        source.pause(self.queue, actor=ACTOR, reason=self._leaving)
+        if pause is not None and pause.actor != ACTOR:
+            self._previous_pause = pause
+        self._resumable = pause is None  # else another copy may run, until this one takes over
+        source.pause(self.queue, actor=ACTOR, reason=self._source_reason)
         if pause_of(source, self.queue) == pause_of(target, self.queue):
-            raise NotCopied("both addresses lead to the same store: nothing was copied")
+            raise CopyRefused("both addresses lead to the same store: nothing was copied")
 
-    def claimed(self) -> int:
-        """Jobs that workers have in hand."""
-        return self._from.claimed(self.queue)
+    def count_claimed(self) -> int:
+        """The number of claimed jobs on the source."""
+        return self._source_copier.count_claimed(self.queue)
 
     def refuse_claims(self) -> None:
-        """What is in a worker's hands cannot be moved."""
-        claimed = self.claimed()
+        """Raise CopyRefused if jobs are claimed: they cannot be moved."""
+        claimed = self.count_claimed()
         if claimed:
-            raise NotCopied(
+            raise CopyRefused(
                 f"{claimed} jobs of {self.queue} are with workers: let them finish (--wait SECONDS"
                 " waits for them), and for those of a dead worker run `kesin sweep`"
             )
 
-    def welcome(self) -> None:
-        """Make sure that the target is empty, or holds an earlier copy of the same jobs."""
-        target, leaving = self.target.store, pause_of(self.source.store, self.queue)
-        held = pause_of(target, self.queue)
-        reason = held.reason if held is not None and held.actor == ACTOR else None
-        if reason != self._filling or not self._ground.is_as_left():
-            self._refuse_strangers(held if reason == moved_to(self.source.name) else None)
-        with self._told(), target.home(self.queue).transaction():
-            self._ground.take(leaving.at if leaving is not None else 0)
+    def prepare_target(self) -> None:
+        """Check that the target is empty or has an earlier copy; then lock and pause it."""
+        target, source_pause = self.target.store, pause_of(self.source.store, self.queue)
+        pause = pause_of(target, self.queue)
+        reason = pause.reason if pause is not None and pause.actor == ACTOR else None
+        if reason != self._target_reason or not self._lock.is_unchanged():
+            self._refuse_foreign_jobs(pause if reason == moved_reason(self.source.name) else None)
+        with self._explained(), target.store_for(self.queue).transaction():
+            self._lock.acquire(source_pause.at if source_pause is not None else 0)
             if reason is not None:
                 target.resume(self.queue)
-            target.pause(self.queue, actor=ACTOR, reason=self._filling)
-            held = pause_of(target, self.queue)
-            if held is None or held.reason != self._filling:
-                raise NotCopied(
+            target.pause(self.queue, actor=ACTOR, reason=self._target_reason)
+            pause = pause_of(target, self.queue)
+            if pause is None or pause.reason != self._target_reason:
+                raise CopyRefused(
                     f"the queue {self.queue} is paused on {self.target.name}"
-                    f" ({held.reason if held else ''}): resume it there first"
+                    f" ({pause.reason if pause else ''}): resume it there first"
                 )
         self._resumable = True
         definition = target.definition(self.queue)
         if definition is not None:
-            self._to.declare(self.queue, self._from.declared(self.queue), definition)
+            self._target_copier.declare(
+                self.queue, self._source_copier.declared(self.queue), definition
+            )
             target.open(self.queue, self.lifecycle)
 
-    def _refuse_strangers(self, moved: Pause | None = None) -> None:
-        """Jobs that were here before must be the source's; a home left behind has older ones."""
-        strangers, example = 0, ""
-        for heads in _pages(self._to, self.queue):
-            known = self._from.heads_of(self.queue, [head.id for head in heads])
-            strange = [head.id for head in heads if head.id not in known]
-            if moved is not None and strange:
-                rows = self.target.store.find(self.queue, strange)
-                strange = [one for one, job in rows.items() if job.created_at >= moved.at]
-            strangers += len(strange)
-            example = example or next(iter(strange), "")
-            ahead = [
-                head.id for head in heads if head.id in known and head.seq > known[head.id].seq
-            ]
+    def _refuse_foreign_jobs(self, moved: Pause | None = None) -> None:
+        """Raise CopyRefused for jobs that the source lacks, or that are further than on the source.
+
+        A target that the queue was ``moved`` away from may have older jobs of its own.
+        """
+        foreign_count, example = 0, ""
+        for versions in _version_pages(self._target_copier, self.queue):
+            known = self._source_copier.versions_of(self.queue, [job.id for job in versions])
+            foreign = [job.id for job in versions if job.id not in known]
+            if moved is not None and foreign:
+                rows = self.target.store.find(self.queue, foreign)
+                foreign = [job_id for job_id, job in rows.items() if job.created_at >= moved.at]
+            foreign_count += len(foreign)
+            example = example or next(iter(foreign), "")
+            ahead = [job.id for job in versions if job.id in known and job.seq > known[job.id].seq]
             if ahead:
-                raise NotCopied(
+                raise CopyRefused(
                     f"{self.target.name} is further than {self.source.name} with the job {ahead[0]}"
                     f" of {self.queue}: it was worked on there, and is not overwritten"
                 )
-        if strangers:
-            raise NotCopied(
+        if foreign_count:
+            raise CopyRefused(
                 f"{self.target.name} has jobs of {self.queue} that {self.source.name} does not"
-                f" have: {strangers}, like {example}. They are left there: stop what enqueues"
+                f" have: {foreign_count}, like {example}. They are left there: stop what enqueues"
                 " there, and copy into an empty store"
             )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say who else writes to the target."""
+    def _explained(self) -> Iterator[None]:
+        """Turn a lost lock or a changed target into CopyRefused."""
         try:
             yield
-        except TakenOver:
-            raise NotCopied(
+        except LockTakenOver:
+            raise CopyRefused(
                 f"another copy into {self.queue} on {self.target.name} began meanwhile: this one"
                 " is given up"
             ) from None
-        except Disturbed:
-            self._refuse_strangers()
-            raise NotCopied(
+        except TargetChanged:
+            self._refuse_foreign_jobs()
+            raise CopyRefused(
                 f"jobs of {self.queue} were moved on {self.target.name} meanwhile: stop what works"
                 " there, and run this again"
             ) from None
 
-    def refuse_company(self) -> None:
-        """Nothing but this copy writes to the target until it opens."""
-        with self._told(), self._ground.alone():
+    def refuse_other_writers(self) -> None:
+        """Raise CopyRefused if anything else wrote to the target."""
+        with self._explained(), self._lock.undisturbed():
             pass
 
     # Passes
 
     def catch_up(self) -> None:
-        """Copy what differs until nothing does, and the counters with it."""
-        for _ in range(MOST_PASSES):
-            flows = _flows(self.source.store, self.queue)
-            self.copied.passes += 1
-            found = self._pass()
-            if not found and _flows(self.source.store, self.queue) == flows:
-                with self._told():
-                    self._ground.put_flows(self._to, flows)
-                self._flows = flows
+        """Run passes until no job differs, then copy the counters."""
+        for _ in range(MAX_PASSES):
+            counters = _sorted_counters(self.source.store, self.queue)
+            self.result.passes += 1
+            differing = self._run_pass()
+            if not differing and _sorted_counters(self.source.store, self.queue) == counters:
+                with self._explained():
+                    self._lock.write_counters(self._target_copier, counters)
+                self._counters = counters
                 self.refuse_claims()
                 return
-        raise NotCopied(
-            f"the queue {self.queue} keeps changing after {MOST_PASSES} passes:"
+        raise CopyRefused(
+            f"the queue {self.queue} keeps changing after {MAX_PASSES} passes:"
             " stop what enqueues into it, and run this again"
         )
 
-    def moved_since(self) -> bool:
-        """Whether anything moved on the source after its counters were taken."""
-        return self._flows is None or _flows(self.source.store, self.queue) != self._flows
+    def has_source_moved(self) -> bool:
+        """Whether a job moved on the source since its counters were read."""
+        return (
+            self._counters is None
+            or _sorted_counters(self.source.store, self.queue) != self._counters
+        )
 
-    def _pass(self) -> int:
-        """One look at everything; how many jobs differed."""
-        found = seen = 0
-        for heads in _pages(self._from, self.queue):
-            ids = [head.id for head in heads]
-            there = self._to.heads_of(self.queue, ids)
-            stale = [head.id for head in heads if there.get(head.id) != head]
+    def _run_pass(self) -> int:
+        """Compare all jobs once and copy those that differ; return how many differed."""
+        differing = compared = 0
+        for versions in _version_pages(self._source_copier, self.queue):
+            ids = [job.id for job in versions]
+            copied = self._target_copier.versions_of(self.queue, ids)
+            stale = [job.id for job in versions if copied.get(job.id) != job]
             if stale:
-                self._copy(stale, [one for one in stale if one in there])
-            found += len(stale)
-            seen += len(heads)
-            self._tell("copied", seen)
-        for heads in _pages(self._to, self.queue):
-            ids = [head.id for head in heads]
-            known = self._from.heads_of(self.queue, ids)
-            gone = [one for one in ids if one not in known]
+                self._copy_jobs(stale, [job_id for job_id in stale if job_id in copied])
+            differing += len(stale)
+            compared += len(versions)
+            self._report_progress("copied", compared)
+        for versions in _version_pages(self._target_copier, self.queue):
+            ids = [job.id for job in versions]
+            known = self._source_copier.versions_of(self.queue, ids)
+            gone = [job_id for job_id in ids if job_id not in known]
             if gone:
-                with self._told(), self._ground.alone():
-                    self._to.drop(self.queue, gone)
-            found += len(gone)
-        return found
+                with self._explained(), self._lock.undisturbed():
+                    self._target_copier.drop(self.queue, gone)
+            differing += len(gone)
+        return differing
 
-    def _tell(self, stage: Stage, seen: int) -> None:
-        """How much further this is than any pass before it came."""
-        more = max(seen - self._furthest[stage], 0)
-        self._furthest[stage] += more
+    def _report_progress(self, stage: CopyStage, done: int) -> None:
+        """Report the jobs done beyond the furthest earlier pass."""
+        more = max(done - self._progress[stage], 0)
+        self._progress[stage] += more
         self.progress(stage, more)
 
-    def _copy(self, ids: Sequence[str], there: Sequence[str]) -> None:
-        fresh = self._whole(self._from.histories(self.queue, ids))
-        older = {one.job.id: one for one in self._to.histories(self.queue, there)} if there else {}
-        for one in fresh:
-            before = older.get(one.job.id)
-            if before is not None and before.events != one.events[: len(before.events)]:
-                raise NotCopied(
-                    f"the job {one.job.id} of {self.queue} went different ways on"
+    def _copy_jobs(self, ids: Sequence[str], existing: Sequence[str]) -> None:
+        histories = self._complete_histories(self._source_copier.histories(self.queue, ids))
+        older = (
+            {old.job.id: old for old in self._target_copier.histories(self.queue, existing)}
+            if existing
+            else {}
+        )
+        for history in histories:
+            before = older.get(history.job.id)
+            if before is not None and before.events != history.events[: len(before.events)]:
+                raise CopyRefused(
+                    f"the job {history.job.id} of {self.queue} went different ways on"
                     f" {self.source.name} and {self.target.name}: it is not overwritten"
                 )
-        with self._told(), self._ground.alone():
-            self._to.put(self.queue, fresh)
+        with self._explained(), self._lock.undisturbed():
+            self._target_copier.put(self.queue, histories)
 
-    def _whole(self, histories: list[History]) -> list[History]:
-        """Those with all their events: a job that is pruned while it is read has lost some."""
-        torn = [one.job.id for one in histories if len(one.events) != one.job.seq]
-        if torn and self._from.heads_of(self.queue, torn):
-            raise NotCopied(
-                f"{self.source.name} does not replay, and is not moved: the job {torn[0]} of"
+    def _complete_histories(self, histories: list[JobHistory]) -> list[JobHistory]:
+        """The histories with all events: a job pruned while it was read has lost some."""
+        incomplete = [
+            history.job.id for history in histories if len(history.events) != history.job.seq
+        ]
+        if incomplete and self._source_copier.versions_of(self.queue, incomplete):
+            raise CopyRefused(
+                f"{self.source.name} does not replay, and is not moved: the job {incomplete[0]} of"
                 f" {self.queue} lacks events (`kesin audit verify` tells all)"
             )
-        return [one for one in histories if one.job.id not in torn]
+        return [history for history in histories if history.job.id not in incomplete]
 
-    # The proof
+    # Proof
 
     def prove(self) -> bool:
-        """Read both sides whole and compare; False where the source moved meanwhile.
+        """Read and compare both stores completely; return False if the source moved meanwhile.
 
-        What is equal replays alike, so the copy is replayed and the original need not be.
+        Equal histories replay equally, so only the copy is replayed.
         """
-        copied, total, seen = Copied(self.queue, passes=self.copied.passes), 0, 0
+        result, total, compared = CopyResult(self.queue, passes=self.result.passes), 0, 0
         counts: Counter[tuple[str, str]] = Counter()
-        for heads in _pages(self._from, self.queue):
-            ids = [head.id for head in heads]
-            there = {one.job.id: one for one in self._to.histories(self.queue, ids)}
-            for one in self._from.histories(self.queue, ids):
-                said, twin = _said(one), there.get(one.job.id)
-                if twin is None or _said(twin) != said:
-                    if self.moved_since() or self._remarked(one):
+        for versions in _version_pages(self._source_copier, self.queue):
+            ids = [job.id for job in versions]
+            copies = {copy.job.id: copy for copy in self._target_copier.histories(self.queue, ids)}
+            for original in self._source_copier.histories(self.queue, ids):
+                job, content = original.job, _comparable(original)
+                copy = copies.get(job.id)
+                if copy is None or _comparable(copy) != content:
+                    if self.has_source_moved() or self._has_new_note(job.id):
                         return False
-                    raise NotCopied(f"the copy of the job {one.job.id} differs from it")
-                self._replay(twin)
-                total = (total + _digest(said)) % _MODULUS
-                counts[one.job.tenant, one.job.state] += 1
-                copied.jobs += 1
-                copied.events += len(one.events)
-                copied.notes += len(one.notes)
-            seen += len(heads)
-            self._tell("proved", seen)
-        if self.moved_since():
+                    raise CopyRefused(f"the copy of the job {job.id} differs from it")
+                self._replay(copy)
+                total = (total + _comparable_digest(content)) % _MODULUS
+                counts[job.tenant, job.state] += 1
+                result.jobs += 1
+                result.events += len(original.events)
+                result.notes += len(original.notes)
+            compared += len(versions)
+            self._report_progress("proved", compared)
+        if self.has_source_moved():
             return False
-        self.refuse_company()
-        self._compare_counts(copied.jobs, counts)
-        copied.digest = f"{total:064x}"
-        self.copied = copied
+        self.refuse_other_writers()
+        self._compare_counts(result.jobs, counts)
+        result.digest = f"{total:064x}"
+        self.result = result
         return True
 
-    def _replay(self, one: History) -> None:
-        wrong = next(differences(one.job, one.events), None)
-        if wrong is not None:
-            raise NotCopied(
-                f"{self.source.name} does not replay, and is not moved: {wrong}"
+    def _replay(self, history: JobHistory) -> None:
+        difference = next(differences(history.job, history.events), None)
+        if difference is not None:
+            raise CopyRefused(
+                f"{self.source.name} does not replay, and is not moved: {difference}"
                 " (`kesin audit verify` tells all)"
             )
 
-    def _remarked(self, one: History) -> bool:
-        """Whether a remark came beside the job since: remarks are no moves."""
-        now = self._from.heads_of(self.queue, [one.job.id]).get(one.job.id)
-        there = self._to.heads_of(self.queue, [one.job.id]).get(one.job.id)
-        return now != there
+    def _has_new_note(self, job_id: str) -> bool:
+        """Whether a note was added to the job since it was copied: notes are no moves."""
+        original = self._source_copier.versions_of(self.queue, [job_id]).get(job_id)
+        copy = self._target_copier.versions_of(self.queue, [job_id]).get(job_id)
+        return original != copy
 
     def _compare_counts(self, jobs: int, counts: Counter[tuple[str, str]]) -> None:
-        there = sum(len(heads) for heads in _pages(self._to, self.queue))
-        if there != jobs:
-            raise NotCopied(f"{self.target.name} has {there} jobs of {self.queue}, not {jobs}")
-        flows = _flows(self.target.store, self.queue)
-        if flows != self._flows:
-            raise NotCopied(f"the counters of {self.queue} differ on {self.target.name}")
-        wrong = next(miscounts(self.queue, flows, counts), None)
-        if wrong is not None:
-            raise NotCopied(f"the counters do not fit the rows: {wrong}")
+        copied = sum(len(versions) for versions in _version_pages(self._target_copier, self.queue))
+        if copied != jobs:
+            raise CopyRefused(f"{self.target.name} has {copied} jobs of {self.queue}, not {jobs}")
+        counters = _sorted_counters(self.target.store, self.queue)
+        if counters != self._counters:
+            raise CopyRefused(f"the counters of {self.queue} differ on {self.target.name}")
+        difference = next(counter_differences(self.queue, counters, counts), None)
+        if difference is not None:
+            raise CopyRefused(f"the counters do not fit the rows: {difference}")
 
-    # The end
+    # Hand-over
 
     def hand_over(self, *, keep_source_running: bool) -> None:
-        """The source is closed for good before the target opens: never do both hand out jobs."""
+        """Pause the source for good, then resume the target: the two never run at once."""
         source, target = self.source.store, self.target.store
-        with self._told(), self._ground.held():
-            for one in target.paused(self.queue):
-                if one.tenant:
-                    target.resume(self.queue, tenant=one.tenant)
-            for one in source.paused(self.queue):
-                if one.tenant:
-                    repeat_pause(target, one)
+        with self._explained(), self._lock.held():
+            for pause in target.paused(self.queue):
+                if pause.tenant:
+                    target.resume(self.queue, tenant=pause.tenant)
+            for pause in source.paused(self.queue):
+                if pause.tenant:
+                    copy_pause(target, pause)
             if keep_source_running:
                 replace_pause(target, self.queue, f"a copy of {self.source.name}")
             else:
-                replace_pause(source, self.queue, moved_to(self.target.name))
+                replace_pause(source, self.queue, moved_reason(self.target.name))
                 self._resumable = False
                 target.resume(self.queue)
-                if self._before is not None:
-                    repeat_pause(target, self._before)
-            self._ground.leave()
+                if self._previous_pause is not None:
+                    copy_pause(target, self._previous_pause)
+            self._lock.release()
         self.give_up()
 
     def give_up(self) -> None:
-        """The source works on as before; what the target has is gone on with by the next run."""
-        held = pause_of(self.source.store, self.queue) if self._resumable else None
-        if held is None or (held.actor, held.reason) != (ACTOR, self._leaving):
-            return  # somebody else finished this move meanwhile
-        if not self._is_taken(held.at):
+        """Resume the source; the next run continues with the jobs already copied."""
+        pause = pause_of(self.source.store, self.queue) if self._resumable else None
+        if pause is None or (pause.actor, pause.reason) != (ACTOR, self._source_reason):
+            return  # the pause was changed meanwhile, by a finished move or an operator
+        if not self._is_taken(pause.at):
             self.source.store.resume(self.queue)
 
     def _is_taken(self, since: int) -> bool:
-        """Whether another copy goes on: then the source stays paused for it."""
+        """Whether another copy continues: then the source stays paused for it."""
         try:
-            return self._ground.is_taken(since)
-        except StoreError:  # nobody copies to a store that is away
+            return self._lock.is_taken(since)
+        except StoreError:  # no copy runs to a store that is unreachable
             return False
 
 
-def _flows(store: Store, queue: str) -> list[Flow]:
-    return sorted(store.flows(queue))
+def _sorted_counters(store: Store, queue: str) -> list[MoveCount]:
+    return sorted(store.move_counts(queue))
 
 
-def _pages(copier: Copier, queue: str) -> Iterator[list[Head]]:
+def _version_pages(copier: Copier, queue: str) -> Iterator[list[JobVersion]]:
     cursor: str | None = None
     while True:
-        heads, cursor = copier.heads(queue, cursor, BATCH)
-        if heads:
-            yield heads
+        versions, cursor = copier.job_versions(queue, cursor, BATCH)
+        if versions:
+            yield versions
         if cursor is None:
             return
 
 
-def _said(history: History) -> tuple[object, ...]:
-    """Everything about a job but its lease, which is no part of its history."""
+def _comparable(history: JobHistory) -> tuple[object, ...]:
+    """A job with events and notes, without its lease, which is no part of its history."""
     notes = [note[1:] for note in history.notes]
     return history.job._replace(lease_until=None), history.events, notes
 
 
-def _digest(said: tuple[object, ...]) -> int:
-    return int.from_bytes(hashlib.sha256(json.dumps(said).encode()).digest(), "big")
+def _comparable_digest(content: tuple[object, ...]) -> int:
+    return int.from_bytes(hashlib.sha256(json.dumps(content).encode()).digest(), "big")

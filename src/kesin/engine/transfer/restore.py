@@ -1,8 +1,8 @@
-"""A backup put back: everything is checked first, and the database changes last and at once.
+"""Restores a backup: all of it is checked first; the database changes last and at once.
 
-Files come before the database: broken off in between, the database is the one of before, with
-files beside it that it does not know. Files that are not in the backup stay; one that is there and
-differs is replaced only where that was asked for.
+Files are restored before the database. After an interruption in between, the database is still the
+old one, with files that it does not know. Files that are not in the backup stay. A file that
+differs from the backup is replaced only on request.
 """
 
 from __future__ import annotations
@@ -22,151 +22,155 @@ from kesin.engine.transfer.backup import (
     FORMAT,
     MANIFEST,
     SUMS,
-    Kept,
+    BackupFile,
     Manifest,
-    Watch,
-    copied,
+    ProgressFactory,
+    copy_stream,
+    create_private_file,
+    create_private_folders,
     digest_of,
-    make_folders,
-    opened,
-    private,
+    open_regular_file,
     require_space,
 )
-from kesin.foundation.encryption import KeyRing, NotOpened
+from kesin.foundation.encryption import KeyRing, SecretNotOpened
 from kesin.foundation.permissions import Actor
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
-from kesin.store.sql.migrate import migrations, outstanding
-from kesin.store.transfer.dump import Advance, Dump, Dumped, NotRestored
+from kesin.store.sql.migrate import migrations, pending_migrations
+from kesin.store.transfer.dump import Dump, DumpManifest, ReportProgress, RestoreRefused
 
-_LINE: Final = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
+_CHECKSUM_LINE: Final = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPED: Final = re.compile(r"\\(.)")
-_PLAIN: Final = {"n": "\n", "r": "\r"}
+_UNESCAPED: Final = {"n": "\n", "r": "\r"}
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """One whose every byte is as it was written."""
+    """A backup whose checksums were verified."""
 
     folder: Path
     manifest: Manifest
-    todo: tuple[str, ...]  # migrations it will need
+    pending: tuple[str, ...]  # migrations it will need
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
-    """What a restored store is told before anybody sees it."""
+class AfterRestore:
+    """Changes made to a restored store before it is used."""
 
     actor: Actor
     reason: str
     paused: bool = True
 
-    def tell(self, store: Store) -> None:
-        """Queues rest until somebody resumes them, sessions end, and the audit log knows."""
+    def apply(self, store: Store) -> None:
+        """Pause the queues if asked for, end all sessions, and write to the audit log."""
         accounts = Accounts(Directory(store))
         with store.transaction():
             for queue in store.queues() if self.paused else ():
                 store.pause(queue, actor=self.actor.name, reason=self.reason)
-            for person in accounts.directory.people():
-                accounts.directory.end_sessions_of(person.name)
+            for user in accounts.directory.users():
+                accounts.directory.end_sessions_of(user.name)
             accounts.note(self.actor, "store.restore", details={"reason": self.reason})
 
 
-def checked(folder: Path) -> Backup:
-    """The backup in a folder, once all of it was read; raises NotRestored, naming what is wrong."""
+def read_backup(folder: Path) -> Backup:
+    """Read and verify the backup in a folder; raises RestoreRefused, which names the damage."""
     folder = folder.absolute()
-    sums = _sums(folder)
-    there = dict(_members(folder))
-    for name in sorted(there.keys() | sums.keys()):
-        if name not in there:
-            raise NotRestored(f"the backup is damaged: {name} is missing")
+    sums = _read_checksums(folder)
+    files = dict(_list_backup_files(folder))
+    for name in sorted(files.keys() | sums.keys()):
+        if name not in files:
+            raise RestoreRefused(f"the backup is damaged: {name} is missing")
         if name not in sums:
-            raise NotRestored(f"the backup is damaged: {name} does not belong to it")
-        if digest_of(there[name]) != sums[name]:
-            raise NotRestored(f"the backup is damaged: {name} is not what was written")
-    manifest = _manifest(folder)
-    todo = outstanding(migrations(manifest.dumped.database), manifest.dumped.schema)
-    return Backup(folder, manifest, tuple(f"{one.version:04d}_{one.name}" for one in todo))
+            raise RestoreRefused(f"the backup is damaged: {name} does not belong to it")
+        if digest_of(files[name]) != sums[name]:
+            raise RestoreRefused(f"the backup is damaged: {name} is not what was written")
+    manifest = _read_manifest(folder)
+    pending = pending_migrations(migrations(manifest.dumped.database), manifest.dumped.schema)
+    return Backup(
+        folder,
+        manifest,
+        tuple(f"{migration.version:04d}_{migration.name}" for migration in pending),
+    )
 
 
 def restore(
     backup: Backup,
     dump: Dump,
-    kept: Sequence[Kept],
-    told: Callable[[Store], None],
-    watch: Watch,
+    places: Sequence[BackupFile],
+    after_restore: Callable[[Store], None],
+    open_progress: ProgressFactory,
     *,
     replace: bool,
 ) -> None:
-    """Put files and database where they belong; raises NotRestored."""
+    """Restore files and database; raises RestoreRefused."""
     kind = backup.manifest.dumped.database
     if kind != dump.kind:
-        other = {"sqlite": "a SQLite file", "postgres": "PostgreSQL"}
-        raise NotRestored(
-            f"this is a backup of {other[kind]}, and the settings name {other[dump.kind]}: restore "
+        names = {"sqlite": "a SQLite file", "postgres": "PostgreSQL"}
+        raise RestoreRefused(
+            f"this is a backup of {names[kind]}, and the settings name {names[dump.kind]}: restore "
             "it where it came from, and go on with `kesin store copy`"
         )
-    dump.require_room(replace=replace)
-    files = list(_placed(backup, kept))
+    dump.check_target(replace=replace)
+    files = list(_restore_paths(backup, places))
     if not replace:
-        _refuse_other([target for source, target in files if _differs(source, target)])
+        _refuse_overwrite([target for source, target in files if _differs(source, target)])
     total = sum(source.stat().st_size for source, _ in files)
     database = backup.folder / DATABASE
-    place, wanted = dump.room(database)
-    require_space(place, wanted + total, NotRestored)
-    with watch(total + sum(one.stat().st_size for one in database.iterdir())) as advance:
+    folder, database_bytes = dump.required_space(database)
+    require_space(folder, database_bytes + total, RestoreRefused)
+    with open_progress(total + sum(file.stat().st_size for file in database.iterdir())) as advance:
         for source, target in files:
-            _put(source, target, advance)
-        dump.put_back(database, backup.manifest.dumped, told, advance, replace=replace)
+            _restore_file(source, target, advance)
+        dump.restore(database, backup.manifest.dumped, after_restore, advance, replace=replace)
 
 
-def unopened(store: Store, ring: KeyRing | None) -> list[str]:
-    """The names of sealed secrets that these keys do not open."""
-    closed = []
-    for one in Directory(store).secrets():
+def unopened_secrets(store: Store, ring: KeyRing | None) -> list[str]:
+    """The names of sealed secrets that these keys cannot open."""
+    unopened = []
+    for secret in Directory(store).secrets():
         try:
             if ring is None:
-                closed.append(one.name)
+                unopened.append(secret.name)
             else:
-                ring.open(one.name, one.sealed)
-        except NotOpened:
-            closed.append(one.name)
-    return closed
+                ring.open(secret.name, secret.sealed)
+        except SecretNotOpened:
+            unopened.append(secret.name)
+    return unopened
 
 
-def _placed(backup: Backup, kept: Sequence[Kept]) -> Iterator[tuple[Path, Path]]:
-    """Each file of the backup, and where the settings of today want it."""
-    for one in kept:
-        there = backup.folder / FILES / one.name
-        if there.is_file():
-            yield there, one.place
-        for folder, _, names in os.walk(there):
+def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tuple[Path, Path]]:
+    """Each file of the backup, with its path in the current settings."""
+    for place in places:
+        saved = backup.folder / FILES / place.name
+        if saved.is_file():
+            yield saved, place.path
+        for folder, _, names in os.walk(saved):
             for name in sorted(names):
                 source = Path(folder, name)
-                yield source, one.place / source.relative_to(there)
+                yield source, place.path / source.relative_to(saved)
 
 
-def _put(source: Path, target: Path, advance: Advance) -> None:
-    """Give the file its name when it is whole; what is there already is not written again."""
-    found = source.stat()
+def _restore_file(source: Path, target: Path, advance: ReportProgress) -> None:
+    """Restore a file under a hidden name, then rename it; an identical file is left alone."""
+    info = source.stat()
     if _same(source, target):
-        advance(found.st_size)
+        advance(info.st_size)
         return
-    make_folders(target.parent)
+    create_private_folders(target.parent)
     hidden = target.with_name(f".{target.name}.restoring")
-    with opened(source) as content, private(hidden) as out:
-        copied(content, out, advance)
+    with open_regular_file(source) as content, create_private_file(hidden) as out:
+        copy_stream(content, out, advance)
         out.flush()
         os.fsync(out.fileno())
-    os.utime(hidden, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(hidden, ns=(info.st_atime_ns, info.st_mtime_ns))
     hidden.replace(target)
 
 
-def _refuse_other(there: list[Path]) -> None:
-    if there:
-        others = f" and {len(there) - 1} more files" if len(there) > 1 else ""
-        raise NotRestored(
-            f"{there[0]}{others} would be overwritten by others: move them away, or add --replace "
+def _refuse_overwrite(files: list[Path]) -> None:
+    if files:
+        more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
+        raise RestoreRefused(
+            f"{files[0]}{more} would be overwritten by others: move them away, or add --replace "
             "to lose them"
         )
 
@@ -183,51 +187,51 @@ def _same(source: Path, target: Path) -> bool:
     )
 
 
-def _sums(folder: Path) -> dict[str, str]:
+def _read_checksums(folder: Path) -> dict[str, str]:
     try:
         text = os.fsdecode((folder / SUMS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise NotRestored(f"{folder} is no backup of kesin: it has no {SUMS}") from None
+        raise RestoreRefused(f"{folder} is no backup of kesin: it has no {SUMS}") from None
     sums = {}
     for line in text.removesuffix("\n").split("\n"):
-        found = _LINE.fullmatch(line)
-        if found is None:
-            raise NotRestored(f"the backup is damaged: {SUMS} is not what was written")
-        name = found[3]
-        if found[1]:
-            name = _ESCAPED.sub(lambda one: _PLAIN.get(one[1], one[1]), name)
-        sums[name] = found[2]
+        match = _CHECKSUM_LINE.fullmatch(line)
+        if match is None:
+            raise RestoreRefused(f"the backup is damaged: {SUMS} is not what was written")
+        name = match[3]
+        if match[1]:
+            name = _ESCAPED.sub(lambda escape: _UNESCAPED.get(escape[1], escape[1]), name)
+        sums[name] = match[2]
     return sums
 
 
-def _members(folder: Path) -> Iterator[tuple[str, Path]]:
-    for below, folders, names in os.walk(folder):
+def _list_backup_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            path = Path(below, name)
+            path = Path(parent, name)
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                raise NotRestored(f"the backup is damaged: {path} is no plain file")
+                raise RestoreRefused(f"the backup is damaged: {path} is no plain file")
         for name in names:
-            path = Path(below, name)
+            path = Path(parent, name)
             if path != folder / SUMS:
                 yield path.relative_to(folder).as_posix(), path
 
 
-def _manifest(folder: Path) -> Manifest:
+def _read_manifest(folder: Path) -> Manifest:
     try:
-        return _understood(json.loads((folder / MANIFEST).read_text("utf-8")))
+        return _parse_manifest(json.loads((folder / MANIFEST).read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise NotRestored(f"the backup is damaged: {MANIFEST} cannot be understood") from None
+        raise RestoreRefused(f"the backup is damaged: {MANIFEST} cannot be understood") from None
 
 
-def _understood(body: dict[str, Any]) -> Manifest:
+def _parse_manifest(body: dict[str, Any]) -> Manifest:
     if body.get("format") != FORMAT:
-        raise NotRestored(
+        raise RestoreRefused(
             f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}: upgrade"
         )
     return Manifest(
         kesin=body["kesin"],
         made_at=body["made_at"],
-        dumped=Dumped(
+        dumped=DumpManifest(
             body["database"],
             {int(version): checksum for version, checksum in body["schema"].items()},
             body["queues"],

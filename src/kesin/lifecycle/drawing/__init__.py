@@ -1,1 +1,1 @@
-"""A lifecycle as a table, as Mermaid and as SVG."""
+"""Drawings of a lifecycle: a table, a Mermaid diagram and an SVG."""

@@ -1,10 +1,10 @@
-"""Where everything stands in the picture of a lifecycle. Numbers only; ``svg`` puts ink on them.
+"""The layout of a lifecycle diagram: coordinates only, which ``svg`` draws.
 
-The happy way runs down a column, one state a row. At most one other state stands on either side
-as a tall rail, so whatever leads to it is a straight lane with its names above the line. All else
+The happy path runs down a column, one state a row. At most one other state stands on either side
+as a tall rail; an edge to it is a straight lane with its label above the line. Any other edge
 between two rows goes round the column as an arc. Moves that stay in their state are listed inside
 its box. Room is reserved for every label before anything is placed: nothing has to be moved
-afterwards, and no label can meet a box or another label.
+afterwards, and no label overlaps a box or another label.
 """
 
 from __future__ import annotations
@@ -15,35 +15,47 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.shape import Edge, Plan, edges, plan
-from kesin.lifecycle.drawing.text_metrics import Cell, Label, Say, cell, label
+from kesin.lifecycle.drawing.shape import DrawingPlan, Edge, edges, plan_drawing
+from kesin.lifecycle.drawing.text_metrics import (
+    EdgeLabel,
+    StateText,
+    Translate,
+    edge_label,
+    state_text,
+)
 from kesin.lifecycle.vocabulary import GONE
 
 Side = Literal[-1, 1]
-SIDES: Final[tuple[Side, Side]] = (-1, 1)  # left and right, as the x axis has it
+SIDES: Final[tuple[Side, Side]] = (-1, 1)  # left and right, in the direction of the x axis
 
 MARGIN: Final = 24.0
-ENTRY: Final = 46.0  # from the dot to the first box
-GAP: Final = 46.0  # least room between two rows
-PAD: Final = 11.0  # above and below a label between two rows
-BOX: Final = 168.0  # least width of the column
-NEAR: Final = 10.0  # between a line and a label beside it
-STEP: Final = 28.0  # between an arc and what it goes round
-LANE_RUN: Final = 26.0  # what a lane needs besides its label: the arrow head and some line
-UNDER: Final = 5.0  # between a label and its line
-PORT: Final = 9.0  # half the room of an arc's end at a box
-CORNER: Final = 14.0  # no line ends nearer to a box's corner
+ENTRY_HEIGHT: Final = 46.0  # from the start dot to the first box
+MIN_ROW_GAP: Final = 46.0  # between two rows
+LABEL_PAD: Final = 11.0  # above and below a label between two rows
+MIN_COLUMN_WIDTH: Final = 168.0
+LABEL_GAP: Final = 10.0  # between a line and a label beside it
+ARC_GAP: Final = 28.0  # between an arc and what it goes round
+LANE_RUN: Final = 26.0  # the width a lane needs besides its label, for the arrow head and some line
+LABEL_ABOVE_LINE: Final = 5.0  # between a label and its line
+PORT_HALF: Final = 9.0  # half the height of an arc's end at a box
+CORNER_MARGIN: Final = 14.0  # from a box's corner to the nearest end of a line
 RAIL_PAD: Final = 26.0
-COMFORTABLE: Final = 880.0  # a page's width
-LABEL_WIDTHS: Final = (260.0, 215.0, 190.0, 165.0, 140.0)  # where a lane's label wraps
-NARROW_LABEL: Final = 128.0
+MAX_PAGE_WIDTH: Final = 880.0
+LABEL_WIDTHS: Final = (
+    260.0,
+    215.0,
+    190.0,
+    165.0,
+    140.0,
+)  # the widths at which a lane's label wraps, tried in order
+NARROW_LABEL_WIDTH: Final = 128.0
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A state's box, and what is written in it."""
+class StateBox:
+    """The box of a state, and the text in it."""
 
-    cell: Cell
+    cell: StateText
     x: float
     y: float
     width: float
@@ -51,64 +63,64 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """A drawn edge: its corners (rounded when drawn), and the label with its top left corner."""
+class DrawnEdge:
+    """An edge with coordinates: its corners (drawn rounded), its label and the label's top left."""
 
     edge: Edge
     points: tuple[tuple[float, float], ...]
-    label: Label
+    label: EdgeLabel
     x: float
     y: float
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A whole layout. Wires come in the order they are painted: lanes lie below arcs."""
+class DiagramLayout:
+    """A whole layout. Edges come in the order they are painted: lanes lie below arcs."""
 
     width: float
     height: float
-    boxes: tuple[Box, ...]
-    wires: tuple[Wire, ...]
+    boxes: tuple[StateBox, ...]
+    edges: tuple[DrawnEdge, ...]
 
 
 @dataclass(slots=True)
 class _Arc:
-    """An edge between two rows that are not happy neighbours."""
+    """An edge between two rows that are no neighbours on the happy path."""
 
     edge: Edge
     top: int
     bottom: int
-    label: Label
+    label: EdgeLabel
     side: Side = -1
-    out: float = 0.0  # how far from the column's edge it runs
-    gap: int = 0  # below which row its label stands
+    out: float = 0.0  # distance from the column's edge
+    gap: int = 0  # the row above its label
     label_out: float = 0.0
 
     @property
     def inner(self) -> range:
-        """The rows it passes."""
+        """The rows that it passes."""
         return range(self.top + 1, self.bottom)
 
     @property
     def gaps(self) -> range:
-        """The gaps it passes, each named by the row above it."""
+        """The gaps that it passes, each numbered by the row above it."""
         return range(self.top, self.bottom)
 
 
 @dataclass(slots=True)
 class _Lane:
-    """An edge between a row and a rail, or (``row`` is then the row above it) between two rails."""
+    """An edge between a row and a rail, or between two rails (``row`` is then the row above)."""
 
     edge: Edge
     row: int
     side: Side
-    label: Label
+    label: EdgeLabel
     y: float = 0.0
 
 
 @dataclass(slots=True)
 class _Port:
-    """The end of a line at a box's side, and the room it wants above and below."""
+    """The end of a line at the side of a box, and the room it needs above and below."""
 
     line: _Arc | _Lane
     above: float
@@ -118,26 +130,26 @@ class _Port:
 
 @dataclass(slots=True)
 class _Sketch:
-    """What is known so far while laying out."""
+    """The state of the layout while it is computed."""
 
-    plan: Plan
-    cells: dict[str, Cell]
-    half: float  # of the column's width
-    straight: dict[int, tuple[Edge, Label]] = field(default_factory=dict)
+    plan: DrawingPlan
+    cells: dict[str, StateText]
+    half: float  # half the width of the column
+    straight: dict[int, tuple[Edge, EdgeLabel]] = field(default_factory=dict)
     arcs: list[_Arc] = field(default_factory=list)
     lanes: list[_Lane] = field(default_factory=list)
     across: list[_Lane] = field(default_factory=list)
     ports: dict[tuple[int, Side], list[_Port]] = field(default_factory=dict)
-    middle: list[float] = field(default_factory=list)  # of each row
-    tall: list[float] = field(default_factory=list)  # each row's box
-    section: list[float] = field(default_factory=list)  # the middle of each gap's labels
+    middle: list[float] = field(default_factory=list)  # the centre of each row
+    tall: list[float] = field(default_factory=list)  # the height of each row's box
+    section: list[float] = field(default_factory=list)  # the centre of the labels in each gap
     bottom: float = 0.0
 
     def rail(self, side: Side) -> str | None:
         return self.plan.left if side < 0 else self.plan.right
 
     def clear_of_arcs(self, side: Side) -> float:
-        """From the column's edge to where lanes may carry their labels."""
+        """The distance from the column's edge at which the labels of lanes may begin."""
         held = {lane.row for lane in self.lanes if lane.side == side}
         crossed = {lane.row for lane in self.across}
         reach = (
@@ -148,56 +160,59 @@ class _Sketch:
         return max(reach, default=0.0)
 
 
-def lay_out(lifecycle: Lifecycle, say: Say = str) -> Picture:
-    """The picture of a lifecycle; labels wrap sooner where it would be too wide for a page."""
-    tries = (_lay_out(lifecycle, widest, say) for widest in LABEL_WIDTHS)
-    fitting = next((picture for picture in tries if picture.width <= COMFORTABLE), None)
-    return fitting or _lay_out(lifecycle, LABEL_WIDTHS[-1], say)
+def lay_out(lifecycle: Lifecycle, translate: Translate = str) -> DiagramLayout:
+    """Lay out a lifecycle; labels wrap sooner where it would be too wide for a page."""
+    layouts = (_lay_out(lifecycle, label_width, translate) for label_width in LABEL_WIDTHS)
+    fitting = next((layout for layout in layouts if layout.width <= MAX_PAGE_WIDTH), None)
+    return fitting or _lay_out(lifecycle, LABEL_WIDTHS[-1], translate)
 
 
-def _lay_out(lifecycle: Lifecycle, widest: float, say: Say) -> Picture:
-    sketch = _sort_edges(lifecycle, widest, say)
+def _lay_out(lifecycle: Lifecycle, label_width: float, translate: Translate) -> DiagramLayout:
+    sketch = _sort_edges(lifecycle, label_width, translate)
     _choose_sides(sketch)
     for side in SIDES:
         _run_arcs(sketch, side)
     _choose_gaps(sketch)
     _order_ports(sketch)
     _stack_rows(sketch)
-    return _place(lifecycle, sketch)
+    return _position(lifecycle, sketch)
 
 
-def _sort_edges(lifecycle: Lifecycle, widest: float, say: Say) -> _Sketch:
-    layout = plan(lifecycle)
-    cells = {state.name: cell(lifecycle, state.name, say=say) for state in lifecycle.states}
-    wide = max(BOX, *(cells[row].width for row in layout.rows))
-    cells |= {row: cell(lifecycle, row, wide, say) for row in layout.rows}
+def _sort_edges(lifecycle: Lifecycle, label_width: float, translate: Translate) -> _Sketch:
+    plan = plan_drawing(lifecycle)
+    cells = {
+        state.name: state_text(lifecycle, state.name, translate=translate)
+        for state in lifecycle.states
+    }
+    wide = max(MIN_COLUMN_WIDTH, *(cells[row].width for row in plan.rows))
+    cells |= {row: state_text(lifecycle, row, wide, translate) for row in plan.rows}
     half = wide / 2
-    sketch = _Sketch(layout, cells, half)
-    row = {name: index for index, name in enumerate(layout.rows)}
+    sketch = _Sketch(plan, cells, half)
+    row = {name: index for index, name in enumerate(plan.rows)}
     for edge in edges(lifecycle):
         if GONE in edge.pair or edge.source == edge.to:
             continue
         source, to = row.get(edge.source), row.get(edge.to)
         if source is not None and to is not None:
             if to == source + 1:
-                sketch.straight[source] = (edge, label(edge, NARROW_LABEL))
+                sketch.straight[source] = (edge, edge_label(edge, NARROW_LABEL_WIDTH))
             else:
                 top, bottom = sorted((source, to))
-                sketch.arcs.append(_Arc(edge, top, bottom, label(edge, NARROW_LABEL)))
+                sketch.arcs.append(_Arc(edge, top, bottom, edge_label(edge, NARROW_LABEL_WIDTH)))
             continue
-        text = label(edge, widest)
+        text = edge_label(edge, label_width)
         if source is None and to is None:
-            side: Side = -1 if edge.source == layout.left else 1
+            side: Side = -1 if edge.source == plan.left else 1
             sketch.across.append(_Lane(edge, 0, side, text))
         else:
-            side = -1 if layout.left in edge.pair else 1
+            side = -1 if plan.left in edge.pair else 1
             at = source if source is not None else to
             sketch.lanes.append(_Lane(edge, at or 0, side, text))
     return sketch
 
 
 def _choose_sides(sketch: _Sketch) -> None:
-    """An arc goes where it crosses fewer lanes; otherwise up on the left, and down on the right."""
+    """Put each arc where it crosses fewer lanes; on a tie, up on the left and down on the right."""
     for arc in sketch.arcs:
         crossings = {
             side: sum(lane.side == side and lane.row in arc.inner for lane in sketch.lanes)
@@ -211,9 +226,9 @@ def _choose_sides(sketch: _Sketch) -> None:
 
 
 def _run_arcs(sketch: _Sketch, side: Side) -> None:
-    """Short arcs run inside long ones; a label stands on whichever side of its arc costs less."""
+    """Run short arcs inside long arcs, with each label on the side of its arc that costs less."""
     count = len(sketch.plan.rows)
-    used = [NEAR - sketch.half] * count  # how far out each gap is taken
+    used = [LABEL_GAP - sketch.half] * count  # the width in use in each gap
     if side > 0:
         for gap, (_, text) in sketch.straight.items():
             used[gap] += text.width
@@ -221,15 +236,15 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     for arc in sorted(arcs, key=lambda arc: (arc.bottom - arc.top, arc.top)):
         near = max(0.0, *(used[gap] for gap in arc.gaps), *(passed[row] for row in arc.inner), 0.0)
-        near = max(near, passed[arc.top], passed[arc.bottom]) + STEP
-        room = arc.label.width + 2 * NEAR
+        near = max(near, passed[arc.top], passed[arc.bottom]) + ARC_GAP
+        room = arc.label.width + 2 * LABEL_GAP
         choices = []
         for gap in arc.gaps:
             inside = max(near, used[gap] + room)
             off_centre = abs(2 * gap + 1 - arc.top - arc.bottom) / 100
-            choices.append((inside + off_centre, gap, inside, inside - arc.label.width - NEAR))
+            choices.append((inside + off_centre, gap, inside, inside - arc.label.width - LABEL_GAP))
             outside = near + arc.label.width / 3
-            choices.append((outside + off_centre, gap, near, near + NEAR))
+            choices.append((outside + off_centre, gap, near, near + LABEL_GAP))
         _, arc.gap, arc.out, arc.label_out = min(choices)
         for gap in arc.gaps:
             used[gap] = arc.out
@@ -239,7 +254,7 @@ def _run_arcs(sketch: _Sketch, side: Side) -> None:
 
 
 def _choose_gaps(sketch: _Sketch) -> None:
-    """A lane between the rails takes the gap that fewest arcs pass, near the rows both serve."""
+    """Put each lane between the rails in the gap with the fewest arcs, near the rows of both."""
     for lane in sketch.across:
         served = [
             {other.row for other in sketch.lanes if other.side == side} or {0} for side in SIDES
@@ -258,14 +273,14 @@ def _choose_gaps(sketch: _Sketch) -> None:
 
 
 def _order_ports(sketch: _Sketch) -> None:
-    """From the top: arcs going up, lanes, arcs going down, each so that none crosses another."""
+    """Order the ports from the top, without crossings: arcs going up, lanes, arcs going down."""
     for row in range(len(sketch.plan.rows)):
         for side in SIDES:
             arcs = sorted((arc for arc in sketch.arcs if arc.side == side), key=lambda arc: arc.out)
-            up = [_Port(arc, PORT, PORT) for arc in arcs if arc.bottom == row]
-            down = [_Port(arc, PORT, PORT) for arc in reversed(arcs) if arc.top == row]
+            up = [_Port(arc, PORT_HALF, PORT_HALF) for arc in arcs if arc.bottom == row]
+            down = [_Port(arc, PORT_HALF, PORT_HALF) for arc in reversed(arcs) if arc.top == row]
             level = [
-                _Port(lane, lane.label.height + UNDER + 3, 8)
+                _Port(lane, lane.label.height + LABEL_ABOVE_LINE + 3, 8)
                 for lane in sketch.lanes
                 if (lane.row, lane.side) == (row, side)
             ]
@@ -279,11 +294,11 @@ def _order_ports(sketch: _Sketch) -> None:
 
 
 def _stack_rows(sketch: _Sketch) -> None:
-    y = MARGIN + ENTRY
+    y = MARGIN + ENTRY_HEIGHT
     for row, name in enumerate(sketch.plan.rows):
         ports = [port for side in SIDES for port in sketch.ports[row, side]]
         reach = max((abs(port.y) for port in ports), default=0)
-        tall = max(sketch.cells[name].height, 2 * (reach + CORNER))
+        tall = max(sketch.cells[name].height, 2 * (reach + CORNER_MARGIN))
         above = max([tall / 2, *(port.above - port.y for port in ports)])
         below = max([tall / 2, *(port.y + port.below for port in ports)])
         sketch.middle.append(y + above)
@@ -298,27 +313,27 @@ def _stack_rows(sketch: _Sketch) -> None:
 
 
 def _stack_gap(sketch: _Sketch, row: int, y: float) -> float:
-    """Lanes between the rails first, then the labels of the arrow down and of the arcs."""
+    """Stack the lanes between the rails, then the labels of the arrow down and of the arcs."""
     for lane in sketch.across:
         if lane.row == row:
-            y += lane.label.height + UNDER + PAD
+            y += lane.label.height + LABEL_ABOVE_LINE + LABEL_PAD
             lane.y = y
     heights = [arc.label.height for arc in sketch.arcs if arc.gap == row]
     if row in sketch.straight:
         heights.append(sketch.straight[row][1].height)
-    room = max(GAP, max(heights, default=0) + 2 * PAD)
+    room = max(MIN_ROW_GAP, max(heights, default=0) + 2 * LABEL_PAD)
     sketch.section.append(y + room / 2)
     return y + room
 
 
-def _place(lifecycle: Lifecycle, sketch: _Sketch) -> Picture:
-    zones = {side: _zone(sketch, side) for side in SIDES}
+def _position(lifecycle: Lifecycle, sketch: _Sketch) -> DiagramLayout:
+    zones = {side: _zone_width(sketch, side) for side in SIDES}
     rails = {side: sketch.rail(side) for side in SIDES}
     wide = {side: sketch.cells[name].width if name else 0 for side, name in rails.items()}
     centre = MARGIN + wide[-1] + zones[-1] + sketch.half
     width = centre + sketch.half + zones[1] + wide[1] + MARGIN
     boxes = [
-        Box(
+        StateBox(
             sketch.cells[name],
             centre - sketch.half,
             sketch.middle[row] - sketch.tall[row] / 2,
@@ -333,22 +348,22 @@ def _place(lifecycle: Lifecycle, sketch: _Sketch) -> Picture:
             boxes.append(
                 _rail(sketch, side, name, min(edge_of[side], edge_of[side] + side * wide[side]))
             )
-    wires = [
-        *_lane_wires(sketch, centre, edge_of),
-        *_arc_wires(sketch, centre),
-        *_straight_wires(sketch, centre, boxes),
+    drawn = [
+        *_draw_lanes(sketch, centre, edge_of),
+        *_draw_arcs(sketch, centre),
+        *_draw_straight_edges(sketch, centre, boxes),
     ]
-    birth = next(edge for edge in edges(lifecycle) if edge.source == GONE)
-    text = label(birth, NARROW_LABEL)
+    enqueue = next(edge for edge in edges(lifecycle) if edge.source == GONE)
+    text = edge_label(enqueue, NARROW_LABEL_WIDTH)
     entry = ((centre, MARGIN + 6), (centre, boxes[0].y))
     middle = (MARGIN + 6 + boxes[0].y - text.height) / 2
-    wires.append(Wire(birth, entry, text, centre + NEAR, middle))
+    drawn.append(DrawnEdge(enqueue, entry, text, centre + LABEL_GAP, middle))
     bottom = max(sketch.bottom, *(box.y + box.height for box in boxes))
-    return Picture(width, bottom + MARGIN, tuple(boxes), tuple(wires))
+    return DiagramLayout(width, bottom + MARGIN, tuple(boxes), tuple(drawn))
 
 
-def _zone(sketch: _Sketch, side: Side) -> float:
-    """The width between the column and the rail of that side, or the picture's edge."""
+def _zone_width(sketch: _Sketch, side: Side) -> float:
+    """The width between the column and the rail of that side, or the edge of the picture."""
     arcs = [arc for arc in sketch.arcs if arc.side == side]
     reach = max((max(arc.out, arc.label_out + arc.label.width) for arc in arcs), default=0.0)
     labels = [text.width - sketch.half for _, text in sketch.straight.values() if side > 0]
@@ -357,11 +372,13 @@ def _zone(sketch: _Sketch, side: Side) -> float:
         return reach
     lanes = [lane for lane in (*sketch.lanes, *sketch.across) if lane.side == side]
     free = sketch.clear_of_arcs(side)
-    return max(reach + NEAR, *(free + lane.label.width + LANE_RUN for lane in lanes), 4 * STEP)
+    return max(
+        reach + LABEL_GAP, *(free + lane.label.width + LANE_RUN for lane in lanes), 4 * ARC_GAP
+    )
 
 
-def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> Box:
-    """A side state is as tall as the rows it has lanes to."""
+def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> StateBox:
+    """The box of a rail, as tall as the rows it has lanes to."""
     served = {lane.row for lane in sketch.lanes if lane.side == side}
     reach = [(sketch.middle[row], sketch.tall[row] / 2) for row in sorted(served)]
     reach += [(lane.y, RAIL_PAD) for lane in sketch.across]
@@ -369,10 +386,10 @@ def _rail(sketch: _Sketch, side: Side, name: str, x: float) -> Box:
     top = min((y - half for y, half in reach), default=sketch.middle[0])
     bottom = max((y + half for y, half in reach), default=sketch.middle[0])
     tall = max(text.height, bottom - top)
-    return Box(text, x, (top + bottom - tall) / 2, text.width, tall)
+    return StateBox(text, x, (top + bottom - tall) / 2, text.width, tall)
 
 
-def _lane_wires(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> Iterable[Wire]:
+def _draw_lanes(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> Iterable[DrawnEdge]:
     for lane in (*sketch.lanes, *sketch.across):
         near = centre + lane.side * sketch.half
         ends = [(near, lane.y), (edge_of[lane.side], lane.y)]
@@ -384,10 +401,12 @@ def _lane_wires(sketch: _Sketch, centre: float, edge_of: dict[Side, float]) -> I
             ends.sort()
         free = near + lane.side * sketch.clear_of_arcs(lane.side)
         x = (free + edge_of[lane.side] - lane.label.width) / 2
-        yield Wire(lane.edge, tuple(ends), lane.label, x, lane.y - UNDER - lane.label.height)
+        yield DrawnEdge(
+            lane.edge, tuple(ends), lane.label, x, lane.y - LABEL_ABOVE_LINE - lane.label.height
+        )
 
 
-def _arc_wires(sketch: _Sketch, centre: float) -> Iterable[Wire]:
+def _draw_arcs(sketch: _Sketch, centre: float) -> Iterable[DrawnEdge]:
     port = {
         (id(port.line), row): sketch.middle[row] + port.y
         for (row, _), ports in sketch.ports.items()
@@ -403,11 +422,15 @@ def _arc_wires(sketch: _Sketch, centre: float) -> Iterable[Wire]:
         if arc.side < 0:
             x -= arc.label.width
         points = (ends[0], (far, ends[0][1]), (far, ends[1][1]), ends[1])
-        yield Wire(arc.edge, points, arc.label, x, sketch.section[arc.gap] - arc.label.height / 2)
+        yield DrawnEdge(
+            arc.edge, points, arc.label, x, sketch.section[arc.gap] - arc.label.height / 2
+        )
 
 
-def _straight_wires(sketch: _Sketch, centre: float, boxes: list[Box]) -> Iterable[Wire]:
+def _draw_straight_edges(
+    sketch: _Sketch, centre: float, boxes: list[StateBox]
+) -> Iterable[DrawnEdge]:
     for row, (edge, text) in sketch.straight.items():
         ends = ((centre, boxes[row].y + boxes[row].height), (centre, boxes[row + 1].y))
         y = sketch.section[row] - text.height / 2
-        yield Wire(edge, ends, text, centre + NEAR, y)
+        yield DrawnEdge(edge, ends, text, centre + LABEL_GAP, y)

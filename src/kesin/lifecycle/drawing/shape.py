@@ -1,8 +1,8 @@
-"""What every drawing of a lifecycle shares: merged edges, families of states, the happy way.
+"""What all drawings of a lifecycle share: merged edges, families of states, the happy path.
 
-A reader follows pairs of states, not single moves, so moves between the same two states are one
-edge with several names. Nothing here knows a state by its name: what is *the* failure or *the*
-success is read from the marks and from the error taxonomy.
+A reader follows pairs of states, not single moves, so all moves between two states are one edge
+with several names. Nothing depends on the name of a state: which state is the failure or the
+success follows from the marks and from the error taxonomy.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ FAMILIES: Final[tuple[Family, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Every move between two states. ``source`` is GONE for a birth, ``to`` for a prune."""
+    """All moves between two states. ``source`` is GONE for enqueue, ``to`` for a prune."""
 
     source: str
     to: str
-    groups: tuple[tuple[Kind, tuple[str, ...]], ...]  # the names, by who makes them
+    groups: tuple[tuple[Kind, tuple[str, ...]], ...]  # the names of the moves, by who makes them
 
     @property
     def pair(self) -> tuple[str, str]:
-        """How a caller names the edge."""
+        """Source and target, which identify the edge."""
         return (self.source, self.to)
 
     @property
     def kind(self) -> Kind:
-        """The line's style: the most usual of those who make it."""
+        """The kind that decides the style of the line: the first that makes the move."""
         return self.groups[0][0]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The moves' names."""
+        """The names of the moves."""
         return tuple(name for _, names in self.groups for name in names)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Which state stands where: the happy way downwards, and at most one state on either side."""
+class DrawingPlan:
+    """The position of each state: the happy path downwards, at most one state on either side."""
 
     rows: tuple[str, ...]
     left: str | None
@@ -64,7 +64,7 @@ class Plan:
 
 
 def kind_of(move: Move) -> Kind:
-    """Who makes the move, as the drawings tell it: operators and producers are both people."""
+    """Who makes the move; drawings show operators and producers alike, as persons."""
     if "worker" in move.by:
         return "worker"
     return "clock" if "clock" in move.by else "person"
@@ -72,41 +72,41 @@ def kind_of(move: Move) -> Kind:
 
 def edges(lifecycle: Lifecycle) -> tuple[Edge, ...]:
     """One edge per pair of states, in the order of declaration."""
-    found: dict[tuple[str, str], dict[Kind, dict[str, None]]] = {}
+    grouped: dict[tuple[str, str], dict[Kind, dict[str, None]]] = {}
     for move in lifecycle.moves:
         for source in move.sources or (GONE,):
-            kinds = found.setdefault((source, move.target(source)), {})
+            kinds = grouped.setdefault((source, move.target(source)), {})
             kinds.setdefault(kind_of(move), {})[move.name] = None
     return tuple(
         Edge(source, to, tuple((kind, tuple(kinds[kind])) for kind in KINDS if kind in kinds))
-        for (source, to), kinds in found.items()
+        for (source, to), kinds in grouped.items()
     )
 
 
 def family(lifecycle: Lifecycle, state: str) -> Family:
-    """The family whose colour and icon a state wears."""
-    here = lifecycle.state[state]
-    if here.success:
+    """The family of a state, which decides its colour and icon."""
+    declared = lifecycle.state[state]
+    if declared.success:
         return "done"
-    if not here.working:
-        if state in _led_to(lifecycle, Verdict.HOLD):
+    if not declared.working:
+        if state in _targets_of(lifecycle, Verdict.HOLD):
             return "resting"
-        if state in _led_to(lifecycle, Verdict.FAIL):
+        if state in _targets_of(lifecycle, Verdict.FAIL):
             return "failed"
-        return "expired" if here.terminal else "resting"
-    if here.initial:
+        return "expired" if declared.terminal else "resting"
+    if declared.initial:
         return "waiting"
-    again = _led_to(lifecycle, Verdict.RETRY) | _led_to(lifecycle, Verdict.WAIT)
-    return "retrying" if state in again else "working"
+    retried = _targets_of(lifecycle, Verdict.RETRY) | _targets_of(lifecycle, Verdict.WAIT)
+    return "retrying" if state in retried else "working"
 
 
-def _led_to(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
-    moves = lifecycle.calls.get(lifecycle.errors.move_for(verdict) or "", ())
+def _targets_of(lifecycle: Lifecycle, verdict: Verdict) -> set[str]:
+    moves = lifecycle.actions.get(lifecycle.errors.move_for(verdict) or "", ())
     return {move.to for move in moves}
 
 
 def marks(state: State) -> tuple[str, ...]:
-    """A state's marks in the words of the specification; a state without an end is working."""
+    """The marks of a state; a state that is neither terminal nor resting is working."""
     words = (
         ("initial", state.initial),
         ("working", state.working),
@@ -119,8 +119,8 @@ def marks(state: State) -> tuple[str, ...]:
     return tuple(word for word, is_set in words if is_set)
 
 
-def kept(lifecycle: Lifecycle, state: str) -> str | None:
-    """How long a job stays in the store after it got here; None where nothing prunes it."""
+def retention(lifecycle: Lifecycle, state: str) -> str | None:
+    """How long a job is kept in this state before it is pruned; None where nothing prunes it."""
     for move in lifecycle.moves:
         aged = move.guard("age_over")
         if move.prunes and aged and state in move.sources:
@@ -128,27 +128,27 @@ def kept(lifecycle: Lifecycle, state: str) -> str | None:
     return None
 
 
-def plan(lifecycle: Lifecycle) -> Plan:
-    """Rows by the longest happy way; beside them the two busiest others, resting ones first.
+def plan_drawing(lifecycle: Lifecycle) -> DrawingPlan:
+    """Put the happy path in the rows and the two busiest other states beside it, resting first.
 
-    Whatever is left follows below, so that the happy way stays in one piece.
+    The remaining states follow below, so that the happy path stays in one piece.
     """
-    rows = _happy_way(lifecycle)
-    rows += _afterwards(lifecycle, rows[-1])
+    rows = _happy_path(lifecycle)
+    rows += _states_after_success(lifecycle, rows[-1])
     degree = dict.fromkeys((state.name for state in lifecycle.states), 0)
     for edge in edges(lifecycle):
         for end in {edge.source, edge.to} - {GONE}:
             degree[end] += edge.source != edge.to
-    others = [state.name for state in lifecycle.states if state.name not in rows]
-    others.sort(key=lambda name: (lifecycle.state[name].working, -degree[name]))
-    aside, rest = others[:2], others[2:]
+    remaining = [state.name for state in lifecycle.states if state.name not in rows]
+    remaining.sort(key=lambda name: (lifecycle.state[name].working, -degree[name]))
+    aside, below = remaining[:2], remaining[2:]
     aside.sort(key=lambda name: (family(lifecycle, name) != "failed", -degree[name]))
     right, left = (*aside, None, None)[:2]
-    return Plan((*rows, *rest), left, right)
+    return DrawingPlan((*rows, *below), left, right)
 
 
-def _happy_way(lifecycle: Lifecycle) -> list[str]:
-    """The longest way from birth to success on moves that report no trouble and rest nowhere."""
+def _happy_path(lifecycle: Lifecycle) -> list[str]:
+    """The longest path from enqueue to success whose moves record no error and do not rest."""
     start = lifecycle.initial.name
     goals = [state.name for state in lifecycle.states if state.success]
     aside = {state.name for state in lifecycle.states if not (state.working or state.success)}
@@ -160,46 +160,46 @@ def _happy_way(lifecycle: Lifecycle) -> list[str]:
     )
     automatic = (move for move in lifecycle.moves if move.automatic)
     for moves in (happy, automatic, lifecycle.moves):
-        ways = _longest_ways(_forward(moves, start), start)
-        reached = [ways[goal] for goal in goals if goal in ways]
+        paths = _longest_paths(_forward_edges(moves, start), start)
+        reached = [paths[goal] for goal in goals if goal in paths]
         if reached:
             return max(reached, key=len)
     return [start]
 
 
-def _forward(moves: Iterable[Move], start: str) -> dict[str, list[str]]:
-    """The graph without the edges that lead back: a walk from ``start`` decides which do."""
+def _forward_edges(moves: Iterable[Move], start: str) -> dict[str, list[str]]:
+    """The graph without back edges, as found by a depth-first search from ``start``."""
     onward: dict[str, list[str]] = {}
     for move in moves:
         for source in move.sources:
             if move.to not in (STAY, GONE, source):
                 onward.setdefault(source, []).append(move.to)
-    kept_edges: dict[str, list[str]] = {}
+    forward: dict[str, list[str]] = {}
     finished: list[str] = []
 
-    def walk(here: str, above: frozenset[str]) -> None:
-        kept_edges[here] = [to for to in dict.fromkeys(onward.get(here, ())) if to not in above]
-        for to in kept_edges[here]:
-            if to not in kept_edges:
-                walk(to, above | {to})
-        finished.append(here)
+    def walk(state: str, ancestors: frozenset[str]) -> None:
+        forward[state] = [to for to in dict.fromkeys(onward.get(state, ())) if to not in ancestors]
+        for to in forward[state]:
+            if to not in forward:
+                walk(to, ancestors | {to})
+        finished.append(state)
 
     walk(start, frozenset({start}))
-    return {state: kept_edges[state] for state in reversed(finished)}
+    return {state: forward[state] for state in reversed(finished)}
 
 
-def _longest_ways(graph: Mapping[str, list[str]], start: str) -> dict[str, list[str]]:
-    """The longest way to each state; ``graph`` lists every state before those it leads to."""
-    ways = {start: [start]}
-    for here, onward in graph.items():
+def _longest_paths(graph: Mapping[str, list[str]], start: str) -> dict[str, list[str]]:
+    """The longest path to each state; ``graph`` is in topological order."""
+    paths = {start: [start]}
+    for state, onward in graph.items():
         for to in onward:
-            if len(ways[here]) >= len(ways.get(to, ())):
-                ways[to] = [*ways[here], to]
-    return ways
+            if len(paths[state]) >= len(paths.get(to, ())):
+                paths[to] = [*paths[state], to]
+    return paths
 
 
-def _afterwards(lifecycle: Lifecycle, last: str) -> list[str]:
-    """Where a success goes in the end, if it is not the end itself (an expired PDF)."""
+def _states_after_success(lifecycle: Lifecycle, last: str) -> list[str]:
+    """The terminal state that follows the success, if there is one (an expired PDF)."""
     for move in lifecycle.moves:
         to = lifecycle.state.get(move.to)
         if last in move.sources and move.automatic and to and to.terminal:

@@ -1,7 +1,7 @@
-"""A lifecycle as a picture that stands alone: no script, no font file, nothing from elsewhere.
+"""A lifecycle as a self-contained SVG: no script, no font file, no external resource.
 
 Colours are custom properties with a plain fallback. A page that shows the picture inline may set
-``--life-…`` itself, or serve ``STYLE`` in its own style sheet and ask for ``styled=False``.
+``--life-…`` itself, or serve ``STYLE`` in its own style sheet and pass ``styled=False``.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.layout import MARGIN, Box, Picture, Wire, lay_out
+from kesin.lifecycle.drawing.layout import MARGIN, DiagramLayout, DrawnEdge, StateBox, lay_out
 from kesin.lifecycle.drawing.shape import FAMILIES, KINDS, Edge, Family, Kind, edges
 from kesin.lifecycle.drawing.text_metrics import (
     BOX_PAD,
-    ICON,
-    KEY,
-    LARGE,
-    LINE,
-    SMALL,
-    Label,
-    Say,
+    ICON_WIDTH,
+    LARGE_SIZE,
+    LINE_HEIGHT,
+    SAMPLE_WIDTH,
+    SMALL_SIZE,
+    EdgeLabel,
+    Translate,
     width_of,
 )
 from kesin.lifecycle.vocabulary import GONE
@@ -71,13 +71,13 @@ DARK: Final = {
     "expired-fill": "#20242a",
 }
 DASHES: Final[dict[Kind, str]] = {"worker": "none", "clock": "7 4", "person": "0.1 5"}
-WHO: Final[dict[Kind, str]] = {
+KIND_NAMES: Final[dict[Kind, str]] = {
     "worker": "worker",
     "clock": "clock",
     "person": "operator or producer",
 }
-STAYS: Final = "in a box: moves that stay there"
-BETWEEN_WORDS: Final = 24.0  # of the legend
+BOX_LEGEND: Final = "in a box: moves that stay there"
+LEGEND_GAP: Final = 24.0  # between entries of the legend
 ICONS: Final[dict[Family, str]] = {
     "waiting": "M6 1.5a4.5 4.5 0 1 0 .01 0M6 3.6V6l1.7 1.2",
     "working": "M3.5 1.8L10 6L3.5 10.2Z",
@@ -87,130 +87,139 @@ ICONS: Final[dict[Family, str]] = {
     "failed": "M2.4 2.4L9.6 9.6M9.6 2.4L2.4 9.6",
     "expired": "M6 1.5a4.5 4.5 0 1 0 .01 0M2.9 9.1L9.1 2.9",
 }
-SCOPE: Final = ".kesin-life"  # every rule is kept to the picture, wherever it is shown
+SCOPE: Final = ".kesin-life"  # every style rule applies only to the picture
 BEND: Final = 18.0
 TIP: Final = 9.0
 
 
 def svg(
     lifecycle: Lifecycle,
-    lit: Collection[tuple[str, str]] = (),
-    here: str | None = None,
+    highlighted: Collection[tuple[str, str]] = (),
+    current: str | None = None,
     *,
     styled: bool = True,
-    say: Say = str,
+    translate: Translate = str,
 ) -> str:
-    """The picture; ``lit`` edges (from, to) and the state ``here`` stand out.
+    """The SVG of a lifecycle, with some edges (from, to) and the current state highlighted.
 
-    A birth is the edge ``("", to)``. Pairs and states the lifecycle does not know are passed over:
-    an old job may have travelled edges that are no longer declared. ``say`` translates the
-    drawing's own words; states and moves are called as they are declared.
+    Enqueue is the edge ``("", to)``. Undeclared edges and states are ignored: an old job may have
+    made moves that are no longer declared. ``translate`` translates the drawing's own words; states
+    and moves keep their declared names.
     """
-    picture = lay_out(lifecycle, say)
-    known = {edge.pair for edge in edges(lifecycle)}
-    travelled = known & set(lit)
-    below, legend = _legend(picture, say)
-    width = max(picture.width, 2 * MARGIN + below)
-    height = picture.height + LINE + MARGIN
-    name = f"life-{lifecycle.name}"
-    title = say("The lifecycle %(name)s") % {"name": lifecycle.name}
-    inside = [
-        f'<title id="{name}-title">{escape(title)}</title>',
-        f'<desc id="{name}-desc">{escape(_told(lifecycle, here, say))}</desc>',
+    layout = lay_out(lifecycle, translate)
+    declared = {edge.pair for edge in edges(lifecycle)}
+    travelled = declared & set(highlighted)
+    legend_width, legend = _legend(layout, translate)
+    width = max(layout.width, 2 * MARGIN + legend_width)
+    height = layout.height + LINE_HEIGHT + MARGIN
+    prefix = f"life-{lifecycle.name}"
+    title = translate("The lifecycle %(name)s") % {"name": lifecycle.name}
+    parts = [
+        f'<title id="{prefix}-title">{escape(title)}</title>',
+        f'<desc id="{prefix}-desc">{escape(_description(lifecycle, current, translate))}</desc>',
         *((f"<style>\n{STYLE}</style>",) if styled else ()),
-        f'<rect class="paper" width="{_n(width)}" height="{_n(height)}" rx="8"/>',
-        f'<g transform="translate({_n((width - picture.width) / 2)} 0)">',
-        *_wires(picture, travelled, say),
-        *(_box(box, travelled, here, say) for box in picture.boxes),
+        f'<rect class="paper" width="{_number(width)}" height="{_number(height)}" rx="8"/>',
+        f'<g transform="translate({_number((width - layout.width) / 2)} 0)">',
+        *_edges(layout, travelled, translate),
+        *(_box(box, travelled, current, translate) for box in layout.boxes),
         "</g>",
-        f'<g class="legend" transform="translate({_n((width - below) / 2)} 0)">',
+        f'<g class="legend" transform="translate({_number((width - legend_width) / 2)} 0)">',
         *legend,
         "</g>",
     ]
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc" '
+        f'aria-labelledby="{prefix}-title {prefix}-desc" '
         f'class="{SCOPE[1:]}" '
-        f'viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}">'
+        f'viewBox="0 0 {_number(width)} {_number(height)}" '
+        f'width="{_number(width)}" height="{_number(height)}">'
     )
-    return "\n".join((head, *inside, "</svg>", ""))
+    return "\n".join((head, *parts, "</svg>", ""))
 
 
-def _told(lifecycle: Lifecycle, here: str | None, say: Say) -> str:
-    """The picture in words, for those who do not see it."""
-    told = []
+def _description(lifecycle: Lifecycle, current: str | None, translate: Translate) -> str:
+    """The picture in words, for screen readers."""
+    sentences = []
     for edge in edges(lifecycle):
-        ends = {"source": edge.source or say("the start"), "to": edge.to or say("the end")}
-        told.append(f"{say('%(source)s to %(to)s') % ends}: {', '.join(edge.names)}")
-    place = (
-        f" {say('The job is in %(state)s.') % {'state': here}}" if here in lifecycle.state else ""
+        ends = {
+            "source": edge.source or translate("the start"),
+            "to": edge.to or translate("the end"),
+        }
+        sentences.append(f"{translate('%(source)s to %(to)s') % ends}: {', '.join(edge.names)}")
+    position = (
+        f" {translate('The job is in %(state)s.') % {'state': current}}"
+        if current in lifecycle.state
+        else ""
     )
-    return f"{say(lifecycle.doc)} {'; '.join(told)}.{place}".strip()
+    return f"{translate(lifecycle.doc)} {'; '.join(sentences)}.{position}".strip()
 
 
-def _wires(picture: Picture, travelled: set[tuple[str, str]], say: Say) -> Iterator[str]:
-    """Lit edges are painted last, so that nothing crosses over them."""
-    for wire in sorted(picture.wires, key=lambda wire: wire.edge.pair in travelled):
-        edge = wire.edge
+def _edges(
+    layout: DiagramLayout, travelled: set[tuple[str, str]], translate: Translate
+) -> Iterator[str]:
+    """Paint highlighted edges last, so that nothing crosses over them."""
+    for drawn in sorted(layout.edges, key=lambda drawn: drawn.edge.pair in travelled):
+        edge = drawn.edge
         lit = " lit" if edge.pair in travelled else " unlit" if travelled else ""
-        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{_title(edge, say)}</title>'
-        route = _route(wire)
-        yield f'<path class="case" d="{route}"/><path class="line" d="{route}"/>{_tip(wire)}'
+        title = _title(edge, translate)
+        yield f'<g class="edge {edge.kind}{lit}"{_ends(edge)}><title>{title}</title>'
+        route = _route(drawn)
+        yield f'<path class="case" d="{route}"/><path class="line" d="{route}"/>{_tip(drawn)}'
         if edge.source == GONE:
-            x, y = wire.points[0]
-            yield f'<circle class="tip" cx="{_n(x)}" cy="{_n(y)}" r="5"/>'
-        yield f"{_label(wire.label, wire.x, wire.y)}</g>"
+            x, y = drawn.points[0]
+            yield f'<circle class="tip" cx="{_number(x)}" cy="{_number(y)}" r="5"/>'
+        yield f"{_label(drawn.label, drawn.x, drawn.y)}</g>"
 
 
 def _ends(edge: Edge) -> str:
     return f" data-from={quoteattr(edge.source)} data-to={quoteattr(edge.to)}"
 
 
-def _title(edge: Edge, say: Say) -> str:
-    return escape(f"{edge.source or say('new')} → {edge.to}: {', '.join(edge.names)}")
+def _title(edge: Edge, translate: Translate) -> str:
+    return escape(f"{edge.source or translate('new')} → {edge.to}: {', '.join(edge.names)}")
 
 
-def _route(wire: Wire) -> str:
-    """The line with its corners rounded, ending where the arrow head begins."""
-    points = list(wire.points)
+def _route(drawn: DrawnEdge) -> str:
+    """The path with rounded corners; it ends where the arrow head begins."""
+    points = list(drawn.points)
     (x, y), (end_x, end_y) = points[-2:]
     length = abs(end_x - x) + abs(end_y - y)
     back = (length - TIP + 1) / length
     points[-1] = (x + (end_x - x) * back, y + (end_y - y) * back)
-    path = [f"M{_n(points[0][0])} {_n(points[0][1])}"]
+    path = [f"M{_number(points[0][0])} {_number(points[0][1])}"]
     inner = points[1:-1]
     for before, corner, after in zip(points, inner, points[2:], strict=False):
         radius = min(
-            BEND,  # a leg between two corners has to serve both
-            _away(before, corner) / (2 if before in inner else 1),
-            _away(corner, after) / (2 if after in inner else 1),
+            BEND,  # a segment between two corners serves both
+            _distance(before, corner) / (2 if before in inner else 1),
+            _distance(corner, after) / (2 if after in inner else 1),
         )
         path.append(f"L{_towards(corner, before, radius)}")
-        path.append(f"Q{_n(corner[0])} {_n(corner[1])} {_towards(corner, after, radius)}")
-    path.append(f"L{_n(points[-1][0])} {_n(points[-1][1])}")
+        path.append(f"Q{_number(corner[0])} {_number(corner[1])} {_towards(corner, after, radius)}")
+    path.append(f"L{_number(points[-1][0])} {_number(points[-1][1])}")
     return "".join(path)
 
 
-def _away(one: tuple[float, float], other: tuple[float, float]) -> float:
-    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+def _distance(start: tuple[float, float], end: tuple[float, float]) -> float:
+    return abs(start[0] - end[0]) + abs(start[1] - end[1])
 
 
-def _towards(start: tuple[float, float], end: tuple[float, float], far: float) -> str:
-    share = far / max(_away(start, end), 1)
+def _towards(start: tuple[float, float], end: tuple[float, float], distance: float) -> str:
+    share = distance / max(_distance(start, end), 1)
     x = start[0] + (end[0] - start[0]) * share
     y = start[1] + (end[1] - start[1]) * share
-    return f"{_n(x)} {_n(y)}"
+    return f"{_number(x)} {_number(y)}"
 
 
-def _tip(wire: Wire) -> str:
-    (x, y), (end_x, end_y) = wire.points[-2:]
+def _tip(drawn: DrawnEdge) -> str:
+    (x, y), (end_x, end_y) = drawn.points[-2:]
     ahead = (_sign(end_x - x), _sign(end_y - y))
     foot = (end_x - TIP * ahead[0], end_y - TIP * ahead[1])
     aside = (ahead[1] * TIP / 2, ahead[0] * TIP / 2)
     return (
-        f'<path class="tip" d="M{_n(end_x)} {_n(end_y)}'
-        f"L{_n(foot[0] + aside[0])} {_n(foot[1] + aside[1])}"
-        f'L{_n(foot[0] - aside[0])} {_n(foot[1] - aside[1])}Z"/>'
+        f'<path class="tip" d="M{_number(end_x)} {_number(end_y)}'
+        f"L{_number(foot[0] + aside[0])} {_number(foot[1] + aside[1])}"
+        f'L{_number(foot[0] - aside[0])} {_number(foot[1] - aside[1])}Z"/>'
     )
 
 
@@ -218,93 +227,97 @@ def _sign(number: float) -> int:
     return (number > 0) - (number < 0)
 
 
-def _label(label: Label, x: float, y: float) -> str:
+def _label(label: EdgeLabel, x: float, y: float) -> str:
     parts = []
     for index, line in enumerate(label.lines):
-        base = y + index * LINE + SMALL
+        base = y + index * LINE_HEIGHT + SMALL_SIZE
         for piece in line:
             left = x + piece.x
             if piece.kind:
                 parts.append(_sample(piece.kind, left, base))
-                left += KEY
+                left += SAMPLE_WIDTH
             parts.append(_text("moves", left, base, piece.text))
     return "".join(parts)
 
 
 def _sample(kind: Kind, x: float, base: float) -> str:
-    return f'<path class="key {kind}" d="M{_n(x)} {_n(base - 4)}h{_n(KEY - 6)}"/>'
+    line = f"M{_number(x)} {_number(base - 4)}h{_number(SAMPLE_WIDTH - 6)}"
+    return f'<path class="key {kind}" d="{line}"/>'
 
 
-def _box(box: Box, travelled: set[tuple[str, str]], here: str | None, say: Say) -> str:
+def _box(
+    box: StateBox, travelled: set[tuple[str, str]], current: str | None, translate: Translate
+) -> str:
     text = box.cell
     classes = ["state", text.family]
     classes += ["terminal"] if text.terminal else []
-    classes += ["here"] if text.name == here else []
+    classes += ["here"] if text.name == current else []
     tall = text.height - 2 * BOX_PAD
     x, y = box.x + BOX_PAD, box.y + (box.height - tall) / 2
     parts = [f'<g class="{" ".join(classes)}" data-state={quoteattr(text.name)}>']
     parts.append(_rect("body", box, 0))
     if text.terminal:
         parts.append(_rect("inner", box, 3.5))
-    if text.name == here:
-        pin = f'cx="{_n(box.x + box.width - 13)}" cy="{_n(box.y + 13)}"'
+    if text.name == current:
+        pin = f'cx="{_number(box.x + box.width - 13)}" cy="{_number(box.y + 13)}"'
         parts.append(f'<circle class="pin" {pin} r="4.5"/>')
-    at = f"translate({_n(x)} {_n(y + 2)})"
+    at = f"translate({_number(x)} {_number(y + 2)})"
     parts.append(f'<path class="icon" d="{ICONS[text.family]}" transform="{at}"/>')
-    parts.append(_text("name", x + ICON, y + LARGE - 1, text.name))
-    y += LINE
+    parts.append(_text("name", x + ICON_WIDTH, y + LARGE_SIZE - 1, text.name))
+    y += LINE_HEIGHT
     for line in text.marks:
-        parts.append(_text("mark", x + ICON, y + SMALL + 1, line))
-        y += LINE
+        parts.append(_text("mark", x + ICON_WIDTH, y + SMALL_SIZE + 1, line))
+        y += LINE_HEIGHT
     if text.stays and text.edge:
-        y += LINE / 2
+        y += LINE_HEIGHT / 2
         lit = " lit" if text.edge.pair in travelled else ""
-        title = _title(text.edge, say)
+        title = _title(text.edge, translate)
         parts.append(f'<g class="stays{lit}"{_ends(text.edge)}><title>{title}</title>')
-        parts.append(f'<path class="rule" d="M{_n(box.x + 1)} {_n(y - 2)}h{_n(box.width - 2)}"/>')
+        rule = f"M{_number(box.x + 1)} {_number(y - 2)}h{_number(box.width - 2)}"
+        parts.append(f'<path class="rule" d="{rule}"/>')
         parts.append(f"{_label(text.stays, x, y + 3)}</g>")
     return "".join((*parts, "</g>"))
 
 
 def _text(name: str, x: float, base: float, text: str) -> str:
-    return f'<text class="{name}" x="{_n(x)}" y="{_n(base)}">{escape(text)}</text>'
+    return f'<text class="{name}" x="{_number(x)}" y="{_number(base)}">{escape(text)}</text>'
 
 
-def _rect(name: str, box: Box, inset: float) -> str:
+def _rect(name: str, box: StateBox, inset: float) -> str:
     return (
-        f'<rect class="{name}" x="{_n(box.x + inset)}" y="{_n(box.y + inset)}" '
-        f'width="{_n(box.width - 2 * inset)}" height="{_n(box.height - 2 * inset)}" '
-        f'rx="{_n(max(10 - inset, 6))}"/>'
+        f'<rect class="{name}" x="{_number(box.x + inset)}" y="{_number(box.y + inset)}" '
+        f'width="{_number(box.width - 2 * inset)}" height="{_number(box.height - 2 * inset)}" '
+        f'rx="{_number(max(10 - inset, 6))}"/>'
     )
 
 
-def _legend(picture: Picture, say: Say) -> tuple[float, list[str]]:
-    """What the lines mean: the width, and the pieces side by side."""
-    x, base = 0.0, picture.height + SMALL
+def _legend(layout: DiagramLayout, translate: Translate) -> tuple[float, list[str]]:
+    """The legend of the lines: its width and its parts."""
+    x, base = 0.0, layout.height + SMALL_SIZE
     parts = []
     for kind in KINDS:
         parts.append(_sample(kind, x, base))
-        who = say(WHO[kind])
-        parts.append(_text("who", x + KEY, base, who))
-        x += KEY + width_of(who) + BETWEEN_WORDS
-    if any(box.cell.stays for box in picture.boxes):
-        parts.append(f'<path class="small" d="M{_n(x)} {_n(base - 9)}h15v10h-15z"/>')
-        stays = say(STAYS)
-        parts.append(_text("who", x + KEY, base, stays))
-        x += KEY + width_of(stays) + BETWEEN_WORDS
-    return x - BETWEEN_WORDS, parts
+        name = translate(KIND_NAMES[kind])
+        parts.append(_text("who", x + SAMPLE_WIDTH, base, name))
+        x += SAMPLE_WIDTH + width_of(name) + LEGEND_GAP
+    if any(box.cell.stays for box in layout.boxes):
+        parts.append(f'<path class="small" d="M{_number(x)} {_number(base - 9)}h15v10h-15z"/>')
+        stays = translate(BOX_LEGEND)
+        parts.append(_text("who", x + SAMPLE_WIDTH, base, stays))
+        x += SAMPLE_WIDTH + width_of(stays) + LEGEND_GAP
+    return x - LEGEND_GAP, parts
 
 
-def _n(number: float) -> str:
-    """At most one decimal, and never ``-0``."""
+def _number(number: float) -> str:
+    """A number with at most one decimal, and never ``-0``."""
     return f"{round(number, 1) + 0:g}"
 
 
 def _style() -> str:
-    """Every colour twice: plain for programs that know no custom properties, then as one."""
+    """The style sheet. Each colour appears twice: as a plain fallback and as a custom property."""
 
-    def ink(what: str, name: str) -> str:
-        return f"{what}:{LIGHT[name]};{what}:var(--life-{name})"
+    def ink(attribute: str, name: str) -> str:
+        return f"{attribute}:{LIGHT[name]};{attribute}:var(--life-{name})"
 
     def theme(colours: dict[str, str]) -> str:
         return ";".join(f"--life-{name}:{colour}" for name, colour in colours.items())
@@ -317,15 +330,18 @@ def _style() -> str:
         f".clock .line,& .key.clock{{stroke-dasharray:{DASHES['clock']}}}",
         f".person .line,& .key.person{{stroke-width:2.2;stroke-dasharray:{DASHES['person']}}}",
         f".paper{{{ink('fill', 'paper')}}}",
-        f"text{{font-size:{_n(SMALL)}px;{ink('fill', 'ink')}}}",
-        f".name{{font-size:{_n(LARGE)}px;font-weight:600}}",
+        f"text{{font-size:{_number(SMALL_SIZE)}px;{ink('fill', 'ink')}}}",
+        f".name{{font-size:{_number(LARGE_SIZE)}px;font-weight:600}}",
         f".mark,& .who{{{ink('fill', 'muted')}}}",
         ".body{stroke-width:1.5}",
         ".inner{fill:none;stroke-width:1}",
         f".icon{{{pen};stroke-width:1.8}}",
         f".rule{{fill:none;stroke-width:1;{ink('stroke', 'faint')}}}",
-        *(f".{one} .body{{{ink('fill', f'{one}-fill')};{ink('stroke', one)}}}" for one in FAMILIES),
-        *(f".{one} .inner,& .{one} .icon{{{ink('stroke', one)}}}" for one in FAMILIES),
+        *(
+            f".{group} .body{{{ink('fill', f'{group}-fill')};{ink('stroke', group)}}}"
+            for group in FAMILIES
+        ),
+        *(f".{group} .inner,& .{group} .icon{{{ink('stroke', group)}}}" for group in FAMILIES),
         f".here .body{{stroke-width:4;{ink('stroke', 'accent')}}}",
         f".pin{{{ink('fill', 'accent')}}}",
         ".unlit .line,& .unlit .tip{opacity:.5}",

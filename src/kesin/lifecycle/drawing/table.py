@@ -1,7 +1,7 @@
-"""A lifecycle for people: as a table, as a Mermaid diagram, as a picture and as a page of them.
+"""A lifecycle as a table, as a Mermaid diagram and as a whole page.
 
-Everything is made from the declaration alone and is the same text every time, so a checked-in
-page that differs from its lifecycle is a page that lies, and a test says so.
+Everything is generated from the declaration alone and is deterministic, so a test can compare the
+checked-in pages with their lifecycles.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 
 from kesin.lifecycle.budget import Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
-from kesin.lifecycle.drawing.shape import edges, kept, marks
+from kesin.lifecycle.drawing.shape import edges, marks, retention
 from kesin.lifecycle.drawing.svg import STYLE, svg
 from kesin.lifecycle.vocabulary import GONE, STAY, After, Fixed, Guard, GuardKind, duration
 
-__all__ = ["STYLE", "Line", "markdown", "mermaid", "page", "rows", "svg"]
+__all__ = ["STYLE", "MoveRow", "markdown", "mermaid", "move_rows", "page", "svg"]
 
-NOTHING: Final = "—"
+EMPTY_CELL: Final = "—"
 
-# Guards that need more than their own name to be understood.
+# Guards whose own name does not explain them.
 GUARDS: Final[dict[GuardKind, str]] = {
     "holds_claim": "claim held",
     "retries_left": "fewer than {number} retries",
@@ -51,13 +51,13 @@ EFFECTS: Final = {
     ("payload", "replace"): "payload replaced",
 }
 
-# Words Mermaid keeps for itself; a state of that name gets an alias.
+# Reserved words of Mermaid; a state of that name gets an alias.
 RESERVED: Final = frozenset(
     {"accdescr", "acctitle", "as", "class", "classdef", "click", "default", "direction", "end"}
     | {"hide", "href", "note", "scale", "state", "style", "title"}
 )
 
-# Mid-tones with a text colour of their own, as Mermaid cannot follow the reader's theme.
+# Mid-tones with their own text colour, as Mermaid cannot follow the reader's theme.
 CLASSES: Final = (
     ("success", "fill:#e3f4e8,stroke:#1a7f37,color:#1f2328"),
     ("resting", "fill:#f3eefc,stroke:#7447c4,color:#1f2328"),
@@ -67,8 +67,8 @@ CLASSES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One move as a person reads it. Every field is text ready to be shown."""
+class MoveRow:
+    """A row of the table of moves. Every field is text ready to be shown."""
 
     move: str
     sources: str
@@ -79,16 +79,16 @@ class Line:
     note: str
 
 
-def rows(lifecycle: Lifecycle) -> list[Line]:
-    """The moves in the order of declaration."""
+def move_rows(lifecycle: Lifecycle) -> list[MoveRow]:
+    """The rows of the table of moves, in the order of declaration."""
     return [
-        Line(
+        MoveRow(
             move=move.name,
             sources=", ".join(move.sources) or "(new)",
             to={STAY: "(stays)", GONE: "(gone)"}.get(move.to, move.to),
-            by=_who(move),
-            when=", ".join(_conditions(lifecycle, move)) or NOTHING,
-            effects=", ".join(_effects(move)) or NOTHING,
+            by=_roles(move),
+            when=", ".join(_conditions(lifecycle, move)) or EMPTY_CELL,
+            effects=", ".join(_effects(move)) or EMPTY_CELL,
             note=move.doc,
         )
         for move in lifecycle.moves
@@ -107,7 +107,7 @@ def markdown(lifecycle: Lifecycle) -> str:
             line.when,
             _with_note(line),
         )
-        for line in rows(lifecycle)
+        for line in move_rows(lifecycle)
     ]
     return (
         _table(("state", "marks"), states)
@@ -117,7 +117,7 @@ def markdown(lifecycle: Lifecycle) -> str:
 
 
 def mermaid(lifecycle: Lifecycle) -> str:
-    """A ``stateDiagram-v2``: one arrow a pair of states, start and end as ``[*]``."""
+    """A Mermaid ``stateDiagram-v2``: one arrow per pair of states, start and end as ``[*]``."""
     ids = {state.name: _mermaid_id(lifecycle, state.name) for state in lifecycle.states}
     ids[GONE] = "[*]"
     text = ["stateDiagram-v2"]
@@ -142,7 +142,7 @@ def mermaid(lifecycle: Lifecycle) -> str:
 
 
 def page(lifecycle: Lifecycle) -> str:
-    """A whole Markdown page; its picture is expected beside it as ``NAME.svg``."""
+    """A whole Markdown page; it refers to the picture ``NAME.svg`` beside it."""
     name = lifecycle.name
     limits = (
         f"A budget is {lifecycle.max_attempts} attempts; a graceful stop gives back at most "
@@ -170,13 +170,13 @@ def page(lifecycle: Lifecycle) -> str:
 
 
 def _marks(lifecycle: Lifecycle, state: State) -> str:
-    stay = kept(lifecycle, state.name)
-    return ", ".join((*marks(state), *((f"kept {stay}",) if stay else ())))
+    span = retention(lifecycle, state.name)
+    return ", ".join((*marks(state), *((f"kept {span}",) if span else ())))
 
 
-def _with_note(line: Line) -> str:
-    told = (line.effects if line.effects != NOTHING else "", f"*{line.note}*" if line.note else "")
-    return ". ".join(filter(None, told)) or NOTHING
+def _with_note(row: MoveRow) -> str:
+    parts = (row.effects if row.effects != EMPTY_CELL else "", f"*{row.note}*" if row.note else "")
+    return ". ".join(filter(None, parts)) or EMPTY_CELL
 
 
 def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
@@ -197,25 +197,25 @@ def _mermaid_id(lifecycle: Lifecycle, name: str) -> str:
     return alias
 
 
-def _who(move: Move) -> str:
-    people = " or ".join(move.by)
-    return f"{people} ({move.stage})" if move.stage else people
+def _roles(move: Move) -> str:
+    roles = " or ".join(move.by)
+    return f"{roles} ({move.stage})" if move.stage else roles
 
 
 def _conditions(lifecycle: Lifecycle, move: Move) -> Iterator[str]:
     if move.chained:
-        calls = [one.name for one in lifecycle.moves if one.then == move.call]
-        yield f"right after {' or '.join(calls)}"
+        before = [other.name for other in lifecycle.moves if other.then == move.action]
+        yield f"right after {' or '.join(before)}"
     for guard in move.when:
         yield _guard(guard)
 
 
 def _guard(guard: Guard) -> str:
-    words = GUARDS.get(guard.kind, guard.kind.replace("_", " "))
+    template = GUARDS.get(guard.kind, guard.kind.replace("_", " "))
     if guard.kind == "option" and not guard.number:
-        words = "without {names}"
+        template = "without {names}"
     names = " or ".join(guard.names)
-    return words.format(names=names, number=guard.number, age=duration(guard.number))
+    return template.format(names=names, number=guard.number, age=duration(guard.number))
 
 
 def _effects(move: Move) -> Iterator[str]:

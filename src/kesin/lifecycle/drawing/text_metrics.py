@@ -1,7 +1,7 @@
-"""The words in a lifecycle's picture, broken into lines and measured without a font.
+"""The texts of a lifecycle diagram, broken into lines and measured without a font.
 
-Nobody knows which font will show the picture, so widths are those of a wide one (DejaVu Sans):
-in any other there is a little more air than needed.
+The font that will show the picture is unknown, so widths are those of a wide font (DejaVu Sans):
+in any other font there is a little more space than needed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.drawing.shape import Edge, Family, Kind, edges, family, kept, marks
+from kesin.lifecycle.drawing.shape import Edge, Family, Kind, edges, family, marks, retention
 
-Say = Callable[[str], str]  # a sentence of the drawing in the language of whoever looks
+Translate = Callable[[str], str]  # a text of the drawing, in the language of the viewer
 
-SMALL: Final = 12.0
-LARGE: Final = 14.0
-BOLD: Final = 1.1  # how much wider a bold letter is
-LINE: Final = 16.0  # from one small line to the next
-KEY: Final = 22.0  # a sample of a line's style, and the room after it
-BETWEEN: Final = 14.0  # two groups on one line
+SMALL_SIZE: Final = 12.0
+LARGE_SIZE: Final = 14.0
+BOLD_FACTOR: Final = 1.1  # how much wider bold letters are
+LINE_HEIGHT: Final = 16.0  # of small text
+SAMPLE_WIDTH: Final = 22.0  # a sample of a line's style and the space after it
+GROUP_GAP: Final = 14.0  # between two groups on one line
 BOX_PAD: Final = 14.0
-ICON: Final = 20.0  # the icon before a state's name, and the room after it
-BOX_TEXT: Final = 150.0
+ICON_WIDTH: Final = 20.0  # the icon before a state's name and the space after it
+BOX_TEXT_WIDTH: Final = 150.0
 
 _WIDTHS: Final = (
     ("ijl'|.,:; ", 0.32),
@@ -35,14 +35,14 @@ _WIDTHS: Final = (
 _EM: Final = {letter: width for letters, width in _WIDTHS for letter in letters}
 
 
-def width_of(text: str, size: float = SMALL) -> float:
-    """How much room a text may need."""
+def width_of(text: str, size: float = SMALL_SIZE) -> float:
+    """The largest width that a text is likely to need."""
     return size * sum(_EM.get(letter, 0.69 if letter.isupper() else 0.63) for letter in text)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A run of text on one line; with a kind, a sample of that kind's line stands before it."""
+class TextRun:
+    """A run of text on one line; with a kind, a sample of that kind's line precedes it."""
 
     x: float
     text: str
@@ -50,93 +50,106 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
-    """An edge's names, in lines of pieces."""
+class EdgeLabel:
+    """The names of an edge's moves, as lines of text runs."""
 
-    lines: tuple[tuple[Piece, ...], ...]
+    lines: tuple[tuple[TextRun, ...], ...]
     width: float
 
     @property
     def height(self) -> float:
-        return len(self.lines) * LINE
+        return len(self.lines) * LINE_HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """What is written in a state's box: name, marks, and the moves that stay here."""
+class StateText:
+    """The text in a state's box: name, marks, and the moves that stay in the state."""
 
     name: str
     family: Family
     marks: tuple[str, ...]  # lines
-    stays: Label | None
-    edge: Edge | None  # of the moves that stay
+    stays: EdgeLabel | None
+    edge: Edge | None  # the edge of the moves that stay
     width: float
     height: float
     terminal: bool
 
 
-def label(edge: Edge, widest: float) -> Label:
-    """The names wrapped; samples tell the kinds apart where an edge has more than one."""
+def edge_label(edge: Edge, max_width: float) -> EdgeLabel:
+    """The wrapped names of an edge; samples mark the kinds where there is more than one."""
     if len(edge.groups) == 1:
-        lines = [(Piece(0, text),) for text in wrap(_listed(edge.names), widest)]
-        return Label(tuple(lines), max(width_of(line[0].text) for line in lines))
+        lines = [(TextRun(0, text),) for text in wrap(_with_commas(edge.names), max_width)]
+        return EdgeLabel(tuple(lines), max(width_of(line[0].text) for line in lines))
     row, x = [], 0.0
     for kind, names in edge.groups:
-        text = " ".join(_listed(names))
-        row.append(Piece(x, text, kind))
-        x += KEY + width_of(text) + BETWEEN
-    return Label((tuple(row),), x - BETWEEN) if x - BETWEEN <= widest else _stacked(edge, widest)
+        text = " ".join(_with_commas(names))
+        row.append(TextRun(x, text, kind))
+        x += SAMPLE_WIDTH + width_of(text) + GROUP_GAP
+    return (
+        EdgeLabel((tuple(row),), x - GROUP_GAP)
+        if x - GROUP_GAP <= max_width
+        else _stacked_label(edge, max_width)
+    )
 
 
-def cell(lifecycle: Lifecycle, name: str, least: float = 0, say: Say = str) -> Cell:
-    """The text of a state's box and the size it asks for, if it may be ``least`` wide anyway."""
+def state_text(
+    lifecycle: Lifecycle, name: str, min_width: float = 0, translate: Translate = str
+) -> StateText:
+    """The text of a state's box and the size it needs, at least ``min_width`` wide."""
     state = lifecycle.state[name]
-    stay = kept(lifecycle, name)
-    told = [say(mark) for mark in marks(state) if mark not in ("initial", "working", "holds key")]
-    if stay:
-        told.append(say("kept %(span)s") % {"span": " ".join(map(say, stay.split()))})
+    span = retention(lifecycle, name)
+    words = [
+        translate(mark) for mark in marks(state) if mark not in ("initial", "working", "holds key")
+    ]
+    if span:
+        words.append(translate("kept %(span)s") % {"span": " ".join(map(translate, span.split()))})
     loop = next((edge for edge in edges(lifecycle) if edge.pair == (name, name)), None)
-    stays = _stacked(loop, BOX_TEXT) if loop else None
-    wide = max(
-        least - 2 * BOX_PAD,
-        ICON + width_of(name, LARGE) * BOLD,
-        *(ICON + width_of(word) for word in told),
+    stays = _stacked_label(loop, BOX_TEXT_WIDTH) if loop else None
+    width = max(
+        min_width - 2 * BOX_PAD,
+        ICON_WIDTH + width_of(name, LARGE_SIZE) * BOLD_FACTOR,
+        *(ICON_WIDTH + width_of(word) for word in words),
         stays.width if stays else 0,
     )
-    below = tuple(wrap(told, wide - ICON, " · "))
-    tall = 2 * BOX_PAD + LINE + len(below) * LINE + (stays.height + LINE / 2 if stays else 0)
-    return Cell(
+    lines = tuple(wrap(words, width - ICON_WIDTH, " · "))
+    height = (
+        2 * BOX_PAD
+        + LINE_HEIGHT
+        + len(lines) * LINE_HEIGHT
+        + (stays.height + LINE_HEIGHT / 2 if stays else 0)
+    )
+    return StateText(
         name=name,
         family=family(lifecycle, name),
-        marks=below,
+        marks=lines,
         stays=stays,
         edge=loop,
-        width=wide + 2 * BOX_PAD,
-        height=tall,
+        width=width + 2 * BOX_PAD,
+        height=height,
         terminal=state.terminal,
     )
 
 
-def _stacked(edge: Edge, widest: float) -> Label:
-    """Each group on lines of its own, always with samples."""
+def _stacked_label(edge: Edge, max_width: float) -> EdgeLabel:
+    """A label with each group on lines of its own, always with samples."""
     lines = [
-        (Piece(0, text, kind),)
+        (TextRun(0, text, kind),)
         for kind, names in edge.groups
-        for text in wrap(_listed(names), widest - KEY)
+        for text in wrap(_with_commas(names), max_width - SAMPLE_WIDTH)
     ]
-    return Label(tuple(lines), max(KEY + width_of(line[0].text) for line in lines))
+    return EdgeLabel(tuple(lines), max(SAMPLE_WIDTH + width_of(line[0].text) for line in lines))
 
 
-def _listed(names: tuple[str, ...]) -> list[str]:
+def _with_commas(names: tuple[str, ...]) -> list[str]:
     return [f"{name}," for name in names[:-1]] + [names[-1]]
 
 
-def wrap(words: Iterable[str], widest: float, between: str = " ") -> Iterator[str]:
-    """Words to lines, as many to a line as fit."""
+def wrap(words: Iterable[str], max_width: float, separator: str = " ") -> Iterator[str]:
+    """Break words into lines, with as many on a line as fit."""
     line = ""
     for word in words:
-        longer = f"{line}{between}{word}" if line else word
-        if line and width_of(longer) > widest:
+        longer = f"{line}{separator}{word}" if line else word
+        if line and width_of(longer) > max_width:
             yield line
             longer = word
         line = longer

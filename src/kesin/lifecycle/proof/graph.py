@@ -1,22 +1,22 @@
-"""Circles and longest paths in the walk. Plain graph theory, kept apart from the rules."""
+"""Graph algorithms of the prover: connected components, cycles and longest paths."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from kesin.lifecycle.proof.walk import Edge, Graph, Place, Step
+from kesin.lifecycle.proof.walk import Graph, Node, Step, Transition
 
-Part = frozenset[Place]
-Waits = Callable[[Part], frozenset[Edge]]  # the edges of a part that are waits there
+Component = frozenset[Node]
+FindWaits = Callable[[Component], frozenset[Transition]]  # the edges of a component that are waits
 
 
-def parts(graph: Graph) -> Iterator[Part]:
-    """The strongly connected parts, sinks first (Tarjan, without recursion)."""
-    index: dict[Place, int] = {}
-    low: dict[Place, int] = {}
-    stack: list[Place] = []
-    on_stack: set[Place] = set()
+def strongly_connected(graph: Graph) -> Iterator[Component]:
+    """The strongly connected components, sinks first (Tarjan, without recursion)."""
+    index: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    on_stack: set[Node] = set()
     for root in graph:
         if root in index:
             continue
@@ -25,7 +25,7 @@ def parts(graph: Graph) -> Iterator[Part]:
         stack.append(root)
         on_stack.add(root)
         while work:
-            here, steps = work[-1]
+            node, steps = work[-1]
             for _, to in steps:
                 if to not in index:
                     index[to] = low[to] = len(index)
@@ -33,109 +33,111 @@ def parts(graph: Graph) -> Iterator[Part]:
                     on_stack.add(to)
                     work.append((to, iter(graph[to])))
                     break
-                if to in on_stack and index[to] < low[here]:
-                    low[here] = index[to]
+                if to in on_stack and index[to] < low[node]:
+                    low[node] = index[to]
             else:
                 work.pop()
                 if work:
-                    before = work[-1][0]
-                    low[before] = min(low[before], low[here])
-                if low[here] == index[here]:
-                    part = {here}
-                    while (last := stack.pop()) != here:
-                        part.add(last)
-                    on_stack -= part
-                    yield frozenset(part)
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == index[node]:
+                    component = {node}
+                    while (last := stack.pop()) != node:
+                        component.add(last)
+                    on_stack -= component
+                    yield frozenset(component)
 
 
-def circular(graph: Graph, found: Sequence[Part]) -> list[Part]:
-    """Those of the parts that hold a circle."""
+def cyclic_components(graph: Graph, components: Sequence[Component]) -> list[Component]:
+    """The components that contain a cycle."""
     return [
-        part
-        for part in found
-        if len(part) > 1 or any(to in part for here in part for _, to in graph[here])
+        component
+        for component in components
+        if len(component) > 1 or any(to in component for node in component for _, to in graph[node])
     ]
 
 
-def shortest_circle(
-    graph: Graph, circles: Sequence[Part], waits: Waits
-) -> tuple[Place, list[Step]] | None:
-    """A circle that no wait cuts, the one reached soonest: where it starts, and its steps."""
-    found: list[tuple[Place, Graph]] = []
-    for inside in circles:
-        left = _without_waits(graph, inside, waits(inside))
-        for part in circular(left, list(parts(left))):
-            circle = {here: [step for step in left[here] if step[1] in part] for here in part}
-            found.append((min(part), circle))
-    if not found:
+def shortest_cycle(
+    graph: Graph, components: Sequence[Component], find_waits: FindWaits
+) -> tuple[Node, list[Step]] | None:
+    """The cycle without waits that is reached first: its start and its steps; None if none."""
+    cycles: list[tuple[Node, Graph]] = []
+    for component in components:
+        left = _without_waits(graph, component, find_waits(component))
+        for uncut in cyclic_components(left, list(strongly_connected(left))):
+            cycle = {node: [step for step in left[node] if step[1] in uncut] for node in uncut}
+            cycles.append((min(uncut), cycle))
+    if not cycles:
         return None
-    start, circle = min(found, key=lambda one: one[0])
-    return start, _round_trip(circle, start)
+    start, cycle = min(cycles, key=lambda candidate: candidate[0])
+    return start, _shortest_return(cycle, start)
 
 
-def _round_trip(circle: Graph, start: Place) -> list[Step]:
-    """The shortest way from ``start`` back to it."""
-    came: dict[Place, tuple[Place, Step]] = {}
-    ahead = deque([start])
-    while ahead:
-        here = ahead.popleft()
-        for step in circle[here]:
+def _shortest_return(cycle: Graph, start: Node) -> list[Step]:
+    """The shortest path from ``start`` back to itself."""
+    predecessors: dict[Node, tuple[Node, Step]] = {}
+    frontier = deque([start])
+    while frontier:
+        node = frontier.popleft()
+        for step in cycle[node]:
             to = step[1]
             if to == start:
                 trail = [step]
-                while here != start:
-                    here, taken = came[here]
+                while node != start:
+                    node, taken = predecessors[node]
                     trail.append(taken)
                 return trail[::-1]
-            if to not in came:
-                came[to] = (here, step)
-                ahead.append(to)
-    raise AssertionError("a part that holds a circle leads back to each of its places")
+            if to not in predecessors:
+                predecessors[to] = (node, step)
+                frontier.append(to)
+    raise AssertionError("every node of a cyclic component lies on a cycle")
 
 
-def _without_waits(graph: Graph, inside: Part, waits: frozenset[Edge]) -> Graph:
+def _without_waits(graph: Graph, component: Component, waits: frozenset[Transition]) -> Graph:
     return {
-        here: [step for step in graph[here] if step[1] in inside and step[0] not in waits]
-        for here in inside
+        node: [step for step in graph[node] if step[1] in component and step[0] not in waits]
+        for node in component
     }
 
 
-def longest_path(graph: Graph, found: Sequence[Part], start: Place, waits: Waits) -> int:
-    """Moves on the longest automatic path from ``start``; in a waiting part one wake-up counts.
+def longest_path(
+    graph: Graph, components: Sequence[Component], start: Node, find_waits: FindWaits
+) -> int:
+    """The number of moves on the longest path from ``start``, each wait counted once.
 
-    Parts come sinks first, so each one's onward distance is known when it is reached.
+    Components come sinks first, so the distances beyond a component are known before it.
     """
-    onward: dict[Place, int] = {}
-    for part in found:
-        out = {here: _furthest(graph[here], onward, part) for here in part}
-        if len(part) == 1:
-            onward |= out
+    onward: dict[Node, int] = {}
+    for component in components:
+        exits = {node: _longest_exit(graph[node], onward, component) for node in component}
+        if len(component) == 1:
+            onward |= exits
             continue
-        waiting = waits(part)
-        left = _without_waits(graph, part, waiting)
-        woken = _distances(left, out)
-        for here in part:
-            for edge, to in graph[here]:
-                if to in part and edge in waiting:
-                    out[here] = max(out[here], edge.length + woken[to])
-        onward |= _distances(left, out)
+        waits = find_waits(component)
+        left = _without_waits(graph, component, waits)
+        woken = _longest_paths(left, exits)
+        for node in component:
+            for edge, to in graph[node]:
+                if to in component and edge in waits:
+                    exits[node] = max(exits[node], edge.length + woken[to])
+        onward |= _longest_paths(left, exits)
     return onward[start]
 
 
-def _furthest(steps: list[Step], onward: dict[Place, int], part: Part) -> int:
-    return max((edge.length + onward[to] for edge, to in steps if to not in part), default=0)
+def _longest_exit(steps: list[Step], onward: dict[Node, int], component: Component) -> int:
+    return max((edge.length + onward[to] for edge, to in steps if to not in component), default=0)
 
 
-def _distances(graph: Graph, ends: dict[Place, int]) -> dict[Place, int]:
-    """The longest way through an acyclic part from each place, counting what follows at its end."""
-    known: dict[Place, int] = {}
+def _longest_paths(graph: Graph, exits: dict[Node, int]) -> dict[Node, int]:
+    """The longest path from each node of an acyclic graph; ``exits`` is what follows its end."""
+    lengths: dict[Node, int] = {}
 
-    def measure(here: Place) -> int:
-        if here not in known:
-            inner = (edge.length + measure(to) for edge, to in graph[here])
-            known[here] = max(ends[here], *inner) if graph[here] else ends[here]
-        return known[here]
+    def measure(node: Node) -> int:
+        if node not in lengths:
+            inner = (edge.length + measure(to) for edge, to in graph[node])
+            lengths[node] = max(exits[node], *inner) if graph[node] else exits[node]
+        return lengths[node]
 
-    for here in graph:
-        measure(here)
-    return known
+    for node in graph:
+        measure(node)
+    return lengths

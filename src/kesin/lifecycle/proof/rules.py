@@ -1,7 +1,7 @@
-"""Every job ends: eight rules, each checked on every configuration a job can reach.
+"""The proof that every job ends: eight rules, checked on every configuration a job can reach.
 
-A rule that fails comes back with the shortest way a job gets there. A lifecycle with a broken
-rule is refused by the queue; one without has a bound on how many automatic moves a job can make.
+A broken rule comes with the shortest path to a counter-example, and a queue refuses its lifecycle.
+A proved lifecycle has an upper bound on the automatic moves of a job.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from typing import Final
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
-from kesin.lifecycle.proof.graph import Part, circular, longest_path, parts, shortest_circle
-from kesin.lifecycle.proof.walk import Configuration, Edge, Graph, Place, Step, Walk
+from kesin.lifecycle.proof.graph import (
+    Component,
+    cyclic_components,
+    longest_path,
+    shortest_cycle,
+    strongly_connected,
+)
+from kesin.lifecycle.proof.walk import Configuration, Graph, Node, Step, Transition, Walk
 from kesin.lifecycle.vocabulary import Guard
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """A rule that does not hold, why, and the path that shows it."""
+class BrokenRule:
+    """A rule that does not hold, the reason, and the path of a counter-example."""
 
     rule: str
     why: str
@@ -32,19 +38,19 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The outcome of ``prove``: truthy when every rule holds."""
+    """The result of ``prove``: true when every rule holds."""
 
     lifecycle: str
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenRule, ...]
     configurations: int
-    bound: int | None  # automatic moves from birth at the most, a wait counted once
+    bound: int | None  # most automatic moves from enqueue on, a wait counted once
 
     def __bool__(self) -> bool:
         return not self.broken
 
     def __str__(self) -> str:
         if self.broken:
-            return "\n".join(str(one) for one in self.broken)
+            return "\n".join(str(rule) for rule in self.broken)
         return (
             f"{self.lifecycle}: proved over {self.configurations} configurations; "
             f"every job rests after at most {self.bound} automatic moves"
@@ -52,7 +58,7 @@ class Proof:
 
 
 class Unproved(ValueError):
-    """A lifecycle that may not run; the message holds every broken rule with its path."""
+    """The lifecycle breaks a rule and may not run; the message lists each with its path."""
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(f"the lifecycle {proof.lifecycle!r} is not proved to end:\n{proof}")
@@ -71,31 +77,31 @@ RULES: dict[str, str] = {
 }
 
 
-SMALL_CAPS: Final = (1, 2)
+SMALL_ATTEMPT_CAPS: Final = (1, 2)
 
 
 def prove(lifecycle: Lifecycle) -> Proof:
-    """Check all rules. Pure and quick: a second or two for the largest real lifecycle.
+    """Check all rules. Pure; takes a second or two for the largest real lifecycle.
 
-    A job may carry a cap of its own, so what its claims can lead to is walked again with caps of
-    one and two: under the first the budget is spent by the first claim, under the second it is not.
-    Where retries are counted, also with one so large that they run out while budget is left.
+    A job may have its own cap on attempts, so the walk is repeated with caps of one and two: under
+    the first, the first claim spends the budget; under the second it does not. Where retries are
+    counted, it is repeated with a cap so large that retries run out before the budget.
     """
     walk = Walk(lifecycle)
     automatic = automatic_graph(walk)
-    found = list(parts(automatic))
+    components = list(strongly_connected(automatic))
     broken = [
-        *_reachable(walk),
-        *_on_the_way(walk, automatic, found),
-        *_alternatives_are_disjoint(lifecycle),
-        *_verdicts_are_unique(lifecycle),
+        *_check_reachable(walk),
+        *_check_walk(walk, automatic, components),
+        *_check_alternatives(lifecycle),
+        *_check_verdicts(lifecycle),
     ]
-    endless = any(one.rule == "R5" for one in broken)
-    waits = partial(waits_of, walk, automatic)
-    bound = None if endless else 1 + longest_path(automatic, found, walk.start, waits)
+    endless = any(rule.rule == "R5" for rule in broken)
+    find_waits = partial(find_waits_in, walk, automatic)
+    bound = None if endless else 1 + longest_path(automatic, components, walk.start, find_waits)
     for cap in () if broken else _other_caps(lifecycle):
-        broken += _under_cap(lifecycle, cap)
-    return Proof(lifecycle.name, tuple(broken), len(walk.places), bound)
+        broken += _check_with_cap(lifecycle, cap)
+    return Proof(lifecycle.name, tuple(broken), len(walk.configurations), bound)
 
 
 def _other_caps(lifecycle: Lifecycle) -> list[int]:
@@ -107,59 +113,59 @@ def _other_caps(lifecycle: Lifecycle) -> list[int]:
     ]
     large = [max(counted) + 2] if counted else []
     return [
-        *(cap for cap in SMALL_CAPS if cap != lifecycle.max_attempts),
-        *(cap for cap in large if cap > max(lifecycle.max_attempts, *SMALL_CAPS)),
+        *(cap for cap in SMALL_ATTEMPT_CAPS if cap != lifecycle.max_attempts),
+        *(cap for cap in large if cap > max(lifecycle.max_attempts, *SMALL_ATTEMPT_CAPS)),
     ]
 
 
-def _on_the_way(walk: Walk, automatic: Graph, found: list[Part]) -> Iterator[Broken]:
-    """The rules about where a job can get to and how it gets on from there."""
-    circles = circular(automatic, found)
-    waits = partial(waits_of, walk, automatic)
-    yield from _ends_are_ends(walk)
-    yield from _lost_claims_return(walk)
-    yield from _work_goes_on(walk)
-    yield from _no_circles(walk, shortest_circle(automatic, circles, waits))
-    yield from _slots_are_left(walk, circles)
+def _check_walk(walk: Walk, automatic: Graph, components: list[Component]) -> Iterator[BrokenRule]:
+    """Check R2 to R6: where a job can get to and whether it gets on from there."""
+    cyclic = cyclic_components(automatic, components)
+    find_waits = partial(find_waits_in, walk, automatic)
+    yield from _check_ends(walk)
+    yield from _check_lost_claims(walk)
+    yield from _check_progress(walk)
+    yield from _check_cycles(walk, shortest_cycle(automatic, cyclic, find_waits))
+    yield from _check_slots(walk, cyclic)
 
 
-def _under_cap(lifecycle: Lifecycle, cap: int) -> Iterator[Broken]:
+def _check_with_cap(lifecycle: Lifecycle, cap: int) -> Iterator[BrokenRule]:
     walk = Walk(lifecycle.with_limits(max_attempts=cap))
     automatic = automatic_graph(walk)
-    for one in _on_the_way(walk, automatic, list(parts(automatic))):
-        yield replace(one, why=f"a job with a cap of {cap}: {one.why}")
+    for rule in _check_walk(walk, automatic, list(strongly_connected(automatic))):
+        yield replace(rule, why=f"a job with a cap of {cap}: {rule.why}")
 
 
 def automatic_graph(walk: Walk) -> Graph:
-    """The walk without the moves that need a person or a producer."""
+    """The graph of the moves that need no operator or producer."""
     return {
-        here: [step for step in steps if step[0].automatic] for here, steps in walk.graph.items()
+        node: [step for step in steps if step[0].automatic] for node, steps in walk.graph.items()
     }
 
 
-def _reachable(walk: Walk) -> Iterator[Broken]:
-    reached = {here.state for here in walk.places}
+def _check_reachable(walk: Walk) -> Iterator[BrokenRule]:
+    reached = {job.state for job in walk.configurations}
     for state in walk.lifecycle.states:
         if state.name not in reached:
-            yield Broken("R1", f"no path leads to {state.name}")
+            yield BrokenRule("R1", f"no path leads to {state.name}")
 
 
-def _ends_are_ends(walk: Walk) -> Iterator[Broken]:
+def _check_ends(walk: Walk) -> Iterator[BrokenRule]:
     states = walk.lifecycle.state
     for move in walk.lifecycle.moves:
         for source in move.sources:
             if states[source].terminal and not move.prunes:
-                yield Broken("R2", f"{move.name} leaves the terminal state {source}")
+                yield BrokenRule("R2", f"{move.name} leaves the terminal state {source}")
     idle = {state.name for state in walk.lifecycle.states if not state.working}
-    for state, path in _first_of_each(walk, lambda here, _: here.owned and here.state in idle):
-        yield Broken("R2", f"a job rests in {state} under a claim", path)
+    for state, path in _first_per_state(walk, lambda job, _: job.owned and job.state in idle):
+        yield BrokenRule("R2", f"a job rests in {state} under a claim", path)
 
 
-def _lost_claims_return(walk: Walk) -> Iterator[Broken]:
+def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
     allowed = {"lease_over", "budget_left", "budget_spent"}
 
     @cache
-    def takes_back(edge: Edge, state: str) -> bool:
+    def takes_back(edge: Transition, state: str) -> bool:
         move = edge.first
         return (
             move.claim == "drop"
@@ -169,50 +175,50 @@ def _lost_claims_return(walk: Walk) -> Iterator[Broken]:
             and {guard.kind for guard in move.when} <= allowed
         )
 
-    def kept(here: Configuration, steps: list[Step]) -> bool:
-        return here.owned and not any(takes_back(edge, here.state) for edge, _ in steps)
+    def stays_claimed(job: Configuration, steps: list[Step]) -> bool:
+        return job.owned and not any(takes_back(edge, job.state) for edge, _ in steps)
 
-    for state, path in _first_of_each(walk, kept):
+    for state, path in _first_per_state(walk, stays_claimed):
         why = f"a worker that dies in {state} keeps the job: no clock move on lease_over alone"
-        yield Broken("R3", why, path)
+        yield BrokenRule("R3", why, path)
 
 
 def _needs_key(lifecycle: Lifecycle, move: Move, state: str) -> bool:
-    """Whether it needs the job's key back, which another job may hold for good."""
+    """Whether the move takes the job's key back, which another job may hold for good."""
     to = lifecycle.state[move.target(state)]
     return to.holds_key and not lifecycle.state[state].holds_key
 
 
-def _work_goes_on(walk: Walk) -> Iterator[Broken]:
+def _check_progress(walk: Walk) -> Iterator[BrokenRule]:
     working = {state.name for state in walk.lifecycle.states if state.working}
 
     @cache
-    def opens(edge: Edge, state: str, timer: bool) -> bool:  # noqa: FBT001  # a key of the cache
-        """Whether its guards hold for sure once enough time has passed (an armed timer is over)."""
+    def opens(edge: Transition, state: str, timer: bool) -> bool:  # noqa: FBT001  # a key of the cache
+        """Whether its guards hold for certain once enough time has passed (timers are over)."""
         if _needs_key(walk.lifecycle, edge.first, state):
             return False
         kinds = {guard.kind for guard in edge.first.when}
         shut = {"option", "age_over"} | ({"timer_not_over"} if timer else set())
         return (edge.first.claims or "clock" in edge.first.by) and not kinds & shut
 
-    def stuck(here: Configuration, steps: list[Step]) -> bool:
-        waits = not here.owned and here.state in working
-        return waits and not any(opens(edge, here.state, here.timer) for edge, _ in steps)
+    def is_stuck(job: Configuration, steps: list[Step]) -> bool:
+        waits = not job.owned and job.state in working
+        return waits and not any(opens(edge, job.state, job.timer) for edge, _ in steps)
 
-    for state, path in _first_of_each(walk, stuck):
+    for state, path in _first_per_state(walk, is_stuck):
         why = f"a job waits in {state} for ever: no claim and no clock move opens"
-        yield Broken("R4", why, path)
+        yield BrokenRule("R4", why, path)
 
 
-def waits_of(walk: Walk, graph: Graph, inside: Part) -> frozenset[Edge]:
-    """The edges of a circle that are wake-ups, which an armed timer or a slot cuts off."""
-    edges = {edge for here in inside for edge, to in graph[here] if to in inside}
+def find_waits_in(walk: Walk, graph: Graph, component: Component) -> frozenset[Transition]:
+    """The edges of a component that are waits: claims that a timer or a slot bounds."""
+    edges = {edge for node in component for edge, to in graph[node] if to in component}
     wakes = [edge for edge in edges if edge.first.claims and edge.first.attempt != "count"]
     if not wakes:
         return frozenset()
-    here = [walk.places[place] for place in inside]
-    one_state = len({one.state for one in here}) == 1
-    timed = all(one.timer for one in here) and all(edge.keeps_timer for edge in edges)
+    jobs = [walk.configurations[node] for node in component]
+    one_state = len({job.state for job in jobs}) == 1
+    timed = all(job.timer for job in jobs) and all(edge.keeps_timer for edge in edges)
     return frozenset(
         edge
         for edge in wakes
@@ -220,74 +226,72 @@ def waits_of(walk: Walk, graph: Graph, inside: Part) -> frozenset[Edge]:
     )
 
 
-def _no_circles(walk: Walk, circle: tuple[Place, list[Step]] | None) -> Iterator[Broken]:
-    if circle:
-        start, round_trip = circle
-        lines = (*walk.path(start), "and round:", *(walk.told(step) for step in round_trip))
-        state = walk.places[start].state
-        yield Broken("R5", f"a job can go round through {state} for ever", lines)
-        return  # one circle is enough: the others mostly are its variations
-    for place, steps in walk.graph.items():
+def _check_cycles(walk: Walk, cycle: tuple[Node, list[Step]] | None) -> Iterator[BrokenRule]:
+    if cycle:
+        start, round_trip = cycle
+        lines = (*walk.path(start), "and round:", *(walk.format_step(step) for step in round_trip))
+        state = walk.configurations[start].state
+        yield BrokenRule("R5", f"a job can go round through {state} for ever", lines)
+        return  # one cycle is enough: the others are mostly variations of it
+    for node, steps in walk.graph.items():
         for edge, _ in steps:
-            why = edge.counts and _miscount(walk.lifecycle, walk.places[place], edge)
+            why = edge.counts and _miscount(walk.lifecycle, walk.configurations[node], edge)
             if why:
-                yield Broken("R5", f"{edge.name} {why}", walk.path(place))
+                yield BrokenRule("R5", f"{edge.name} {why}", walk.path(node))
                 return
 
 
-def _miscount(lifecycle: Lifecycle, here: Configuration, edge: Edge) -> str:
-    """How this step would make the budget say something untrue; '' if it does not."""
+def _miscount(lifecycle: Lifecycle, job: Configuration, edge: Transition) -> str:
+    """How this edge would miscount the budget; '' if it does not."""
     returned = sum(move.attempt == "return" for move in edge.moves)
-    if returned and not here.counted:
+    if returned and not job.counted:
         return "returns an attempt that this claim did not count"
     if returned > 1:
         return "returns one attempt twice"
-    if edge.first.attempt == "count" and here.used >= lifecycle.max_attempts:
+    if edge.first.attempt == "count" and job.used >= lifecycle.max_attempts:
         return "counts an attempt beyond the budget"
     return ""
 
 
-def _slots_are_left(walk: Walk, circles: list[Part]) -> Iterator[Broken]:
+def _check_slots(walk: Walk, cyclic: list[Component]) -> Iterator[BrokenRule]:
     exclusive = {state.name for state in walk.lifecycle.states if state.exclusive}
     for state in walk.lifecycle.states:
         if state.exclusive and not state.working:
-            yield Broken("R6", f"the exclusive state {state.name} is not a working state")
+            yield BrokenRule("R6", f"the exclusive state {state.name} is not a working state")
     for move in walk.lifecycle.moves:
         for source in sorted(set(move.sources) & exclusive):
-            yield from _leaves_slot_rightly(move, source, exclusive)
-    waiting = {place: walk.places[place] for inside in circles for place in inside}
-    untimed = [
-        place for place, here in waiting.items() if here.state in exclusive and not here.timer
-    ]
+            yield from _check_slot_exit(move, source, exclusive)
+    waiting = {node: walk.configurations[node] for component in cyclic for node in component}
+    untimed = [node for node, job in waiting.items() if job.state in exclusive and not job.timer]
     if untimed:
         first = min(untimed)
         why = f"a job waits in the exclusive {waiting[first].state} with no timer armed"
-        yield Broken("R6", why, walk.path(first))
+        yield BrokenRule("R6", why, walk.path(first))
 
 
-def _leaves_slot_rightly(move: Move, source: str, exclusive: set[str]) -> Iterator[Broken]:
+def _check_slot_exit(move: Move, source: str, exclusive: set[str]) -> Iterator[BrokenRule]:
     if move.target(source) in exclusive - {source}:
-        yield Broken("R6", f"{move.name} leads from one exclusive state to another")
+        yield BrokenRule("R6", f"{move.name} leads from one exclusive state to another")
     if move.stage and not (move.guard("lease_over") or move.guard("unclaimed")):
-        yield Broken("R6", f"the clock's {move.name} may leave {source} under a live claim")
+        yield BrokenRule("R6", f"the clock's {move.name} may leave {source} under a live claim")
     if move.guard("slot_free"):
-        yield Broken("R6", f"{move.name} waits for a slot while it holds one")
+        yield BrokenRule("R6", f"{move.name} waits for a slot while it holds one")
 
 
-def _alternatives_are_disjoint(lifecycle: Lifecycle) -> Iterator[Broken]:
-    for call, moves in lifecycle.calls.items():
-        for index, one in enumerate(moves):
+def _check_alternatives(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
+    for action, moves in lifecycle.actions.items():
+        for index, move in enumerate(moves):
             for other in moves[index + 1 :]:
-                shared = set(one.sources) & set(other.sources)
-                if shared and set(one.by) & set(other.by) and not exclude(one, other):
+                shared = set(move.sources) & set(other.sources)
+                if shared and set(move.by) & set(other.by) and not are_disjoint(move, other):
                     state = min(shared)
-                    why = f"in {state} the call {call} could be {one.name} or {other.name}"
-                    yield Broken("R7", f"{why}: their guards overlap")
+                    why = f"in {state} the call {action} could be {move.name} or {other.name}"
+                    yield BrokenRule("R7", f"{why}: their guards overlap")
 
 
-def exclude(one: Move, other: Move) -> bool:
-    """Whether some guard of one contradicts some guard of the other."""
-    return any(_contradict(a, b) or _contradict(b, a) for a in one.when for b in other.when)
+def are_disjoint(first: Move, second: Move) -> bool:
+    """Whether a guard of one move contradicts a guard of the other."""
+    return any(_contradict(a, b) or _contradict(b, a) for a in first.when for b in second.when)
 
 
 _OPPOSITES = {
@@ -310,34 +314,34 @@ def _contradict(a: Guard, b: Guard) -> bool:
     return a.kind == b.kind == "option" and a.names == b.names and a.number != b.number
 
 
-def _verdicts_are_unique(lifecycle: Lifecycle) -> Iterator[Broken]:
+def _check_verdicts(lifecycle: Lifecycle) -> Iterator[BrokenRule]:
     errors = lifecycle.errors
     for channel in errors.channels:
         for category in Category:
-            found = list(errors.verdicts(channel, category))
-            if len(found) != 1:
-                got = " and ".join(found) or "none"
-                yield Broken(
+            verdicts = list(errors.verdicts(channel, category))
+            if len(verdicts) != 1:
+                got = " and ".join(verdicts) or "none"
+                yield BrokenRule(
                     "R8", f"channel {channel}, category {category}: one verdict, got {got}"
                 )
-    asked = {rule.verdict for rule in errors.rules}
-    asked |= {code.verdict for code in errors.codes if code.verdict and not code.move}
-    calls = [(verdict.value, errors.move_for(verdict)) for verdict in sorted(asked)]
-    calls += [(code.name, code.move) for code in errors.codes if code.move]
-    for what, call in calls:
-        if call is None or not lifecycle.allows(call, "worker"):
-            yield Broken("R8", f"{what} names {call!r}, which is no call a worker can make")
+    used = {rule.verdict for rule in errors.rules}
+    used |= {code.verdict for code in errors.codes if code.verdict and not code.move}
+    actions = [(verdict.value, errors.move_for(verdict)) for verdict in sorted(used)]
+    actions += [(code.name, code.move) for code in errors.codes if code.move]
+    for origin, action in actions:
+        if action is None or not lifecycle.allows(action, "worker"):
+            yield BrokenRule("R8", f"{origin} names {action!r}, which is no call a worker can make")
     names = [code.name for code in errors.codes]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Broken("R8", f"the code {name} is declared twice")
+        yield BrokenRule("R8", f"the code {name} is declared twice")
 
 
-def _first_of_each(
+def _first_per_state(
     walk: Walk, is_bad: Callable[[Configuration, list[Step]], bool]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """One counter-example per state, with its path: the walk found the nearest one first."""
+    """The nearest counter-example in each state, with its path."""
     seen: set[str] = set()
-    for place, here in enumerate(walk.places):
-        if here.state not in seen and is_bad(here, walk.graph[place]):
-            seen.add(here.state)
-            yield here.state, walk.path(place)
+    for node, job in enumerate(walk.configurations):
+        if job.state not in seen and is_bad(job, walk.graph[node]):
+            seen.add(job.state)
+            yield job.state, walk.path(node)

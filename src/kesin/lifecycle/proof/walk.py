@@ -1,10 +1,11 @@
-"""The abstract job the prover walks with: all that guards can see, and nothing else.
+"""The state space of a lifecycle: every configuration a job can reach, and the moves between them.
 
-Time is left open: a lease may or may not be over, a timer that is armed may or may not have gone
-off. So one walk covers every schedule of workers, crashes and sweeps.
+A configuration holds what guards can see and nothing else. Time stays open: a lease may or may not
+be over, an armed timer may or may not have gone off. One walk therefore covers every schedule of
+workers, crashes and sweeps.
 
-Every process that opens a queue walks its lifecycle first, so the walk is built to be quick: places
-are numbered as they are found, and what a move does is worked out once and not at every place.
+Every process that opens a queue walks its lifecycle first, so the walk must be quick: nodes
+are numbered as they are found, and the effects of a move are computed once, not at every node.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.vocabulary import Fixed, Guard
 
-Error = tuple[str | None, str | None]  # code ("*" for any that no guard names), category
-NO_ERROR: Error = (None, None)
+JobError = tuple[str | None, str | None]  # code ("*": any code that no guard names) and category
+NO_ERROR: JobError = (None, None)
 
 
 class Configuration(NamedTuple):
-    """Everything about a job that decides which moves are open to it."""
+    """An abstract job: everything that decides which moves are open to it."""
 
     state: str
     owned: bool = False
-    counted: bool = False  # the claim it is under counted an attempt
+    counted: bool = False  # the current claim counted an attempt
     used: int = 0
     returns: int = 0
     retries: int = 0
     timer: bool = False
-    error: Error = NO_ERROR
+    error: JobError = NO_ERROR
     flags: frozenset[str] = frozenset()
-    claimed: bool = False  # since its payload was last replaced
+    claimed: bool = False  # claimed since its payload was last replaced
 
     def __str__(self) -> str:
         parts = ["claimed" if self.owned else "unclaimed", f"{self.used} used"]
@@ -44,8 +45,11 @@ class Configuration(NamedTuple):
         return f"{self.state} ({', '.join(parts)})"
 
 
-class Edge:
-    """A move, or a chain of two that nothing can come between. One object wherever it is made."""
+class Transition:
+    """An edge of the graph: a move, or two chained moves of one transaction.
+
+    There is one object for each, whatever the source.
+    """
 
     __slots__ = (
         "automatic",
@@ -62,72 +66,76 @@ class Edge:
         self.moves = moves
         self.first = moves[0]
         self.length = len(moves)
-        self.name = " + ".join(move.name for move in moves)  # how a path shows it
-        self.automatic = self.first.automatic  # no person is needed for it
+        self.name = " + ".join(move.name for move in moves)  # as a path shows it
+        self.automatic = self.first.automatic  # needs no operator or producer
         self.counts = any(move.attempt in ("count", "return") for move in moves)
         self.is_timed = self.first.guard("timer_not_over") is not None
-        self.keeps_timer = all(move.timer == "keep" for move in moves)  # neither arms nor clears it
+        self.keeps_timer = all(
+            move.timer == "keep" for move in moves
+        )  # neither arms nor clears the timer
 
 
-Place = int  # the number of a configuration: those found sooner have smaller ones
-Step = tuple[Edge, Place]  # one way on, and where it leads
-Graph = dict[Place, list[Step]]
+Node = int  # the number of a configuration: a smaller number was reached by fewer moves
+Step = tuple[Transition, Node]  # an outgoing edge and its target
+Graph = dict[Node, list[Step]]
 
 
 class Walk:
-    """Every configuration reachable from birth, with the shortest way to each."""
+    """Every configuration reachable from enqueue, with the shortest path to each."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self.lifecycle = lifecycle
-        self.start: Place = 0
-        self.places: list[Configuration] = []
+        self.start: Node = 0
+        self.configurations: list[Configuration] = []
         self.graph: Graph = {}
-        self._came: list[tuple[Place, Edge] | None] = []
+        self._predecessors: list[tuple[Node, Transition] | None] = []
         self._explore()
 
     def _explore(self) -> None:
-        leaving = _leaving(self.lifecycle)
+        moves_by_state = _moves_by_state(self.lifecycle)
         start = Configuration(self.lifecycle.initial.name)
-        places, came = self.places, self._came
-        numbers: dict[Configuration, Place] = {start: self.start}
-        places.append(start)
-        came.append(None)
-        for place, here in enumerate(places):  # it grows while it is walked along
+        configurations, predecessors = self.configurations, self._predecessors
+        numbers: dict[Configuration, Node] = {start: self.start}
+        configurations.append(start)
+        predecessors.append(None)
+        for node, job in enumerate(configurations):  # the list grows during the loop
             steps: list[Step] = []
-            for act in leaving[here.state]:
-                for edge, after in act.steps(here):
-                    number = numbers.setdefault(after, len(places))
-                    if number == len(places):
-                        places.append(after)
-                        came.append((place, edge))
+            for prepared in moves_by_state[job.state]:
+                for edge, after in prepared.steps(job):
+                    number = numbers.setdefault(after, len(configurations))
+                    if number == len(configurations):
+                        configurations.append(after)
+                        predecessors.append((node, edge))
                     steps.append((edge, number))
-            self.graph[place] = steps
+            self.graph[node] = steps
 
-    def path(self, to: Place) -> tuple[str, ...]:
-        """The shortest way from birth, as lines a person reads from top to bottom."""
+    def path(self, to: Node) -> tuple[str, ...]:
+        """The shortest path from enqueue, one line a move."""
         lines: list[str] = []
-        at: Place | None = to
-        while at is not None:
-            came = self._came[at]
-            lines.append(f"{came[1].name if came else 'enqueue'} → {self.places[at]}")
-            at = came[0] if came else None
+        node: Node | None = to
+        while node is not None:
+            predecessor = self._predecessors[node]
+            lines.append(
+                f"{predecessor[1].name if predecessor else 'enqueue'} → {self.configurations[node]}"
+            )
+            node = predecessor[0] if predecessor else None
         return tuple(reversed(lines))
 
-    def told(self, step: Step) -> str:
-        """A step as a line."""
+    def format_step(self, step: Step) -> str:
+        """A step as a line of a path."""
         edge, to = step
-        return f"{edge.name} → {self.places[to]}"
+        return f"{edge.name} → {self.configurations[to]}"
 
 
-def _leaving(lifecycle: Lifecycle) -> dict[str, list[_Act]]:
-    """The moves that can be made in each state, ready for walking."""
-    errors = _Errors(lifecycle)
-    acts = {id(move): _Act(move, lifecycle, errors) for move in lifecycle.moves}
+def _moves_by_state(lifecycle: Lifecycle) -> dict[str, list[_PreparedMove]]:
+    """The prepared moves that leave each state."""
+    errors = _ErrorClasses(lifecycle)
+    prepared = {id(move): _PreparedMove(move, lifecycle, errors) for move in lifecycle.moves}
     for move in lifecycle.moves:
-        acts[id(move)].chain([acts[id(link)] for link in lifecycle.chained(move)])
+        prepared[id(move)].chain([prepared[id(link)] for link in lifecycle.chained_moves(move)])
     return {
         state.name: [
-            acts[id(move)]
+            prepared[id(move)]
             for move in lifecycle.moves
             if state.name in move.sources and not (move.prunes or move.chained)
         ]
@@ -135,35 +143,35 @@ def _leaving(lifecycle: Lifecycle) -> dict[str, list[_Act]]:
     }
 
 
-class _Act:
-    """A move with everything worked out that is the same wherever it is made."""
+class _PreparedMove:
+    """A move with its tests and effects computed in advance."""
 
-    def __init__(self, move: Move, lifecycle: Lifecycle, errors: _Errors) -> None:
+    def __init__(self, move: Move, lifecycle: Lifecycle, errors: _ErrorClasses) -> None:
         self.move = move
-        self._edge = Edge(move)
-        self._links: list[tuple[_Act, Edge]] = []
-        tests = (_test(guard, lifecycle) for guard in move.when)
+        self._edge = Transition(move)
+        self._links: list[tuple[_PreparedMove, Transition]] = []
+        tests = (_guard_test(guard, lifecycle) for guard in move.when)
         self._tests = [test for test in tests if test is not None]
-        # As a link that is possible it is made for sure: no moment, caller or slot decides.
-        self.certain = not any(guard.kind in OPEN_KINDS for guard in move.when)
+        # A chained move that is possible is made for certain: no time, caller or slot decides.
+        self.certain = not any(guard.kind in UNDECIDED_GUARDS for guard in move.when)
         self._errors = errors.after(move)
         self._flags = frozenset(move.flag)
         self._max_attempts = lifecycle.max_attempts
         self._max_returns = lifecycle.max_returns
-        self._most_retries = max(
+        self._max_retries = max(
             (g.number for m in lifecycle.moves for g in m.when if g.kind == "retries_left"),
             default=0,
         )
-        self._returns = move.attempt == "return" and move.guard("returns_left") is not None
-        self._retries = move.retry == "count"
+        self._counts_return = move.attempt == "return" and move.guard("returns_left") is not None
+        self._counts_retry = move.retry == "count"
 
-    def chain(self, links: list[_Act]) -> None:
-        """Say what follows it in its transaction."""
-        self._links = [(link, Edge(self.move, link.move)) for link in links]
+    def chain(self, links: list[_PreparedMove]) -> None:
+        """Set the moves that may follow in the same transaction."""
+        self._links = [(link, Transition(self.move, link.move)) for link in links]
 
-    def steps(self, here: Configuration) -> Iterator[tuple[Edge, Configuration]]:
-        """Where it leads, alone or with the second move of its chain."""
-        for after in self.after(here):
+    def steps(self, job: Configuration) -> Iterator[tuple[Transition, Configuration]]:
+        """The edges that leave this configuration by the move, alone or with a chained one."""
+        for after in self.after(job):
             alone = True
             for link, edge in self._links:
                 for last in link.after(after):
@@ -172,119 +180,121 @@ class _Act:
             if alone:
                 yield self._edge, after
 
-    def after(self, here: Configuration) -> Iterator[Configuration]:
-        """What can become of a job; nothing, where a guard is never met."""
+    def after(self, job: Configuration) -> Iterator[Configuration]:
+        """The configurations the move can lead to; none where a guard cannot hold."""
         for test in self._tests:
-            if not test(here):
+            if not test(job):
                 return
         move = self.move
         claims = move.claim == "take"
-        owned = claims or (move.claim == "keep" and here.owned)
-        counted = (move.attempt == "count") if claims else (owned and here.counted)
+        owned = claims or (move.claim == "keep" and job.owned)
+        counted = (move.attempt == "count") if claims else (owned and job.counted)
         renews = move.attempt == "renew"
-        used = self._used_after(here)
-        returns = 0 if renews else min(here.returns + self._returns, self._max_returns)
-        retries = min(here.retries + self._retries, self._most_retries)
-        flags = here.flags | self._flags if self._flags else here.flags
-        claimed = (here.claimed or claims) and move.payload == "keep"
-        state = move.target(here.state)
-        for error in (here.error,) if self._errors is None else self._errors:
-            timer = here.timer if move.timer == "keep" else _armed(move, error)
+        used = self._used_after(job)
+        returns = 0 if renews else min(job.returns + self._counts_return, self._max_returns)
+        retries = min(job.retries + self._counts_retry, self._max_retries)
+        flags = job.flags | self._flags if self._flags else job.flags
+        claimed = (job.claimed or claims) and move.payload == "keep"
+        state = move.target(job.state)
+        for error in (job.error,) if self._errors is None else self._errors:
+            timer = job.timer if move.timer == "keep" else _is_armed_by(move, error)
             yield Configuration(
                 state, owned, counted, used, returns, retries, timer, error, flags, claimed
             )
 
-    def _used_after(self, here: Configuration) -> int:
+    def _used_after(self, job: Configuration) -> int:
         match self.move.attempt:
             case "count":
-                return min(here.used + 1, self._max_attempts)
+                return min(job.used + 1, self._max_attempts)
             case "return":
-                return max(here.used - 1, 0)
+                return max(job.used - 1, 0)
             case "renew":
                 return 0
             case _:
-                return here.used
+                return job.used
 
 
-def _armed(move: Move, error: Error) -> bool:
+def _is_armed_by(move: Move, error: JobError) -> bool:
     """Whether a move that touches the timer leaves it armed."""
     return move.timer != "clear" and (not move.timer_for or error[1] in move.timer_for)
 
 
-# Guards that a moment, a caller or a slot decides: a link under one of them may not be made.
-OPEN_KINDS = frozenset({"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over"})
+# Guards that the time, the caller or a slot decides: a chained move under one may not happen.
+UNDECIDED_GUARDS = frozenset(
+    {"due", "timer_not_over", "option", "age_over", "slot_free", "timer_over"}
+)
 
-Test = Callable[[Configuration], bool]
+GuardTest = Callable[[Configuration], bool]
 
 
-def _test(guard: Guard, lifecycle: Lifecycle) -> Test | None:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
-    """Whether some moment and some caller satisfy the guard in a configuration; None: always."""
+def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa: C901, PLR0911, PLR0912  # a table: one line a guard
+    """A test whether the guard can hold in a configuration; None where it always can."""
     names, number = guard.names, guard.number
-    most_attempts, most_returns = lifecycle.max_attempts, lifecycle.max_returns
+    max_attempts, max_returns = lifecycle.max_attempts, lifecycle.max_returns
     match guard.kind:
         case "unclaimed":
-            return lambda here: not here.owned
+            return lambda job: not job.owned
         case "holds_claim" | "lease_over":
-            return lambda here: here.owned
+            return lambda job: job.owned
         case "timer_over":
-            return lambda here: here.timer
+            return lambda job: job.timer
         case "budget_left":
-            return lambda here: here.used < most_attempts
+            return lambda job: job.used < max_attempts
         case "budget_spent":
-            return lambda here: here.used >= most_attempts
+            return lambda job: job.used >= max_attempts
         case "retries_left":
-            return lambda here: here.retries < number
+            return lambda job: job.retries < number
         case "code_in":
-            return lambda here: here.error[0] in names
+            return lambda job: job.error[0] in names
         case "code_not_in":
-            return lambda here: here.error[0] not in names
+            return lambda job: job.error[0] not in names
         case "category_in":
-            return lambda here: here.error[1] in names
+            return lambda job: job.error[1] in names
         case "returns_left":
-            return lambda here: here.returns < most_returns
+            return lambda job: job.returns < max_returns
         case "was_claimed":
-            return lambda here: here.claimed
+            return lambda job: job.claimed
         case "flag_set":
-            return lambda here: names[0] in here.flags
+            return lambda job: names[0] in job.flags
         case "flag_not_set":
-            return lambda here: names[0] not in here.flags
+            return lambda job: names[0] not in job.flags
         case "due" | "timer_not_over" | "option" | "age_over" | "slot_free":
             return None
 
 
-class _Errors:
-    """Error codes grouped by what guards can tell apart: one representative each is enough."""
+class _ErrorClasses:
+    """Errors grouped by what guards can tell apart; each group has one representative."""
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         guards = [guard for move in lifecycle.moves for guard in move.when]
         self._codes = [g.names for g in guards if g.kind in ("code_in", "code_not_in")]
         self._categories = [g.names for g in guards if g.kind == "category_in"]
         self._categories += [tuple(move.timer_for) for move in lifecycle.moves if move.timer_for]
-        self._known: dict[tuple[bool, ...], Error] = {}
+        self._representatives: dict[tuple[bool, ...], JobError] = {}
         for code, category in _all_errors(lifecycle):
-            self.seen(code, category)
+            self.representative(code, category)
 
-    def seen(self, code: str, category: str) -> Error:
-        """The representative of every error that no guard tells from this one."""
+    def representative(self, code: str, category: str) -> JobError:
+        """The representative of all errors that no guard tells apart from this one."""
         signature = (
             *(code in names for names in self._codes),
             *(category in names for names in self._categories),
         )
-        return self._known.setdefault(signature, (code, category))
+        return self._representatives.setdefault(signature, (code, category))
 
-    def after(self, move: Move) -> tuple[Error, ...] | None:
-        """The errors a job can have after this move; None: the one it had."""
+    def after(self, move: Move) -> tuple[JobError, ...] | None:
+        """The errors a job can have after this move; None where it keeps its error."""
         if isinstance(move.error, Fixed):
-            return (self.seen(move.error.code, move.error.category.value),)
+            return (self.representative(move.error.code, move.error.category.value),)
         if move.error == "record":
-            return tuple(self._known.values())
+            return tuple(self._representatives.values())
         return (NO_ERROR,) if move.error == "clear" else None
 
 
 def _all_errors(lifecycle: Lifecycle) -> Iterator[tuple[str, str]]:
-    """Every code that is declared, fixed or named by a guard, and any other, in each category.
+    """Every declared, fixed or guarded code, and ``*`` for any other, in every category.
 
-    A caller may send a declared code under another category.
+    A caller may send a declared code with another category.
     """
     codes = ["*", *(code.name for code in lifecycle.errors.codes)]
     for move in lifecycle.moves:

@@ -1,4 +1,4 @@
-"""Whether a PostgreSQL answers, and what it says if it lets nobody in."""
+"""Connections to PostgreSQL with a response timeout, and the listener for NOTIFY."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from kesin.foundation.clock import SystemClock
-from kesin.store.notify import ANSWER_S, CHECK_S, POLL_S, Hearing, Pulses
+from kesin.store.notify import LIVENESS_CHECK_S, POLL_S, RESPONSE_TIMEOUT_S, Notifier, QueueListener
 
-APPLICATION = "kesin"  # by which a restore sees that somebody is there
+APPLICATION = "kesin"  # a restore recognises other connections by it
 
 CONNECTION: dict[str, Any] = {
     "autocommit": True,
@@ -28,23 +28,23 @@ _CLOCK = SystemClock()
 
 
 class TimedConnection(psycopg.Connection[TupleRow]):
-    """Silent for ``answer_s`` in the middle of a call, it is closed."""
+    """A connection that closes when the server is silent for ``response_timeout_s`` in a call."""
 
-    answer_s: float | None = None  # None is for ever
+    response_timeout_s: float | None = None  # None: no timeout
 
     @contextmanager
-    def patient(self) -> Iterator[None]:
-        """Wait for what takes its time, as an index over millions of rows does."""
-        before, self.answer_s = self.answer_s, None
+    def without_timeout(self) -> Iterator[None]:
+        """Disable the timeout for slow statements, such as an index over millions of rows."""
+        before, self.response_timeout_s = self.response_timeout_s, None
         try:
             yield
         finally:
-            self.answer_s = before
+            self.response_timeout_s = before
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
-        """As psycopg waits: it wakes up ten times a second and asks ``gen`` again."""
-        if self.answer_s is not None:
-            gen = self._answered(gen, self.answer_s)
+        """Wait as psycopg does, which resumes ``gen`` ten times a second, but with the timeout."""
+        if self.response_timeout_s is not None:
+            gen = self._answered(gen, self.response_timeout_s)
         return super().wait(gen, *args, **kwargs)
 
     def _answered(self, gen: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
@@ -56,32 +56,32 @@ class TimedConnection(psycopg.Connection[TupleRow]):
                 if ready:
                     heard = _CLOCK.monotonic()
                 elif _CLOCK.monotonic() - heard >= seconds:
-                    self.close()  # whatever it says later, nobody is to take it for an answer
+                    self.close()  # a late response must not be taken for that of a later call
                     raise psycopg.OperationalError(f"no answer within {seconds:g} s")
                 wants = gen.send(ready)
         except StopIteration as ended:
             return ended.value
 
 
-class Listener(Hearing):
-    """Listens on one channel; the message is the queue's name."""
+class PostgresListener(QueueListener):
+    """Listens on one channel; the payload is the queue's name."""
 
-    troubles = (psycopg.Error,)
+    reconnect_errors = (psycopg.Error,)
 
-    def __init__(self, url: str, channel: str, pulses: Pulses) -> None:
-        super().__init__(pulses)
+    def __init__(self, url: str, channel: str, notifier: Notifier) -> None:
+        super().__init__(notifier)
         self._url = url
         self._channel = channel
 
-    def _heard(self) -> Generator[str | None, None, None]:
+    def _messages(self) -> Generator[str | None, None, None]:
         with TimedConnection.connect(self._url, **CONNECTION) as connection:
-            connection.answer_s = ANSWER_S
+            connection.response_timeout_s = RESPONSE_TIMEOUT_S
             connection.execute(f"LISTEN {self._channel}")
             checked = _CLOCK.monotonic()
             while True:
                 yield None
                 for notice in connection.notifies(timeout=POLL_S, stop_after=1):
                     yield notice.payload
-                if _CLOCK.monotonic() - checked >= CHECK_S:
+                if _CLOCK.monotonic() - checked >= LIVENESS_CHECK_S:
                     connection.execute("SELECT 1")
                     checked = _CLOCK.monotonic()

@@ -1,4 +1,4 @@
-"""The connections to PostgreSQL: a pool that reconnects, and what its errors mean."""
+"""The connection pool for PostgreSQL, which reconnects and translates errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from kesin.foundation.clock import SystemClock
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.postgres.connection import CONNECTION, TimedConnection
-from kesin.store.postgres.reachability import why_not
+from kesin.store.postgres.reachability import connection_failure
 
 _CLOCK = SystemClock()
-# What may be over in a moment: connection trouble; no room; a lock not had in time; a server that
-# stops, starts, cancels what takes long, does not let us write, or did not hear from us for long.
+# Temporary errors: a failed connection; no resources; a lock timeout; a server that stops, starts,
+# cancels a slow statement, is read-only, or closed an idle transaction.
 _AWAY = (
     psycopg.OperationalError,
     errors.IdleInTransactionSessionTimeout,
@@ -24,21 +24,21 @@ _AWAY = (
 )
 _AWAY_STATES = ("08", "25", "53", "55P03", "57")
 _UNDONE_STATES = ("40",)
-RECONNECT_S = 10.0  # after it the pool begins anew: its pauses double, and would become minutes
-ASK_S = 1.0  # a thread that waits for a connection asks for it anew after it
+RECONNECT_TIMEOUT_S = 10.0  # then the pool starts over: its pauses double and would reach minutes
+CONNECTION_POLL_S = 1.0  # a thread that waits for a connection repeats its request so often
 
 
-class Undone(StoreUnreachable):
-    """The server gave this transaction up, in favour of one it was locked with."""
+class TransactionRolledBack(StoreUnreachable):
+    """The server rolled this transaction back to resolve a deadlock or a conflict."""
 
 
-class Pool:
-    """Up to ``size`` connections of one process, opened when they are needed."""
+class PostgresPool:
+    """Up to ``size`` connections of one process, opened on demand."""
 
-    def __init__(self, url: str, *, size: int, timeout_s: float, answer_s: float) -> None:
+    def __init__(self, url: str, *, size: int, timeout_s: float, response_timeout_s: float) -> None:
         self._url = url
         self._timeout_s = timeout_s
-        self._answer_s = answer_s
+        self._response_timeout_s = response_timeout_s
         self._pool = ConnectionPool(
             url,
             connection_class=TimedConnection,
@@ -47,18 +47,18 @@ class Pool:
             min_size=1,
             max_size=size,
             timeout=timeout_s,
-            reconnect_timeout=RECONNECT_S,
+            reconnect_timeout=RECONNECT_TIMEOUT_S,
             open=True,
         )
 
     def wait(self) -> None:
-        """Return when the server is reached; raises StoreError that says why it is not."""
+        """Return when the server is reached; raise StoreError with the reason if it is not."""
         timeout_s = self._timeout_s
         try:
             self._pool.wait(timeout_s)
         except PoolTimeout as problem:
             self.close()
-            why = why_not(self._url) or "it answers now, try again"
+            why = connection_failure(self._url) or "it answers now, try again"
             raise StoreError(f"cannot reach PostgreSQL within {timeout_s:g} s: {why}") from problem
 
     def close(self) -> None:
@@ -66,11 +66,11 @@ class Pool:
         self._pool.close()
 
     def _hurry(self, connection: TimedConnection) -> None:
-        connection.answer_s = self._answer_s
+        connection.response_timeout_s = self._response_timeout_s
 
     @contextmanager
     def connection(self, bound: TimedConnection | None = None) -> Iterator[TimedConnection]:
-        """A connection for the block, ``bound`` where it is given; its trouble as store errors."""
+        """A connection for the block, ``bound`` if given; its errors are raised as store errors."""
         try:
             with ExitStack() as ending:
                 yield bound or self._pooled(ending)
@@ -80,7 +80,9 @@ class Pool:
             ) from problem
         except _AWAY as problem:
             if problem.sqlstate and problem.sqlstate.startswith(_UNDONE_STATES):
-                raise Undone(f"PostgreSQL undid it, try again: {problem}") from problem
+                raise TransactionRolledBack(
+                    f"PostgreSQL undid it, try again: {problem}"
+                ) from problem
             if problem.sqlstate and not problem.sqlstate.startswith(_AWAY_STATES):
                 raise
             raise StoreUnreachable(f"PostgreSQL is not reachable: {problem}") from problem
@@ -91,7 +93,7 @@ class Pool:
         while True:
             left_s = until - _CLOCK.monotonic()
             try:
-                return ending.enter_context(self._pool.connection(min(ASK_S, left_s)))
+                return ending.enter_context(self._pool.connection(min(CONNECTION_POLL_S, left_s)))
             except PoolTimeout:
-                if left_s <= ASK_S:
+                if left_s <= CONNECTION_POLL_S:
                     raise

@@ -1,10 +1,10 @@
 """The store for several machines: PostgreSQL through psycopg 3 and a pool.
 
-Every call is one statement in autocommit, a chain one transaction; a call of which some jobs do not
-move asks a second time, about these only, and who is cut off in between repeats it like any other.
-No session state is kept, so a transaction pooler may stand in between. Statements are planned anew
-each time: a plan prepared on an empty table would be kept while the table grows. NOTIFY only
-shortens a wait; polling alone is enough.
+Every call is one statement in autocommit; a chain is one transaction. If some jobs of a call do not
+move, a second statement finds out why; a caller that is cut off in between repeats the call as
+usual. No session state is kept, so a transaction pooler may be used. Statements are not prepared: a
+plan made for an empty table would be kept while the table grows. NOTIFY only shortens a wait;
+polling alone is enough.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from psycopg import errors
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreError
-from kesin.store.postgres.connection import Listener, TimedConnection
-from kesin.store.postgres.pool import Pool, Undone
+from kesin.store.postgres.connection import PostgresListener, TimedConnection
+from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJob, Outcome, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
-from kesin.store.sql.inserter import CONFLICT_TRIES, Remark
-from kesin.store.sql.migrate import migrations, outstanding
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
+from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.store import Conflict, SqlStore, as_moved
+from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -38,13 +38,13 @@ _IN_INDEX_ORDER = (
     "SELECT set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),"
     " set_config('enable_seqscan', 'off', true)"
 )
-SCAN_ROWS = 2_000  # fetched at a time when everything is read
+SCAN_ROWS = 2_000  # fetched at a time by a scan
 
 
 def _dialect(schema: str) -> Dialect:
     return Dialect(
         name="postgres",
-        greater=lambda one, other: f"greatest({one}, {other})",
+        greater=lambda left, right: f"greatest({left}, {right})",
         now="(SELECT t FROM clock)",
         modulo="%%",  # psycopg reads a single one as a placeholder
         param=lambda name: f"%({name})s",
@@ -62,7 +62,7 @@ class PostgresStore(SqlStore):
         schema: str = "kesin",
         pool_size: int = 10,
         timeout_s: float = 30.0,
-        answer_s: float = 60.0,
+        response_timeout_s: float = 60.0,
         listen: bool = True,
         migrate: bool = False,
     ) -> None:
@@ -72,9 +72,11 @@ class PostgresStore(SqlStore):
         self.schema = schema
         self.dialect = _dialect(schema)
         self._local = threading.local()
-        self._fits = False  # whether the schema was seen to be the one this code knows
-        self._pool = Pool(url, size=pool_size, timeout_s=timeout_s, answer_s=answer_s)
-        self._listener = Listener(url, schema, self._pulses) if listen else None
+        self._schema_checked = False  # whether the schema is known to match this code
+        self._pool = PostgresPool(
+            url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
+        )
+        self._listener = PostgresListener(url, schema, self._notifier) if listen else None
         try:
             self._pool.wait()
         except StoreError:
@@ -86,7 +88,7 @@ class PostgresStore(SqlStore):
     # Connections and transactions
 
     def _connection(self) -> AbstractContextManager[TimedConnection]:
-        """The connection of this thread's transaction, or one of the pool's."""
+        """The connection of this thread's transaction, or a connection of the pool."""
         return self._pool.connection(getattr(self._local, "connection", None))
 
     @contextmanager
@@ -109,7 +111,7 @@ class PostgresStore(SqlStore):
 
     @contextmanager
     def _sweeping(self) -> Iterator[psycopg.Connection[Any]]:
-        """Candidates are walked in the order of their index, however few the planner expects."""
+        """Make the planner read candidates in index order, however few it expects."""
         with self.transaction() as connection:
             connection.execute(_IN_INDEX_ORDER)
             yield connection
@@ -119,13 +121,13 @@ class PostgresStore(SqlStore):
         return getattr(self._local, "connection", None) is not None
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        for attempt in range(CONFLICT_TRIES):
+        for attempt in range(MAX_CONFLICT_ATTEMPTS):
             try:
                 with self._connection() as connection:
                     cursor = connection.execute(sql, params)
                     return cursor.fetchall() if cursor.description else []
-            except Undone:
-                if self._in_transaction or attempt == CONFLICT_TRIES - 1:
+            except TransactionRolledBack:
+                if self._in_transaction or attempt == MAX_CONFLICT_ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
@@ -139,17 +141,17 @@ class PostgresStore(SqlStore):
 
     # Schema
 
-    def hold_schema(self) -> None:
-        """Nobody else migrates or restores until this transaction ends."""
+    def lock_schema(self) -> None:
+        """Block other migrations and restores until this transaction ends."""
         self._rows(
             "SELECT pg_advisory_xact_lock(hashtextextended(%(name)s, 0))",
             {"name": f"kesin:{self.schema}"},
         )
 
     def migrate(self, *, up_to: int | None = None) -> list[str]:
-        """Apply what is outstanding; a restore goes to the schema of its backup first."""
-        with self.transaction() as connection, connection.patient():
-            self.hold_schema()
+        """Apply pending migrations; a restore first goes only up to the backup's version."""
+        with self.transaction() as connection, connection.without_timeout():
+            self.lock_schema()
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.schema}.schema_migration ("
@@ -158,27 +160,29 @@ class PostgresStore(SqlStore):
             )
             table = f"{self.schema}.schema_migration"
             rows = connection.execute(f"SELECT version, checksum FROM {table}").fetchall()
-            todo = outstanding(migrations("postgres"), dict(rows))
-            todo = [one for one in todo if up_to is None or one.version <= up_to]
-            for one in todo:
-                text = fill(one.text, {"schema": self.schema})
+            pending = pending_migrations(migrations("postgres"), dict(rows))
+            pending = [
+                migration for migration in pending if up_to is None or migration.version <= up_to
+            ]
+            for migration in pending:
+                text = fill(migration.text, {"schema": self.schema})
                 connection.execute(text)
                 connection.execute(
                     f"INSERT INTO {table} (version, name, checksum) VALUES (%s, %s, %s)",
-                    (one.version, one.name, one.checksum),
+                    (migration.version, migration.name, migration.checksum),
                 )
-        return [f"{one.version:04d}_{one.name}" for one in todo]
+        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
     def _require_schema(self) -> None:
-        """Refuse a schema that is newer than this code, or older."""
-        if self._fits:
+        """Refuse a schema that is newer or older than this code."""
+        if self._schema_checked:
             return
         rows = self._read(f"SELECT version, checksum FROM {self.schema}.schema_migration", {})
-        todo = outstanding(migrations("postgres"), dict(rows))
-        if todo:
-            names = ", ".join(f"{one.version:04d}_{one.name}" for one in todo)
+        pending = pending_migrations(migrations("postgres"), dict(rows))
+        if pending:
+            names = ", ".join(f"{migration.version:04d}_{migration.name}" for migration in pending)
             raise StoreError(f"the schema {self.schema} lacks {names}: run `kesin migrate` first")
-        self._fits = True
+        self._schema_checked = True
 
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
         try:
@@ -232,7 +236,7 @@ class PostgresStore(SqlStore):
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
         sql = statements.claim(named="tenants" in params, among="ids" in params)
-        return statements.claim_row.jobs(self._rows(sql, params), params)
+        return statements.claim_decoder.jobs(self._rows(sql, params), params)
 
     def _judge(
         self,
@@ -240,63 +244,67 @@ class PostgresStore(SqlStore):
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
     ) -> dict[str, Outcome]:
-        judged = self._move(statements, moves, changes, params)
-        left = [one for one in changes if one.id not in judged] if judged else changes
-        if not left:
-            return judged
-        verdicts, lost = self._ask(statements, moves, left, params, made)
-        judged |= verdicts
+        outcomes = self._move_uniform(statements, moves, changes, params)
+        unmoved = (
+            [change for change in changes if change.id not in outcomes] if outcomes else changes
+        )
+        if not unmoved:
+            return outcomes
+        verdicts, lost = self._judge_each(statements, moves, unmoved, params, chosen_moves)
+        outcomes |= verdicts
         if not lost:
-            return judged
-        # Who waited for the row's lock saw events of before the wait: look a second time.
-        left = [one for one in left if one.id in lost]
-        again, still = self._ask(statements, moves, left, params, made)
-        remarks = [Remark(id_, tenant, moves[0].call) for id_, tenant in still.items()]
-        if remarks:
-            self._remark(statements, "stale", remarks, params["actor"], params["now"])
-        return judged | again
+            return outcomes
+        # A statement that waited for a row's lock saw the events from before the wait: repeat it.
+        unmoved = [change for change in unmoved if change.id in lost]
+        second_outcomes, still_lost = self._judge_each(
+            statements, moves, unmoved, params, chosen_moves
+        )
+        notes = [NewNote(job_id, tenant, moves[0].action) for job_id, tenant in still_lost.items()]
+        if notes:
+            self._add_notes(statements, "stale", notes, params["actor"], params["now"])
+        return outcomes | second_outcomes
 
-    def _move(
+    def _move_uniform(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
     ) -> dict[str, Outcome]:
-        """Those that move without being judged: nothing follows, nobody contends, all is alike."""
+        """Move jobs without judging each: for uniform input, with no chain and no contention."""
         if statements.contested(moves) or any(move.then for move in moves):
             return {}
-        statement = statements.apply_alike(moves, changes)
+        statement = statements.apply_uniform(moves, changes)
         if statement is None:
             return {}
-        said = self._said(statements, statement, changes, params)
-        return as_moved(self._rows(statement.sql, said))
+        call_params = self._params_for(statements, statement, changes, params)
+        return moved_outcomes(self._rows(statement.sql, call_params))
 
-    def _ask(
+    def _judge_each(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
     ) -> tuple[dict[str, Outcome], dict[str, str]]:
         """The outcomes, and the tenants of the jobs whose claim seems lost."""
         statement = statements.apply(moves, changes)
-        said = self._said(statements, statement, changes, params)
-        judged: dict[str, Outcome] = {}
+        call_params = self._params_for(statements, statement, changes, params)
+        outcomes: dict[str, Outcome] = {}
         lost: dict[str, str] = {}
-        for position, verdict, state, seq, tenant in self._rows(statement.sql, said):
-            id_ = changes[position].id
+        for position, verdict, state, seq, tenant in self._rows(statement.sql, call_params):
+            job_id = changes[position].id
             if verdict.isdigit():
-                judged[id_] = Outcome("moved", id_, state, seq)
-                made[id_] = int(verdict)
+                outcomes[job_id] = Outcome("moved", job_id, state, seq)
+                chosen_moves[job_id] = int(verdict)
             else:
-                judged[id_] = refusal(verdict, id_, state, seq or 0)
+                outcomes[job_id] = refusal(verdict, job_id, state, seq or 0)
                 if verdict == "stale":
-                    lost[id_] = tenant
-        return judged, lost
+                    lost[job_id] = tenant
+        return outcomes, lost
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
@@ -306,7 +314,7 @@ class PostgresStore(SqlStore):
         items = statements.items(statement, in_order)
         return {row[0] for row in self._rows(statement.sql, {**params, "items": items})}
 
-    # The rest
+    # Notes, counters, pauses and health
 
     def add_note(
         self,
@@ -340,7 +348,7 @@ class PostgresStore(SqlStore):
         return row[0], row[1], row[2]
 
     def compact(self, queue: str) -> int:
-        """Fold the append-only counter rows; two at once fold different rows, never one twice."""
+        """Merge the append-only counter rows; concurrent calls never merge the same row twice."""
         self.statements(queue)
         rows = self._rows(self._sql("compact"), {"queue": queue})
         return int(rows[0][0])
@@ -361,13 +369,13 @@ class PostgresStore(SqlStore):
         )
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        gone = self._rows(
+        deleted = self._rows(
             f"DELETE FROM {self.dialect.table('paused')}"
             " WHERE queue = %(queue)s AND tenant = %(tenant)s RETURNING 1",
             {"queue": queue, "tenant": tenant},
         )
-        self._pulses.beat(queue)
-        return bool(gone)
+        self._notifier.notify(queue)
+        return bool(deleted)
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         table = self.dialect.table
@@ -376,7 +384,11 @@ class PostgresStore(SqlStore):
             f" JOIN {table('job_body')} b ON b.id = j.id WHERE j.queue = %(queue)s ORDER BY j.id"
         )
         events = f"SELECT {event_columns(self.dialect)} FROM {table('event')} ORDER BY job_id, seq"
-        with self._connection() as connection, connection.patient(), connection.transaction():
+        with (
+            self._connection() as connection,
+            connection.without_timeout(),
+            connection.transaction(),
+        ):
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             with (
                 connection.cursor("kesin_jobs") as rows,
@@ -385,7 +397,7 @@ class PostgresStore(SqlStore):
                 rows.itersize = history.itersize = SCAN_ROWS
                 rows.execute(jobs, {"queue": queue})
                 history.execute(events)
-                yield from self._pair_up(iter(rows), iter(history))
+                yield from self._join_events(iter(rows), iter(history))
 
     def health(self) -> dict[str, str | int]:
         row = self._read(self._sql("health"), {"schema": self.schema})[0]

@@ -1,1 +1,1 @@
-"""The Redis store: one Lua script and what calls it."""
+"""The Redis store: one Lua script and the code that runs it."""

@@ -1,4 +1,4 @@
-"""Facts in Redis: a hash per workload, changed by the same scripts and under the same lock."""
+"""Metadata in Redis: one hash per workload, changed by the same script under the same lock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from kesin.foundation.text import storable
 from kesin.store.contract import Store
-from kesin.store.directory import Fact
+from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreError
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.store import RedisStore
 
 
-class RedisFacts:
-    """The facts beside the jobs of a Redis store."""
+class RedisMetadata:
+    """The metadata in a Redis store."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, RedisStore):
@@ -23,53 +23,56 @@ class RedisFacts:
         self._store = store
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Facts and moves inside commit together."""
+        """Commit metadata and moves inside the block together."""
         return self._store.transaction()
 
-    def facts(
+    def metadata_entries(
         self, workload: str, *, site: str | None = None, name: str | None = None
-    ) -> list[Fact]:
-        """Those of a workload, of a site, of a name."""
-        flat = self._store.ask_facts("facts", workload)
-        found = [
-            _fact(workload, place, text) for place, text in zip(flat[::2], flat[1::2], strict=True)
+    ) -> list[MetadataEntry]:
+        """The entries of a workload, optionally of one site or one name."""
+        flat = self._store.execute_metadata("facts", workload)
+        entries = [
+            _parse_entry(workload, field, text)
+            for field, text in zip(flat[::2], flat[1::2], strict=True)
         ]
         return sorted(
-            one
-            for one in found
-            if (site is None or one.site == site) and (name is None or one.name == name)
+            entry
+            for entry in entries
+            if (site is None or entry.site == site) and (name is None or entry.name == name)
         )
 
-    def fact(self, workload: str, site: str, name: str) -> Fact | None:
-        """One of them."""
-        place = _place(site, name)
-        text = self._store.ask_facts("fact", workload, name=place)
-        return None if text is None else _fact(workload, place, text)
+    def metadata_entry(self, workload: str, site: str, name: str) -> MetadataEntry | None:
+        """One entry; None if there is none."""
+        field = _field_name(site, name)
+        text = self._store.execute_metadata("fact", workload, name=field)
+        return None if text is None else _parse_entry(workload, field, text)
 
-    def put_fact(self, fact: Fact) -> None:
-        """Write it, whatever was there."""
-        told = json.dumps([storable(fact.value), str(fact.changed_at)], ensure_ascii=False)
-        place = _place(fact.site, fact.name)
-        self._store.ask_facts("put_fact", fact.workload, name=place, value=told)
+    def put_metadata(self, entry: MetadataEntry) -> None:
+        """Insert or replace an entry."""
+        value = json.dumps([storable(entry.value), str(entry.changed_at)], ensure_ascii=False)
+        field = _field_name(entry.site, entry.name)
+        self._store.execute_metadata("put_fact", entry.workload, name=field, value=value)
 
-    def hold_fact(self, workload: str, site: str, name: str, now: int) -> Fact:
-        """The fact; a transaction of Redis keeps everybody else out anyway."""
-        found = self.fact(workload, site, name)
-        if found is None:
-            found = Fact(workload, site, name, "null", now)
-            self.put_fact(found)
-        return found
+    def lock_metadata(self, workload: str, site: str, name: str, now: int) -> MetadataEntry:
+        """Return an entry, new if necessary; a Redis transaction already excludes others."""
+        entry = self.metadata_entry(workload, site, name)
+        if entry is None:
+            entry = MetadataEntry(workload, site, name, "null", now)
+            self.put_metadata(entry)
+        return entry
 
-    def drop_fact(self, workload: str, site: str, name: str) -> bool:
-        """Forget it; whether there was one."""
-        return bool(self._store.ask_facts("drop_fact", workload, name=_place(site, name)))
+    def delete_metadata(self, workload: str, site: str, name: str) -> bool:
+        """Delete an entry; return whether there was one."""
+        return bool(
+            self._store.execute_metadata("drop_fact", workload, name=_field_name(site, name))
+        )
 
 
-def _place(site: str, name: str) -> str:
+def _field_name(site: str, name: str) -> str:
     return storable(site) + SEPARATOR + storable(name)
 
 
-def _fact(workload: str, place: str, text: str) -> Fact:
-    site, _, name = place.partition(SEPARATOR)
+def _parse_entry(workload: str, field: str, text: str) -> MetadataEntry:
+    site, _, name = field.partition(SEPARATOR)
     value, changed_at = json.loads(text)
-    return Fact(workload, site, name, value, int(changed_at))
+    return MetadataEntry(workload, site, name, value, int(changed_at))

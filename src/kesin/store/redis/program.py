@@ -1,7 +1,7 @@
 """From declaration to Lua's tables: what a call may be, as the JSON the scripts in ``lua/`` read.
 
-The scripts know every guard and effect by name; what differs between lifecycles travels as data,
-spelled once and sent with each call.
+The scripts implement every guard and effect by name; what differs between lifecycles is data,
+encoded once and sent with each call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kesin.lifecycle.budget import (
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.lifecycle.vocabulary import READY, After, Fixed, Guard, Role
-from kesin.store.declarations import MASK
+from kesin.store.declarations import COLUMN_BITS
 from kesin.store.errors import StoreError
 from kesin.store.limits import option_params
 
@@ -62,13 +62,13 @@ SINGLE = (
 
 @cache
 def script() -> str:
-    """The one script there is: its first argument names the call."""
+    """The text of the only script; its first argument names the operation."""
     constants = "\n".join(
         (
             f"local COLUMNS = {_lua_list(JOB_COLUMNS)}",
             f"local NUMBERS = {_lua_list(NUMBERS)}",
             f"local SINGLE = {_lua_list(SINGLE)}",
-            f"local MASK = {_lua_table(MASK)}",
+            f"local MASK = {_lua_table(COLUMN_BITS)}",
             "local JITTER = "
             + _lua_table(
                 {
@@ -93,10 +93,13 @@ def _lua_table(numbers: Mapping[str, int]) -> str:
 
 
 class Program:
-    """One queue's lifecycle as the scripts want it. ``own_keys``: its keys tell their tenant."""
+    """One queue's lifecycle as the scripts want it.
+
+    ``keys_name_tenant``: its dedup keys are unique across tenants.
+    """
 
     def __init__(
-        self, lifecycle: Lifecycle, masks: Mapping[str, int], *, own_keys: bool = False
+        self, lifecycle: Lifecycle, masks: Mapping[str, int], *, keys_name_tenant: bool = False
     ) -> None:
         self.lifecycle = lifecycle
         self._built: dict[tuple[object, ...], str] = {}
@@ -104,52 +107,52 @@ class Program:
         self.claims_slot = any(self.takes_slot(move) for move in claims)
         contested = self.claims_slot or any(self._takes_key(move) for move in claims)
         names = [state.name for state in lifecycle.states]
-        self.life = wire_json(
+        self.lifecycle_json = wire_json(
             {
                 "initial": lifecycle.initial.name,
-                "birth": lifecycle.birth.name,
+                "birth": lifecycle.enqueue_move.name,
                 "phase": {name: lifecycle.unowned_phase(name) for name in names},
-                "holds": _set(state.name for state in lifecycle.states if state.holds_key),
-                "exclusive": _set(state.name for state in lifecycle.states if state.exclusive),
+                "holds": _as_set(state.name for state in lifecycle.states if state.holds_key),
+                "exclusive": _as_set(state.name for state in lifecycle.states if state.exclusive),
                 "max_returns": lifecycle.max_returns,
                 "max_run_us": lifecycle.max_run_seconds * SECOND_US,
                 "claims_contested": contested,
-                "own_keys": own_keys,
+                "own_keys": keys_name_tenant,
                 "masks": dict(masks),
             }
         )
 
     @property
     def claims(self) -> str:
-        """The moves that give a job away."""
-        return self._once(("claims",), self.lifecycle.claims, None)
+        """The moves that claim a job."""
+        return self._cached(("claims",), self.lifecycle.claims, None)
 
-    def asked(self, call: str, role: Role, queue: str) -> tuple[Move, ...]:
-        """What this call can be when this role makes it; raises StoreError where it is none."""
-        found = self.lifecycle.calls.get(call, ())
-        moves = tuple(move for move in found if role in move.by and not move.chained)
+    def moves_for(self, action: str, role: Role, queue: str) -> tuple[Move, ...]:
+        """The moves of an action that this role may ask for; raise StoreError if there are none."""
+        declared = self.lifecycle.actions.get(action, ())
+        moves = tuple(move for move in declared if role in move.by and not move.chained)
         if not moves:
-            raise StoreError(f"{call!r} is no call a {role} can make on the queue {queue!r}")
+            raise StoreError(f"{action!r} is no call a {role} can make on the queue {queue!r}")
         return moves
 
     def options(self, moves: tuple[Move, ...], options: frozenset[str]) -> dict[str, bool]:
-        """The options that are set, as the guards look them up."""
-        given = option_params(moves, options)
-        return {name.removeprefix("option_"): True for name, is_set in given.items() if is_set}
+        """The options that are set, as the guards read them."""
+        params = option_params(moves, options)
+        return {name.removeprefix("option_"): True for name, is_set in params.items() if is_set}
 
-    def call(self, moves: tuple[Move, ...]) -> str:
-        """A call's alternatives, and what follows each."""
-        return self._once(("call", moves), moves, None)
+    def alternatives(self, moves: tuple[Move, ...]) -> str:
+        """The alternative moves of an action, and the chained moves of each."""
+        return self._cached(("call", moves), moves, None)
 
     def sweep(self, move: Move) -> str:
-        """A clock's move; only the clock's own links follow it."""
-        return self._once(("sweep", move), (move,), "clock")
+        """A scheduled move; only chained moves of the sweeper follow it."""
+        return self._cached(("sweep", move), (move,), "clock")
 
-    def ages(self) -> list[tuple[str, str]]:
-        """(state, stamp) for every sorted set that some clock's move is found by."""
+    def indexed_ages(self) -> list[tuple[str, str]]:
+        """(state, stamp) for every sorted set in which the sweeper looks for old jobs."""
         return [
             (source, self._stamp(guard))
-            for move in self.lifecycle.clock_moves
+            for move in self.lifecycle.scheduled_moves
             for guard in move.when
             if guard.kind == "age_over" and self._stamp(guard) != "created_at"
             for source in move.sources
@@ -158,16 +161,16 @@ class Program:
     def _stamp(self, guard: Guard) -> str:
         return self.lifecycle.stamp_column(guard.names[0])
 
-    def _once(self, key: tuple[object, ...], moves: Iterable[Move], role: Role | None) -> str:
+    def _cached(self, key: tuple[object, ...], moves: Iterable[Move], role: Role | None) -> str:
         if key not in self._built:
             self._built[key] = wire_json([self._move(move, role) for move in moves])
         return self._built[key]
 
     def _move(self, move: Move, role: Role | None) -> dict[str, Any]:
         column = self.lifecycle.stamp_column
-        spelled: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": move.name,
-            "sources": _set(move.sources),
+            "sources": _as_set(move.sources),
             "to": move.to,
             "when": [self._guard(guard) for guard in move.when],
             "fenced": move.guard("holds_claim") is not None,
@@ -177,47 +180,47 @@ class Program:
             "attempt": move.attempt,
             "returns": move.guard("returns_left") is not None,
             "retry": move.retry,
-            "error": _error(move.error),
-            "run_at": _wait(move.run_at),
-            "timer": _wait(move.timer),
-            "stamp": [column(one) for one in move.stamp],
-            "unstamp": [column(one) for one in move.unstamp],
-            "stamp_input": [column(one) for one in move.stamp_input],
+            "error": _encode_error(move.error),
+            "run_at": _encode_wait(move.run_at),
+            "timer": _encode_wait(move.timer),
+            "stamp": [column(stamp) for stamp in move.stamp],
+            "unstamp": [column(stamp) for stamp in move.unstamp],
+            "stamp_input": [column(stamp) for stamp in move.stamp_input],
             "result": move.result,
             "payload": move.payload,
             "flags": sum(self.lifecycle.flag_bit(flag) for flag in move.flag),
             "prunes": move.prunes,
-            **self._way(move),
+            **self._sweep_source(move),
         }
         if move.timer_for:
-            spelled["timer_for"] = _set(category.value for category in move.timer_for)
+            fields["timer_for"] = _as_set(category.value for category in move.timer_for)
         links = [
             self._move(link, role)
-            for link in self.lifecycle.chained(move)
+            for link in self.lifecycle.chained_moves(move)
             if role is None or role in link.by
         ]
         if links:
-            spelled["links"] = links
-        return spelled
+            fields["links"] = links
+        return fields
 
     def _guard(self, guard: Guard) -> dict[str, Any]:
-        spelled: dict[str, Any] = {"kind": guard.kind, "number": guard.number}
+        fields: dict[str, Any] = {"kind": guard.kind, "number": guard.number}
         match guard.kind:
             case "code_in" | "code_not_in" | "category_in":
-                spelled["names"] = _set(guard.names)
+                fields["names"] = _as_set(guard.names)
             case "flag_set" | "flag_not_set":
-                spelled["number"] = self.lifecycle.flag_bit(guard.names[0])
+                fields["number"] = self.lifecycle.flag_bit(guard.names[0])
             case "age_over":
-                spelled["name"] = self._stamp(guard)
-                spelled["number"] = guard.number * SECOND_US
+                fields["name"] = self._stamp(guard)
+                fields["number"] = guard.number * SECOND_US
             case "option" | "slot_free":
-                spelled["name"] = guard.names[0]
+                fields["name"] = guard.names[0]
             case _:
                 pass
-        return spelled
+        return fields
 
-    def _way(self, move: Move) -> dict[str, Any]:
-        """By which sorted set the sweeper finds the jobs this move may concern."""
+    def _sweep_source(self, move: Move) -> dict[str, Any]:
+        """The sorted set in which the sweeper finds candidates for this move."""
         ready = all(self.lifecycle.unowned_phase(source) == READY for source in move.sources)
         if move.guard("lease_over"):
             return {"way": "leases"}
@@ -225,38 +228,38 @@ class Program:
             return {"way": "timers"}
         if move.guard("budget_spent") and ready:
             return {"way": "spent"}
-        aged = move.guard("age_over")
-        if aged is not None:
+        age_guard = move.guard("age_over")
+        if age_guard is not None:
             return {
                 "way": "age",
-                "stamp_aged": self._stamp(aged),
-                "aged_us": aged.number * SECOND_US,
+                "stamp_aged": self._stamp(age_guard),
+                "aged_us": age_guard.number * SECOND_US,
             }
         return {"way": "states"}
 
     def takes_slot(self, move: Move) -> bool:
-        to = self.lifecycle.state.get(move.to)
-        return to is not None and to.exclusive
+        target = self.lifecycle.state.get(move.to)
+        return target is not None and target.exclusive
 
     def _takes_key(self, move: Move) -> bool:
-        to = self.lifecycle.state.get(move.to)
-        if to is None or not to.holds_key:
+        target = self.lifecycle.state.get(move.to)
+        if target is None or not target.holds_key:
             return False
         return any(not self.lifecycle.state[source].holds_key for source in move.sources)
 
 
-def _set(names: Iterable[str]) -> dict[str, bool]:
-    """Names as Lua looks them up; an empty table would come back as a list, and hold none too."""
+def _as_set(names: Iterable[str]) -> dict[str, bool]:
+    """Names as a Lua table for lookups; an empty one decodes as a list, which works as well."""
     return dict.fromkeys(names, True)
 
 
-def _error(error: object) -> object:
+def _encode_error(error: object) -> object:
     if isinstance(error, Fixed):
         return [error.code, error.category.value, error.message]
     return error
 
 
-def _wait(wait: object) -> object:
+def _encode_wait(wait: object) -> object:
     if isinstance(wait, After):
         return {"after_us": wait.seconds * SECOND_US}
     if isinstance(wait, Backoff):

@@ -1,4 +1,4 @@
-"""What a script of Redis answered or why it did not, in the words of the contract."""
+"""Translates replies and errors of Redis to those of the Store interface; the listener."""
 
 from __future__ import annotations
 
@@ -8,97 +8,103 @@ from typing import Any, Final
 import redis
 
 from kesin.store.errors import StoreError, StoreUnreachable
-from kesin.store.notify import ANSWER_S, CHECK_S, POLL_S, Hearing, Pulses
+from kesin.store.notify import LIVENESS_CHECK_S, POLL_S, RESPONSE_TIMEOUT_S, Notifier, QueueListener
 from kesin.store.records import Outcome, refusal
 
-SCHEMA: Final = "1"  # of the layout of the keys
+SCHEMA_VERSION: Final = "1"  # of the key layout
 _BUSY, _LOST, _UNDECLARED = "KESINBUSY", "KESINLOST", "KESINUNDECLARED"
 
 
-class Busy(Exception):  # not an error for the caller: it is tried again
-    """Another transaction is under way."""
+class TransactionBusy(Exception):  # not an error for the caller: it is tried again
+    """Another transaction is active."""
 
 
-class Undeclared(Exception):  # the same
-    """Redis came back without what it had."""
+class QueueUndeclared(Exception):  # not an error for the caller either
+    """Redis has lost its data, and the queue is no longer declared."""
 
 
-def trouble(problem: redis.RedisError) -> Exception:
-    """What a failed call means."""
-    said = str(problem)
+def as_store_error(problem: redis.RedisError) -> Exception:
+    """The exception of the Store interface for an error of Redis."""
+    message = str(problem)
     if isinstance(problem, redis.OutOfMemoryError | redis.ReadOnlyError):
-        return _not_now(said)
+        return _unavailable(message)
     if not isinstance(problem, redis.ResponseError):
         return StoreUnreachable(f"Redis is not reachable: {problem}")
-    if _LOST in said:
-        return StoreUnreachable(_plain(said, _LOST))
-    if _BUSY in said:
-        return Busy(_plain(said, _BUSY))
-    if _UNDECLARED in said:
-        return Undeclared(_plain(said, _UNDECLARED))
-    return _refused(said)
+    if _LOST in message:
+        return StoreUnreachable(_strip_code(message, _LOST))
+    if _BUSY in message:
+        return TransactionBusy(_strip_code(message, _BUSY))
+    if _UNDECLARED in message:
+        return QueueUndeclared(_strip_code(message, _UNDECLARED))
+    return _as_refusal(message)
 
 
-def outcome_of(answer: Sequence[Any]) -> Outcome:
-    """What a job answers: moved, or the reason why not."""
-    word, job_id, *rest = answer
-    if word == "moved":
-        return Outcome("moved", job_id, rest[0], rest[1])
-    if word == "unknown":
+def parse_outcome(reply: Sequence[Any]) -> Outcome:
+    """The outcome of one job from the script's reply."""
+    code, job_id, *values = reply
+    if code == "moved":
+        return Outcome("moved", job_id, values[0], values[1])
+    if code == "unknown":
         return Outcome("unknown", job_id)
-    said = refusal(word, job_id, rest[0], rest[1])
-    return said._replace(holder=rest[2]) if word == "duplicate" else said
+    outcome = refusal(code, job_id, values[0], values[1])
+    return outcome._replace(holder=values[2]) if code == "duplicate" else outcome
 
 
-def _plain(said: str, word: str) -> str:
-    return said.partition(word)[2].split(" script:")[0].strip() or said
+def _strip_code(message: str, code: str) -> str:
+    return message.partition(code)[2].split(" script:")[0].strip() or message
 
 
-def check_version(found: str | None) -> None:
-    """Raise StoreError for keys that only a newer program can read."""
-    if found is not None and not (found.isdecimal() and int(found[:9]) <= int(SCHEMA)):
+def check_version(version: str | None) -> None:
+    """Raise StoreError for a key layout that only a newer version can read."""
+    if version is not None and not (
+        version.isdecimal() and int(version[:9]) <= int(SCHEMA_VERSION)
+    ):
         raise StoreError(
-            f"the keys in Redis are of version {found[:40]}, this program knows {SCHEMA}:"
+            f"the keys in Redis are of version {version[:40]}, this program knows {SCHEMA_VERSION}:"
             " install a newer Kesin"
         )
 
 
-def _not_now(said: str) -> StoreUnreachable:
-    return StoreUnreachable(f"Redis does not take it for the moment: {said}")
+def _unavailable(message: str) -> StoreUnreachable:
+    return StoreUnreachable(f"Redis does not take it for the moment: {message}")
 
 
-def _refused(said: str) -> StoreError:
-    for word in ("KESINEXISTS", "KESINGUARD"):
-        if word in said:
-            return StoreError(_plain(said, word))
-    if said.startswith(("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
-        return _not_now(said)
-    return StoreError(f"Redis refused a call: {said}")
+def _as_refusal(message: str) -> StoreError:
+    for code in ("KESINEXISTS", "KESINGUARD"):
+        if code in message:
+            return StoreError(_strip_code(message, code))
+    if message.startswith(("BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS")):
+        return _unavailable(message)
+    return StoreError(f"Redis refused a call: {message}")
 
 
 CHANNEL = "kesin:pulse"
 
 
-class RedisListener(Hearing):
+class RedisListener(QueueListener):
     """Listens on one channel; the message is the queue's name."""
 
-    troubles = (redis.RedisError, OSError)
+    reconnect_errors = (redis.RedisError, OSError)
 
-    def __init__(self, client: redis.Redis, pulses: Pulses) -> None:
-        super().__init__(pulses)
+    def __init__(self, client: redis.Redis, notifier: Notifier) -> None:
+        super().__init__(notifier)
         self._client = client
 
-    def _heard(self) -> Generator[str | None, None, None]:
-        client: Any = self._client  # its types leave this call out
-        with client.pubsub() as heard:
-            heard.subscribe(CHANNEL)
-            if heard.get_message(timeout=ANSWER_S) is None:  # it says so once it listens
-                raise redis.TimeoutError(f"no answer within {ANSWER_S:g} s")
-            heard.connection.health_check_interval = CHECK_S  # then it asks at every poll
+    def _messages(self) -> Generator[str | None, None, None]:
+        client: Any = self._client  # its type stubs lack pubsub
+        with client.pubsub() as pubsub:
+            pubsub.subscribe(CHANNEL)
+            if (
+                pubsub.get_message(timeout=RESPONSE_TIMEOUT_S) is None
+            ):  # it confirms the subscription
+                raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
+            pubsub.connection.health_check_interval = (
+                LIVENESS_CHECK_S  # polls then check the connection
+            )
             while True:
                 yield None
-                message = heard.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
-                if heard.health_check_response_counter * POLL_S > ANSWER_S:
-                    raise redis.TimeoutError(f"no answer within {ANSWER_S:g} s")
+                message = pubsub.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
+                if pubsub.health_check_response_counter * POLL_S > RESPONSE_TIMEOUT_S:
+                    raise redis.TimeoutError(f"no answer within {RESPONSE_TIMEOUT_S:g} s")
                 if message is not None:
                     yield message["data"]

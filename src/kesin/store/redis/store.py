@@ -1,11 +1,11 @@
-"""The store for many machines that share a Redis: one Lua script, one call, one atomic change.
+"""The store for many machines that share a Redis: every call runs one Lua script atomically.
 
 A queue's keys begin with its name: ``pdf:job:{id}`` is a hash, ``pdf:key:{key}`` the job that
-holds a key, ``pdf:jobs:{state}`` its jobs by birth, ``pdf:events:{id}`` a stream. Everything is
-read and written by the scripts in ``lua/``; nothing is decided here.
+holds a key, ``pdf:jobs:{state}`` its jobs by creation, ``pdf:events:{id}`` a stream. The scripts in
+``lua/`` read and write everything; this module decides nothing.
 
-Redis has no guard against those who write past the scripts, and keeps what its persistence
-settings keep: docs/scaling.md says which.
+Redis has no guard against writes that bypass the scripts, and its durability depends on its
+persistence settings: see docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -22,95 +22,100 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.declarations import MASK_PLACE, declared_rows, only_added
+from kesin.store.declarations import MASK_INDEX, check_compatible, declared_rows
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
-from kesin.store.limits import MAX_BATCH, QUEUE_NAME, askable, bounded
-from kesin.store.notify import Pulses
+from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
+from kesin.store.notify import Notifier
 from kesin.store.records import Definition, NewJob, Outcome
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
-from kesin.store.redis.reader import RedisReader, job_of
+from kesin.store.redis.reader import RedisReader, parse_job
 from kesin.store.redis.replies import (
-    SCHEMA,
+    SCHEMA_VERSION,
+    QueueUndeclared,
     RedisListener,
-    Undeclared,
     check_version,
-    outcome_of,
+    parse_outcome,
 )
 
 log = Logger("kesin.redis")
 
-MOST_LOOKED: Final = 20_000  # jobs one script looks at before others get their turn
+MAX_SWEPT_PER_SCRIPT: Final = 20_000  # jobs that one script checks before other clients are served
 _STAMPS: Final = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
 
 
 class RedisStore(RedisReader):
-    """Jobs in Redis. ``own_keys`` names queues whose dedup keys say themselves whose they are."""
+    """Jobs in Redis. ``keys_name_tenant``: queues whose dedup keys are unique across tenants."""
 
     def __init__(
-        self, url: str, *, own_keys: frozenset[str] = frozenset(), listen: bool = True
+        self, url: str, *, keys_name_tenant: frozenset[str] = frozenset(), listen: bool = True
     ) -> None:
         self.url = url
-        self._own_keys = own_keys
+        self._keys_name_tenant = keys_name_tenant
         self._queues: dict[str, Program] = {}
-        self._unsaid: dict[str, Lifecycle] = {}  # opened while Redis was away
-        self._pulses = Pulses()
+        self._undeclared: dict[str, Lifecycle] = {}  # opened while Redis was unreachable
+        self._notifier = Notifier()
         self._connection = RedisConnection(url, self._declare_again)
         self.client = self._connection.client
-        self._listener = RedisListener(self.client, self._pulses) if listen else None
+        self._listener = RedisListener(self.client, self._notifier) if listen else None
 
     # Calls and transactions
 
-    def _ask(
+    def _execute(
         self,
         op: str,
-        ask: Mapping[str, Any],
+        params: Mapping[str, Any],
         *,
-        life: str = "",
+        lifecycle_json: str = "",
         moves: str = "",
         items: Any = None,
     ) -> Any:
-        """Run one call; wait while another transaction is under way."""
-        return self._connection.ask(op, ask, life=life, moves=moves, items=items)
+        """Run one operation of the script; wait while another transaction is active."""
+        return self._connection.execute(
+            op, params, lifecycle_json=lifecycle_json, moves=moves, items=items
+        )
 
     def transaction(self) -> AbstractContextManager[redis.Redis]:
         return self._connection.transaction()
 
-    def _items_of(self, program: Program, things: Sequence[Any]) -> list[dict[str, Any]]:
+    def _items_of(self, program: Program, records: Sequence[Any]) -> list[dict[str, Any]]:
         names = dict(zip(program.lifecycle.stamps, _STAMPS, strict=False))
         items = []
-        for thing in things:
-            item = {k: v for k, v in thing._asdict().items() if v is not None and k != "stamps"}
-            item |= {names[k]: v for k, v in thing.stamps.items() if v is not None and k in names}
+        for record in records:
+            item = {k: v for k, v in record._asdict().items() if v is not None and k != "stamps"}
+            item |= {names[k]: v for k, v in record.stamps.items() if v is not None and k in names}
             items.append(item)
         return items
 
     def program(self, queue: str) -> Program:
-        """The queue's lifecycle as the scripts read it."""
-        if queue in self._unsaid:
-            self._declare(queue, self._unsaid[queue])
+        """The queue's lifecycle as the script reads it."""
+        if queue in self._undeclared:
+            self._declare(queue, self._undeclared[queue])
         try:
             return self._queues[queue]
         except KeyError:
             raise UnknownQueue(queue) from None
 
-    def ask_facts(self, op: str, workload: str, **details: str) -> Any:
-        """What ``RedisFacts`` asks."""
-        return self._ask(op, {"queue": "", "workload": workload, **details})
+    def execute_metadata(self, op: str, workload: str, **details: str) -> Any:
+        """Run an operation on a workload's metadata, for ``RedisMetadata``."""
+        return self._execute(op, {"queue": "", "workload": workload, **details})
 
     # Schema and queues
 
     def migrate(self) -> list[str]:
-        """Redis has no tables: only the layout of its keys has a version."""
-        found = self._ask("version", {"queue": ""})
-        check_version(found)
-        if found == SCHEMA:
+        """Record the version of the key layout; Redis has no tables to migrate."""
+        version = self._execute("version", {"queue": ""})
+        check_version(version)
+        if version == SCHEMA_VERSION:
             return []
-        self._ask("put_version", {"queue": "", "version": SCHEMA})
-        return [f"{int(SCHEMA):04d}_keys"]
+        self._execute("put_version", {"queue": "", "version": SCHEMA_VERSION})
+        return [f"{int(SCHEMA_VERSION):04d}_keys"]
 
     def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        """Where Redis is away it is declared at the first call: a service starts without it."""
+        """Declare the queue, or at its first use if Redis is unreachable now.
+
+        So a service can start without Redis.
+        """
         if not QUEUE_NAME.fullmatch(queue) or queue in ("kesin", "rq"):
             raise StoreError(
                 f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
@@ -118,58 +123,68 @@ class RedisStore(RedisReader):
         try:
             self._declare(queue, lifecycle)
         except StoreUnreachable:
-            self._unsaid[queue] = lifecycle
+            self._undeclared[queue] = lifecycle
 
-    def _declare_again(self, queue: str, forgotten: Undeclared) -> None:
-        """Once; a queue that nobody opened here cannot have been forgotten."""
+    def _declare_again(self, queue: str, undeclared: QueueUndeclared) -> None:
+        """Declare an open queue again after Redis lost its data; refuse any other queue."""
         program = self._queues.get(queue)
         if program is None:
-            raise StoreUnreachable(str(forgotten)) from None
+            raise StoreUnreachable(str(undeclared)) from None
         log.warning("redis_is_empty", queue=queue, why="declared again; its jobs are gone")
         self._declare(queue, program.lifecycle)
 
     def _declare(self, queue: str, lifecycle: Lifecycle) -> None:
         rows = declared_rows(queue, lifecycle)
-        known = self._declared(queue)
+        declared = self._declared(queue)
         for row in rows:
-            only_added(row, known.get(row[:4]))
+            check_compatible(row, declared.get(row[:4]))
         masks: dict[str, int] = {}
-        for (_, move, source, target), rest in {**known, **{r[:4]: r[4:] for r in rows}}.items():
-            before = known.get((queue, move, source, target))
-            mask = rest[MASK_PLACE] | (before[MASK_PLACE] if before else 0)
+        for (_, move, source, target), effects in {
+            **declared,
+            **{r[:4]: r[4:] for r in rows},
+        }.items():
+            old_effects = declared.get((queue, move, source, target))
+            mask = effects[MASK_INDEX] | (old_effects[MASK_INDEX] if old_effects else 0)
             masks[SEPARATOR.join((move, source, target))] = mask
-        program = Program(lifecycle, masks, own_keys=queue in self._own_keys)
-        changed = [row for row in rows if _missing(row, known)]
+        program = Program(lifecycle, masks, keys_name_tenant=queue in self._keys_name_tenant)
+        changed = [row for row in rows if _is_new(row, declared)]
         states = tuple(state.name for state in lifecycle.states)
         definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
-        _, indexed, version = self._ask("declared", {"queue": queue})
+        _, indexed, version = self._execute("declared", {"queue": queue})
         check_version(version)
-        ages = [one for one in program.ages() if SEPARATOR.join(one) not in indexed]
+        ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
         if changed or ages or version is None:
             items = [
                 (SEPARATOR.join(map(str, row[1:4])), canonical_json(_with_mask(row, masks)))
                 for row in changed
             ]
-            told = canonical_json(definition._asdict())
-            ask = {"queue": queue, "definition": told, "ages": ages, "version": SCHEMA}
-            self._ask("declare", ask, life=program.life, items=items)
+            definition_json = canonical_json(definition._asdict())
+            params = {
+                "queue": queue,
+                "definition": definition_json,
+                "ages": ages,
+                "version": SCHEMA_VERSION,
+            }
+            self._execute("declare", params, lifecycle_json=program.lifecycle_json, items=items)
         self._queues[queue] = program
-        self._unsaid.pop(queue, None)
+        self._undeclared.pop(queue, None)
 
-    # Births
+    # Enqueueing
 
     def enqueue(
         self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         program = self.program(queue)
-        bounded(jobs)
+        check_batch_size(jobs)
         if not jobs:
             return []
-        ask = {"queue": queue, "actor": actor, "now": now}
+        params = {"queue": queue, "actor": actor, "now": now}
         items = self._items_of(program, jobs)
-        answers = self._ask("enqueue", ask, life=program.life, items=items)
+        answers = self._execute(
+            "enqueue", params, lifecycle_json=program.lifecycle_json, items=items
+        )
         if any(answer[0] == "inserted" for answer in answers):
-            self._pulses.beat(queue)
+            self._notifier.notify(queue)
         return [Outcome(*answer) for answer in answers]
 
     # Claims
@@ -187,9 +202,9 @@ class RedisStore(RedisReader):
     ) -> list[Job]:
         program = self.program(queue)
         if ids is not None:
-            bounded(ids)
-            ids = [one for one in dict.fromkeys(ids) if is_id(one)]
-        ask = {
+            check_batch_size(ids)
+            ids = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        params = {
             "queue": queue,
             "worker": worker,
             "actor": worker,
@@ -199,8 +214,10 @@ class RedisStore(RedisReader):
             "ids": ids,
             "now": now,
         }
-        rows = self._ask("claim", ask, life=program.life, moves=program.claims)
-        return [job_of(row) for row in rows]
+        rows = self._execute(
+            "claim", params, lifecycle_json=program.lifecycle_json, moves=program.claims
+        )
+        return [parse_job(row) for row in rows]
 
     def renew(
         self,
@@ -211,17 +228,19 @@ class RedisStore(RedisReader):
         now: int | None = None,
     ) -> set[str]:
         program = self.program(queue)
-        bounded(claims)
-        items = [{"id": one, "token": token} for one, token in claims if is_id(one)]
-        ask = {"queue": queue, "lease_us": lease_us, "now": now}
-        return set(self._ask("renew", ask, life=program.life, items=items))
+        check_batch_size(claims)
+        items = [{"id": job_id, "token": token} for job_id, token in claims if is_id(job_id)]
+        params = {"queue": queue, "lease_us": lease_us, "now": now}
+        return set(
+            self._execute("renew", params, lifecycle_json=program.lifecycle_json, items=items)
+        )
 
     # Moves
 
     def apply(
         self,
         queue: str,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role,
@@ -231,26 +250,30 @@ class RedisStore(RedisReader):
         now: int | None = None,
     ) -> list[Outcome]:
         program = self.program(queue)
-        moves = program.asked(call, role, queue)
-        asked = askable(call, moves, changes)
-        ask = {
+        moves = program.moves_for(action, role, queue)
+        unique_changes = prepare_changes(action, moves, changes)
+        params = {
             "queue": queue,
             "actor": actor,
-            "call": moves[0].call,
+            "call": moves[0].action,
             "now": now,
             "options": program.options(moves, options),
             "tenants": None if tenants is None else dict.fromkeys(tenants, True),
         }
         answers: list[Any] = []
-        if asked:
-            items = self._items_of(program, asked)
-            answers = self._ask(
-                "apply", ask, life=program.life, moves=program.call(moves), items=items
+        if unique_changes:
+            items = self._items_of(program, unique_changes)
+            answers = self._execute(
+                "apply",
+                params,
+                lifecycle_json=program.lifecycle_json,
+                moves=program.alternatives(moves),
+                items=items,
             )
-        judged = {answer[1]: outcome_of(answer) for answer in answers}
-        if any(one.result == "moved" for one in judged.values()):
-            self._pulses.beat(queue)
-        return [judged.get(change.id) or Outcome("unknown", change.id) for change in changes]
+        outcomes = {answer[1]: parse_outcome(answer) for answer in answers}
+        if any(outcome.result == "moved" for outcome in outcomes.values()):
+            self._notifier.notify(queue)
+        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
 
     def sweep(
         self,
@@ -264,25 +287,27 @@ class RedisStore(RedisReader):
     ) -> int:
         program = self.program(queue)
         limit = min(limit, 1 if program.takes_slot(move) else MAX_BATCH)
-        ask: dict[str, Any] = {
+        params: dict[str, Any] = {
             "queue": queue,
             "actor": "clock",
             "now": now,
             "min_age_us": min_age_us,
             "cap": max_attempts,
             "options": {},
-            "most_looked": MOST_LOOKED,
+            "most_looked": MAX_SWEPT_PER_SCRIPT,
         }
         moved, skip, more = 0, 0, 1
         while more and moved < limit:
-            ask |= {"limit": limit - moved, "skip": skip}
-            done, skip, more = self._ask("sweep", ask, life=program.life, moves=program.sweep(move))
+            params |= {"limit": limit - moved, "skip": skip}
+            done, skip, more = self._execute(
+                "sweep", params, lifecycle_json=program.lifecycle_json, moves=program.sweep(move)
+            )
             moved += done
         if moved:
-            self._pulses.beat(queue)
+            self._notifier.notify(queue)
         return moved
 
-    # The rest
+    # Notes, counters, pauses and notifications
 
     def add_note(
         self,
@@ -295,7 +320,7 @@ class RedisStore(RedisReader):
         details: str | None = None,
         now: int | None = None,
     ) -> None:
-        ask = {
+        params = {
             "queue": queue,
             "kind": kind,
             "actor": actor,
@@ -303,10 +328,10 @@ class RedisStore(RedisReader):
             "details": details,
             "now": now,
         }
-        self._ask("add_note", ask)
+        self._execute("add_note", params)
 
     def compact(self, queue: str) -> int:
-        """Nothing to fold: a counter is one number an edge."""
+        """Nothing to merge: Redis keeps one number for each edge."""
         self.program(queue)
         return 0
 
@@ -319,24 +344,24 @@ class RedisStore(RedisReader):
         reason: str | None = None,
         now: int | None = None,
     ) -> None:
-        ask = {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now}
-        self._ask("pause", ask)
+        params = {"queue": queue, "tenant": tenant, "actor": actor, "reason": reason, "now": now}
+        self._execute("pause", params)
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
-        gone = self._ask("resume", {"queue": queue, "tenant": tenant})
-        self._pulses.beat(queue)
-        return bool(gone)
+        resumed = self._execute("resume", {"queue": queue, "tenant": tenant})
+        self._notifier.notify(queue)
+        return bool(resumed)
 
-    def pulse(self, queue: str) -> int:
+    def notification_count(self, queue: str) -> int:
         if self._listener is not None:
             self._listener.start()
-        return self._pulses.read(queue)
+        return self._notifier.count(queue)
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        self._pulses.wait(queue, since, timeout_s)
+        self._notifier.wait(queue, since, timeout_s)
 
     def wake(self, queue: str) -> None:
-        self._pulses.beat(queue)
+        self._notifier.notify(queue)
 
     def close(self) -> None:
         if self._listener is not None:
@@ -344,12 +369,15 @@ class RedisStore(RedisReader):
         self._connection.close()
 
 
-def _missing(row: tuple[Any, ...], known: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> bool:
-    before = known.get(row[:4])
-    return before is None or (before[MASK_PLACE] | row[4 + MASK_PLACE]) != before[MASK_PLACE]
+def _is_new(row: tuple[Any, ...], declared: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> bool:
+    old_effects = declared.get(row[:4])
+    return (
+        old_effects is None
+        or (old_effects[MASK_INDEX] | row[4 + MASK_INDEX]) != old_effects[MASK_INDEX]
+    )
 
 
 def _with_mask(row: tuple[Any, ...], masks: Mapping[str, int]) -> list[Any]:
-    rest = list(row[4:])
-    rest[MASK_PLACE] = masks[SEPARATOR.join(row[1:4])]
-    return rest
+    effects = list(row[4:])
+    effects[MASK_INDEX] = masks[SEPARATOR.join(row[1:4])]
+    return effects

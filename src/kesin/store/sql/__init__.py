@@ -1,1 +1,1 @@
-"""What the SQLite and PostgreSQL stores share: statements, queries and migrations."""
+"""Code shared by the SQLite and PostgreSQL stores: statements, queries and migrations."""

@@ -1,4 +1,4 @@
-"""Which columns of a job and an event travel, and how a row becomes a job again."""
+"""The columns that queries select for jobs and events, and the decoding of claimed rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.vocabulary import OWNED
-from kesin.store.declarations import MASK
+from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event
 from kesin.store.sql.dialect import Dialect
 
 STAMP_COLUMNS = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_SETS: Mapping[str, str] = MappingProxyType({})
 _ERROR_COLUMNS = ("error_code", "error_category", "error_message")
-# What every job is born with, whatever its lifecycle: the guard lets none in otherwise, and one
-# that was copied was born so elsewhere.
-AT_BIRTH: dict[str, object] = {
+# The values of every new job, whatever its lifecycle: the guard rejects any other, and a copied
+# job started with them in another store.
+INITIAL_VALUES: dict[str, object] = {
     "payload_seq": 1,
     **dict.fromkeys(("attempt_count", "attempt_base", "return_count", "retry_count", "flags"), 0),
     **dict.fromkeys((*_ERROR_COLUMNS, "result", "timer_at", "finished_at")),
@@ -29,86 +29,97 @@ AT_BIRTH: dict[str, object] = {
 
 
 def job_columns(
-    dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NOTHING
+    dialect: Dialect, names: Iterable[str] = JOB_COLUMNS, sets: Mapping[str, str] = _NO_SETS
 ) -> str:
     """The select list of these columns, from the hot row ``j`` and its body ``b``.
 
-    With ``sets``, as a statement that sets these makes them.
+    ``sets`` replaces columns by the expressions that a statement sets them to.
     """
     text = "::text" if dialect.name == "postgres" else ""
-    spelled = {"id": f"j.id{text}", "dedup_key": "b.dedup_key", "payload": "b.payload", **sets}
-    return ", ".join(spelled.get(name, f"j.{name}") for name in names)
+    expressions = {"id": f"j.id{text}", "dedup_key": "b.dedup_key", "payload": "b.payload", **sets}
+    return ", ".join(expressions.get(name, f"j.{name}") for name in names)
 
 
-class ClaimRow:
-    """How a claim's answer becomes jobs.
+class ClaimRowDecoder:
+    """Selects the columns of a claim and decodes its rows as jobs.
 
     A claim returns hundreds of rows, and every column costs on both sides of the connection. So
-    what every claim sets alike is not read, nor are unused stamps; and what a job has been through
-    comes as one column, ``past``, which is NULL for a job that was born and claimed and no more.
+    values that every claim sets alike are not read, nor are unused stamps. The columns that depend
+    on a job's history come as one column, ``past``, which is NULL for a job's first claim right
+    after its creation.
 
     ``settable`` are the columns that declared moves may set, by their bits. A process does not read
-    a stamp that a newer version came to use after it began: it has no name for it. ``sets`` is what
-    the claim sets: SQLite reads these expressions before it, PostgreSQL the columns after it. The
-    time of a claim is known beforehand on SQLite, so it is part of the past where it is another,
-    for a clock may lie behind a job's last move; on PostgreSQL it is part of every answer.
+    a stamp that a newer version began to use after its start: it has no name for it. ``sets`` is
+    what the claim sets: SQLite reads these expressions before the claim, PostgreSQL the columns
+    after it. SQLite knows the time of a claim beforehand, so the time is part of ``past`` only
+    where it differs, when the clock lies behind a job's last move. PostgreSQL always returns it.
     """
 
     def __init__(
         self, lifecycle: Lifecycle, dialect: Dialect, settable: int, sets: Mapping[str, str]
     ) -> None:
-        given: dict[str, object] = dict.fromkeys(("queue", "actor", "worker"))
-        given |= {"phase": OWNED, "note": None, "new_payload": None}
+        constants: dict[str, object] = dict.fromkeys(("queue", "actor", "worker"))
+        constants |= {"phase": OWNED, "note": None, "new_payload": None}
         if len(lifecycle.claims) == 1 and lifecycle.claims[0].to in lifecycle.state:
-            given |= {"state": lifecycle.claims[0].to, "move": lifecycle.claims[0].name}
-        given |= {name: None for name in STAMP_COLUMNS if not settable & MASK[name]}
-        first = {name: value for name, value in AT_BIRTH.items() if name not in sets} | {"seq": 2}
-        counted = {int(move.attempt == "count") for move in lifecycle.claims}
-        if len(counted) == 1:
-            first["attempt_count"] = counted.pop()
+            constants |= {"state": lifecycle.claims[0].to, "move": lifecycle.claims[0].name}
+        constants |= {name: None for name in STAMP_COLUMNS if not settable & COLUMN_BITS[name]}
+        first_claim = {
+            name: value for name, value in INITIAL_VALUES.items() if name not in sets
+        } | {"seq": 2}
+        attempt_counts = {int(move.attempt == "count") for move in lifecycle.claims}
+        if len(attempt_counts) == 1:
+            first_claim["attempt_count"] = attempt_counts.pop()
         self._time_known = dialect.name == "sqlite"
-        past = (*first, *(("moved_at", "lease_until") if self._time_known else ()))
-        same = {"claim_seq": "seq", "claimed_at": "moved_at"}
-        own = [name for name in JOB_COLUMNS if name not in {*past, *given, *same}]
-        have = (*own, "past", *past, *given)
-        self._in_order = itemgetter(*(have.index(same.get(name, name)) for name in JOB_COLUMNS))
-        self._first = tuple(first.values())
-        self._given = tuple(given.values())[3:]
-        self.columns = self._select(dialect, own, past, sets)
+        history = (*first_claim, *(("moved_at", "lease_until") if self._time_known else ()))
+        aliases = {"claim_seq": "seq", "claimed_at": "moved_at"}
+        own_columns = [name for name in JOB_COLUMNS if name not in {*history, *constants, *aliases}]
+        available = (*own_columns, "past", *history, *constants)
+        self._in_job_order = itemgetter(
+            *(available.index(aliases.get(name, name)) for name in JOB_COLUMNS)
+        )
+        self._first_claim = tuple(first_claim.values())
+        self._constants = tuple(constants.values())[3:]
+        self.columns = self._select(dialect, own_columns, history, sets)
 
     def _select(
-        self, dialect: Dialect, own: list[str], past: tuple[str, ...], sets: Mapping[str, str]
+        self,
+        dialect: Dialect,
+        own_columns: list[str],
+        history: tuple[str, ...],
+        sets: Mapping[str, str],
     ) -> str:
         """The select list: on SQLite before the claim, on PostgreSQL after it."""
         if self._time_known:
-            first = f"j.seq = 1 AND j.moved_at <= {dialect.now}"
-            cell = f"iif({first}, NULL, json_array({job_columns(dialect, past, sets)}))"
-            return f"{job_columns(dialect, own, sets)}, {cell} AS past"
-        cell = f"CASE WHEN j.seq <> 2 THEN json_build_array({job_columns(dialect, past)})::text END"
-        return f"{job_columns(dialect, own)}, {cell} AS past"
+            first_claim = f"j.seq = 1 AND j.moved_at <= {dialect.now}"
+            cell = f"iif({first_claim}, NULL, json_array({job_columns(dialect, history, sets)}))"
+            return f"{job_columns(dialect, own_columns, sets)}, {cell} AS past"
+        cell = (
+            f"CASE WHEN j.seq <> 2 THEN json_build_array({job_columns(dialect, history)})::text END"
+        )
+        return f"{job_columns(dialect, own_columns)}, {cell} AS past"
 
     def jobs(self, rows: list[tuple[Any, ...]], params: Mapping[str, Any]) -> list[Job]:
-        """The rows with what is known without reading it."""
+        """Decode the rows, adding the values that are known without reading them."""
         worker, now = params["worker"], params["now"]
-        given = (params["queue"], worker, worker, *self._given)
+        constants = (params["queue"], worker, worker, *self._constants)
         times = (now, now + params["lease_us"]) if self._time_known else ()
-        first = (*self._first, *times, *given)
-        rest: Iterable[tuple[Any, ...]] = repeat(first)
+        first_claim = (*self._first_claim, *times, *constants)
+        suffixes: Iterable[tuple[Any, ...]] = repeat(first_claim)
         if any(map(itemgetter(-1), rows)):
-            pasts = json.loads(f"[{','.join([row[-1] or 'null' for row in rows])}]")
-            rest = [(*past, *given) if past else first for past in pasts]
-        return list(map(Job._make, map(self._in_order, map(add, rows, rest))))
+            histories = json.loads(f"[{','.join([row[-1] or 'null' for row in rows])}]")
+            suffixes = [(*history, *constants) if history else first_claim for history in histories]
+        return list(map(Job._make, map(self._in_job_order, map(add, rows, suffixes))))
 
 
 def event_columns(dialect: Dialect) -> str:
-    """The select list that makes an Event.
+    """The select list of an Event.
 
-    SQLite's events hold every column as it was after the move, because telling apart what the
-    move itself set costs a temporary table a row; so that is done when they are read.
+    SQLite's events hold every column as it was after the move, because finding out what the move
+    itself set would cost a temporary table for each row. So reading masks the other columns.
     """
     if dialect.name == "postgres":
         return ", ".join(["job_id::text", *Event._fields[1:]])
-    bits = {**MASK, **dict.fromkeys(_ERROR_COLUMNS, MASK["error"])}
+    bits = {**COLUMN_BITS, **dict.fromkeys(_ERROR_COLUMNS, COLUMN_BITS["error"])}
     del bits["flags"], bits["payload"]
     return ", ".join(
         f"iif(mask & {bits[name]}, {name}, NULL)" if name in bits else name

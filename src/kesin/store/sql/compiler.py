@@ -1,13 +1,13 @@
-"""From declaration to SQL: the guards and effects of a move as fragments of a statement.
+"""Compiles a declaration to SQL: the guards and effects of a move as fragments of statements.
 
-The statements themselves stand in ``sql/``; what is generated here fills their gaps. Both SQL
-stores share these fragments, and differ only in the few words of their ``Dialect``. Everything
-quoted into SQL comes from a checked declaration; what callers send travels as parameters.
+The statements are in ``queries/``; the fragments fill their placeholders. Both SQL stores share
+the fragments and differ only in their ``Dialect``. Everything quoted into SQL comes from a checked
+declaration; input of callers is always passed as parameters.
 
-In every fragment ``j`` is the job's row before the move; what a caller says about it stands in an
-input row ``i``, or, where every job of a call is told the same, in parameters. The time of a move,
-``at``, is the later of the call's time and the job's last move: it never runs backwards for a job,
-and every time a move sets is computed from it.
+In every fragment ``j`` is the job's row before the move. The caller's input for the job is in an
+input row ``i`` or, where all jobs share it, in parameters. The time of a move, ``at``, is the later
+of the current time and the job's last move: it never runs backwards for a job, and every time that
+a move sets is computed from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Compiler(MoveConditions):
     """Fragments for one queue's lifecycle in one dialect."""
 
     def effects(self, move: Move) -> dict[str, str]:
-        """Column → expression for everything the move sets, beyond what every move sets."""
+        """Column → expression for everything the move sets, besides what every move sets."""
         sets = {
             "state": "j.state" if move.to == STAY else self.literal(move.to),
             "move": self.literal(move.name),
@@ -43,9 +43,9 @@ class Compiler(MoveConditions):
         sets |= self._error_effects(move)
         sets |= self._time_effects(move)
         if move.result == "record":
-            sets["result"] = self.said("result")
+            sets["result"] = self.input_value("result")
         if move.payload == "replace":
-            sets["new_payload"] = self.said("payload")
+            sets["new_payload"] = self.input_value("payload")
             sets["payload_seq"] = "j.seq + 1"
         if move.flag:
             bits = sum(self.lifecycle.flag_bit(flag) for flag in move.flag)
@@ -94,8 +94,10 @@ class Compiler(MoveConditions):
         elif move.attempt == "renew":
             sets["attempt_base"] = "j.attempt_count"
             sets["return_count"] = "0"
-            if not (move.stage or move.chained):  # these have no caller to name a cap
-                sets["max_attempts"] = f"coalesce({self.said('max_attempts')}, j.max_attempts)"
+            if not (move.stage or move.chained):  # these have no caller who could give a limit
+                sets["max_attempts"] = (
+                    f"coalesce({self.input_value('max_attempts')}, j.max_attempts)"
+                )
         if move.retry == "count":
             sets["retry_count"] = "j.retry_count + 1"
         return sets
@@ -106,7 +108,7 @@ class Compiler(MoveConditions):
             fixed = (move.error.code, move.error.category.value, move.error.message)
             return dict(zip(columns, map(self.literal, fixed), strict=True))
         if move.error == "record":
-            return {column: self.said(column) for column in columns}
+            return {column: self.input_value(column) for column in columns}
         return dict.fromkeys(columns, "NULL") if move.error == "clear" else {}
 
     def _time_effects(self, move: Move) -> dict[str, str]:
@@ -116,7 +118,7 @@ class Compiler(MoveConditions):
         elif move.run_at != "keep":
             sets["run_at"] = {
                 "now": self.at,
-                "input": f"coalesce({self.said('run_at')}, {self.at})",
+                "input": f"coalesce({self.input_value('run_at')}, {self.at})",
                 "clear": "NULL",
             }[move.run_at]
         if isinstance(move.timer, After | Backoff):
@@ -125,96 +127,99 @@ class Compiler(MoveConditions):
                 if isinstance(move.timer, After)
                 else self.backoff(move.timer)
             )
-            armed = f"{self.at} + {wait}"
+            deadline = f"{self.at} + {wait}"
             if move.timer_for:
-                names = self.one_of(category.value for category in move.timer_for)
-                armed = f"CASE WHEN {self.said('error_category')} IN {names} THEN {armed} END"
-            sets["timer_at"] = armed
+                names = self.name_list(category.value for category in move.timer_for)
+                deadline = (
+                    f"CASE WHEN {self.input_value('error_category')} IN {names} THEN {deadline} END"
+                )
+            sets["timer_at"] = deadline
         elif move.timer == "clear":
             sets["timer_at"] = "NULL"
         column = self.lifecycle.stamp_column
         sets |= {column(stamp): self.at for stamp in move.stamp}
         sets |= {column(stamp): "NULL" for stamp in move.unstamp}
-        sets |= {column(stamp): self.said(column(stamp)) for stamp in move.stamp_input}
+        sets |= {column(stamp): self.input_value(column(stamp)) for stamp in move.stamp_input}
         return sets
 
     def backoff(self, backoff: Backoff) -> str:
-        """The delay in microseconds: a look-up, then the jitter that the job's salt decides."""
-        tries = (
+        """The delay in microseconds: a lookup, plus jitter derived from the job's salt."""
+        attempts = (
             "j.retry_count"
             if backoff.counts == "retries"
             else "(j.attempt_count - j.attempt_base - 1)"
         )
         delays = [delay * SECOND_US for delay in backoff.delays_s]
         whens = " ".join(f"WHEN {n} THEN {delay}" for n, delay in enumerate(delays[:-1]))
-        wait = f"CASE {tries} WHEN -1 THEN {delays[0]} {whens} ELSE {delays[-1]} END"
+        wait = f"CASE {attempts} WHEN -1 THEN {delays[0]} {whens} ELSE {delays[-1]} END"
         if not backoff.jitter_s:
             return f"({wait})"
-        percent = self.dialect.modulo
-        positive = self.dialect.greater(tries, "0")
+        modulo = self.dialect.modulo
+        positive = self.dialect.greater(attempts, "0")
         mixed = (
             f"(CAST(j.salt AS bigint) * {JITTER_MULTIPLIER} + {positive} * {JITTER_STEP})"
-            f" {percent} {JITTER_MODULUS}"
+            f" {modulo} {JITTER_MODULUS}"
         )
-        return f"({wait} + ({mixed}) {percent} {backoff.jitter_s * SECOND_US + 1})"
+        return f"({wait} + ({mixed}) {modulo} {backoff.jitter_s * SECOND_US + 1})"
 
     def sets(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> dict[str, str]:
-        """What a call sets: per column the move's own expression.
+        """Column → expression for everything that the moves of a statement set.
 
-        ``which`` is an expression that yields the index of the move that fits; ``silent`` is a call
-        in which nobody says anything about a job.
+        ``which`` is an expression that yields the index of the matching move; ``silent`` means that
+        there is no input of a caller.
         """
         effects = [self.effects(move) for move in moves]
         columns = list(dict.fromkeys(column for sets in effects for column in sets))
-        every = {
+        assignments = {
             "seq": "j.seq + 1",
             "moved_at": self.at,
             "actor": self.dialect.param("actor"),
         }
-        given = {"note": "NULL" if silent else self.said("note"), "new_payload": "NULL"}
-        columns += [column for column in given if column not in columns]
+        defaults = {"note": "NULL" if silent else self.input_value("note"), "new_payload": "NULL"}
+        columns += [column for column in defaults if column not in columns]
         for column in columns:
-            keep = given.get(column, f"j.{column}")
+            keep = defaults.get(column, f"j.{column}")
             choices = [sets.get(column, keep) for sets in effects]
             if len(set(choices)) == 1:
-                every[column] = choices[0]
+                assignments[column] = choices[0]
                 continue
-            whens = " ".join(f"WHEN {n} THEN {one}" for n, one in enumerate(choices))
-            every[column] = f"CASE {which} {whens} END"
-        return every
+            whens = " ".join(f"WHEN {n} THEN {choice}" for n, choice in enumerate(choices))
+            assignments[column] = f"CASE {which} {whens} END"
+        return assignments
 
     def assignments(self, moves: tuple[Move, ...], which: str, *, silent: bool = False) -> str:
-        """The ``SET`` list of a call."""
+        """The ``SET`` list of a statement."""
         sets = self.sets(moves, which, silent=silent)
-        return ",\n       ".join(f"{column} = {said}" for column, said in sets.items())
+        return ",\n       ".join(f"{column} = {expression}" for column, expression in sets.items())
 
     # Verdicts
 
     def chosen(self, moves: tuple[Move, ...], *, token: bool) -> str:
-        """Which of the call's moves fits the row, by index; NULL when none does."""
+        """The index of the move that matches the row; NULL if none does."""
         whens = " ".join(
-            f"WHEN {self.condition(move, token=token)}{self.room(move)} THEN {n}"
+            f"WHEN {self.condition(move, token=token)}{self.target_free(move)} THEN {n}"
             for n, move in enumerate(moves)
         )
         return f"CASE {whens} END"
 
     def verdict(self, moves: tuple[Move, ...]) -> str:
-        """The index of the move that fits, as text, or why none does."""
+        """The index of the matching move, as text, or the reason why none matches."""
         picks = " ".join(
-            f"WHEN {self.condition(move, token=True)}{self.room(move)} THEN '{n}'"
+            f"WHEN {self.condition(move, token=True)}{self.target_free(move)} THEN '{n}'"
             for n, move in enumerate(moves)
         )
         return f"CASE {picks} ELSE {self.reason(moves)} END"
 
-    def foreseen(self, moves: tuple[Move, ...]) -> str:
-        """What becomes of a judged row ``c`` with body ``b`` if all are asked at once; '' moves.
+    def preview_reason(self, moves: tuple[Move, ...]) -> str:
+        """The reason why a judged row ``c`` with body ``b`` would not move; '' if it would.
 
-        The verdict knows slots and keys that are taken now; the oldest takes those that are free.
+        The verdict covers slots and keys that are taken now; of the rows that need the same free
+        one, the oldest takes it.
         """
-        made = self.one_of(str(n) for n in range(len(moves)))
-        whens = [f"WHEN c.verdict NOT IN {made} THEN c.verdict"]
+        chosen_moves = self.name_list(str(n) for n in range(len(moves)))
+        whens = [f"WHEN c.verdict NOT IN {chosen_moves} THEN c.verdict"]
         for state in dict.fromkeys(move.to for move in moves if self.takes_slot(move)):
-            enters = f"c.verdict IN {self._verdicts([one.to == state for one in moves])}"
+            enters = f"c.verdict IN {self._verdicts(move.to == state for move in moves)}"
             turn = f"row_number() OVER (PARTITION BY {enters} ORDER BY c.id)"
             whens.append(f"WHEN {enters} AND {turn} > 1 THEN 'busy'")
         if any(self.takes_key(move) for move in moves):
@@ -225,10 +230,10 @@ class Compiler(MoveConditions):
         return "CASE " + " ".join(whens) + " ELSE '' END"
 
     def _verdicts(self, which: Iterable[bool]) -> str:
-        return self.one_of(str(n) for n, chosen in enumerate(which) if chosen)
+        return self.name_list(str(n) for n, chosen in enumerate(which) if chosen)
 
     def reason(self, moves: tuple[Move, ...]) -> str:
-        """Why none fits: 'unknown', 'already', 'stale', 'busy', 'duplicate' or a guard."""
+        """Why no move matches: 'unknown', 'already', 'stale', 'busy', 'duplicate' or a guard."""
         sources = list(dict.fromkeys(state for move in moves for state in move.sources))
         targets = [move.to for move in moves if move.to in self.lifecycle.state]
         fenced = any(move.guard("holds_claim") for move in moves)
@@ -236,29 +241,29 @@ class Compiler(MoveConditions):
         whens.append(f"WHEN i.token IS NOT NULL AND {self.finished_already(moves)} THEN 'already'")
         if not fenced and targets:
             whens.append(
-                f"WHEN i.token IS NULL AND j.state IN {self.one_of(targets)}"
-                f" AND j.state NOT IN {self.one_of(sources)} THEN 'already'"
+                f"WHEN i.token IS NULL AND j.state IN {self.name_list(targets)}"
+                f" AND j.state NOT IN {self.name_list(sources)} THEN 'already'"
             )
-        lost = f"j.phase <> {OWNED} OR j.claim_seq <> coalesce(i.token, -1)"
-        given = "TRUE" if fenced else "i.token IS NOT NULL"
-        whens.append(f"WHEN {given} AND ({lost}) THEN 'stale'")
-        whens.append(f"WHEN j.state NOT IN {self.one_of(sources)} THEN 'state'")
+        claim_lost = f"j.phase <> {OWNED} OR j.claim_seq <> coalesce(i.token, -1)"
+        token_given = "TRUE" if fenced else "i.token IS NOT NULL"
+        whens.append(f"WHEN {token_given} AND ({claim_lost}) THEN 'stale'")
+        whens.append(f"WHEN j.state NOT IN {self.name_list(sources)} THEN 'state'")
         for move in moves:
-            here = f"j.state IN {self.one_of(move.sources)}"
+            in_source = f"j.state IN {self.name_list(move.sources)}"
             whens += [
-                f"WHEN {here} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}"
+                f"WHEN {in_source} AND NOT ({self.guard(guard)}) THEN {self.literal(guard.kind)}"
                 for guard in move.when
             ]
             if self.takes_slot(move):
-                whens.append(f"WHEN {here} THEN 'busy'")
+                whens.append(f"WHEN {in_source} THEN 'busy'")
             if self.takes_key(move):
-                whens.append(f"WHEN {here} THEN 'duplicate'")
+                whens.append(f"WHEN {in_source} THEN 'duplicate'")
         return "CASE " + " ".join(whens) + " ELSE 'state' END"
 
     def finished_already(self, moves: tuple[Move, ...]) -> str:
-        """The same claim made one of these moves before: its answer got lost, not its work."""
+        """Whether the same claim already made one of these moves: only its response was lost."""
         event = self.dialect.table("event")
-        names = self.one_of(dict.fromkeys(move.name for move in moves))
+        names = self.name_list(dict.fromkeys(move.name for move in moves))
         return (
             f"EXISTS (SELECT 1 FROM {event} e WHERE e.job_id = j.id AND e.seq > i.token"
             f" AND e.move IN {names} AND NOT EXISTS (SELECT 1 FROM {event} c"

@@ -1,4 +1,4 @@
-"""When a move may be made: its state, its guards, and a free slot and key, as SQL conditions."""
+"""The conditions of a move as SQL: its source states, its guards, a free slot and key."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Iterable
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.vocabulary import OWNED, Guard
-from kesin.store.sql.dialect import INPUT_TYPES, SAME, Dialect, literal
+from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
 
 
 class MoveConditions:
     """The conditions of one queue's moves in one dialect.
 
-    ``alike`` reads what a caller says from parameters, for a call that says the same of every job.
+    With ``uniform`` the caller's input is read from parameters, for input shared by all jobs.
     """
 
-    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, alike: bool = False) -> None:
+    def __init__(self, lifecycle: Lifecycle, dialect: Dialect, *, uniform: bool = False) -> None:
         self.lifecycle = lifecycle
         self.dialect = dialect
-        self._alike = alike
+        self._uniform = uniform
         self.now = dialect.now
         self.at = dialect.greater(self.now, "j.moved_at")
 
-    def said(self, column: str) -> str:
-        """What the caller says about the job."""
-        if not self._alike:
+    def input_value(self, column: str) -> str:
+        """The expression of the caller's input for the job."""
+        if not self._uniform:
             return f"i.{column}"
-        told = self.dialect.param(SAME + column)
-        return f"{told}::{INPUT_TYPES[column]}" if self.dialect.name == "postgres" else told
+        param = self.dialect.param(SHARED_PREFIX + column)
+        return f"{param}::{INPUT_TYPES[column]}" if self.dialect.name == "postgres" else param
 
     def literal(self, text: str) -> str:
-        """A quoted string, in a statement where parameters stand too."""
+        """A quoted string, escaped for a statement with parameters."""
         return literal(text).replace("%", self.dialect.modulo)
 
-    def one_of(self, names: Iterable[str]) -> str:
+    def name_list(self, names: Iterable[str]) -> str:
         """A parenthesised list of quoted names."""
         return "(" + ", ".join(self.literal(name) for name in names) + ")"
 
@@ -47,7 +47,8 @@ class MoveConditions:
             case "unclaimed":
                 return f"j.phase <> {OWNED}"
             case "holds_claim":
-                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({self.said('token')}, -1))"
+                token = self.input_value("token")
+                return f"(j.phase = {OWNED} AND j.claim_seq = coalesce({token}, -1))"
             case "lease_over":
                 return f"(j.phase = {OWNED} AND j.lease_until <= {now})"
             case "timer_over":
@@ -61,18 +62,18 @@ class MoveConditions:
             case "retries_left":
                 return f"j.retry_count < {guard.number}"
             case "code_in":
-                return f"coalesce(j.error_code IN {self.one_of(guard.names)}, FALSE)"
+                return f"coalesce(j.error_code IN {self.name_list(guard.names)}, FALSE)"
             case "code_not_in":
-                return f"coalesce(j.error_code NOT IN {self.one_of(guard.names)}, TRUE)"
+                return f"coalesce(j.error_code NOT IN {self.name_list(guard.names)}, TRUE)"
             case "category_in":
-                return f"coalesce(j.error_category IN {self.one_of(guard.names)}, FALSE)"
+                return f"coalesce(j.error_category IN {self.name_list(guard.names)}, FALSE)"
             case "returns_left":
                 return f"j.return_count < {self.lifecycle.max_returns}"
             case "was_claimed":
                 return "j.claim_seq > j.payload_seq"
             case "option":
-                given = self.dialect.param("option_" + guard.names[0])
-                return given if guard.number else f"NOT {given}"
+                option = self.dialect.param("option_" + guard.names[0])
+                return option if guard.number else f"NOT {option}"
             case "flag_set":
                 return f"j.flags & {self.lifecycle.flag_bit(guard.names[0])} <> 0"
             case "flag_not_set":
@@ -101,31 +102,31 @@ class MoveConditions:
         )
 
     def condition(self, move: Move, *, token: bool) -> str:
-        """State and guards of one move; with ``token``, a token that is given must fit."""
-        parts = [f"j.state IN {self.one_of(move.sources)}"]
+        """State and guards of one move; with ``token``, a given token must match the claim."""
+        parts = [f"j.state IN {self.name_list(move.sources)}"]
         parts += [self.guard(guard) for guard in move.when]
         if token and not move.guard("holds_claim"):
-            token_ = self.said("token")
+            token_ = self.input_value("token")
             parts.append(f"({token_} IS NULL OR (j.phase = {OWNED} AND j.claim_seq = {token_}))")
         return " AND ".join(parts)
 
     def takes_slot(self, move: Move) -> bool:
-        """Whether it enters an exclusive state from elsewhere."""
-        to = self.lifecycle.state.get(move.to)
-        return to is not None and to.exclusive
+        """Whether the move enters an exclusive state."""
+        target = self.lifecycle.state.get(move.to)
+        return target is not None and target.exclusive
 
     def takes_key(self, move: Move) -> bool:
-        """Whether it enters a key-holding state from one that does not hold the key."""
-        to = self.lifecycle.state.get(move.to)
-        if to is None or not to.holds_key:
+        """Whether the move enters a key-holding state from a state that holds no key."""
+        target = self.lifecycle.state.get(move.to)
+        if target is None or not target.holds_key:
             return False
         return any(not self.lifecycle.state[source].holds_key for source in move.sources)
 
-    def room(self, move: Move) -> str:
-        """Slot and key of the target are guards by implication."""
-        room = ""
+    def target_free(self, move: Move) -> str:
+        """The implied guards: the slot and the key of the target state are free."""
+        conditions = ""
         if self.takes_slot(move):
-            room += f" AND {self.slot_free(move.to)}"
+            conditions += f" AND {self.slot_free(move.to)}"
         if self.takes_key(move):
-            room += f" AND {self.key_free()}"
-        return room
+            conditions += f" AND {self.key_free()}"
+        return conditions

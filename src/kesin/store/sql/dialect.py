@@ -1,11 +1,11 @@
-"""What a fragment of SQL is written with: the dialect, quoting, and the columns a caller fills."""
+"""The differences between the two SQL dialects, quoting, and the columns of the caller's input."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# What a caller can say about a job, and the type it has for PostgreSQL.
+# The columns of the caller's input about a job, with their PostgreSQL types.
 INPUT_TYPES = {
     "id": "uuid",
     "token": "integer",
@@ -26,16 +26,16 @@ INPUT_TYPES = {
     "salt": "integer",
 }
 
-SAME = "same_"  # of a parameter that says something about every job of a call
+SHARED_PREFIX = "same_"  # of a parameter whose value all jobs of a statement share
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Where PostgreSQL and SQLite spell the same thing differently."""
+    """The expressions that PostgreSQL and SQLite write differently."""
 
     name: str
-    greater: Callable[[str, str], str]  # of two expressions that are not NULL
-    now: str  # the time of the call, as an expression
+    greater: Callable[[str, str], str]  # the larger of two expressions that are not NULL
+    now: str  # the time of the statement, as an expression
     modulo: str
     param: Callable[[str], str]
     table: Callable[[str], str]

@@ -1,4 +1,4 @@
-"""What both SQL stores do alike to enqueue: insert, find who holds a key, note the duplicates."""
+"""Enqueueing for both SQL stores: insert jobs, find holders of keys, note duplicates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import StoreError
-from kesin.store.limits import bounded
-from kesin.store.notify import Pulses
+from kesin.store.limits import check_batch_size
+from kesin.store.notify import Notifier
 from kesin.store.records import NewJob, Outcome
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
 
-CONFLICT_TRIES = 3
+MAX_CONFLICT_ATTEMPTS = 3
 
 
-class Remark(NamedTuple):
-    """A note about to be left beside a job."""
+class NewNote(NamedTuple):
+    """A note to add to a job."""
 
     id: str
     tenant: str
@@ -31,66 +31,68 @@ class SqlInserter(SqlReader):
 
     def __init__(self) -> None:
         self._queues: dict[str, Statements] = {}
-        self._pulses = Pulses()
+        self._notifier = Notifier()
 
     @abstractmethod
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run one statement that may write, in the current transaction or one of its own."""
+        """Run one statement that may write, in the current transaction or its own."""
 
     @abstractmethod
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
-        """Insert what has no holder; the ids born."""
+        """Insert the jobs whose keys are free; return their ids."""
 
     def enqueue(
         self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        bounded(jobs)
+        check_batch_size(jobs)
         initial = statements.lifecycle.initial
-        twins: dict[tuple[str, str], int] = {}
-        first: list[int] = []  # for each job, the first one of the batch with its key
+        first_by_key: dict[tuple[str, str], int] = {}
+        first_indexes: list[int] = []  # for each job, the first job of the batch with its key
         for index, job in enumerate(jobs):
             if job.dedup_key is None or not initial.holds_key:
-                first.append(index)
+                first_indexes.append(index)
             else:
-                first.append(twins.setdefault((job.tenant, job.dedup_key), index))
-        left = [index for index, twin in enumerate(first) if twin == index]
-        answers: dict[int, Outcome] = {}
+                first_indexes.append(first_by_key.setdefault((job.tenant, job.dedup_key), index))
+        pending = [index for index, first in enumerate(first_indexes) if first == index]
+        by_index: dict[int, Outcome] = {}
         params = {"queue": queue, "actor": actor, "now": now}
-        for _ in range(CONFLICT_TRIES):
-            if not left:
+        for _ in range(MAX_CONFLICT_ATTEMPTS):
+            if not pending:
                 break
-            asked = [jobs[index] for index in left]
-            born = self._insert(statements, asked, params)
-            answers |= {
+            new_jobs = [jobs[index] for index in pending]
+            inserted = self._insert(statements, new_jobs, params)
+            by_index |= {
                 index: Outcome("inserted", jobs[index].id, initial.name, 1)
-                for index in left
-                if jobs[index].id in born
+                for index in pending
+                if jobs[index].id in inserted
             }
-            left = [index for index in left if index not in answers]
-            holders = self._holders(statements, [jobs[index] for index in left]) if left else {}
+            pending = [index for index in pending if index not in by_index]
+            left_jobs = [jobs[index] for index in pending]
+            holders = self._holders_of(statements, left_jobs) if left_jobs else {}
             for position, (holder, state, seq) in holders.items():
-                answers[left[position]] = Outcome("duplicate", holder, state, seq)
-            left = [index for index in left if index not in answers]
-        if left:
-            raise StoreError(f"the key {jobs[left[0]].dedup_key!r} keeps changing hands: try again")
-        if any(answer.result == "inserted" for answer in answers.values()):
-            self._pulses.beat(queue)
+                by_index[pending[position]] = Outcome("duplicate", holder, state, seq)
+            pending = [index for index in pending if index not in by_index]
+        if pending:
+            key = jobs[pending[0]].dedup_key
+            raise StoreError(f"the key {key!r} keeps changing hands: try again")
+        if any(outcome.result == "inserted" for outcome in by_index.values()):
+            self._notifier.notify(queue)
         outcomes = [
-            answers[twin] if twin == index else answers[twin]._replace(result="duplicate")
-            for index, twin in enumerate(first)
+            by_index[first] if first == index else by_index[first]._replace(result="duplicate")
+            for index, first in enumerate(first_indexes)
         ]
         self._note_duplicates(queue, jobs, outcomes, actor, now)
         return outcomes
 
-    def _holders(
+    def _holders_of(
         self, statements: Statements, jobs: Sequence[NewJob]
     ) -> dict[int, tuple[str, str, int]]:
         """Index of a new job → (id, state, seq) of the job that holds its key."""
-        items = statements.items(statements.holders, jobs)
-        rows = self._rows(statements.holders.sql, {"queue": statements.queue, "items": items})
+        items = statements.items(statements.key_holders, jobs)
+        rows = self._rows(statements.key_holders.sql, {"queue": statements.queue, "items": items})
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def _note_duplicates(
@@ -101,23 +103,23 @@ class SqlInserter(SqlReader):
         actor: str,
         now: int | None,
     ) -> None:
-        remarks = [
-            Remark(outcome.id, job.tenant)
+        notes = [
+            NewNote(outcome.id, job.tenant)
             for job, outcome in zip(jobs, outcomes, strict=True)
             if outcome.result == "duplicate"
         ]
-        if remarks:
-            self._remark(self.statements(queue), "duplicate", remarks, actor, now)
+        if notes:
+            self._add_notes(self.statements(queue), "duplicate", notes, actor, now)
 
-    def _remark(
+    def _add_notes(
         self,
         statements: Statements,
         kind: str,
-        remarks: Sequence[Remark],
+        notes: Sequence[NewNote],
         actor: str,
         now: int | None,
     ) -> None:
-        """Leave notes beside these jobs, in one statement."""
+        """Add notes to these jobs, in one statement."""
         params = {"queue": statements.queue, "kind": kind, "actor": actor, "now": now}
-        params["items"] = statements.items(statements.remark, remarks)
-        self._rows(statements.remark.sql, params)
+        params["items"] = statements.items(statements.add_notes, notes)
+        self._rows(statements.add_notes.sql, params)

@@ -1,8 +1,8 @@
-"""Reading from a SQL store: one job, pages of jobs, histories, counts.
+"""Reading from a SQL store: single jobs, pages of jobs, histories, counts.
 
-Pages and counts are served by the counters and one index, so they cost the same with ten thousand
-jobs and with ten million. The counters say which (tenant, state) pairs hold jobs at all; each pair
-is then walked from its newest job down.
+Pages and counts use the counters and one index, so they cost the same with ten thousand jobs and
+with ten million. The counters show which (tenant, state) pairs hold jobs at all; each pair is then
+read from its newest job backwards.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kesin.foundation.ids import first_id_of, is_id
+from kesin.foundation.ids import first_id_at, is_id
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.contract import Store
-from kesin.store.counters import tallied
+from kesin.store.counters import count_jobs
 from kesin.store.errors import StoreError, UnknownQueue
-from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, bounded, check_aged
+from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, check_age_stamp, check_batch_size
 from kesin.store.records import (
+    Backlog,
     Definition,
     Event,
     Filter,
-    Flow,
+    MoveCount,
     Note,
     Page,
     Pause,
     QueueStats,
-    Waiting,
 )
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.statements import Statements
 
-SKEW_S = DAY_S  # that the clocks of a store and of those who make ids may differ
+MAX_CLOCK_SKEW_S = DAY_S  # between the clocks of the store and of the processes that create ids
 
 
-class Key(NamedTuple):
-    """A dedup key that is asked about."""
+class DedupKey(NamedTuple):
+    """A dedup key to look up."""
 
     tenant: str
     dedup_key: str
@@ -57,10 +57,10 @@ class SqlReader(Store):
 
     @abstractmethod
     def _array(self, values: Sequence[str] | None) -> Any:
-        """A list of text as this database takes it."""
+        """A list of strings as a parameter for this database."""
 
     def statements(self, queue: str) -> Statements:
-        """The queue's statements, for those who look under the bonnet: plans and benchmarks."""
+        """The queue's statements; public for query-plan tests and benchmarks."""
         try:
             return self._queues[queue]
         except KeyError:
@@ -75,41 +75,43 @@ class SqlReader(Store):
     def job(self, job_id: str) -> Job | None:
         if not is_id(job_id):
             return None
-        found = self._job_query(f"j.id = {self.dialect.param('id')}", {"id": job_id})
-        return found[0] if found else None
+        jobs = self._job_query(f"j.id = {self.dialect.param('id')}", {"id": job_id})
+        return jobs[0] if jobs else None
 
     def find(self, queue: str, ids: Sequence[str]) -> dict[str, Job]:
         statements = self.statements(queue)
-        bounded(ids)
-        asked = [one for one in dict.fromkeys(ids) if is_id(one)]
-        if not asked:
+        check_batch_size(ids)
+        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        if not requested:
             return {}
-        rows = self._read(statements.find, {"queue": queue, "ids": self._array(asked)})
+        rows = self._read(statements.find, {"queue": queue, "ids": self._array(requested)})
         return {job.id: job for job in map(Job._make, rows)}
 
     def states(self, queue: str, ids: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
-        bounded(ids)
-        asked = [one for one in dict.fromkeys(ids) if is_id(one)]
-        if not asked:
+        check_batch_size(ids)
+        requested = [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        if not requested:
             return {}
-        rows = self._read(statements.states, {"queue": queue, "ids": self._array(asked)})
+        rows = self._read(statements.states, {"queue": queue, "ids": self._array(requested)})
         return {row[0]: row[1] for row in rows}
 
-    def holders(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+    def ids_by_key(self, queue: str, tenant: str, keys: Sequence[str]) -> dict[str, str]:
         statements = self.statements(queue)
-        bounded(keys)
-        asked = list(dict.fromkeys(keys))
-        if not asked:
+        check_batch_size(keys)
+        requested = list(dict.fromkeys(keys))
+        if not requested:
             return {}
-        held = self._held(statements, [Key(tenant, key) for key in asked])
-        return {asked[place]: job_id for place, job_id in held}
+        holders = self._find_holders(statements, [DedupKey(tenant, key) for key in requested])
+        return {requested[index]: job_id for index, job_id in holders}
 
-    def _held(self, statements: Statements, keys: Sequence[Key]) -> list[tuple[int, str]]:
-        """The place of each key that is held, and who holds it."""
-        items = statements.items(statements.holders, keys)
+    def _find_holders(
+        self, statements: Statements, keys: Sequence[DedupKey]
+    ) -> list[tuple[int, str]]:
+        """The index of each key that is held, and the id of its holder."""
+        items = statements.items(statements.key_holders, keys)
         params = {"queue": statements.queue, "items": items}
-        return [(row[0], row[1]) for row in self._read(statements.holders.sql, params)]
+        return [(row[0], row[1]) for row in self._read(statements.key_holders.sql, params)]
 
     def peek(
         self,
@@ -121,14 +123,14 @@ class SqlReader(Store):
     ) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
-        most = 1 if statements.takes_slot(claims) else MAX_BATCH
-        params: dict[str, Any] = {"queue": queue, "limit": min(limit, most), "now": now}
+        max_jobs = 1 if statements.takes_slot(claims) else MAX_BATCH
+        params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
         if tenants is not None:
             params["tenants"] = self._array(tenants)
         rows = self._read(statements.peek(named=tenants is not None), params)
         jobs = [Job._make(row) for row in rows]
-        if statements.contested(claims) and _rivals(jobs):
-            return jobs[:1]  # a claim that meets rivals takes one job
+        if statements.contested(claims) and _share_key(jobs):
+            return jobs[:1]  # a claim in which jobs share a key takes one job
         return jobs
 
     def jobs(
@@ -140,36 +142,38 @@ class SqlReader(Store):
         if cursor is not None and not is_id(cursor):
             raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
         params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
-        filters, wanted = self._filters(where, params)
+        filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where)
         if among is not None:
             params["ids"] = self._array(among)
-        # A tenant's own jobs are the shorter walk; of all of them, those with the code are.
+        # For one tenant, its own jobs are the shorter scan; for all tenants, jobs with the code.
         coded = bool(where.codes) and where.tenants is None
-        sql = statements.jobs(filters, wanted, among=among is not None, coded=coded)
-        found = [Job._make(row) for row in self._read(sql, params)]
-        more = len(found) > limit
-        return Page(found[:limit], found[limit - 1].id if more else None)
+        sql = statements.jobs(filters, pair_conditions, among=among is not None, coded=coded)
+        jobs = [Job._make(row) for row in self._read(sql, params)]
+        more = len(jobs) > limit
+        return Page(jobs[:limit], jobs[limit - 1].id if more else None)
 
     def _among(
         self, statements: Statements, where: Filter, ids: Sequence[str] | None = None
     ) -> list[str] | None:
-        """The only jobs that can match, where they are named by id or by key; None else."""
+        """The ids that can match, if the ids or a dedup key limit them; otherwise None."""
         if ids is not None:
-            bounded(ids)
-            return [one for one in dict.fromkeys(ids) if is_id(one)]
-        keys = _keys_of(where) if statements.keys_kept else None
-        return None if keys is None else [one for _, one in self._held(statements, keys)]
+            check_batch_size(ids)
+            return [job_id for job_id in dict.fromkeys(ids) if is_id(job_id)]
+        keys = _keys_of(where) if statements.keeps_keys else None
+        return (
+            None if keys is None else [job_id for _, job_id in self._find_holders(statements, keys)]
+        )
 
     def _filters(self, where: Filter, params: dict[str, Any]) -> tuple[str, str]:
         param, body = self.dialect.param, self.dialect.table("job_body")
         rows: list[str] = []
-        wanted = ["TRUE"]
+        pair_conditions = ["TRUE"]
         if where.states:
-            wanted.append(self._is_in("p.state", "states"))
+            pair_conditions.append(self._is_in("p.state", "states"))
             params["states"] = self._array(where.states)
         if where.tenants is not None:
-            wanted.append(self._is_in("p.tenant", "tenants"))
+            pair_conditions.append(self._is_in("p.tenant", "tenants"))
             params["tenants"] = self._array(where.tenants)
         if where.codes:
             rows.append(self._is_in("j.error_code", "codes"))
@@ -181,9 +185,9 @@ class SqlReader(Store):
             ("created_at", ">=", where.created_from, "created_from"),
             ("created_at", "<", where.created_before, "created_before"),
             ("moved_at", "<", where.moved_before, "moved_before"),
-            # Ids begin with the time: a walk along them ends where only other times are left.
-            ("id", ">=", _id_at(where.created_from, -SKEW_S), "first_id"),
-            ("id", "<", _id_at(where.created_before, SKEW_S), "last_id"),
+            # Ids begin with the creation time, so these bounds end the index scan early.
+            ("id", ">=", _id_at(where.created_from, -MAX_CLOCK_SKEW_S), "first_id"),
+            ("id", "<", _id_at(where.created_before, MAX_CLOCK_SKEW_S), "last_id"),
         ):
             if value is not None:
                 rows.append(f"j.{column} {sign} {param(name)}")
@@ -196,15 +200,15 @@ class SqlReader(Store):
             params["dedup_key"] = where.dedup_key
         if where.text:
             rows.append(f"lower(j.error_message) LIKE {param('text')} ESCAPE '!'")
-            params["text"] = "%" + like(where.text.lower()) + "%"
+            params["text"] = "%" + escape_like(where.text.lower()) + "%"
         if where.contains:
-            inside = "strpos" if self.dialect.name == "postgres" else "instr"
+            find_function = "strpos" if self.dialect.name == "postgres" else "instr"
             rows.append(
                 f"EXISTS (SELECT 1 FROM {body} b WHERE b.id = j.id"
-                f" AND {inside}(b.payload, {param('contains')}) > 0)"
+                f" AND {find_function}(b.payload, {param('contains')}) > 0)"
             )
             params["contains"] = where.contains
-        return "".join(f" AND {row}" for row in rows), " AND ".join(wanted)
+        return "".join(f" AND {row}" for row in rows), " AND ".join(pair_conditions)
 
     @abstractmethod
     def _is_in(self, column: str, name: str) -> str:
@@ -229,31 +233,31 @@ class SqlReader(Store):
         )
         return [Note._make(row) for row in self._read(sql, {"id": job_id})]
 
-    def flows(self, queue: str) -> list[Flow]:
+    def move_counts(self, queue: str) -> list[MoveCount]:
         sql = (
             f"SELECT tenant, move, from_state, to_state, sum(n), max(at)"
             f" FROM {self.dialect.table('flow')} WHERE queue = {self.dialect.param('queue')}"
             " GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         )
         rows = self._read(sql, {"queue": queue})
-        return [Flow(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
+        return [MoveCount(row[0], row[1], row[2], row[3], int(row[4]), row[5]) for row in rows]
 
     def stats(self, queue: str, *, now: int | None = None) -> QueueStats:
-        tally = tallied(self.flows(queue), self.statements(queue).lifecycle.state)
+        counts = count_jobs(self.move_counts(queue), self.statements(queue).lifecycle.state)
         oldest, overdue, at = self._overdue(queue, now)
-        return QueueStats(queue, tally.states, tally.tenants, oldest, overdue, at, tally.moves)
+        return QueueStats(queue, counts.states, counts.tenants, oldest, overdue, at, counts.moves)
 
-    def waiting(
+    def backlog(
         self,
         queue: str,
         tenant: str,
         *,
         aged: tuple[str, int] | None = None,
         now: int | None = None,
-    ) -> Waiting:
+    ) -> Backlog:
         statements = self.statements(queue)
         lifecycle = statements.lifecycle
-        check_aged(lifecycle, queue, aged)
+        check_age_stamp(lifecycle, queue, aged)
         params = {
             "queue": queue,
             "tenant": tenant,
@@ -261,18 +265,18 @@ class SqlReader(Store):
             "aged": aged and aged[1],
             "states": self._array([state.name for state in lifecycle.states if state.working]),
         }
-        told: dict[str, dict[str, Any]] = {}
-        for what, state, number in self._read(statements.waiting, params):
-            told.setdefault(what, {})[state] = number
-        first = {state: at for state, at in told["first"].items() if at is not None}
-        return Waiting(told["due"][""], first, told["over"][""], told["aging"][""])
+        values: dict[str, dict[str, Any]] = {}
+        for kind, state, number in self._read(statements.backlog, params):
+            values.setdefault(kind, {})[state] = number
+        first = {state: at for state, at in values["first"].items() if at is not None}
+        return Backlog(values["due"][""], first, values["over"][""], values["aging"][""])
 
-    def ahead(self, queue: str, job_id: str, *, most: int) -> int | None:
+    def count_ahead(self, queue: str, job_id: str, *, limit: int) -> int | None:
         statements = self.statements(queue)
         if not is_id(job_id):
             return None
-        params = {"queue": queue, "id": job_id, "most": most}
-        rows = self._read(statements.ahead, params)
+        params = {"queue": queue, "id": job_id, "most": limit}
+        rows = self._read(statements.count_ahead, params)
         return rows[0][0] if rows else None
 
     @abstractmethod
@@ -293,13 +297,13 @@ class SqlReader(Store):
         table, name = self.dialect.table("lifecycle"), self.dialect.param("queue")
         sql = f"SELECT definition FROM {table} WHERE queue = {name}"
         rows = self._read(sql, {"queue": queue})
-        return Definition.read(rows[0][0]) if rows else None
+        return Definition.parse(rows[0][0]) if rows else None
 
     def queues(self) -> list[str]:
         sql = f"SELECT queue FROM {self.dialect.table('lifecycle')} ORDER BY queue"
         return [row[0] for row in self._read(sql, {})]
 
-    def _pair_up(
+    def _join_events(
         self, jobs: Iterator[tuple[Any, ...]], events: Iterator[tuple[Any, ...]]
     ) -> Iterator[tuple[Job, list[Event]]]:
         """Merge two streams ordered by job id; events of pruned jobs do not exist."""
@@ -315,24 +319,24 @@ class SqlReader(Store):
 
 
 def _id_at(at: int | None, skew_s: int) -> str | None:
-    return None if at is None else first_id_of(at + skew_s * SECOND_US)
+    return None if at is None else first_id_at(at + skew_s * SECOND_US)
 
 
-def _keys_of(where: Filter) -> list[Key] | None:
-    """The keys a filter asks for by name; None where it leaves the tenant or the key open."""
+def _keys_of(where: Filter) -> list[DedupKey] | None:
+    """The keys that a filter names; None if it leaves the tenant or the key open."""
     if where.tenants is None or where.dedup_key is None:
         return None
-    return [Key(tenant, where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
+    return [DedupKey(tenant, where.dedup_key) for tenant in dict.fromkeys(where.tenants)]
 
 
-def _rivals(jobs: Iterable[Job]) -> bool:
-    """Whether two of them want the same key."""
+def _share_key(jobs: Iterable[Job]) -> bool:
+    """Whether two of these jobs have the same key."""
     keys = Counter((job.tenant, job.dedup_key) for job in jobs if job.dedup_key is not None)
     return any(count > 1 for count in keys.values())
 
 
-def like(text: str) -> str:
-    """Text that LIKE takes as it is, with ``!`` before its own signs."""
+def escape_like(text: str) -> str:
+    """Text for a LIKE pattern, with ``!`` before the special characters."""
     for sign in ("!", "%", "_"):
         text = text.replace(sign, "!" + sign)
     return text

@@ -1,7 +1,7 @@
-"""The statements of one queue: templates from ``sql/`` filled with its lifecycle's fragments.
+"""The statements of one queue: templates from ``queries/`` filled with its lifecycle's fragments.
 
-Each is compiled once, when first used, and is the same text every time: databases cache plans by
-text, and the benchmark hashes it.
+Each statement is compiled on first use and keeps the same text: databases cache plans by text,
+and the benchmark hashes it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import READY, Role
-from kesin.store.sql.columns import ClaimRow, job_columns
+from kesin.store.sql.columns import ClaimRowDecoder, job_columns
 from kesin.store.sql.compiler import Compiler
-from kesin.store.sql.dialect import INPUT_TYPES, SAME, Dialect, literal
+from kesin.store.sql.dialect import INPUT_TYPES, SHARED_PREFIX, Dialect, literal
 from kesin.store.sql.input_rows import InputRows, Statement
 from kesin.store.sql.templates import fill, template
 
 _INPUT_COLUMN = re.compile(r"\bi\.(\w+)")
-_SAME_COLUMN = re.compile(rf"\b{SAME}(\w+)")
+_SHARED_COLUMN = re.compile(rf"\b{SHARED_PREFIX}(\w+)")
 _Built = TypeVar("_Built", str, "Statement")
 
 
 class Statements(InputRows):
-    """Everything a store says to its database about one queue."""
+    """All statements that a store runs for one queue."""
 
     def __init__(
         self,
@@ -36,15 +36,15 @@ class Statements(InputRows):
         dialect: Dialect,
         schema: str,
         *,
-        keys_kept: bool = False,
+        keeps_keys: bool = False,
         settable: int = -1,
     ) -> None:
         super().__init__(lifecycle, dialect)
         self.queue = queue
-        self.keys_kept = keys_kept  # every state holds the key: no job ever lets go of it
-        self._settable = settable  # the free columns that moves of the queue may set
+        self.keeps_keys = keeps_keys  # every state holds the key: no job ever releases it
+        self._settable = settable  # the optional columns that moves of the queue may set
         self.compiler = Compiler(lifecycle, dialect)
-        self._same = Compiler(lifecycle, dialect, alike=True)
+        self._uniform_compiler = Compiler(lifecycle, dialect, uniform=True)
         self._shared = {"schema": schema}
         self._built: dict[tuple[object, ...], str | Statement] = {}
         for part in ("clock", "pairs"):
@@ -55,17 +55,23 @@ class Statements(InputRows):
         return fill(template(self.dialect.name, name), {**self._shared, **fragments})
 
     def _with_input(
-        self, name: str, *, alike: frozenset[str] = frozenset(), **fragments: str
+        self, name: str, *, shared_columns: frozenset[str] = frozenset(), **fragments: str
     ) -> Statement:
-        """A statement over input rows, which come as one document, and what they say alike."""
+        """A statement over input rows, which come as one document, and over shared values."""
         filled = self._fill(name, input="{input}", **fragments)
-        used = [one for one in dict.fromkeys(_INPUT_COLUMN.findall(filled)) if one in INPUT_TYPES]
-        rows = [one for one in used if one not in alike]
-        same = [one for one in used if one in alike]
+        used = [
+            column
+            for column in dict.fromkeys(_INPUT_COLUMN.findall(filled))
+            if column in INPUT_TYPES
+        ]
+        rows = [column for column in used if column not in shared_columns]
+        shared = [column for column in used if column in shared_columns]
         source = self._input(rows) if rows != ["id"] else template(self.dialect.name, "input_ids")
-        once = "".join(f", {self._same.said(one)} AS {one}" for one in same)
-        source = fill(source, {"same": once})
-        return Statement(fill(filled, {"input": source}), tuple(rows), tuple(same))
+        constants = "".join(
+            f", {self._uniform_compiler.input_value(column)} AS {column}" for column in shared
+        )
+        source = fill(source, {"same": constants})
+        return Statement(fill(filled, {"input": source}), tuple(rows), tuple(shared))
 
     def _input(self, rows: list[str]) -> str:
         if self.dialect.name == "postgres":
@@ -75,8 +81,8 @@ class Statements(InputRows):
         return fill(template(self.dialect.name, "input"), {"columns": columns, "same": "{same}"})
 
     def claim(self, *, named: bool = False, among: bool = False) -> str:
-        """Claim from named tenants, among named jobs, or share between all that have due jobs."""
-        return self._once(
+        """Claim from named tenants, among named jobs, or from all tenants with due jobs."""
+        return self._cached(
             ("claim", named, among), lambda: self._build_claim(named=named, among=among)
         )
 
@@ -87,11 +93,11 @@ class Statements(InputRows):
             "claim",
             **self._due(named=named, among=among, lock="FOR UPDATE OF j SKIP LOCKED"),
             assignments=self.compiler.assignments(moves, which, silent=True),
-            columns=self.claim_row.columns,
+            columns=self.claim_decoder.columns,
         )
 
     def _due(self, *, named: bool, among: bool = False, lock: str = "") -> dict[str, str]:
-        """What PostgreSQL picks from; SQLite picks in steps, and locks nothing."""
+        """The due jobs for PostgreSQL; SQLite picks them in several steps and needs no locks."""
         if self.dialect.name == "sqlite":
             return {}
         if among:
@@ -100,8 +106,8 @@ class Statements(InputRows):
         return {"due": self._fill("due", tenants=tenants, condition=condition, lock=lock)}
 
     def peek(self, *, named: bool) -> str:
-        """What a claim would take."""
-        return self._once(("peek", named), lambda: self._build_peek(named=named))
+        """The jobs that a claim would take."""
+        return self._cached(("peek", named), lambda: self._build_peek(named=named))
 
     def _build_peek(self, *, named: bool) -> str:
         columns = job_columns(self.dialect)
@@ -111,39 +117,41 @@ class Statements(InputRows):
         return self._fill("peek", columns=columns, **self._due(named=named))
 
     def claim_tenants(self, *, named: bool) -> str:
-        """Whose jobs are due and not paused (SQLite asks this first)."""
+        """The tenants with due jobs that are not paused (the first step of a SQLite claim)."""
         tenants = self._tenants(named=named)
-        return self._once(("tenants", named), lambda: self._fill("claim_tenants", tenants=tenants))
+        return self._cached(
+            ("tenants", named), lambda: self._fill("claim_tenants", tenants=tenants)
+        )
 
     @cached_property
-    def claim_alone(self) -> str:
-        """The due jobs of the only tenant that has some, as the claim makes them, for SQLite."""
-        columns = self.claim_row.columns
+    def claim_single_tenant(self) -> str:
+        """The due jobs of the only tenant that has any, as the claim sets them, for SQLite."""
+        columns = self.claim_decoder.columns
         return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_pick(self) -> str:
-        """The same of one tenant among several, with the time since when they are due."""
-        columns = f"{self.claim_row.columns}, j.run_at"
+        """The due jobs of one of several tenants, with the time they became due, for SQLite."""
+        columns = f"{self.claim_decoder.columns}, j.run_at"
         return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
     @cached_property
     def claim_among(self) -> str:
-        """Those of some jobs that are due, as the claim makes them, for SQLite."""
-        columns = self.claim_row.columns
+        """The due jobs among given ids, as the claim sets them, for SQLite."""
+        columns = self.claim_decoder.columns
         return self._fill("claim_among", columns=columns, condition=self._claimable)
 
     @cached_property
-    def ahead(self) -> str:
-        """How many ready jobs are due before a certain one."""
+    def count_ahead(self) -> str:
+        """The number of ready jobs that are due before a given job."""
         return self._fill("ahead")
 
     @cached_property
-    def claim_row(self) -> ClaimRow:
-        """How the answer to a claim becomes jobs; SQLite reads the very expressions it sets."""
+    def claim_decoder(self) -> ClaimRowDecoder:
+        """The decoder of claimed rows; SQLite reads the same expressions that the claim sets."""
         moves = self.lifecycle.claims
         sets = self.compiler.sets(moves, self.compiler.chosen(moves, token=False), silent=True)
-        return ClaimRow(self.lifecycle, self.dialect, self._settable, sets)
+        return ClaimRowDecoder(self.lifecycle, self.dialect, self._settable, sets)
 
     def _tenants(self, *, named: bool) -> str:
         return self._fill("tenants_named" if named else "tenants_ready")
@@ -151,138 +159,142 @@ class Statements(InputRows):
     @cached_property
     def _claimable(self) -> str:
         return " OR ".join(
-            f"({self.compiler.condition(move, token=False)}{self.compiler.room(move)})"
+            f"({self.compiler.condition(move, token=False)}{self.compiler.target_free(move)})"
             for move in self.lifecycle.claims
         )
 
     def takes_slot(self, moves: Iterable[Move]) -> bool:
-        """Whether any of these enters an exclusive state: then one job at a time."""
+        """Whether any of these enters an exclusive state, so that only one job can move."""
         return any(self.compiler.takes_slot(move) for move in moves)
 
     def contested(self, moves: Iterable[Move]) -> bool:
-        """Whether any of these takes a slot or a key that another may take first."""
+        """Whether any of these takes a slot or a key that another job may take first."""
         compiler = self.compiler
         return any(compiler.takes_slot(move) or compiler.takes_key(move) for move in moves)
 
-    def moves(self, call: str, role: Role) -> tuple[Move, ...]:
+    def moves(self, action: str, role: Role) -> tuple[Move, ...]:
         """What this call can be when this role makes it."""
-        found = self.lifecycle.calls.get(call, ())
-        return tuple(move for move in found if role in move.by and not move.chained)
+        moves = self.lifecycle.actions.get(action, ())
+        return tuple(move for move in moves if role in move.by and not move.chained)
 
     def apply(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement:
-        """Make one of these moves of the jobs asked for; PostgreSQL says why the others did not."""
-        general = self._once(("apply", moves), lambda: self._build_apply(moves, frozenset()))
-        alike = self.alike(general, changes)
-        return self._once(("apply", moves, alike), lambda: self._build_apply(moves, alike))
+        """Make one of these moves for each job; PostgreSQL also returns why others did not move."""
+        general = self._cached(("apply", moves), lambda: self._build_apply(moves, frozenset()))
+        shared_columns = self.shared_columns(general, changes)
+        return self._cached(
+            ("apply", moves, shared_columns), lambda: self._build_apply(moves, shared_columns)
+        )
 
-    def _build_apply(self, moves: tuple[Move, ...], alike: frozenset[str]) -> Statement:
+    def _build_apply(self, moves: tuple[Move, ...], shared_columns: frozenset[str]) -> Statement:
         compiler = self.compiler
         if self.dialect.name == "sqlite":
             which = compiler.chosen(moves, token=True)
             assignments = compiler.assignments(moves, which)
-            return self._with_input("apply", alike=alike, which=which, assignments=assignments)
+            return self._with_input(
+                "apply", shared_columns=shared_columns, which=which, assignments=assignments
+            )
         numbers = [str(n) for n in range(len(moves))]
         return self._with_input(
             "apply",
-            alike=alike,
+            shared_columns=shared_columns,
             verdict=compiler.verdict(moves),
-            chosen=compiler.one_of(numbers),
+            chosen=compiler.name_list(numbers),
             assignments=compiler.assignments(moves, "i.verdict::integer"),
         )
 
-    def apply_alike(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement | None:
-        """The same for jobs of which nothing is said but their ids: nothing to join, or to judge.
+    def apply_uniform(self, moves: tuple[Move, ...], changes: Sequence[Change]) -> Statement | None:
+        """Like ``apply`` for input that all jobs share, without a join; None for other input.
 
-        It answers with those that moved.
+        The statement returns only the jobs that moved.
         """
-        statement = self._once(("alike", moves), lambda: self._build_apply_alike(moves))
-        alike = self.alike(statement, changes)
-        return statement if alike.issuperset(statement.same) else None
+        statement = self._cached(("alike", moves), lambda: self._build_apply_uniform(moves))
+        shared_columns = self.shared_columns(statement, changes)
+        return statement if shared_columns.issuperset(statement.shared) else None
 
-    def _build_apply_alike(self, moves: tuple[Move, ...]) -> Statement:
-        which = self._same.chosen(moves, token=True)
-        assignments = self._same.assignments(moves, which)
+    def _build_apply_uniform(self, moves: tuple[Move, ...]) -> Statement:
+        which = self._uniform_compiler.chosen(moves, token=True)
+        assignments = self._uniform_compiler.assignments(moves, which)
         sql = self._fill("apply_alike", which=which, assignments=assignments)
-        used = dict.fromkeys(_SAME_COLUMN.findall(sql))
-        return Statement(sql, ("id",), tuple(one for one in used if one in INPUT_TYPES))
+        used = dict.fromkeys(_SHARED_COLUMN.findall(sql))
+        return Statement(sql, ("id",), tuple(column for column in used if column in INPUT_TYPES))
 
     def chosen(self, moves: tuple[Move, ...]) -> Statement:
-        """Which alternative fits, for SQLite, where names alone do not tell."""
-        return self._once(
+        """Which alternative each job will make, for SQLite, where names alone do not show it."""
+        return self._cached(
             ("chosen", moves),
             lambda: self._with_input("chosen", which=self.compiler.chosen(moves, token=True)),
         )
 
     def reasons(self, moves: tuple[Move, ...]) -> Statement:
-        """Why the others did not move (SQLite asks only when some did not)."""
-        return self._once(
+        """Why jobs did not move (SQLite runs it only when some did not)."""
+        return self._cached(
             ("reasons", moves),
             lambda: self._with_input("reasons", reason=self.compiler.reason(moves)),
         )
 
     def enqueue(self, name: str = "enqueue") -> Statement:
-        """Births."""
-        birth, initial = self.lifecycle.birth, self.lifecycle.initial
-        return self._once(
+        """Insert new jobs."""
+        enqueue_move, initial = self.lifecycle.enqueue_move, self.lifecycle.initial
+        return self._cached(
             (name,),
             lambda: self._with_input(
                 name,
                 state=literal(initial.name),
                 phase=str(self.lifecycle.unowned_phase(initial.name)),
-                move=literal(birth.name),
+                move=literal(enqueue_move.name),
                 slot=literal(initial.name) if initial.exclusive else "NULL",
                 held_key="i.dedup_key" if initial.holds_key else "NULL",
             ),
         )
 
     @cached_property
-    def holders(self) -> Statement:
-        """Who holds these keys."""
+    def key_holders(self) -> Statement:
+        """The jobs that hold these keys."""
         return self._with_input("holders")
 
     @cached_property
     def find(self) -> str:
-        """The jobs of these ids."""
+        """The jobs with these ids."""
         return self._fill("find", columns=job_columns(self.dialect))
 
     @cached_property
     def states(self) -> str:
-        """Where the jobs of these ids are."""
+        """The states of the jobs with these ids."""
         return self._fill("states")
 
     @cached_property
-    def waiting(self) -> str:
-        """What one tenant waits for."""
+    def backlog(self) -> str:
+        """What one tenant's jobs wait for."""
         return self._fill("waiting")
 
     @cached_property
-    def rivals(self) -> Statement:
-        """Who holds the keys of these jobs."""
+    def rival_holders(self) -> Statement:
+        """The other jobs that hold the keys of these jobs."""
         return self._with_input("rivals")
 
     @cached_property
-    def remark(self) -> Statement:
-        """Leave the same kind of note beside many jobs."""
+    def add_notes(self) -> Statement:
+        """Add the same kind of note to many jobs."""
         return self._with_input("remark")
 
     @cached_property
     def renew(self) -> Statement:
         """Extend leases."""
-        longest = str(self.lifecycle.max_run_seconds * SECOND_US)
-        return self._with_input("renew", max_run_us=longest)
+        max_run_us = str(self.lifecycle.max_run_seconds * SECOND_US)
+        return self._with_input("renew", max_run_us=max_run_us)
 
     def sweep(self, move: Move, *, capped: bool = False) -> str:
         """One of the clock's moves. ``capped`` judges budgets by the caller's cap."""
-        return self._once(("sweep", move, capped), lambda: self._build_sweep(move, capped=capped))
+        return self._cached(("sweep", move, capped), lambda: self._build_sweep(move, capped=capped))
 
     def _build_sweep(self, move: Move, *, capped: bool) -> str:
-        condition = self.compiler.condition(move, token=False) + self.compiler.room(move)
+        condition = self.compiler.condition(move, token=False) + self.compiler.target_free(move)
         if capped:
             cap = self.dialect.param("max_attempts")
             condition = condition.replace("j.max_attempts <=", f"{cap} <=")
-        way = self._way_in(move)
-        if capped and way and way[0] == "job_spent":
-            way = None  # that index knows only the cap stamped on each job
+        access_path = self._sweep_index(move)
+        if capped and access_path and access_path[0] == "job_spent":
+            access_path = None  # that index knows only the cap stored with each job
         job = self.dialect.table("job")
         alias = "AS j" if self.dialect.name == "sqlite" else "j"
         if move.prunes:
@@ -290,8 +302,8 @@ class Statements(InputRows):
         else:
             assignments = self.compiler.assignments((move,), "0", silent=True)
             action = f"UPDATE {job} {alias}\n   SET {assignments}"
-        if way:
-            index, access, order = way
+        if access_path:
+            index, access, order = access_path
             return self._fill(
                 "sweep",
                 condition=condition,
@@ -300,14 +312,14 @@ class Statements(InputRows):
                 access=access,
                 order=order,
             )
-        states = self.compiler.one_of(move.sources)
+        states = self.compiler.name_list(move.sources)
         return self._fill("sweep_states", condition=condition, action=action, states=states)
 
-    def _way_in(self, move: Move) -> tuple[str, str, str] | None:
-        """The partial index that holds the candidates: its name, its predicate, its order."""
+    def _sweep_index(self, move: Move) -> tuple[str, str, str] | None:
+        """The partial index that contains the candidates: its name, its predicate, its order."""
         now = self.compiler.now
         ready = all(self.lifecycle.unowned_phase(source) == READY for source in move.sources)
-        aged = move.guard("age_over")
+        age_guard = move.guard("age_over")
         if move.guard("lease_over"):
             return "job_owned", "j.phase = 1", "j.id"
         if move.guard("timer_over"):
@@ -316,34 +328,38 @@ class Statements(InputRows):
         if move.guard("budget_spent") and ready:
             spent = "j.phase = 0 AND j.max_attempts <= j.attempt_count - j.attempt_base"
             return "job_spent", spent, "j.id"
-        if aged and ready and self.lifecycle.stamp_column(aged.names[0]) == "stamp_1":
-            old = f"j.stamp_1 <= {now} - {aged.number * SECOND_US}"
+        if age_guard and ready and self.lifecycle.stamp_column(age_guard.names[0]) == "stamp_1":
+            old = f"j.stamp_1 <= {now} - {age_guard.number * SECOND_US}"
             access = f"j.phase = 0 AND j.stamp_1 IS NOT NULL AND {old}"
             return "job_aged", access, "j.stamp_1, j.id"
         return None
 
-    def born_before(self, move: Move, now: int) -> int | None:
-        """No job born after this can be old enough for the move; a day allows for clock skew."""
-        aged = move.guard("age_over")
-        if aged is None or aged.names[0] not in ("created_at", "moved_at", "finished_at"):
+    def created_before(self, move: Move, now: int) -> int | None:
+        """No job created after this time can be old enough; a day allows for clock skew."""
+        age_guard = move.guard("age_over")
+        if age_guard is None or age_guard.names[0] not in ("created_at", "moved_at", "finished_at"):
             return None
-        return now - aged.number * SECOND_US + DAY_S * SECOND_US
+        return now - age_guard.number * SECOND_US + DAY_S * SECOND_US
 
-    def jobs(self, filters: str, wanted: str, *, among: bool = False, coded: bool = False) -> str:
-        """A page of jobs under these conditions: of all, among some that are known, or by code."""
+    def jobs(
+        self, filters: str, pair_conditions: str, *, among: bool = False, coded: bool = False
+    ) -> str:
+        """A page of jobs under these conditions: of all jobs, among known ids, or by error code."""
         columns = job_columns(self.dialect)
-        owned = wanted.replace("p.", "j.")
+        job_conditions = pair_conditions.replace("p.", "j.")
         if among or coded:
             name = "jobs_among" if among else "jobs_coded"
-            return self._fill(name, columns=columns, filters=filters, wanted=owned)
-        return self._fill("jobs", columns=columns, filters=filters, wanted=wanted, owned=owned)
+            return self._fill(name, columns=columns, filters=filters, wanted=job_conditions)
+        return self._fill(
+            "jobs", columns=columns, filters=filters, wanted=pair_conditions, owned=job_conditions
+        )
 
-    def foresee(
-        self, moves: tuple[Move, ...], filters: str, wanted: str, *, among: bool = False
+    def preview(
+        self, moves: tuple[Move, ...], filters: str, pair_conditions: str, *, among: bool = False
     ) -> str:
-        """How many jobs under these conditions would make one of these moves, and why others not.
+        """How many matching jobs would make one of these moves, and why the others would not.
 
-        A body is looked at only where a key decides.
+        Bodies are joined only where a dedup key decides.
         """
         compiler, body = self.compiler, self.dialect.table("job_body")
         keyed = any(compiler.takes_key(move) for move in moves)
@@ -352,9 +368,9 @@ class Statements(InputRows):
             "foresee_among" if among else "foresee",
             verdict=compiler.verdict(moves),
             filters=filters,
-            wanted=wanted,
-            owned=wanted.replace("p.", "j."),
-            summed=self._fill("foresee_sums", reason=compiler.foreseen(moves), bodies=bodies),
+            wanted=pair_conditions,
+            owned=pair_conditions.replace("p.", "j."),
+            summed=self._fill("foresee_sums", reason=compiler.preview_reason(moves), bodies=bodies),
         )
 
     @property
@@ -362,7 +378,7 @@ class Statements(InputRows):
         """Which (tenant, state) pairs hold jobs, from the counters."""
         return self._shared["pairs"]
 
-    def _once(self, key: tuple[object, ...], build: Callable[[], _Built]) -> _Built:
+    def _cached(self, key: tuple[object, ...], build: Callable[[], _Built]) -> _Built:
         if key not in self._built:
             self._built[key] = build()
         return cast("_Built", self._built[key])

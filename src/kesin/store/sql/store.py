@@ -1,7 +1,7 @@
-"""What both SQL stores do alike: claims, moves and sweeps.
+"""Claims, moves and sweeps for both SQL stores.
 
-A subclass brings the connection and runs statements; how a call is judged, chained, retried and
-answered is the same for both and stands here.
+A subclass provides the connection and runs statements. Judging, chaining and retrying of moves are
+the same for both and are implemented here.
 """
 
 from __future__ import annotations
@@ -14,40 +14,47 @@ from operator import or_
 from typing import Any, TypeVar, cast
 
 from kesin.foundation.clock import wall_clock_us
-from kesin.foundation.ids import first_id_of, is_id
+from kesin.foundation.ids import first_id_at, is_id
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.declarations import MASK_PLACE, declared_rows, only_added
+from kesin.store.declarations import MASK_INDEX, check_compatible, declared_rows
 from kesin.store.errors import StoreError
-from kesin.store.limits import LAST_ID, MAX_BATCH, QUEUE_NAME, askable, bounded, option_params
+from kesin.store.limits import (
+    LAST_ID,
+    MAX_BATCH,
+    QUEUE_NAME,
+    check_batch_size,
+    option_params,
+    prepare_changes,
+)
 from kesin.store.records import Filter, Outcome, refusal
 from kesin.store.sql.input_rows import Statement
-from kesin.store.sql.inserter import CONFLICT_TRIES, SqlInserter
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, SqlInserter
 from kesin.store.sql.statements import Statements
 
-Taken = TypeVar("Taken", bound=tuple[Any, ...])
+ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
 
 
 class Conflict(Exception):  # not an error for the caller: it is tried again
-    """A unique index said no: somebody else took the slot or the key in between."""
+    """A unique index rejected the change: another transaction took the slot or the key first."""
 
 
 class SqlStore(SqlInserter):
-    """The common half of the SQLite and PostgreSQL stores."""
+    """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
 
-    # What a subclass brings
+    # Implemented by the subclasses
 
     @abstractmethod
     def _savepoint(self) -> AbstractContextManager[None]:
-        """Undo everything inside on an exception; unique violations come out as Conflict."""
+        """Roll back the block on an exception; raise unique violations as Conflict."""
 
     @abstractmethod
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
-        """Take what is due, fairly between tenants; the jobs in the order they are due."""
+        """Claim due jobs, fairly between tenants; return them in the order they are due."""
 
     @abstractmethod
     def _judge(
@@ -56,21 +63,21 @@ class SqlStore(SqlInserter):
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
     ) -> dict[str, Outcome]:
-        """Run the apply statement; the outcome of each job, and in ``made`` which move it was."""
+        """Run the apply statement; return each outcome, and fill ``chosen_moves`` with indexes."""
 
     def _sweeping(self) -> AbstractContextManager[Any]:
-        """The transaction a sweep runs in; a store may steer its planner there."""
+        """The transaction of a sweep; a store may set planner options in it."""
         return self.transaction()
 
     @abstractmethod
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
-        """(queue, move, from, to) → the rest of the row, as the database has it."""
+        """(queue, move, from, to) → the other columns of the row, as stored."""
 
     @abstractmethod
     def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
-        """Store the queue's declared moves, adding to what is there."""
+        """Store the queue's declared moves; existing moves stay."""
 
     # Queues
 
@@ -88,27 +95,27 @@ class SqlStore(SqlInserter):
             }
         )
         rows = declared_rows(queue, lifecycle)
-        known = self._known_declared(queue)
+        declared_before = self._known_declared(queue)
         for row in rows:
-            only_added(row, known.get(row[:4]))
-        if any(known.get(row[:4]) != row[4:] for row in rows):
+            check_compatible(row, declared_before.get(row[:4]))
+        if any(declared_before.get(row[:4]) != row[4:] for row in rows):
             self._write_declared(queue, rows, definition)
-        declared = known | {row[:4]: row[4:] for row in rows}
-        kept = all(effects[-1] for edge, effects in declared.items() if edge[-1])
-        every = (*known.values(), *(row[4:] for row in rows))
-        bits = reduce(or_, (cast("int", effects[MASK_PLACE]) for effects in every))
+        declared = declared_before | {row[:4]: row[4:] for row in rows}
+        keeps_keys = all(effects[-1] for edge, effects in declared.items() if edge[-1])
+        effects_rows = (*declared_before.values(), *(row[4:] for row in rows))
+        settable = reduce(or_, (cast("int", effects[MASK_INDEX]) for effects in effects_rows))
         self._queues[queue] = Statements(
-            queue, lifecycle, self.dialect, self.schema, keys_kept=kept, settable=bits
+            queue, lifecycle, self.dialect, self.schema, keeps_keys=keeps_keys, settable=settable
         )
 
-    def pulse(self, queue: str) -> int:
-        return self._pulses.read(queue)
+    def notification_count(self, queue: str) -> int:
+        return self._notifier.count(queue)
 
     def wait(self, queue: str, since: int, timeout_s: float) -> None:
-        self._pulses.wait(queue, since, timeout_s)
+        self._notifier.wait(queue, since, timeout_s)
 
     def wake(self, queue: str) -> None:
-        self._pulses.beat(queue)
+        self._notifier.notify(queue)
 
     # Claims
 
@@ -133,21 +140,21 @@ class SqlStore(SqlInserter):
             "now": now,
         }
         if ids is not None:
-            bounded(ids)
-            params["ids"] = self._array([one for one in ids if is_id(one)])
+            check_batch_size(ids)
+            params["ids"] = self._array([job_id for job_id in ids if is_id(job_id)])
         elif tenants is not None:
             params["tenants"] = self._array(tenants)
         take = partial(self._claim, statements)
-        return self._pick(statements, statements.lifecycle.claims, take, params)
+        return self._take_contested(statements, statements.lifecycle.claims, take, params)
 
-    def _pick(
+    def _take_contested(
         self,
         statements: Statements,
         moves: Sequence[Move],
-        take: Callable[[dict[str, Any]], list[Taken]],
+        take: Callable[[dict[str, Any]], list[ClaimedRow]],
         params: dict[str, Any],
-    ) -> list[Taken]:
-        """Run a claim or a sweep; where it takes a slot or a key, somebody else may be first."""
+    ) -> list[ClaimedRow]:
+        """Run a claim or a sweep; after a conflict over a slot or key, retry with one job."""
         if not statements.contested(moves):
             return take(params)
         if statements.takes_slot(moves):
@@ -169,7 +176,7 @@ class SqlStore(SqlInserter):
         now: int | None = None,
     ) -> set[str]:
         statements = self.statements(queue)
-        bounded(claims)
+        check_batch_size(claims)
         changes = [Change(job_id, token) for job_id, token in sorted(claims) if is_id(job_id)]
         params: dict[str, Any] = {"queue": queue, "lease_us": lease_us, "now": now}
         params["items"] = statements.items(statements.renew, changes)
@@ -180,7 +187,7 @@ class SqlStore(SqlInserter):
     def apply(
         self,
         queue: str,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role,
@@ -190,27 +197,29 @@ class SqlStore(SqlInserter):
         now: int | None = None,
     ) -> list[Outcome]:
         statements = self.statements(queue)
-        moves = _moves(statements, call, role)
-        asked = askable(call, moves, changes)
+        moves = _moves(statements, action, role)
+        unique_changes = prepare_changes(action, moves, changes)
         params: dict[str, Any] = {"queue": queue, "actor": actor, "now": now}
         params["tenants"] = self._array(tenants)
         params |= option_params(moves, options)
         if any(move.then for move in moves):
             with self.transaction():
-                made: dict[str, int] = {}
-                judged = self._judge_safely(statements, moves, asked, params, made)
-                judged |= self._chain(statements, moves, made, params)
+                chosen_moves: dict[str, int] = {}
+                outcomes = self._judge_safely(
+                    statements, moves, unique_changes, params, chosen_moves
+                )
+                outcomes |= self._chain(statements, moves, chosen_moves, params)
         else:
-            judged = self._judge_safely(statements, moves, asked, params, {})
-        if any(one.result == "moved" for one in judged.values()):
-            self._pulses.beat(queue)
-        self._name_rivals(statements, judged)
-        return [judged.get(change.id) or Outcome("unknown", change.id) for change in changes]
+            outcomes = self._judge_safely(statements, moves, unique_changes, params, {})
+        if any(outcome.result == "moved" for outcome in outcomes.values()):
+            self._notifier.notify(queue)
+        self._name_rivals(statements, outcomes)
+        return [outcomes.get(change.id) or Outcome("unknown", change.id) for change in changes]
 
-    def foresee(
+    def preview(
         self,
         queue: str,
-        call: str,
+        action: str,
         where: Filter,
         *,
         role: Role,
@@ -219,22 +228,24 @@ class SqlStore(SqlInserter):
         now: int | None = None,
     ) -> dict[tuple[str, str], int]:
         statements = self.statements(queue)
-        moves = _moves(statements, call, role)
+        moves = _moves(statements, action, role)
         params: dict[str, Any] = {"queue": queue, "now": now, **option_params(moves, options)}
-        filters, wanted = self._filters(where, params)
+        filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where, ids)
         if among is not None:
             params["ids"] = self._array(among)
-        sql = statements.foresee(moves, filters, wanted, among=among is not None)
+        sql = statements.preview(moves, filters, pair_conditions, among=among is not None)
         return {(row[0], row[1]): row[2] for row in self._read(sql, params)}
 
-    def _name_rivals(self, statements: Statements, judged: dict[str, Outcome]) -> None:
-        """Say who has the key, to those refused because of it."""
-        lost = [Change(one.id) for one in judged.values() if one.reason == "duplicate"]
+    def _name_rivals(self, statements: Statements, outcomes: dict[str, Outcome]) -> None:
+        """Add the holder's id to the outcomes that were refused because of a key."""
+        lost = [
+            Change(outcome.id) for outcome in outcomes.values() if outcome.reason == "duplicate"
+        ]
         if lost:
-            items = statements.items(statements.rivals, lost)
-            for job_id, holder in self._rows(statements.rivals.sql, {"items": items}):
-                judged[job_id] = judged[job_id]._replace(holder=holder)
+            items = statements.items(statements.rival_holders, lost)
+            for job_id, holder in self._rows(statements.rival_holders.sql, {"items": items}):
+                outcomes[job_id] = outcomes[job_id]._replace(holder=holder)
 
     def _judge_safely(
         self,
@@ -242,56 +253,60 @@ class SqlStore(SqlInserter):
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
     ) -> dict[str, Outcome]:
-        """Judge a batch; where a unique index objects, judge its halves, and a single job again."""
+        """Judge a batch; after a conflict judge its halves, and a single job again."""
         if not changes:
             return {}
         if not statements.contested(moves):
-            return self._judge(statements, moves, changes, params, made)
-        for _ in range(CONFLICT_TRIES if len(changes) == 1 else 1):
+            return self._judge(statements, moves, changes, params, chosen_moves)
+        for _ in range(MAX_CONFLICT_ATTEMPTS if len(changes) == 1 else 1):
             try:
                 with self._savepoint():
-                    return self._judge(statements, moves, changes, params, made)
+                    return self._judge(statements, moves, changes, params, chosen_moves)
             except Conflict:
                 continue
         if len(changes) == 1:
-            why = "busy" if statements.takes_slot(moves) else "duplicate"
-            id_ = changes[0].id
-            job = self.job(id_)
-            return {id_: refusal(why, id_, job and job.state, job.seq if job else 0)}
+            reason = "busy" if statements.takes_slot(moves) else "duplicate"
+            job_id = changes[0].id
+            job = self.job(job_id)
+            return {job_id: refusal(reason, job_id, job and job.state, job.seq if job else 0)}
         half = len(changes) // 2
         return self._judge_safely(
-            statements, moves, changes[:half], params, made
-        ) | self._judge_safely(statements, moves, changes[half:], params, made)
+            statements, moves, changes[:half], params, chosen_moves
+        ) | self._judge_safely(statements, moves, changes[half:], params, chosen_moves)
 
-    def _said(
+    def _params_for(
         self,
         statements: Statements,
         statement: Statement,
         changes: Sequence[Change],
         params: dict[str, Any],
     ) -> dict[str, Any]:
-        """The parameters of a call about these jobs."""
+        """The parameters of a statement about these jobs."""
         items = statements.items(statement, changes)
-        return {**params, **statement.told(changes[0]), "items": items}
+        return {**params, **statement.shared_params(changes[0]), "items": items}
 
     def _chain(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
         params: dict[str, Any],
     ) -> dict[str, Outcome]:
-        """Make the second link for the jobs that moved and whose guards let it."""
-        answers: dict[str, Outcome] = {}
+        """Make the chained moves for the jobs that moved and whose guards allow it."""
+        outcomes: dict[str, Outcome] = {}
         for number, move in enumerate(moves):
-            links = statements.lifecycle.chained(move)
-            ready = [Change(id_) for id_, which in made.items() if which == number]
+            links = statements.lifecycle.chained_moves(move)
+            ready = [Change(job_id) for job_id, which in chosen_moves.items() if which == number]
             if links and ready:
                 linked = self._judge_safely(statements, links, ready, params, {})
-                answers |= {id_: one for id_, one in linked.items() if one.result == "moved"}
-        return answers
+                outcomes |= {
+                    job_id: outcome
+                    for job_id, outcome in linked.items()
+                    if outcome.result == "moved"
+                }
+        return outcomes
 
     def sweep(
         self,
@@ -304,38 +319,40 @@ class SqlStore(SqlInserter):
         max_attempts: int | None = None,
     ) -> int:
         statements = self.statements(queue)
-        bound = statements.born_before(move, wall_clock_us() if now is None else now)
+        created_before = statements.created_before(move, wall_clock_us() if now is None else now)
         params: dict[str, Any] = {
             "queue": queue,
             "actor": "clock",
             "now": now,
             "limit": min(limit, MAX_BATCH),
             "min_age_us": min_age_us,
-            "before": LAST_ID if bound is None else first_id_of(bound),
+            "before": LAST_ID if created_before is None else first_id_at(created_before),
         }
         if max_attempts is not None:
             params["max_attempts"] = max_attempts
         sql = statements.sweep(move, capped=max_attempts is not None)
         with self._sweeping():
-            moved = self._pick(statements, (move,), partial(self._rows, sql), params)
+            moved = self._take_contested(statements, (move,), partial(self._rows, sql), params)
             if move.then:
-                links = statements.lifecycle.chained(move)
+                links = statements.lifecycle.chained_moves(move)
                 links = tuple(link for link in links if "clock" in link.by)
                 changes = [Change(row[0]) for row in sorted(moved)]
-                judged = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
-                self._judge_safely(statements, links, changes, judged, {})
+                link_params = {"queue": queue, "actor": "clock", "now": now, "tenants": None}
+                self._judge_safely(statements, links, changes, link_params, {})
         if moved:
-            self._pulses.beat(queue)
+            self._notifier.notify(queue)
         return len(moved)
 
 
-def _moves(statements: Statements, call: str, role: Role) -> tuple[Move, ...]:
-    moves = statements.moves(call, role)
+def _moves(statements: Statements, action: str, role: Role) -> tuple[Move, ...]:
+    moves = statements.moves(action, role)
     if not moves:
-        raise StoreError(f"{call!r} is no call a {role} can make on the queue {statements.queue!r}")
+        raise StoreError(
+            f"{action!r} is no call a {role} can make on the queue {statements.queue!r}"
+        )
     return moves
 
 
-def as_moved(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
+def moved_outcomes(rows: Iterable[tuple[Any, ...]]) -> dict[str, Outcome]:
     """The outcomes of jobs that moved, from rows of id, state and seq."""
-    return {id_: Outcome("moved", id_, state, seq) for id_, state, seq in rows}
+    return {job_id: Outcome("moved", job_id, state, seq) for job_id, state, seq in rows}

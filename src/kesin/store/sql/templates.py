@@ -1,4 +1,4 @@
-"""The SQL templates in ``sql/``, and how their gaps are filled."""
+"""The SQL templates in ``queries/`` and the filling of their placeholders."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _GAP = re.compile(r"\{(\w+)\}")
 
 @cache
 def template(dialect: str, name: str) -> str:
-    """The text of ``sql/<dialect>/<name>.sql``."""
+    """The text of ``queries/<dialect>/<name>.sql``."""
     return (
         (files("kesin.store.sql") / "queries" / dialect / f"{name}.sql").read_text("utf-8").strip()
     )
 
 
 def fill(text: str, fragments: dict[str, str]) -> str:
-    """The template with every gap filled; a gap without a fragment is a KeyError."""
+    """The template with every placeholder filled; a missing fragment is a KeyError."""
     return _GAP.sub(lambda gap: fragments[gap.group(1)], text)

@@ -1,4 +1,4 @@
-"""A connection to a SQLite file: its settings, its dialect, and the oldest version that serves."""
+"""Connections to a SQLite file: their settings, the dialect, and the oldest supported version."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sql.dialect import Dialect
-from kesin.store.sqlite.file import trouble
+from kesin.store.sqlite.file import as_disk_error
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 SQLITE = Dialect(
     name="sqlite",
-    greater=lambda one, other: f"iif({one} > {other}, {one}, {other})",  # max() is a call
+    greater=lambda left, right: f"iif({left} > {right}, {left}, {right})",  # max() costs a call
     now=":now",
     modulo="%",
     param=lambda name: f":{name}",
@@ -39,13 +39,15 @@ def connect(path: str, *, busy_timeout_s: float, reader: bool = False) -> sqlite
         )
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.Error as problem:
-        away = StoreUnreachable(f"cannot open the database {path}: {problem}")
-        raise trouble(problem, path) or away from problem
+        unreachable = StoreUnreachable(f"cannot open the database {path}: {problem}")
+        raise as_disk_error(problem, path) or unreachable from problem
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")  # it ends what 0005_copying.sql opens
+    connection.execute("PRAGMA foreign_keys = ON")  # 0005_copying.sql relies on it
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -65536")
-    connection.create_function("lower", 1, _lower, deterministic=True)  # all alphabets
+    connection.create_function(
+        "lower", 1, _lower, deterministic=True
+    )  # SQLite's own handles ASCII only
     if reader:
         connection.execute("PRAGMA query_only = ON")
     return connection

@@ -1,4 +1,4 @@
-"""What a disk can do to the file of SQLite, told with what to do about it."""
+"""The file of a SQLite database: disk errors with their remedies, and the write lock."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _CODES: Final = {
 }
 
 
-def trouble(problem: sqlite3.Error | OSError, path: str) -> StoreTrouble | None:
-    """The problem in words that help; None where it is none of the disk's."""
+def as_disk_error(problem: sqlite3.Error | OSError, path: str) -> StoreTrouble | None:
+    """The error as StoreTrouble with a remedy; None if it has nothing to do with the disk."""
     if isinstance(problem, OSError):
         code: str | None = "disk_full" if problem.errno in _FULL else "read_only"
         why = problem.strerror or type(problem).__name__
@@ -58,25 +58,28 @@ def trouble(problem: sqlite3.Error | OSError, path: str) -> StoreTrouble | None:
 
 
 @contextmanager
-def told(path: str) -> Iterator[None]:
-    """Raise StoreTrouble for what the disk does inside the block; everything else as it is."""
+def disk_errors_translated(path: str) -> Iterator[None]:
+    """Raise disk errors inside the block as StoreTrouble, and other errors unchanged."""
     try:
         yield
     except (sqlite3.Error, OSError) as problem:
-        found = trouble(problem, path)
-        if found is None:
+        disk_error = as_disk_error(problem, path)
+        if disk_error is None:
             raise
-        raise found from problem
+        raise disk_error from problem
 
 
 try:
     import fcntl
-except ImportError:  # Windows: SQLite's own busy handler has to do
+except ImportError:  # Windows: only SQLite's own busy handler is available
     fcntl = None  # type: ignore[assignment]
 
 
-class Turns:
-    """Who holds the lock may write. The kernel hands it on, in order, also when a process dies."""
+class FileLock:
+    """A lock file: its holder may write.
+
+    The kernel passes the lock on in order, also when a process dies.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._file = None
@@ -84,8 +87,8 @@ class Turns:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextmanager
-    def mine(self) -> Iterator[None]:
-        """Wait for the turn and keep it inside the block."""
+    def held(self) -> Iterator[None]:
+        """Wait for the lock and hold it inside the block."""
         if self._file is None:
             yield
             return
@@ -96,7 +99,7 @@ class Turns:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

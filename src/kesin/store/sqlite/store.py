@@ -1,7 +1,8 @@
-"""The embedded store: one SQLite file, several processes on one machine.
+"""The embedded store: one SQLite file, shared by several processes on one machine.
 
-One writer connection a process, taken in turn; readers have their own and never wait. Before a
-write, processes queue on a lock file: SQLite's own busy handler lets one of them starve.
+Each process has one writer connection, which its threads share; readers have their own connections
+and never wait. Before a write, processes queue on a lock file: SQLite's own busy handler is unfair
+and can starve a process.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Event, NewJob, Outcome, refusal
 from kesin.store.sql.columns import event_columns, job_columns
-from kesin.store.sql.inserter import Remark
-from kesin.store.sql.migrate import migrations, outstanding
+from kesin.store.sql.inserter import NewNote
+from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sql.statements import Statements
-from kesin.store.sql.store import Conflict, SqlStore, as_moved
+from kesin.store.sql.store import Conflict, SqlStore, moved_outcomes
 from kesin.store.sql.templates import fill, template
 from kesin.store.sqlite.connection import SQLITE, check_version, closed_after, connect
-from kesin.store.sqlite.file import Turns, told, trouble
+from kesin.store.sqlite.file import FileLock, as_disk_error, disk_errors_translated
 
 
 class SqliteStore(SqlStore):
-    """Jobs in a file, or in memory with ``:memory:`` (one process, gone at the end)."""
+    """Jobs in a file, or with ``:memory:`` in memory (one process, lost at its end)."""
 
     dialect = SQLITE
     schema = ""
@@ -50,11 +51,11 @@ class SqliteStore(SqlStore):
         self._writer = self._connect()
         with ExitStack() as opened:
             opened.callback(self._writer.close)
-            with told(self.path):
-                self._turns = Turns(None if self._in_memory else Path(self.path + ".lock"))
-            opened.callback(self._turns.close)
+            with disk_errors_translated(self.path):
+                self._write_lock = FileLock(None if self._in_memory else Path(self.path + ".lock"))
+            opened.callback(self._write_lock.close)
             self.migrate()
-            opened.pop_all()  # all is well: they stay
+            opened.pop_all()  # success: keep both open
 
     def _connect(self, *, reader: bool = False) -> sqlite3.Connection:
         return connect(self.path, busy_timeout_s=self._busy_timeout_s, reader=reader)
@@ -67,7 +68,7 @@ class SqliteStore(SqlStore):
             if self._depth:
                 yield from self._nested()
                 return
-            with self._turns.mine():
+            with self._write_lock.held():
                 self._begin()
                 self._depth = 1
                 self._owner = threading.get_ident()
@@ -78,9 +79,9 @@ class SqliteStore(SqlStore):
                     if self._writer.in_transaction:
                         self._writer.execute("ROLLBACK")
                     if isinstance(problem, sqlite3.Error) and (
-                        found := trouble(problem, self.path)
+                        disk_error := as_disk_error(problem, self.path)
                     ):
-                        raise found from problem
+                        raise disk_error from problem
                     raise
                 finally:
                     self._depth = self._owner = 0
@@ -104,10 +105,10 @@ class SqliteStore(SqlStore):
         try:
             self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.ProgrammingError:
-            raise  # a store that was closed does not come back
+            raise  # the store is closed
         except sqlite3.DatabaseError as problem:
-            away = StoreUnreachable(f"the database {self.path} cannot be written: {problem}")
-            raise trouble(problem, self.path) or away from problem
+            unreachable = StoreUnreachable(f"the database {self.path} cannot be written: {problem}")
+            raise as_disk_error(problem, self.path) or unreachable from problem
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -115,8 +116,8 @@ class SqliteStore(SqlStore):
             with self.transaction():
                 yield
         except sqlite3.IntegrityError as problem:
-            # NOT NULL: of two jobs picked with one key the first took it, and no move is left for
-            # the second.
+            # NOT NULL: two picked jobs had the same key, the first took it, and no move matches the
+            # second.
             if "UNIQUE" in str(problem) or "NOT NULL" in str(problem):
                 raise Conflict from problem
             raise
@@ -132,27 +133,27 @@ class SqliteStore(SqlStore):
         return reader
 
     def _keep_reader(self, reader: sqlite3.Connection) -> None:
-        """Remember a thread's reader, and close those of threads that have ended."""
+        """Register a thread's reader, and close the readers of threads that have ended."""
         with self._lock:
             for thread, old in self._readers:
                 if not thread.is_alive():
                     old.close()
-            self._readers = [one for one in self._readers if one[0].is_alive()]
+            self._readers = [entry for entry in self._readers if entry[0].is_alive()]
             self._readers.append((threading.current_thread(), reader))
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         with self.transaction():
-            return self._writer.execute(sql, self._timed(params)).fetchall()
+            return self._writer.execute(sql, self._with_time(params)).fetchall()
 
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        params = self._timed(params)
+        params = self._with_time(params)
         if self._in_memory:
             with self._lock:
                 return self._writer.execute(sql, params).fetchall()
-        with told(self.path):
+        with disk_errors_translated(self.path):
             return self._reader.execute(sql, params).fetchall()
 
-    def _timed(self, params: dict[str, Any]) -> dict[str, Any]:
+    def _with_time(self, params: dict[str, Any]) -> dict[str, Any]:
         return {**params, "now": wall_clock_us()} if params.get("now", 0) is None else params
 
     def close(self) -> None:
@@ -161,7 +162,7 @@ class SqliteStore(SqlStore):
                 reader.close()
             self._readers.clear()
             self._writer.close()
-            self._turns.close()
+            self._write_lock.close()
 
     # Schema
 
@@ -172,15 +173,15 @@ class SqliteStore(SqlStore):
                 " name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"
             )
             rows = self._writer.execute("SELECT version, checksum FROM schema_migration")
-            todo = outstanding(migrations("sqlite"), dict(rows.fetchall()))
-            for one in todo:
-                for statement in _split(one.text):
+            pending = pending_migrations(migrations("sqlite"), dict(rows.fetchall()))
+            for migration in pending:
+                for statement in _split(migration.text):
                     self._writer.execute(statement)
                 self._writer.execute(
                     "INSERT INTO schema_migration VALUES (?, ?, ?, ?)",
-                    (one.version, one.name, one.checksum, wall_clock_us()),
+                    (migration.version, migration.name, migration.checksum, wall_clock_us()),
                 )
-        return [f"{one.version:04d}_{one.name}" for one in todo]
+        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
     def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
         rows = self._read("SELECT * FROM declared WHERE queue = :queue", {"queue": queue})
@@ -209,32 +210,32 @@ class SqliteStore(SqlStore):
         return f"{column} IN (SELECT value FROM json_each(:{name}))"
 
     def _claim(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
-        """Read what is due, as the claim makes it, and claim it: nobody comes between."""
+        """Read the due jobs as the claim sets them, then claim them, in one transaction."""
         with self.transaction():
-            params = self._timed(params)
+            params = self._with_time(params)
             rows = self._due(statements, params)
             if rows:
                 ids = json.dumps([row[0] for row in rows])
                 self._writer.execute(statements.claim(), {**params, "ids": ids})
-        return statements.claim_row.jobs(rows, params)
+        return statements.claim_decoder.jobs(rows, params)
 
     def _due(self, statements: Statements, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """The due jobs, tenants taking turns, in the order they are due."""
+        """The due jobs, shared fairly between tenants, in the order they are due."""
         if "ids" in params:
             return self._writer.execute(statements.claim_among, params).fetchall()
         tenants = statements.claim_tenants(named="tenants" in params)
-        open_ = self._writer.execute(tenants, params).fetchall()
-        if len(open_) == 1:
-            one = {**params, "tenant": open_[0][0], "share": params["limit"]}
-            return self._writer.execute(statements.claim_alone, one).fetchall()
-        share = -(-params["limit"] // max(len(open_), 1))
-        turns: list[tuple[int, int, str, tuple[Any, ...]]] = []
-        for (tenant,) in open_:
-            one = {**params, "tenant": tenant, "share": share}
-            due = self._writer.execute(statements.claim_pick, one).fetchall()
-            turns += [(turn, row[-1], row[0], row[:-1]) for turn, row in enumerate(due)]
-        served = sorted(turns, key=itemgetter(0, 1, 2))[: params["limit"]]
-        return [row for *_, row in sorted(served, key=itemgetter(1, 2))]
+        tenants_due = self._writer.execute(tenants, params).fetchall()
+        if len(tenants_due) == 1:
+            tenant_params = {**params, "tenant": tenants_due[0][0], "share": params["limit"]}
+            return self._writer.execute(statements.claim_single_tenant, tenant_params).fetchall()
+        share = -(-params["limit"] // max(len(tenants_due), 1))
+        candidates: list[tuple[int, int, str, tuple[Any, ...]]] = []
+        for (tenant,) in tenants_due:
+            tenant_params = {**params, "tenant": tenant, "share": share}
+            due = self._writer.execute(statements.claim_pick, tenant_params).fetchall()
+            candidates += [(turn, row[-1], row[0], row[:-1]) for turn, row in enumerate(due)]
+        picked = sorted(candidates, key=itemgetter(0, 1, 2))[: params["limit"]]
+        return [row for *_, row in sorted(picked, key=itemgetter(1, 2))]
 
     def _judge(
         self,
@@ -242,20 +243,22 @@ class SqliteStore(SqlStore):
         moves: tuple[Move, ...],
         changes: Sequence[Change],
         params: dict[str, Any],
-        made: dict[str, int],
+        chosen_moves: dict[str, int],
     ) -> dict[str, Outcome]:
-        statement = statements.apply_alike(moves, changes) or statements.apply(moves, changes)
-        params = self._timed(params)
-        said = self._said(statements, statement, changes, params)
+        statement = statements.apply_uniform(moves, changes) or statements.apply(moves, changes)
+        params = self._with_time(params)
+        call_params = self._params_for(statements, statement, changes, params)
         with self.transaction():
             chosen = self._chosen(statements, moves, changes, params)
-            answer = self._writer.execute(statement.sql, said).fetchall()
-            judged = as_moved(answer)
-            if len(judged) < len(changes):
-                left = [one for one in changes if one.id not in judged]
-                judged |= self._why_not(statements, moves, left, params)
-        made |= {id_: which for id_, which in chosen.items() if judged[id_].result == "moved"}
-        return judged
+            rows = self._writer.execute(statement.sql, call_params).fetchall()
+            outcomes = moved_outcomes(rows)
+            if len(outcomes) < len(changes):
+                unmoved = [change for change in changes if change.id not in outcomes]
+                outcomes |= self._refusals(statements, moves, unmoved, params)
+        chosen_moves |= {
+            job_id: which for job_id, which in chosen.items() if outcomes[job_id].result == "moved"
+        }
+        return outcomes
 
     def _chosen(
         self,
@@ -264,7 +267,7 @@ class SqliteStore(SqlStore):
         changes: Sequence[Change],
         params: dict[str, Any],
     ) -> dict[str, int]:
-        """Which alternative each job will make, where that decides what follows."""
+        """Which alternative each job will make, if a chained move depends on it."""
         if not any(move.then for move in moves):
             return {}
         statement = statements.chosen(moves)
@@ -272,40 +275,40 @@ class SqliteStore(SqlStore):
         rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
         return {changes[row[0]].id: row[1] for row in rows if row[1] is not None}
 
-    def _why_not(
+    def _refusals(
         self,
         statements: Statements,
         moves: tuple[Move, ...],
-        left: Sequence[Change],
+        unmoved: Sequence[Change],
         params: dict[str, Any],
     ) -> dict[str, Outcome]:
         statement = statements.reasons(moves)
-        items = statements.items(statement, left)
+        items = statements.items(statement, unmoved)
         rows = self._writer.execute(statement.sql, {**params, "items": items}).fetchall()
-        judged: dict[str, Outcome] = {}
-        remarks: list[Remark] = []
-        for position, why, state, seq, tenant in rows:
-            id_ = left[position].id
-            judged[id_] = refusal(why, id_, state, seq or 0)
-            if why == "stale":
-                remarks.append(Remark(id_, tenant, moves[0].call))
-        if remarks:
-            self._remark(statements, "stale", remarks, params["actor"], params["now"])
-        return judged
+        outcomes: dict[str, Outcome] = {}
+        notes: list[NewNote] = []
+        for position, reason, state, seq, tenant in rows:
+            job_id = unmoved[position].id
+            outcomes[job_id] = refusal(reason, job_id, state, seq or 0)
+            if reason == "stale":
+                notes.append(NewNote(job_id, tenant, moves[0].action))
+        if notes:
+            self._add_notes(statements, "stale", notes, params["actor"], params["now"])
+        return outcomes
 
     def _insert(
         self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
     ) -> set[str]:
-        params = self._timed(params)
+        params = self._with_time(params)
         rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
         with self.transaction():
             items = statements.items(rows, jobs)
-            born = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
+            inserted = self._writer.execute(rows.sql, {**params, "items": items}).fetchall()
             items = statements.items(bodies, jobs)
             self._writer.execute(bodies.sql, {**params, "items": items})
-        return {row[0] for row in born}
+        return {row[0] for row in inserted}
 
-    # The rest
+    # Notes, counters, pauses and health
 
     def add_note(
         self,
@@ -333,7 +336,7 @@ class SqliteStore(SqlStore):
         return oldest, overdue, at
 
     def compact(self, queue: str) -> int:
-        """Nothing to fold: SQLite's counters are one row an edge from the start."""
+        """Nothing to merge: SQLite's counters always have one row for each edge."""
         self.statements(queue)
         return 0
 
@@ -355,15 +358,18 @@ class SqliteStore(SqlStore):
 
     def resume(self, queue: str, *, tenant: str = "") -> bool:
         with self.transaction():
-            gone = self._writer.execute(
+            deleted = self._writer.execute(
                 "DELETE FROM paused WHERE queue = ? AND tenant = ?", (queue, tenant)
             ).rowcount
-        self._pulses.beat(queue)
-        return gone > 0
+        self._notifier.notify(queue)
+        return deleted > 0
 
     def scan(self, queue: str) -> Iterator[tuple[Job, list[Event]]]:
         connection = self._writer if self._in_memory else self._connect(reader=True)
-        with told(self.path), self._lock if self._in_memory else closed_after(connection):
+        with (
+            disk_errors_translated(self.path),
+            self._lock if self._in_memory else closed_after(connection),
+        ):
             connection.execute("BEGIN")
             try:
                 jobs = connection.execute(
@@ -374,7 +380,7 @@ class SqliteStore(SqlStore):
                 events = connection.execute(
                     f"SELECT {event_columns(SQLITE)} FROM event ORDER BY job_id, seq"
                 )
-                yield from self._pair_up(iter(jobs), iter(events))
+                yield from self._join_events(iter(jobs), iter(events))
             finally:
                 connection.execute("ROLLBACK")
 
@@ -395,7 +401,7 @@ class SqliteStore(SqlStore):
 
 
 def _split(script: str) -> Iterator[str]:
-    """The statements of a script; trigger bodies hold semicolons of their own."""
+    """The statements of a script; trigger bodies contain semicolons of their own."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

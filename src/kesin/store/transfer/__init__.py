@@ -1,10 +1,10 @@
-"""Rows as they are, for copies between stores and for backups: which store needs what."""
+"""Raw rows for copies between stores and for backups; the factories choose by database."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from kesin.foundation.settings import POSTGRES, SQLITE
+from kesin.foundation.settings import POSTGRES_SCHEMES, SQLITE_SCHEME
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
@@ -15,8 +15,8 @@ from kesin.store.transfer.dump_sqlite import SqliteDump
 
 
 def copier_for(store: Store, queue: str) -> Copier:
-    """The copier of the store that this queue lives in."""
-    home = store.home(queue)
+    """The copier for the store that holds this queue."""
+    home = store.store_for(queue)
     if isinstance(home, SqlStore):
         return PostgresCopier(home) if home.dialect.name == "postgres" else SqliteCopier(home)
     from kesin.store.redis.store import RedisStore
@@ -28,11 +28,11 @@ def copier_for(store: Store, queue: str) -> Copier:
 
 
 def dump_for(address: str) -> Dump:
-    """The dump of the database at this address."""
-    if address.startswith(POSTGRES):
+    """The dump for the database at this address."""
+    if address.startswith(POSTGRES_SCHEMES):
         from kesin.store.transfer.dump_postgres import (
             PostgresDump,  # it needs the extra ``postgres``
         )
 
         return PostgresDump(address)
-    return SqliteDump(Path(address.removeprefix(SQLITE)))
+    return SqliteDump(Path(address.removeprefix(SQLITE_SCHEME)))

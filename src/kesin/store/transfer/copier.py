@@ -1,7 +1,7 @@
-"""Jobs written down as they are, with their history: for copies between stores, and nothing else.
+"""The Copier interface: raw jobs with their history, only for copies between stores.
 
-Everywhere else a job changes by its moves. What is put here was a job of another store, and the
-engine (``engine/transfer/queue_copy.py``) proves afterwards that it is the same one.
+Everywhere else a job changes only by its moves. A copier writes jobs of another store, and the
+engine (``engine/transfer/queue_copy.py``) verifies afterwards that they are identical.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kesin.lifecycle.model import Job
-from kesin.store.records import Definition, Event, Flow, Note
+from kesin.store.records import Definition, Event, MoveCount, Note
 
-Declared = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects
+DeclaredMoves = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects
 
 
-class Head(NamedTuple):
-    """How far a job has come: both numbers only grow."""
+class JobVersion(NamedTuple):
+    """The version of a job: its last event and its number of notes; both only grow."""
 
     id: str
     seq: int
     notes: int
 
 
-class History(NamedTuple):
-    """A job with everything that is known about it."""
+class JobHistory(NamedTuple):
+    """A job with all its events and notes."""
 
     job: Job
     events: list[Event]
@@ -32,37 +32,41 @@ class History(NamedTuple):
 
 
 class Copier(Protocol):
-    """What a store offers to be copied from, and to."""
+    """The operations that copying from and to a store needs."""
 
-    def heads(self, queue: str, cursor: str | None, limit: int) -> tuple[list[Head], str | None]:
-        """Some jobs of the queue, and where the next ones are; None at the end.
+    def job_versions(
+        self, queue: str, cursor: str | None, limit: int
+    ) -> tuple[list[JobVersion], str | None]:
+        """A page of job versions, and the cursor of the next page; None at the end.
 
-        All of them once while nothing moves; a job that moves meanwhile may be left out.
+        Every job occurs once while nothing moves; a job that moves meanwhile may be missed.
         """
 
-    def heads_of(self, queue: str, ids: Sequence[str]) -> dict[str, Head]:
-        """Those of these jobs; of no job, none."""
+    def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
+        """Job id → version; unknown ids are absent."""
 
-    def histories(self, queue: str, ids: Sequence[str]) -> list[History]:
-        """These jobs, each with the events that lead to its row."""
+    def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
+        """These jobs, each with the events up to its current row."""
 
-    def claimed(self, queue: str) -> int:
-        """How many jobs a worker has in hand."""
+    def count_claimed(self, queue: str) -> int:
+        """How many jobs are claimed."""
 
-    def put(self, queue: str, histories: Sequence[History]) -> None:
-        """Write these, all or none, in place of what is there of them.
+    def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
+        """Write these jobs in one transaction, replacing existing copies.
 
-        Whoever else has the key or the slot of one of them is an outdated copy, and goes.
+        Any other job that holds the key or slot of one of them is an outdated copy and is deleted.
         """
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
-        """Remove these copies, as if they had never come."""
+        """Delete these copies without a trace."""
 
-    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
-        """Write the counters in place of these; False where others are there, which stay."""
+    def replace_move_counts(
+        self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
+    ) -> bool:
+        """Replace the counters if they equal ``expected``; return False otherwise."""
 
-    def declared(self, queue: str) -> Declared:
-        """Every move that the queue was ever declared with."""
+    def declared(self, queue: str) -> DeclaredMoves:
+        """Every move that was ever declared for the queue."""
 
-    def declare(self, queue: str, rows: Declared, definition: Definition) -> None:
-        """Add moves: a history may hold some that the lifecycle no longer has."""
+    def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
+        """Add moves: a history may contain moves that the lifecycle no longer has."""

@@ -1,4 +1,4 @@
-"""Copies from and to Redis."""
+"""The copier for Redis."""
 
 from __future__ import annotations
 
@@ -7,124 +7,131 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
-from kesin.store.declarations import only_added
-from kesin.store.limits import bounded
-from kesin.store.records import Definition, Event, Flow, Note
+from kesin.store.declarations import check_compatible
+from kesin.store.limits import check_batch_size
+from kesin.store.records import Definition, Event, MoveCount, Note
 from kesin.store.redis.program import SEPARATOR
-from kesin.store.redis.reader import event_of, job_of, note_of
+from kesin.store.redis.reader import parse_event, parse_job, parse_note
 from kesin.store.redis.store import RedisStore
-from kesin.store.transfer.copier import Declared, Head, History
+from kesin.store.transfer.copier import DeclaredMoves, JobHistory, JobVersion
 
-AT_ONCE: Final = 100  # jobs one script writes: Redis serves nobody meanwhile
+JOBS_PER_SCRIPT: Final = 100  # while a script runs, Redis blocks all other clients
 
 
 class RedisCopier:
-    """Written a hundred at a time; a call of more is not one change, but each job is whole."""
+    """Writes a hundred jobs at a time: a larger call is not atomic, but each job is complete."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def _ask(self, op: str, queue: str, items: Any = None, **ask: Any) -> Any:
+    def _execute(self, op: str, queue: str, items: Any = None, **params: Any) -> Any:
         program = self._store.program(queue)
-        return self._store._ask(  # noqa: SLF001
-            op, {"queue": queue, **ask}, life=program.life, items=items
+        return self._store._execute(  # noqa: SLF001
+            op, {"queue": queue, **params}, lifecycle_json=program.lifecycle_json, items=items
         )
 
-    def heads(self, queue: str, cursor: str | None, limit: int) -> tuple[list[Head], str | None]:
-        """State after state, each in the order of births."""
+    def job_versions(
+        self, queue: str, cursor: str | None, limit: int
+    ) -> tuple[list[JobVersion], str | None]:
+        """A page of job versions: state by state, each in the order of creation."""
         states = sorted({edge[3] for edge in self.declared(queue)} - {""})
-        place, _, first = (cursor or "0:0").partition(":")
-        state, start = int(place), int(first)
-        found: list[Head] = []
-        while state < len(states) and not found:
-            ask = {"state": states[state], "first": start, "last": start + limit - 1}
-            found = [Head(*one) for one in self._ask("heads", queue, **ask)]
+        state_index, _, first = (cursor or "0:0").partition(":")
+        state, start = int(state_index), int(first)
+        versions: list[JobVersion] = []
+        while state < len(states) and not versions:
+            params = {"state": states[state], "first": start, "last": start + limit - 1}
+            versions = [JobVersion(*row) for row in self._execute("heads", queue, **params)]
             start += limit
-            if len(found) < limit:
+            if len(versions) < limit:
                 state, start = state + 1, 0
-        return found, f"{state}:{start}" if state < len(states) else None
+        return versions, f"{state}:{start}" if state < len(states) else None
 
-    def heads_of(self, queue: str, ids: Sequence[str]) -> dict[str, Head]:
-        """Those of these jobs."""
-        bounded(ids)
-        return {one[0]: Head(*one) for one in self._ask("heads", queue, list(ids))}
+    def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
+        """Job id → version; unknown ids are absent."""
+        check_batch_size(ids)
+        return {row[0]: JobVersion(*row) for row in self._execute("heads", queue, list(ids))}
 
-    def histories(self, queue: str, ids: Sequence[str]) -> list[History]:
-        """These jobs at one moment: no two of them have the same key."""
-        found = []
-        for row, entries, texts in self._ask("histories", queue, list(ids)):
-            job = job_of(row)
-            events = [event_of(job.id, entry) for entry in entries]
-            found.append(History(job, events, [note_of(job.id, text) for text in texts]))
-        return found
+    def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
+        """These jobs from one snapshot: no two of them hold the same key."""
+        histories = []
+        for row, entries, texts in self._execute("histories", queue, list(ids)):
+            job = parse_job(row)
+            events = [parse_event(job.id, entry) for entry in entries]
+            histories.append(JobHistory(job, events, [parse_note(job.id, text) for text in texts]))
+        return histories
 
-    def claimed(self, queue: str) -> int:
-        """How many jobs a worker has in hand."""
-        return int(self._ask("claimed", queue))
+    def count_claimed(self, queue: str) -> int:
+        """How many jobs are claimed."""
+        return int(self._execute("claimed", queue))
 
-    def put(self, queue: str, histories: Sequence[History]) -> None:
-        """Write these in place of what is there of them."""
-        bounded(histories)
-        for start in range(0, len(histories), AT_ONCE):
-            items = [_item(one) for one in histories[start : start + AT_ONCE]]
-            self._ask("put_jobs", queue, items)
+    def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
+        """Write these jobs, replacing existing copies."""
+        check_batch_size(histories)
+        for start in range(0, len(histories), JOBS_PER_SCRIPT):
+            batch = histories[start : start + JOBS_PER_SCRIPT]
+            items = [_encode_history(history) for history in batch]
+            self._execute("put_jobs", queue, items)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
-        """Remove these copies, as if they had never come."""
-        bounded(ids)
-        self._ask("drop_jobs", queue, list(ids))
+        """Delete these copies without a trace."""
+        check_batch_size(ids)
+        self._execute("drop_jobs", queue, list(ids))
 
-    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
-        """Write the counters in place of these; False where others are there, which stay."""
+    def replace_move_counts(
+        self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
+    ) -> bool:
+        """Replace the counters if they equal ``expected``; return False otherwise."""
         items = [
             (
-                SEPARATOR.join((one.move, one.from_state, one.to_state, one.tenant)),
-                str(one.n),
-                str(one.at),
+                SEPARATOR.join((count.move, count.from_state, count.to_state, count.tenant)),
+                str(count.n),
+                str(count.at),
             )
-            for one in flows
+            for count in counts
         ]
         with self._store.transaction():
-            if sorted(self._store.flows(queue)) != instead_of:
+            if sorted(self._store.move_counts(queue)) != expected:
                 return False
-            self._ask("put_flows", queue, items)
+            self._execute("put_flows", queue, items)
         return True
 
-    def declared(self, queue: str) -> Declared:
-        """Every move that the queue was ever declared with."""
+    def declared(self, queue: str) -> DeclaredMoves:
+        """Every move that was ever declared for the queue."""
         return self._store._declared(queue)  # noqa: SLF001
 
-    def declare(self, queue: str, rows: Declared, definition: Definition) -> None:
-        """Add moves that only the history knows."""
-        known = self.declared(queue)
-        new = {edge: rest for edge, rest in rows.items() if known.get(edge) != rest}
-        for edge, rest in new.items():
-            only_added((*edge, *rest), known.get(edge))
-        items = [(SEPARATOR.join(edge[1:]), canonical_json(rest)) for edge, rest in new.items()]
+    def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
+        """Add moves that only the history contains."""
+        declared = self.declared(queue)
+        new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
+        for edge, effects in new.items():
+            check_compatible((*edge, *effects), declared.get(edge))
+        items = [
+            (SEPARATOR.join(edge[1:]), canonical_json(effects)) for edge, effects in new.items()
+        ]
         if items:
-            told = canonical_json(definition._asdict())
-            self._ask("declare", queue, items, definition=told, ages=[])
+            definition_json = canonical_json(definition._asdict())
+            self._execute("declare", queue, items, definition=definition_json, ages=[])
 
 
-def _item(history: History) -> dict[str, Any]:
+def _encode_history(history: JobHistory) -> dict[str, Any]:
     return {
         "id": history.job.id,
-        "fields": _flat(history.job._asdict()),
-        "events": [(str(event.seq), _flat(_told(event))) for event in history.events],
-        "notes": [_said(note) for note in history.notes],
+        "fields": _flatten(history.job._asdict()),
+        "events": [(str(event.seq), _flatten(_event_fields(event))) for event in history.events],
+        "notes": [_encode_note(note) for note in history.notes],
     }
 
 
-def _told(event: Event) -> dict[str, Any]:
-    """What the stream says; the job and the number are its name and the entry's."""
-    told = event._asdict()
-    del told["job_id"], told["seq"]
-    return told
+def _event_fields(event: Event) -> dict[str, Any]:
+    """The fields of a stream entry; the stream's name and the entry's id hold the rest."""
+    fields = event._asdict()
+    del fields["job_id"], fields["seq"]
+    return fields
 
 
-def _flat(values: dict[str, Any]) -> list[str]:
+def _flatten(values: dict[str, Any]) -> list[str]:
     return [text for k, v in values.items() if v is not None for text in (k, str(v))]
 
 
-def _said(note: Note) -> str:
+def _encode_note(note: Note) -> str:
     return json.dumps([str(note.at), note.kind, note.actor, note.details], ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What copies from and to SQLite and PostgreSQL have in common."""
+"""The copiers for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from kesin.foundation.text import canonical_json, wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job
-from kesin.store.declarations import only_added
-from kesin.store.limits import bounded
-from kesin.store.records import Definition, Event, Flow, Note
+from kesin.store.declarations import check_compatible
+from kesin.store.limits import check_batch_size
+from kesin.store.records import Definition, Event, MoveCount, Note
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import Declared, Head, History
+from kesin.store.transfer.copier import DeclaredMoves, JobHistory, JobVersion
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload")
@@ -23,9 +23,9 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class SqlCopier(ABC):
-    """Reading is the same for both; each has its own way of writing many rows."""
+    """The shared reading half; each database has its own way of writing many rows."""
 
-    ids_among: str  # a condition that names a column and the parameter ``ids``
+    ids_among: str  # a condition with a gap for the column, on the parameter ``ids``
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store
@@ -33,16 +33,16 @@ class SqlCopier(ABC):
         self._text = "::text" if store.dialect.name == "postgres" else ""
 
     @abstractmethod
-    def _fill(self, histories: Sequence[History]) -> None:
-        """Insert these, in a transaction that is open for copies."""
+    def _fill(self, histories: Sequence[JobHistory]) -> None:
+        """Insert these jobs, in a transaction that accepts copies."""
 
     @abstractmethod
-    def _opened(self, queue: str) -> AbstractContextManager[None]:
-        """Let copies of this queue into the transaction, as long as the block lasts."""
+    def _copying(self, queue: str) -> AbstractContextManager[None]:
+        """Let the guard accept copies of this queue inside the block."""
 
     @abstractmethod
-    def _hold_flows(self) -> None:
-        """Keep everybody else from counting until the transaction ends."""
+    def _lock_move_counts(self) -> None:
+        """Block changes of the counters by others until the transaction ends."""
 
     @abstractmethod
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -52,7 +52,7 @@ class SqlCopier(ABC):
         return self._store._read(sql, params)  # noqa: SLF001
 
     def rows(self, sql: str, table: str) -> list[tuple[Any, ...]]:
-        """What a query of one table finds; ``{}`` stands for the table."""
+        """The rows of a query on one table; ``{}`` stands for the table."""
         return self._read(sql.format(self._table(table)))
 
     def _ids(self, column: str) -> str:
@@ -60,52 +60,57 @@ class SqlCopier(ABC):
 
     # Reading
 
-    def heads(self, queue: str, cursor: str | None, limit: int) -> tuple[list[Head], str | None]:
-        """Some jobs of the queue in the order of their ids, and where the next ones are."""
+    def job_versions(
+        self, queue: str, cursor: str | None, limit: int
+    ) -> tuple[list[JobVersion], str | None]:
+        """A page of job versions ordered by id, and the cursor of the next page."""
         param = self._store.dialect.param
         where = f"j.queue = {param('queue')} AND j.id > {param('cursor')}"
         after = cursor or FIRST_ID
-        rows = self._heads(f"{where} ORDER BY j.id LIMIT {limit}", queue=queue, cursor=after)
+        rows = self._job_versions(f"{where} ORDER BY j.id LIMIT {limit}", queue=queue, cursor=after)
         return rows, rows[-1].id if len(rows) == limit else None
 
-    def heads_of(self, queue: str, ids: Sequence[str]) -> dict[str, Head]:
-        """Those of these jobs."""
-        bounded(ids)
+    def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
+        """Job id → version; unknown ids are absent."""
+        check_batch_size(ids)
         where = f"j.queue = {self._store.dialect.param('queue')} AND {self._ids('j.id')}"
-        found = self._heads(where, queue=queue, ids=self._store._array(ids))  # noqa: SLF001
-        return {one.id: one for one in found}
+        versions = self._job_versions(where, queue=queue, ids=self._store._array(ids))  # noqa: SLF001
+        return {version.id: version for version in versions}
 
-    def _heads(self, where: str, **params: Any) -> list[Head]:
+    def _job_versions(self, where: str, **params: Any) -> list[JobVersion]:
         notes = f"(SELECT count(*) FROM {self._table('note')} n WHERE n.job_id = j.id)"
         sql = f"SELECT j.id{self._text}, j.seq, {notes} FROM {self._table('job')} j WHERE {where}"
-        return [Head._make(row) for row in self._read(sql, **params)]
+        return [JobVersion._make(row) for row in self._read(sql, **params)]
 
-    def histories(self, queue: str, ids: Sequence[str]) -> list[History]:
-        """Rows first: a job that moves while its events are read has too many, never too few."""
-        asked = self._store._array(ids)  # noqa: SLF001
-        found = self._store.find(queue, ids)
+    def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
+        """These jobs, each with the events up to its current row.
+
+        Rows are read first: a job that moves meanwhile has too many events, never too few.
+        """
+        id_array = self._store._array(ids)  # noqa: SLF001
+        jobs_by_id = self._store.find(queue, ids)
         dialect = self._store.dialect
         events: dict[str, list[Event]] = {}
         for row in self._read(
             f"SELECT {event_columns(dialect)} FROM {self._table('event')}"
             f" WHERE {self._ids('job_id')} ORDER BY job_id, seq",
-            ids=asked,
+            ids=id_array,
         ):
             events.setdefault(row[0], []).append(Event._make(row))
         notes: dict[str, list[Note]] = {}
         for row in self._read(
             f"SELECT job_id{self._text}, at, kind, actor, details FROM {self._table('note')}"
             f" WHERE {self._ids('job_id')} ORDER BY id",
-            ids=asked,
+            ids=id_array,
         ):
             notes.setdefault(row[0], []).append(Note._make(row))
         return [
-            History(job, events.get(job.id, [])[: job.seq], notes.get(job.id, []))
-            for job in found.values()
+            JobHistory(job, events.get(job.id, [])[: job.seq], notes.get(job.id, []))
+            for job in jobs_by_id.values()
         ]
 
-    def claimed(self, queue: str) -> int:
-        """How many jobs a worker has in hand."""
+    def count_claimed(self, queue: str) -> int:
+        """How many jobs are claimed."""
         sql = (
             f"SELECT count(*) FROM {self._table('job')}"
             f" WHERE queue = {self._store.dialect.param('queue')} AND phase = 1"
@@ -114,29 +119,29 @@ class SqlCopier(ABC):
 
     # Writing
 
-    def put(self, queue: str, histories: Sequence[History]) -> None:
-        """Write these, all or none, in place of what is there of them."""
-        bounded(histories)
-        with self._store.transaction(), self._opened(queue):
-            self._delete([one.job.id for one in histories])
-            self._delete(self._rivals(queue, [one.job for one in histories]))
+    def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
+        """Write these jobs in one transaction, replacing existing copies."""
+        check_batch_size(histories)
+        with self._store.transaction(), self._copying(queue):
+            self._delete([history.job.id for history in histories])
+            self._delete(self._rivals(queue, [history.job for history in histories]))
             self._fill(histories)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
-        """Remove these copies, as if they had never come."""
-        bounded(ids)
-        with self._store.transaction(), self._opened(queue):
+        """Delete these copies without a trace."""
+        check_batch_size(ids)
+        with self._store.transaction(), self._copying(queue):
             self._delete(ids)
 
     def _delete(self, ids: Iterable[str]) -> None:
-        asked = self._store._array(list(ids))  # noqa: SLF001
+        id_array = self._store._array(list(ids))  # noqa: SLF001
         sql = f"DELETE FROM {self._table('job')} WHERE {self._ids('id')}"
-        self._store._rows(sql, {"ids": asked})  # noqa: SLF001
+        self._store._rows(sql, {"ids": id_array})  # noqa: SLF001
 
     def _rivals(self, queue: str, jobs: Sequence[Job]) -> list[str]:
-        """Who has a key or a slot that one of these is to have: outdated, for they cannot both."""
+        """Ids of jobs that hold a key or slot of one of these: they are outdated copies."""
         declared = self.declared(queue)
-        effects = {(edge[1], edge[3]): rest for edge, rest in declared.items()}
+        effects = {(edge[1], edge[3]): effects for edge, effects in declared.items()}
         rivals: list[str] = []
         keys: dict[str, list[str]] = {}
         slots: list[str] = []
@@ -146,45 +151,47 @@ class SqlCopier(ABC):
                 keys.setdefault(job.tenant, []).append(job.dedup_key)
             if slot is not None:
                 slots.append(slot)
-        for tenant, wanted in keys.items():
-            rivals += self._store.holders(queue, tenant, wanted).values()
+        for tenant, tenant_keys in keys.items():
+            rivals += self._store.ids_by_key(queue, tenant, tenant_keys).values()
         if slots:
             param = self._store.dialect.param("queue")
             among = self._store._is_in("slot", "slots")  # noqa: SLF001
             sql = (
                 f"SELECT id{self._text} FROM {self._table('job')} WHERE queue = {param} AND {among}"
             )
-            given = self._store._array(slots)  # noqa: SLF001
-            rivals += [row[0] for row in self._read(sql, queue=queue, slots=given)]
+            slot_array = self._store._array(slots)  # noqa: SLF001
+            rivals += [row[0] for row in self._read(sql, queue=queue, slots=slot_array)]
         return rivals
 
-    def put_flows(self, queue: str, flows: Sequence[Flow], *, instead_of: list[Flow]) -> bool:
-        """Write the counters in place of these; False where others are there, which stay."""
+    def replace_move_counts(
+        self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
+    ) -> bool:
+        """Replace the counters if they equal ``expected``; return False otherwise."""
         where = f"queue = {self._store.dialect.param('queue')}"
         with self._store.transaction():
-            self._hold_flows()
-            if sorted(self._store.flows(queue)) != instead_of:
+            self._lock_move_counts()
+            if sorted(self._store.move_counts(queue)) != expected:
                 return False
             self._store._rows(  # noqa: SLF001
                 f"DELETE FROM {self._table('flow')} WHERE {where}", {"queue": queue}
             )
-            self.insert("flow", FLOW_COLUMNS, [(queue, *flow) for flow in flows])
+            self.insert("flow", FLOW_COLUMNS, [(queue, *count) for count in counts])
         return True
 
-    def declared(self, queue: str) -> Declared:
-        """Every move that the queue was ever declared with."""
+    def declared(self, queue: str) -> DeclaredMoves:
+        """Every move that was ever declared for the queue."""
         return self._store._known_declared(queue)  # noqa: SLF001
 
-    def declare(self, queue: str, rows: Declared, definition: Definition) -> None:
-        """Add moves that only the history knows."""
-        known = self.declared(queue)
-        new = {edge: rest for edge, rest in rows.items() if known.get(edge) != rest}
-        for edge, rest in new.items():
-            only_added((*edge, *rest), known.get(edge))
+    def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
+        """Add moves that only the history contains."""
+        declared = self.declared(queue)
+        new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
+        for edge, effects in new.items():
+            check_compatible((*edge, *effects), declared.get(edge))
         if new:
-            spelled = [(*edge, *rest) for edge, rest in new.items()]
+            declared_rows = [(*edge, *effects) for edge, effects in new.items()]
             self._store._write_declared(  # noqa: SLF001
-                queue, spelled, canonical_json(definition._asdict())
+                queue, declared_rows, canonical_json(definition._asdict())
             )
 
 
@@ -194,36 +201,36 @@ def job_row(job: Job) -> dict[str, Any]:
 
 
 def body_row(job: Job) -> dict[str, Any]:
-    """The columns of the body that do not follow from the job's state."""
+    """The columns of the body that do not depend on the job's state."""
     return {name: getattr(job, name) for name in BODY_COLUMNS}
 
 
-def note_rows(histories: Sequence[History]) -> list[tuple[Any, ...]]:
-    """The remarks, in their order."""
+def note_rows(histories: Sequence[JobHistory]) -> list[tuple[Any, ...]]:
+    """The rows of all notes, in order."""
     return [
-        (one.job.queue, one.job.tenant, one.job.id, *note[1:])
-        for one in histories
-        for note in one.notes
+        (history.job.queue, history.job.tenant, history.job.id, *note[1:])
+        for history in histories
+        for note in history.notes
     ]
 
 
 class PostgresCopier(SqlCopier):
-    """A table's rows travel as one JSON document, and are one statement."""
+    """Inserts all rows of a table with one statement, from one JSON document."""
 
     ids_among = "{} = ANY(%(ids)s::uuid[])"
 
     @contextmanager
-    def _opened(self, queue: str) -> Iterator[None]:
-        said = (
+    def _copying(self, queue: str) -> Iterator[None]:
+        sql = (
             "SELECT set_config('kesin.copying', txid_current()::text, true),"
             " set_config('kesin.copied_queue', %(queue)s, true)"
         )
-        self._store._rows(said, {"queue": queue})  # noqa: SLF001
+        self._store._rows(sql, {"queue": queue})  # noqa: SLF001
         yield
         self._store._rows("SELECT set_config('kesin.copying', '', true)", {})  # noqa: SLF001
 
-    def _fill(self, histories: Sequence[History]) -> None:
-        jobs = [one.job for one in histories]
+    def _fill(self, histories: Sequence[JobHistory]) -> None:
+        jobs = [history.job for history in histories]
         rows = [{**job_row(job), "keyed": job.dedup_key is not None} for job in jobs]
         self._insert("job", (*HOT_COLUMNS, "keyed"), rows, slot=self._of("i", "slot"))
         held = f"CASE WHEN {self._of('j', 'holds_key')} THEN i.dedup_key END"
@@ -234,16 +241,18 @@ class PostgresCopier(SqlCopier):
             f" JOIN {self._table('job')} j ON j.id = i.id",
             held_key=held,
         )
-        self.insert("event", Event._fields, [row for one in histories for row in one.events])
+        self.insert(
+            "event", Event._fields, [row for history in histories for row in history.events]
+        )
         self.insert("note", NOTE_COLUMNS, note_rows(histories))
 
-    def _hold_flows(self) -> None:
-        """Others would add rows, or sum them up, between the look and the writing."""
+    def _lock_move_counts(self) -> None:
+        """Lock the table: others could add or merge rows between the check and the write."""
         sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
         self._store._rows(sql, {})  # noqa: SLF001
 
     def _of(self, row: str, column: str) -> str:
-        """What the last move of the job says of the state it is in."""
+        """A subquery for a column of the declared move that led to the job's state."""
         return (
             f"(SELECT d.{column} FROM {self._table('declared')} d WHERE d.queue = {row}.queue"
             f" AND d.move = {row}.move AND d.to_state = {row}.state LIMIT 1)"
@@ -259,18 +268,18 @@ class PostgresCopier(SqlCopier):
         table: str,
         columns: Sequence[str],
         rows: Sequence[dict[str, Any]],
-        rest: str = "",
-        **more: str,
+        tail: str = "",
+        **derived: str,
     ) -> None:
-        """Rows in their order; ``more`` are columns that follow from others."""
+        """Insert rows in order; ``derived`` columns are computed from others."""
         if not rows:
             return
-        names = ", ".join((*columns, *more))
-        values = ", ".join((*(f"i.{name}" for name in columns), *more.values()))
+        names = ", ".join((*columns, *derived))
+        values = ", ".join((*(f"i.{name}" for name in columns), *derived.values()))
         kind = self._table(table)
         self._store._rows(  # noqa: SLF001
             f"INSERT INTO {kind} ({names}) SELECT {values}"
-            f" FROM json_populate_recordset(NULL::{kind}, %(rows)s::json) i{rest}",
+            f" FROM json_populate_recordset(NULL::{kind}, %(rows)s::json) i{tail}",
             {"rows": wire_json(rows)},
         )
 
@@ -281,10 +290,10 @@ _OF_STATE = (
 )
 
 
-def _insert(table: str, columns: Sequence[str], **more: str) -> str:
-    """An INSERT of named parameters; ``more`` are columns that follow from them."""
-    names = ", ".join((*columns, *more))
-    values = ", ".join((*(f":{name}" for name in columns), *more.values()))
+def _insert(table: str, columns: Sequence[str], **derived: str) -> str:
+    """An INSERT of named parameters; ``derived`` columns are computed from them."""
+    names = ", ".join((*columns, *derived))
+    values = ", ".join((*(f":{name}" for name in columns), *derived.values()))
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 
@@ -297,26 +306,28 @@ _BODY = _insert(
 
 
 class SqliteCopier(SqlCopier):
-    """Rows one after the other: here a statement costs a microsecond, not a round trip."""
+    """Inserts row by row: in SQLite a statement costs a microsecond, not a round trip."""
 
     ids_among = "{} IN (SELECT value FROM json_each(:ids))"
 
     @contextmanager
-    def _opened(self, queue: str) -> Iterator[None]:
+    def _copying(self, queue: str) -> Iterator[None]:
         self._run("INSERT INTO copying (queue) VALUES (?)", [(queue,)])
         yield
         self._run("DELETE FROM copying WHERE queue = ?", [(queue,)])
 
-    def _fill(self, histories: Sequence[History]) -> None:
-        jobs = [one.job for one in histories]
-        whole = [{**job_row(job), **body_row(job)} for job in jobs]
-        self._run(_JOB, whole)
-        self._run(_BODY, whole)
-        self.insert("event", Event._fields, [row for one in histories for row in one.events])
+    def _fill(self, histories: Sequence[JobHistory]) -> None:
+        jobs = [history.job for history in histories]
+        rows = [{**job_row(job), **body_row(job)} for job in jobs]
+        self._run(_JOB, rows)
+        self._run(_BODY, rows)
+        self.insert(
+            "event", Event._fields, [row for history in histories for row in history.events]
+        )
         self.insert("note", NOTE_COLUMNS, note_rows(histories))
 
-    def _hold_flows(self) -> None:
-        """A transaction keeps everybody else out anyway."""
+    def _lock_move_counts(self) -> None:
+        """Nothing to lock: a SQLite transaction already excludes other writers."""
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Insert rows in their order; one whose key is taken is left out."""

@@ -1,6 +1,6 @@
-"""A database written into a folder as it was at one moment, and made again from there.
+"""The Dump interface: a snapshot of a database in a folder, and its restoration.
 
-Nothing is migrated by being written: the backup before an upgrade holds the schema of before.
+A dump does not migrate: a backup made before an upgrade holds the old schema.
 """
 
 from __future__ import annotations
@@ -12,85 +12,92 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from kesin.foundation.encryption import key_of
+from kesin.foundation.encryption import sealing_key_id
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 
-Kind = Literal["sqlite", "postgres"]
-Read = Callable[[str], list[tuple[Any, ...]]]  # a statement, with {table} where a table belongs
-Advance = Callable[[int], None]  # so many bytes more
+DatabaseKind = Literal["sqlite", "postgres"]
+RunQuery = Callable[[str], list[tuple[Any, ...]]]  # takes SQL with tables as {table}
+ReportProgress = Callable[[int], None]  # takes the number of bytes done since the last call
 
-_PEOPLE: Final = {"person": "people", "site": "sites", "api_key": "keys", "secret": "secrets"}
+_DIRECTORY_TABLES: Final = {
+    "person": "people",
+    "site": "sites",
+    "api_key": "keys",
+    "secret": "secrets",
+}
 
 
-class NotBackedUp(StoreError):
-    """There is no backup; the message says why."""
+class BackupRefused(StoreError):
+    """No backup was made; the message says why."""
 
 
-class NotRestored(StoreError):
-    """What was there is still there; the message says why."""
+class RestoreRefused(StoreError):
+    """Nothing was restored or changed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
-    """What lies in the folder."""
+class DumpManifest:
+    """The description of a dump."""
 
-    database: Kind
-    schema: dict[int, str]  # migrations that were applied: number → checksum
-    queues: dict[str, dict[str, int]]  # state → jobs, by the counters of that moment
-    secret_keys: list[str]  # ids of the keys that its secrets are sealed with
-    tables: dict[str, list[str]] = field(default_factory=dict)  # of a server: their columns
+    database: DatabaseKind
+    schema: dict[int, str]  # applied migrations: number → checksum
+    queues: dict[str, dict[str, int]]  # queue → state → number of jobs
+    secret_keys: list[str]  # ids of the keys that encrypt its secrets
+    tables: dict[str, list[str]] = field(default_factory=dict)  # PostgreSQL only: table → columns
 
 
 class Dump(ABC):
     """The database at an address."""
 
-    kind: Kind
+    kind: DatabaseKind
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes that writing it will take, about."""
+        """The approximate size of the dump in bytes."""
 
     @abstractmethod
-    def take(self, folder: Path, advance: Advance) -> Dumped:
-        """Write it into an empty folder, all of it as of one moment; others may write meanwhile."""
+    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+        """Write one snapshot into an empty folder; others may change the database meanwhile."""
 
     @abstractmethod
-    def require_room(self, *, replace: bool) -> None:
-        """Raise NotRestored while somebody uses the database, or if it holds something."""
+    def check_target(self, *, replace: bool) -> None:
+        """Raise RestoreRefused if the database is in use or holds data that may not be replaced."""
 
     @abstractmethod
-    def room(self, folder: Path) -> tuple[Path, int]:
-        """A folder, and the bytes that putting back what lies in the other one takes there."""
+    def required_space(self, folder: Path) -> tuple[Path, int]:
+        """A folder, and the bytes that a restore of the dump in ``folder`` needs there."""
 
     @abstractmethod
-    def put_back(
+    def restore(
         self,
         folder: Path,
-        dumped: Dumped,
+        dumped: DumpManifest,
         finish: Callable[[Store], None],
-        advance: Advance,
+        advance: ReportProgress,
         *,
         replace: bool,
     ) -> list[str]:
-        """Put it in the place of what is there, at once or not at all; the migrations applied.
+        """Replace the database by the dump, atomically; return the migrations applied.
 
-        ``finish`` is given the store at the newest schema, before anybody else sees it.
+        ``finish`` receives the store at the newest schema, before other processes can see it.
         """
 
 
-def described(kind: Kind, read: Read, tables: dict[str, list[str]]) -> Dumped:
-    """What the tables hold, asked in the same snapshot."""
+def describe_database(
+    kind: DatabaseKind, read: RunQuery, tables: dict[str, list[str]]
+) -> DumpManifest:
+    """Describe the contents of the tables, read in the dump's snapshot."""
     if "schema_migration" not in tables or "job" not in tables:
-        raise NotBackedUp("the database has no kesin tables yet: there is nothing to back up")
+        raise BackupRefused("the database has no kesin tables yet: there is nothing to back up")
     applied = read("SELECT version, checksum FROM {schema_migration} ORDER BY version")
     schema = {int(version): str(checksum) for version, checksum in applied}
     sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
-    keys = {key_of(one) for (one,) in sealed}
-    return Dumped(kind, schema, _counted(read), sorted(key for key in keys if key))
+    keys = {sealing_key_id(secret) for (secret,) in sealed}
+    return DumpManifest(kind, schema, _count_jobs(read), sorted(key for key in keys if key))
 
 
-def _counted(read: Read) -> dict[str, dict[str, int]]:
+def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
     queues: dict[str, dict[str, int]] = {
         name: {} for (name,) in read("SELECT queue FROM {lifecycle} ORDER BY queue")
     }
@@ -101,34 +108,35 @@ def _counted(read: Read) -> dict[str, dict[str, int]]:
         for state, sign in zip(states, (-1, 1), strict=True):
             if state:
                 counts[state] = counts.get(state, 0) + sign * int(n)
-    return {name: {s: n for s, n in one.items() if n} for name, one in queues.items()}
+    return {name: {s: n for s, n in counts.items() if n} for name, counts in queues.items()}
 
 
-def holding(read: Read, tables: dict[str, list[str]]) -> str:
-    """``12 jobs of task, 3 people``: what would be lost; empty where nothing would."""
-    found = []
+def summarise_contents(read: RunQuery, tables: dict[str, list[str]]) -> str:
+    """What a restore would delete, as in ``12 jobs of task, 3 people``; empty if nothing."""
+    contents = []
     if {"lifecycle", "flow"} <= set(tables):
-        jobs = {queue: sum(states.values()) for queue, states in _counted(read).items()}
-        found += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
-    for table, word in _PEOPLE.items():
+        jobs = {queue: sum(states.values()) for queue, states in _count_jobs(read).items()}
+        contents += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
+    for table, word in _DIRECTORY_TABLES.items():
         n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
-        found += [f"{n} {word}"] if n else []
-    return ", ".join(found)
+        contents += [f"{n} {word}"] if n else []
+    return ", ".join(contents)
 
 
-def refuse_holding(where: str, found: str, *, replace: bool) -> None:
-    """Raise NotRestored if there is something that may not be replaced."""
-    if found and not replace:
-        raise NotRestored(
-            f"{where} holds {found}: restore elsewhere, or back it up and add --replace to lose it"
+def refuse_overwrite(where: str, contents: str, *, replace: bool) -> None:
+    """Raise RestoreRefused if there are contents and ``replace`` is not set."""
+    if contents and not replace:
+        raise RestoreRefused(
+            f"{where} holds {contents}: restore elsewhere, or back it up and add --replace to lose"
+            " it"
         )
 
 
 @contextmanager
-def nothing_left(*files: Path) -> Iterator[None]:
-    """Whatever happens inside, these are gone afterwards."""
+def deleted_afterwards(*files: Path) -> Iterator[None]:
+    """Delete these files when the block ends, also after an error."""
     try:
         yield
     finally:
-        for one in files:
-            one.unlink(missing_ok=True)
+        for file in files:
+            file.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""A schema of PostgreSQL written down table by table in one snapshot, and put back in one go.
+"""Dump of a PostgreSQL schema: every table in one snapshot, restored in one transaction.
 
-No pg_dump: it would have to be there, and as new as the server. Only rows are written; the tables
-come from the migrations, whose checksums are known, and so does the guard. Putting back is one
-transaction: whoever looks sees what was there before, or all of the backup.
+It does not use pg_dump, which would have to be installed and as new as the server. Only rows are
+written; the tables and the guard come from the migrations, whose checksums are known. Readers see
+either the old contents or the complete backup.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from kesin.store.contract import Store
 from kesin.store.postgres.connection import APPLICATION, CONNECTION, TimedConnection
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.transfer.dump import (
-    Advance,
     Dump,
-    Dumped,
-    NotRestored,
-    Read,
-    described,
-    holding,
-    refuse_holding,
+    DumpManifest,
+    ReportProgress,
+    RestoreRefused,
+    RunQuery,
+    describe_database,
+    refuse_overwrite,
+    summarise_contents,
 )
 
-PIECE: Final = 1 << 20  # bytes sent at a time
-LOCK_S: Final = 30  # to wait for transactions of others
-LEAVING_S: Final = 2.0  # who hung up a moment ago is still counted by the server
-LOOK_S: Final = 0.05
-_SMALLER: Final = 4  # rows of JSON shrink to less than that part of their tables
-_FAST: Final = 1  # of gzip: the disk is slower than that
-_LEFT: Final = {"schema_migration"}  # migrating writes it
+CHUNK_BYTES: Final = 1 << 20  # bytes sent at a time
+LOCK_TIMEOUT_S: Final = 30  # to wait for locks of other transactions
+DISCONNECT_WAIT_S: Final = 2.0  # the server still lists connections that have just closed
+DISCONNECT_POLL_S: Final = 0.05
+_COMPRESSION_RATIO: Final = 4  # compressed rows take less than a quarter of their tables
+_GZIP_LEVEL: Final = 1  # the fastest: even so, the disk is the bottleneck
+_EXCLUDED_TABLES: Final = {"schema_migration"}  # written by the migrations
 
 
-def _write(rows: Iterable[Buffer], raw: BinaryIO, advance: Advance) -> None:
-    """Rows come one by one, and are pressed together in larger pieces."""
-    waiting, told = bytearray(), 0
-    with gzip.GzipFile("", "wb", _FAST, raw, 0) as out:
+def _write_compressed(rows: Iterable[Buffer], raw: BinaryIO, advance: ReportProgress) -> None:
+    """Compress rows into the file in large chunks; they arrive one by one."""
+    buffer, reported = bytearray(), 0
+    with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, 0) as out:
         for row in rows:
-            waiting += row
-            if len(waiting) >= PIECE:
-                out.write(waiting)
-                waiting.clear()
-                advance(raw.tell() - told)
-                told = raw.tell()
-        out.write(waiting)
-    advance(raw.tell() - told)
+            buffer += row
+            if len(buffer) >= CHUNK_BYTES:
+                out.write(buffer)
+                buffer.clear()
+                advance(raw.tell() - reported)
+                reported = raw.tell()
+        out.write(buffer)
+    advance(raw.tell() - reported)
 
 
 class PostgresDump(Dump):
@@ -69,114 +69,122 @@ class PostgresDump(Dump):
                 " WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'",
                 (self._schema,),
             )
-            return int(rows.fetchall()[0][0]) // _SMALLER
+            return int(rows.fetchall()[0][0]) // _COMPRESSION_RATIO
 
-    def take(self, folder: Path, advance: Advance) -> Dumped:
+    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
         with self._snapshot() as connection:
             tables = self._tables(connection)
-            dumped = described("postgres", self._reads(connection), tables)
-            for table in sorted(tables.keys() - _LEFT):
+            dumped = describe_database("postgres", self._query_runner(connection), tables)
+            for table in sorted(tables.keys() - _EXCLUDED_TABLES):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
                 columns = ", ".join(tables[table])
                 sql = f"COPY {self._schema}.{table} ({columns}) TO STDOUT"
                 with connection.cursor().copy(sql) as rows, file.open("wb") as raw:
-                    _write(rows, raw, advance)
+                    _write_compressed(rows, raw, advance)
                 dumped.tables[table] = tables[table]
             return dumped
 
-    def require_room(self, *, replace: bool) -> None:
+    def check_target(self, *, replace: bool) -> None:
         with self._snapshot() as connection:
-            self._refuse(connection, replace=replace)
+            self._check_target(connection, replace=replace)
 
-    def room(self, folder: Path) -> tuple[Path, int]:
-        """Nothing on this machine."""
+    def required_space(self, folder: Path) -> tuple[Path, int]:
+        """No space on this machine."""
         return folder, 0
 
-    def put_back(
+    def restore(
         self,
         folder: Path,
-        dumped: Dumped,
+        dumped: DumpManifest,
         finish: Callable[[Store], None],
-        advance: Advance,
+        advance: ReportProgress,
         *,
         replace: bool,
     ) -> list[str]:
         store = PostgresStore(self._url, schema=self._schema, pool_size=1, listen=False)
-        with closing(store), store.transaction() as connection, connection.patient():
-            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_S}s'")
-            store.hold_schema()
-            self._refuse(connection, replace=replace)
+        with closing(store), store.transaction() as connection, connection.without_timeout():
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+            store.lock_schema()
+            self._check_target(connection, replace=replace)
             connection.execute(f"DROP SCHEMA IF EXISTS {self._schema} CASCADE")
             store.migrate(up_to=max(dumped.schema))
             self._require_known(connection, dumped)
             for table, columns in dumped.tables.items():
-                self._fill(connection, folder / f"{table}.copy.gz", table, columns, advance)
+                self._load_table(connection, folder / f"{table}.copy.gz", table, columns, advance)
             applied = store.migrate()
             finish(store)
         return applied
 
-    def _require_known(self, connection: psycopg.Connection[Any], dumped: Dumped) -> None:
-        """Names out of a manifest become part of statements: only those of the schema may."""
-        known = self._tables(connection)
+    def _require_known(self, connection: psycopg.Connection[Any], dumped: DumpManifest) -> None:
+        """Refuse unknown tables and columns: names of a manifest become part of statements."""
+        known_tables = self._tables(connection)
         for table, columns in dumped.tables.items():
-            if not set(columns) <= set(known.get(table, ())):
-                raise NotRestored(f"the backup is damaged: its schema has no such table {table!r}")
+            if not set(columns) <= set(known_tables.get(table, ())):
+                raise RestoreRefused(
+                    f"the backup is damaged: its schema has no such table {table!r}"
+                )
 
-    def _fill(
+    def _load_table(
         self,
         connection: psycopg.Connection[Any],
         file: Path,
         table: str,
         columns: list[str],
-        advance: Advance,
+        advance: ReportProgress,
     ) -> None:
-        """Rows as they were; the guard looks away, and the replay afterwards does not."""
-        where = f"{self._schema}.{table}"
-        connection.execute(f"ALTER TABLE {where} DISABLE TRIGGER USER")
+        """Load a table with the guard disabled; the replay afterwards checks the histories."""
+        qualified_table = f"{self._schema}.{table}"
+        connection.execute(f"ALTER TABLE {qualified_table} DISABLE TRIGGER USER")
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as rows:
-            told = 0
-            with connection.cursor().copy(f"COPY {where} ({', '.join(columns)}) FROM STDIN") as to:
-                while piece := rows.read(PIECE):
-                    to.write(piece)
-                    advance(raw.tell() - told)
-                    told = raw.tell()
-        connection.execute(f"ALTER TABLE {where} ENABLE TRIGGER USER")
+            reported = 0
+            with connection.cursor().copy(
+                f"COPY {qualified_table} ({', '.join(columns)}) FROM STDIN"
+            ) as to:
+                while chunk := rows.read(CHUNK_BYTES):
+                    to.write(chunk)
+                    advance(raw.tell() - reported)
+                    reported = raw.tell()
+        connection.execute(f"ALTER TABLE {qualified_table} ENABLE TRIGGER USER")
         if "id" in columns:
-            self._count_on(connection, where)
-        connection.execute(f"ANALYZE {where}")
+            self._advance_sequence(connection, qualified_table)
+        connection.execute(f"ANALYZE {qualified_table}")
 
     @staticmethod
-    def _count_on(connection: psycopg.Connection[Any], table: str) -> None:
-        """Where ids are numbered by the server, the next one comes after the last."""
-        found = connection.execute("SELECT pg_get_serial_sequence(%s, 'id')", (table,)).fetchall()
-        if found[0][0] is not None:
-            connection.execute(f"SELECT setval(%s, (SELECT max(id) FROM {table}))", found[0])
+    def _advance_sequence(connection: psycopg.Connection[Any], table: str) -> None:
+        """Set the sequence of a generated id after the largest id in the table."""
+        sequence = connection.execute(
+            "SELECT pg_get_serial_sequence(%s, 'id')", (table,)
+        ).fetchall()
+        if sequence[0][0] is not None:
+            connection.execute(f"SELECT setval(%s, (SELECT max(id) FROM {table}))", sequence[0])
 
-    def _refuse(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
-        others = self._others(connection)
-        for _ in range(round(LEAVING_S / LOOK_S)):
-            if not others:
+    def _check_target(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
+        connection_count = self._other_connections(connection)
+        for _ in range(round(DISCONNECT_WAIT_S / DISCONNECT_POLL_S)):
+            if not connection_count:
                 break
-            connection.execute("SELECT pg_sleep(%s), pg_stat_clear_snapshot()", (LOOK_S,))
-            others = self._others(connection)
-        if others:
-            raise NotRestored(
-                f"the database is in use (connections of kesin: {others}): stop the service, the"
-                " workers and the sweeper on every machine, and run this again"
+            connection.execute(
+                "SELECT pg_sleep(%s), pg_stat_clear_snapshot()", (DISCONNECT_POLL_S,)
             )
-        found = holding(self._reads(connection), self._tables(connection))
-        refuse_holding(f"the schema {self._schema}", found, replace=replace)
+            connection_count = self._other_connections(connection)
+        if connection_count:
+            raise RestoreRefused(
+                f"the database is in use (connections of kesin: {connection_count}): stop the"
+                " service, the workers and the sweeper on every machine, and run this again"
+            )
+        contents = summarise_contents(self._query_runner(connection), self._tables(connection))
+        refuse_overwrite(f"the schema {self._schema}", contents, replace=replace)
 
     @staticmethod
-    def _others(connection: psycopg.Connection[Any]) -> int:
-        """How many connections of Kesin there are beside this one."""
-        found: int = connection.execute(
+    def _other_connections(connection: psycopg.Connection[Any]) -> int:
+        """The number of other connections of Kesin."""
+        count: int = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
             " AND application_name = %s AND pid <> pg_backend_pid()",
             (APPLICATION,),
         ).fetchall()[0][0]
-        return found
+        return count
 
     @contextmanager
     def _snapshot(self) -> Iterator[psycopg.Connection[Any]]:
@@ -197,7 +205,7 @@ class PostgresDump(Dump):
         )
         return dict(rows.fetchall())
 
-    def _reads(self, connection: psycopg.Connection[Any]) -> Read:
+    def _query_runner(self, connection: psycopg.Connection[Any]) -> RunQuery:
         def read(sql: str) -> list[tuple[Any, ...]]:
             return connection.execute(
                 sql.replace("{", f"{self._schema}.").replace("}", "")

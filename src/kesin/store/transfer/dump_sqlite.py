@@ -1,7 +1,7 @@
-"""A SQLite file written down and put back by SQLite's own online backup.
+"""Dump of a SQLite file with SQLite's online backup.
 
-Putting back is one transaction inside the file that is there: it is never renamed, so no process
-goes on with a file nobody else sees, and no log of the old file is applied to the new one.
+A restore is one transaction inside the existing file. The file is never renamed, so no process
+keeps an unlinked file open, and no WAL of the old file is applied to a new one.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from kesin.store.contract import Store
-from kesin.store.sql.migrate import migrations, outstanding
+from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer.dump import (
-    Advance,
+    BackupRefused,
     Dump,
-    Dumped,
-    NotBackedUp,
-    NotRestored,
-    Read,
-    described,
-    holding,
-    nothing_left,
-    refuse_holding,
+    DumpManifest,
+    ReportProgress,
+    RestoreRefused,
+    RunQuery,
+    deleted_afterwards,
+    describe_database,
+    refuse_overwrite,
+    summarise_contents,
 )
 
-FILE: Final = "kesin.db"
-PAGES: Final = 2_000  # copied between two reports of progress
-BESIDE: Final = ("", "-wal", "-shm", "-journal", ".lock")  # what a database leaves in its folder
+DATABASE_FILE: Final = "kesin.db"
+PAGES_PER_STEP: Final = 2_000  # copied between two reports of progress
+# The suffixes of a database file and of the files that SQLite and the store create next to it.
+SIDE_FILE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal", ".lock")
 
 
 class SqliteDump(Dump):
@@ -45,65 +46,67 @@ class SqliteDump(Dump):
 
     def size(self) -> int:
         if not self.path.is_file():
-            raise NotBackedUp(f"there is no database at {self.path}")
+            raise BackupRefused(f"there is no database at {self.path}")
         with closing(_connect(self.path)) as source:
-            return _bytes(source)
+            return _size_bytes(source)
 
-    def take(self, folder: Path, advance: Advance) -> Dumped:
-        copy = folder / FILE
+    def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
+        copy = folder / DATABASE_FILE
         copy.touch(mode=0o600)
         with closing(_connect(self.path)) as source, closing(_connect(copy)) as target:
-            # A snapshot that is held: else every write of somebody else would begin it anew.
+            # Hold a snapshot: otherwise every write of another process would restart the backup.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchall()
             _copy(source, target, advance)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file, complete in itself
-            return described("sqlite", _reads(target), _tables(target))
+            target.execute("PRAGMA journal_mode = DELETE")  # a single, complete file
+            return describe_database("sqlite", _query_runner(target), _tables(target))
 
-    def require_room(self, *, replace: bool) -> None:
+    def check_target(self, *, replace: bool) -> None:
         if self.path.exists():
-            with self._alone() as target:
-                self._refuse_holding(target, replace=replace)
+            with self._exclusive() as target:
+                self._refuse_overwrite(target, replace=replace)
 
-    def room(self, folder: Path) -> tuple[Path, int]:
-        """Once beside the file, once in it; and what is replaced is kept in a journal till then."""
-        before = self.path.stat().st_size if self.path.exists() else 0
-        return self.path.parent, 2 * (folder / FILE).stat().st_size + before
+    def required_space(self, folder: Path) -> tuple[Path, int]:
+        """Space for the working copy, the restored file and the journal of the replaced pages."""
+        current_size = self.path.stat().st_size if self.path.exists() else 0
+        return self.path.parent, 2 * (folder / DATABASE_FILE).stat().st_size + current_size
 
-    def put_back(
+    def restore(
         self,
         folder: Path,
-        dumped: Dumped,
+        dumped: DumpManifest,
         finish: Callable[[Store], None],
-        advance: Advance,
+        advance: ReportProgress,
         *,
         replace: bool,
     ) -> list[str]:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = self.path.with_name(f".{self.path.name}.restoring")
+        working_copy = self.path.with_name(f".{self.path.name}.restoring")
         try:
-            os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(os.open(working_copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
-            raise NotRestored(
-                f"{beside} is there: another restore runs, or one was broken off; if none runs, "
-                "delete it"
+            raise RestoreRefused(
+                f"{working_copy} is there: another restore runs, or one was broken off; if none"
+                " runs, delete it"
             ) from None
-        with nothing_left(*(Path(f"{beside}{one}") for one in BESIDE)):
-            shutil.copyfile(folder / FILE, beside)
-            with closing(SqliteStore(beside)) as store:
+        with deleted_afterwards(
+            *(Path(f"{working_copy}{suffix}") for suffix in SIDE_FILE_SUFFIXES)
+        ):
+            shutil.copyfile(folder / DATABASE_FILE, working_copy)
+            with closing(SqliteStore(working_copy)) as store:
                 finish(store)
-            with closing(_connect(beside)) as source, self._alone() as target:
+            with closing(_connect(working_copy)) as source, self._exclusive() as target:
                 _check(source)
-                self._refuse_holding(target, replace=replace)
+                self._refuse_overwrite(target, replace=replace)
                 _copy(source, target, advance)
-        todo = outstanding(migrations("sqlite"), dumped.schema)
-        return [f"{one.version:04d}_{one.name}" for one in todo]
+        pending = pending_migrations(migrations("sqlite"), dumped.schema)
+        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
 
     @contextmanager
-    def _alone(self) -> Iterator[sqlite3.Connection]:
-        """A connection while there is no other: SQLite leaves WAL mode for the only one there is.
+    def _exclusive(self) -> Iterator[sqlite3.Connection]:
+        """The only connection to the file, until it is closed.
 
-        It stays the only one until it is closed.
+        SQLite leaves WAL mode only while no other connection exists, so this is the check.
         """
         with closing(_connect(self.path, timeout_s=0)) as connection:
             try:
@@ -112,51 +115,51 @@ class SqliteDump(Dump):
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")
             except sqlite3.OperationalError as problem:
-                raise NotRestored(
+                raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"
                     " and whatever else has it open, and run this again"
                 ) from None
             except sqlite3.DatabaseError as problem:
-                raise self._unfit(problem) from None
+                raise self._as_refusal(problem) from None
             yield connection
 
-    def _unfit(self, problem: sqlite3.DatabaseError) -> NotRestored:
-        return NotRestored(
+    def _as_refusal(self, problem: sqlite3.DatabaseError) -> RestoreRefused:
+        return RestoreRefused(
             f"{self.path} is damaged, or no database of kesin ({problem}): move it away, with what "
             "lies beside it"
         )
 
-    def _refuse_holding(self, target: sqlite3.Connection, *, replace: bool) -> None:
+    def _refuse_overwrite(self, target: sqlite3.Connection, *, replace: bool) -> None:
         try:
-            found = holding(_reads(target), _tables(target))
+            contents = summarise_contents(_query_runner(target), _tables(target))
         except sqlite3.DatabaseError as problem:
-            raise self._unfit(problem) from None
-        refuse_holding(f"the database {self.path}", found, replace=replace)
+            raise self._as_refusal(problem) from None
+        refuse_overwrite(f"the database {self.path}", contents, replace=replace)
 
 
 def _connect(path: Path, timeout_s: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=timeout_s)
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: Advance) -> None:
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, advance: ReportProgress) -> None:
     page = source.execute("PRAGMA page_size").fetchone()[0]
-    left = _bytes(source) // page
+    remaining_pages = _size_bytes(source) // page
 
-    def tell(_: int, remaining: int, __: int) -> None:
-        nonlocal left
-        advance((left - remaining) * page)
-        left = remaining
+    def report(_: int, remaining: int, __: int) -> None:
+        nonlocal remaining_pages
+        advance((remaining_pages - remaining) * page)
+        remaining_pages = remaining
 
-    source.backup(target, pages=PAGES, progress=tell)
+    source.backup(target, pages=PAGES_PER_STEP, progress=report)
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if found != "ok":
-        raise NotRestored(f"the database in the backup is damaged: {found}")
+    result = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if result != "ok":
+        raise RestoreRefused(f"the database in the backup is damaged: {result}")
 
 
-def _bytes(connection: sqlite3.Connection) -> int:
+def _size_bytes(connection: sqlite3.Connection) -> int:
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
 
@@ -166,7 +169,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     return {name: [] for (name,) in rows}
 
 
-def _reads(connection: sqlite3.Connection) -> Read:
+def _query_runner(connection: sqlite3.Connection) -> RunQuery:
     def read(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.replace("{", "").replace("}", "")).fetchall()
 

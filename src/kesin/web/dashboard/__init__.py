@@ -6,34 +6,15 @@ from starlette.routing import BaseRoute
 
 from kesin.web.dashboard import overview
 from kesin.web.dashboard.admin import audit, keys, sites, users, workers
-from kesin.web.dashboard.frame import routes as shell
+from kesin.web.dashboard.frame import routes as frame_routes
+from kesin.web.dashboard.frame.page import Frame
 from kesin.web.dashboard.jobs import page as job_page
 from kesin.web.dashboard.queues import page as queue_page
-from kesin.workloads.oci.pages import control, settings
-from kesin.workloads.optiplan.pages import new_order, orders, setup
-from kesin.workloads.pdf.pages import page as pdf_page
-from kesin.workloads.pdf.pages import viewer
 
 
-def dashboard_routes() -> list[BaseRoute]:
-    """Every page."""
-    parts = (
-        shell,
-        overview,
-        queue_page,
-        control,
-        settings,
-        pdf_page,
-        orders,
-        new_order,
-        setup,
-        job_page,
-        viewer,
-        workers,
-        audit,
-        users,
-        keys,
-        sites,
-    )
-    routers = (*(part.router for part in parts), shell.last)
-    return [route for router in routers for route in router.routes]
+def dashboard_routes(frame: Frame) -> list[BaseRoute]:
+    """Every page: those of the dashboard, then those that workloads bring."""
+    own = (frame_routes, overview, queue_page, job_page, workers, audit, users, keys, sites)
+    routers = [part.router for part in own]
+    routers += [router for pages in frame.pages.values() for router in pages.routers]
+    return [route for router in (*routers, frame_routes.fallback_router) for route in router.routes]

@@ -1,4 +1,4 @@
-"""The first page answers one question: whether somebody can go back to sleep."""
+"""The overview: whether everything is well, then a card for each queue."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from kesin.lifecycle.budget import HOUR_S, MINUTE_S, SECOND_US
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter, QueueStats
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.formatting import Figures
+from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.health import next_sweep_s, open_breakers, workers_alive
+from kesin.web.dashboard.health import count_workers, next_sweep_s, warnings
 from kesin.web.dashboard.queues.charts import Trend, Trends
-from kesin.web.dashboard.state_groups import Family, ended_badly, families, waits_for_person
+from kesin.web.dashboard.state_groups import StateGroup, failed_states, hold_states, state_groups
 
 router = guarded_router(include_in_schema=False)
-BAD_SHARE: Final = 0.2  # of what ended within the last day
-LOOKED_AT: Final = 200  # failed jobs, to name the code that most of them have
-NAMED: Final = 3  # sites in a sentence
-NOBODY_S: Final = MINUTE_S  # work that is due for so long, and no worker is known
-PATIENCE_S: Final = 15 * MINUTE_S  # work that is due for so long, whoever works
-PATIENCE_OF_S: Final = {"oci": 3 * HOUR_S}  # Google's scripts come once an hour at most
+ALARMING_SHARE: Final = 0.2  # of the jobs that ended within a day
+MAX_FAILED_READ: Final = 200  # to find their most common error code
+MAX_SITES_NAMED: Final = 3  # in a sentence
+NO_WORKER_S: Final = MINUTE_S  # due jobs wait so long without any worker
+OVERDUE_S: Final = 15 * MINUTE_S  # due jobs wait so long although workers run
 
 
 class Trouble(NamedTuple):
-    """What somebody should know before going back to sleep, and where to look."""
+    """Something that needs attention, and the page about it."""
 
     text: Markup
     href: str
 
 
-class Mark(NamedTuple):
-    """A word on a card that catches the eye."""
+class CardLabel(NamedTuple):
+    """A highlighted word on a card."""
 
     text: str
-    family: Family
+    family: StateGroup
 
 
 @dataclass(slots=True)
@@ -51,92 +50,92 @@ class Card:
     queue: str
     title: str
     path: str
-    counts: dict[Family, int] = field(default_factory=dict)
+    counts: dict[StateGroup, int] = field(default_factory=dict)
     trend: Trend = field(default_factory=Trend)
-    whole: bool = False  # seen whole: else some of it is not known
+    whole: bool = False  # the user may see all of its jobs
     waits_us: int | None = None
     stuck: int = 0
     workers: int = 0
     sweep_s: int | None = None
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[CardLabel] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
 
 
 @router.get("/dashboard", response_class=HTMLResponse)
-def overview(looking: Context) -> HTMLResponse:
+def overview(ctx: Context) -> HTMLResponse:
     """A sentence, then a card for each queue."""
-    cards = [_any_card(looking, queue) for queue in _readable(looking)]
-    template = "part_cards.html" if looking.in_part else "overview.html"
-    return looking.page(template, cards=cards, house=_house(looking) if cards else [])
+    cards = [_card_or_unreachable(ctx, queue) for queue in _readable(ctx)]
+    template = "part_cards.html" if ctx.in_part else "overview.html"
+    return ctx.page(template, cards=cards, process_troubles=_process_troubles(ctx) if cards else [])
 
 
-def _readable(looking: PageContext) -> list[Queue]:
-    if not looking.actor.has("read"):
+def _readable(ctx: PageContext) -> list[Queue]:
+    if not ctx.actor.has("read"):
         return []
-    return looking.service.commands.readable(looking.actor)
+    return ctx.service.commands.readable_queues(ctx.actor)
 
 
-def _any_card(looking: PageContext, queue: Queue) -> Card:
-    """The queue, or that its store is away: the others may live elsewhere."""
-    title = looking.title_of(queue.name)
+def _card_or_unreachable(ctx: PageContext, queue: Queue) -> Card:
+    """The queue's card, or one that says that its store does not answer."""
+    title = ctx.title_of(queue.name)
     card = Card(queue.name, title, f"/dashboard/queues/{queue.name}")
     try:
-        return _Looked(looking, queue, card).card()
+        return _CardBuilder(ctx, queue, card).card()
     except StoreUnreachable:
-        told = Trouble(escape(looking.say("its store does not answer")), card.path)
-        return Card(queue.name, title, card.path, troubles=[told])
+        trouble = Trouble(escape(ctx.say("its store does not answer")), card.path)
+        return Card(queue.name, title, card.path, troubles=[trouble])
 
 
-def _house(looking: PageContext) -> list[Trouble]:
-    """What is wrong with this process itself, whichever queue suffers from it."""
-    told, checks = [], looking.service.checks()
-    path = "/dashboard/workers" if looking.actor.has("operate") else ""
+def _process_troubles(ctx: PageContext) -> list[Trouble]:
+    """What is wrong with this process itself."""
+    troubles, checks = [], ctx.service.checks()
+    path = "/dashboard/workers" if ctx.actor.has("operate") else ""
     if "workers" in checks and not checks["workers"].ok:
-        told.append(Trouble(escape(looking.say("Workers of this process are silent.")), path))
+        troubles.append(Trouble(escape(ctx.say("Workers of this process are silent.")), path))
     if "sweeper" in checks and not checks["sweeper"].ok:
-        said = looking.say("The sweeper of this process has missed its last turns.")
-        told.append(Trouble(escape(said), path))
-    return told
+        text = ctx.say("The sweeper of this process has missed its last turns.")
+        troubles.append(Trouble(escape(text), path))
+    return troubles
 
 
-class _Looked:
-    """One look at a queue, from which its card is filled."""
+class _CardBuilder:
+    """Builds the card of a queue from one read of its statistics."""
 
-    def __init__(self, looking: PageContext, queue: Queue, card: Card) -> None:
-        self.looking = looking
+    def __init__(self, ctx: PageContext, queue: Queue, card: Card) -> None:
+        self.ctx = ctx
         self.queue = queue
         self._card = card
-        self.figures = Figures(looking.language)
-        self.commands = looking.service.commands
-        self.stats: QueueStats = self.commands.seen(looking.actor, queue.stats())
-        self.pauses = self.commands.pauses(looking.actor, queue.name)
+        self.figures = Formatter(ctx.language)
+        self.commands = ctx.service.commands
+        self.stats: QueueStats = self.commands.visible_stats(ctx.actor, queue.stats())
+        self.pauses = self.commands.pauses(ctx.actor, queue.name)
 
     def card(self) -> Card:
-        """Everything on it."""
-        card, stats, service = self._card, self.stats, self.looking.service
-        found = families(self.queue.lifecycle)
-        counts: Counter[Family] = Counter()
+        """The finished card."""
+        card, stats, service = self._card, self.stats, self.ctx.service
+        groups = state_groups(self.queue.lifecycle)
+        counts: Counter[StateGroup] = Counter()
         for state, n in stats.states.items():
-            counts[found.get(state, "expired")] += n
+            counts[groups.get(state, "expired")] += n
         card.counts = dict(counts)
-        card.whole = self.commands.visible(self.looking.actor, self.queue.name) is None
-        if card.whole:  # the rest is about everybody's rows
+        card.whole = self.commands.visible_sites(self.ctx.actor, self.queue.name) is None
+        if card.whole:  # these figures cover all jobs
             card.trend = Trends(service.accounts.directory, service.queues).of(self.queue)
             card.waits_us = stats.now - stats.oldest_due_at if stats.oldest_due_at else None
             card.stuck = stats.lease_over
-            card.workers = workers_alive(self.looking, self.queue)
-            card.sweep_s = next_sweep_s(self.looking, self.queue)
+            card.workers = count_workers(self.ctx, self.queue)
+            card.sweep_s = next_sweep_s(self.ctx, self.queue)
         self._failures()
         self._on_hold()
         self._share()
         self._stuck()
         self._pauses()
         self._waiting()
-        self._breakers()
+        self._warnings()
         return card
 
-    def _tell(self, sentence: str, href: str = "", **values: Any) -> None:
-        """A trouble; the sentence is said already, what fills it is escaped here."""
+    def _add_trouble(self, sentence: str, href: str = "", **values: Any) -> None:
+        """Add a trouble. The sentence is translated already; its values are escaped here."""
         self._card.troubles.append(
             Trouble(
                 escape(sentence) % values if values else escape(sentence), href or self._card.path
@@ -144,99 +143,97 @@ class _Looked:
         )
 
     def _to(self, states: tuple[str, ...], code: str = "") -> str:
-        asked = [("state", one) for one in states] + ([("code", code)] if code else [])
-        return f"{self._card.path}?{urlencode(asked)}"
+        query = [("state", state) for state in states] + ([("code", code)] if code else [])
+        return f"{self._card.path}?{urlencode(query)}"
 
     def _failures(self) -> None:
-        """What failed within the last hour, and what most of it has in common.
+        """Jobs that failed within the last hour, and their most common error code.
 
-        The rows looked at are few, so the numbers are told as exact only if those are all.
+        Only some jobs are read, so the numbers are exact only if those are all.
         """
-        say, bad = self.looking.say, ended_badly(self.queue.lifecycle)
-        if not sum(self.stats.states.get(one, 0) for one in bad):
+        say, bad = self.ctx.say, failed_states(self.queue.lifecycle)
+        if not sum(self.stats.states.get(state, 0) for state in bad):
             return
-        since, noted = self.stats.now - HOUR_S * SECOND_US, self._card.trend
-        if noted.since is not None and noted.since <= since and not noted.failed_hour:
-            return  # the counters know, without a look at the rows
+        since, trend = self.stats.now - HOUR_S * SECOND_US, self._card.trend
+        if trend.since is not None and trend.since <= since and not trend.failed_hour:
+            return  # the counters show none
         page = self.commands.jobs(
-            self.looking.actor, self.queue.name, Filter(states=bad), limit=LOOKED_AT
+            self.ctx.actor, self.queue.name, Filter(states=bad), limit=MAX_FAILED_READ
         )
-        lately = [job for job in page.jobs if job.moved_at > since]
+        recent = [job for job in page.jobs if job.moved_at > since]
         exact = page.cursor is None
-        n = len(lately) if exact else max(len(lately), noted.failed_hour)
+        n = len(recent) if exact else max(len(recent), trend.failed_hour)
         if not n:
             return
-        codes = Counter(job.error_code for job in lately if job.error_code)
+        codes = Counter(job.error_code for job in recent if job.error_code)
         code, m = codes.most_common(1)[0] if codes else ("", 0)
         values: dict[str, Any] = {"n": self.figures.number(n), "m": self.figures.number(m)}
         values["code"] = Markup("<code>{}</code>").format(code)
         if exact and m == n:
-            said = say("%(n)s failed in the last hour with %(code)s")
+            sentence = say("%(n)s failed in the last hour with %(code)s")
         elif exact and code:
-            said = say("%(n)s failed in the last hour, %(m)s of them %(code)s")
+            sentence = say("%(n)s failed in the last hour, %(m)s of them %(code)s")
         elif exact:
-            said = say("%(n)s failed in the last hour")
-        elif m * 2 > len(lately):
-            said = say("at least %(n)s failed in the last hour, most of them %(code)s")
+            sentence = say("%(n)s failed in the last hour")
+        elif m * 2 > len(recent):
+            sentence = say("at least %(n)s failed in the last hour, most of them %(code)s")
         else:
-            said, code = say("at least %(n)s failed in the last hour"), ""
-        self._tell(said, self._to(bad, code), **values)
+            sentence, code = say("at least %(n)s failed in the last hour"), ""
+        self._add_trouble(sentence, self._to(bad, code), **values)
 
     def _on_hold(self) -> None:
-        states = waits_for_person(self.queue.lifecycle)
-        n = sum(self.stats.states.get(one, 0) for one in states)
+        states = hold_states(self.queue.lifecycle)
+        n = sum(self.stats.states.get(state, 0) for state in states)
         if n:
-            said = self.looking.say("%(n)s for a person to look at")
-            self._tell(said, self._to(states), n=self.figures.number(n))
+            sentence = self.ctx.say("%(n)s for a person to look at")
+            self._add_trouble(sentence, self._to(states), n=self.figures.number(n))
 
     def _share(self) -> None:
         share = self._card.trend.failed_share
-        if share is not None and share > BAD_SHARE:
+        if share is not None and share > ALARMING_SHARE:
             percent = self.figures.percent(share)
-            said = self.looking.say("%(p)s of the last day failed")
-            self._tell(said, self._to(ended_badly(self.queue.lifecycle)), p=percent)
-            told = self.looking.say("%(p)s failed", p=percent)
-            self._card.marks.append(Mark(told, "retrying"))
+            sentence = self.ctx.say("%(p)s of the last day failed")
+            self._add_trouble(sentence, self._to(failed_states(self.queue.lifecycle)), p=percent)
+            label = self.ctx.say("%(p)s failed", p=percent)
+            self._card.marks.append(CardLabel(label, "retrying"))
 
     def _stuck(self) -> None:
         if self._card.stuck:
-            said = self.looking.say("%(n)s are stuck: their worker is gone")
-            self._tell(said, n=self.figures.number(self._card.stuck))
+            sentence = self.ctx.say("%(n)s are stuck: their worker is gone")
+            self._add_trouble(sentence, n=self.figures.number(self._card.stuck))
 
     def _pauses(self) -> None:
         """The whole queue, or the sites that are paused by their names."""
         if not self.pauses:
             return
-        sites = [one.tenant for one in self.pauses if one.tenant]
+        sites = [pause.tenant for pause in self.pauses if pause.tenant]
         if len(sites) == len(self.pauses):
-            self._tell(self.looking.say("paused for %(sites)s"), sites=_some(sites))
+            self._add_trouble(self.ctx.say("paused for %(sites)s"), sites=_first_names(sites))
         else:
-            self._tell(self.looking.say("paused"))
-        self._card.marks.append(Mark(self.looking.say("paused"), "retrying"))
+            self._add_trouble(self.ctx.say("paused"))
+        self._card.marks.append(CardLabel(self.ctx.say("paused"), "retrying"))
 
     def _waiting(self) -> None:
-        """Work that is due and that nobody takes; what is paused waits as it should."""
-        card, say = self._card, self.looking.say
+        """Due jobs that no worker claims; paused jobs wait as they should."""
+        card, say = self._card, self.ctx.say
         waits_s = (card.waits_us or 0) / SECOND_US
-        patience_s = PATIENCE_OF_S.get(card.queue)
+        overdue_after_s = self.ctx.pages_of(card.queue).overdue_after_s
         if self.pauses:
             return
-        if waits_s > (patience_s or PATIENCE_S):
-            self._tell(
-                say("the oldest waits for %(span)s"), span=self.figures.lasted(card.waits_us)
+        if waits_s > (overdue_after_s or OVERDUE_S):
+            self._add_trouble(
+                say("the oldest waits for %(span)s"), span=self.figures.duration(card.waits_us)
             )
-        if waits_s > (patience_s or NOBODY_S) and not card.workers:
-            self._tell(say("no worker is at it"))
-            card.marks.append(Mark(say("no worker"), "failed"))
+        if waits_s > (overdue_after_s or NO_WORKER_S) and not card.workers:
+            self._add_trouble(say("no worker is at it"))
+            card.marks.append(CardLabel(say("no worker"), "failed"))
 
-    def _breakers(self) -> None:
-        sites = open_breakers(self.looking, self.queue)
-        if sites:
-            names = _some([one.name for one in sites])
-            self._tell(self.looking.say("the breaker is open for %(sites)s"), sites=names)
-            self._card.marks.append(Mark(self.looking.say("the breaker is open"), "failed"))
+    def _warnings(self) -> None:
+        for warning in warnings(self.ctx, self.queue):
+            self._card.troubles.append(Trouble(warning.text, self._card.path))
+            self._card.marks.append(CardLabel(warning.label, "failed"))
 
 
-def _some(names: list[str]) -> str:
-    """A few of them: a sentence is no list."""
-    return ", ".join(names[:NAMED]) + (" …" if len(names) > NAMED else "")
+def _first_names(names: list[str]) -> str:
+    """The first few names, for a sentence."""
+    return ", ".join(names[:MAX_SITES_NAMED]) + (" …" if len(names) > MAX_SITES_NAMED else "")

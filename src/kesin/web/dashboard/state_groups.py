@@ -1,4 +1,4 @@
-"""What a state means at a glance: seven families, whatever a lifecycle calls its states."""
+"""Seven groups of states, the same for every lifecycle: what a state means at a glance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from kesin.lifecycle.declare import Lifecycle, State
 
-Family = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
+StateGroup = Literal["waiting", "working", "retrying", "person", "done", "failed", "expired"]
 
-ORDER: Final[tuple[Family, ...]] = (
+ORDER: Final[tuple[StateGroup, ...]] = (
     "waiting",
     "working",
     "retrying",
@@ -17,7 +17,7 @@ ORDER: Final[tuple[Family, ...]] = (
     "done",
     "expired",
 )
-SHOWN: Final[dict[Family, str]] = {
+LABELS: Final[dict[StateGroup, str]] = {
     "waiting": "waiting",
     "working": "working",
     "retrying": "retrying",
@@ -26,7 +26,7 @@ SHOWN: Final[dict[Family, str]] = {
     "done": "done",
     "expired": "expired",
 }
-_NAMED: Final[dict[str, Family]] = {
+_BY_NAME: Final[dict[str, StateGroup]] = {
     "RETRY": "retrying",
     "HOLD": "person",
     "FAILED": "failed",
@@ -39,15 +39,15 @@ _NAMED: Final[dict[str, Family]] = {
 }
 
 
-def family_of(lifecycle: Lifecycle, name: str) -> Family:
-    """The family of a state; a state nobody knows any more is expired."""
+def state_group(lifecycle: Lifecycle, name: str) -> StateGroup:
+    """The group of a state; a state that the lifecycle no longer has is expired."""
     state = lifecycle.state.get(name)
     if state is None:
         return "expired"
-    return _NAMED.get(name) or _by_marks(state)
+    return _BY_NAME.get(name) or _by_properties(state)
 
 
-def _by_marks(state: State) -> Family:
+def _by_properties(state: State) -> StateGroup:
     if state.success:
         return "done"
     if state.initial:
@@ -57,25 +57,25 @@ def _by_marks(state: State) -> Family:
     return "failed" if state.resting else "expired"
 
 
-def families(lifecycle: Lifecycle) -> dict[str, Family]:
-    """Every state's."""
-    return {state.name: family_of(lifecycle, state.name) for state in lifecycle.states}
+def state_groups(lifecycle: Lifecycle) -> dict[str, StateGroup]:
+    """The group of every state."""
+    return {state.name: state_group(lifecycle, state.name) for state in lifecycle.states}
 
 
-def needs_person(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States in which a job waits for somebody."""
-    return _of_families(lifecycle, "person", "failed")
+def attention_states(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States in which a job needs a person."""
+    return _states_in(lifecycle, "person", "failed")
 
 
-def waits_for_person(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States that nothing but a person ends."""
-    return _of_families(lifecycle, "person")
+def hold_states(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States that only a person ends."""
+    return _states_in(lifecycle, "person")
 
 
-def ended_badly(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """States of those that failed."""
-    return _of_families(lifecycle, "failed")
+def failed_states(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """States of failed jobs."""
+    return _states_in(lifecycle, "failed")
 
 
-def _of_families(lifecycle: Lifecycle, *wanted: Family) -> tuple[str, ...]:
-    return tuple(name for name, family in families(lifecycle).items() if family in wanted)
+def _states_in(lifecycle: Lifecycle, *groups: StateGroup) -> tuple[str, ...]:
+    return tuple(name for name, group in state_groups(lifecycle).items() if group in groups)

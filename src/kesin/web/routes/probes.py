@@ -1,4 +1,4 @@
-"""For machines that watch: is it alive, is it ready, what does it measure; and the cron caller."""
+"""Liveness, readiness and metrics for monitoring, and the sweep for cron."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from kesin.engine.sweeper import Sweeper
-from kesin.foundation.problems import Refused, Unknown
+from kesin.foundation.problems import Forbidden, NotFound
 from kesin.lifecycle.vocabulary import STAGES, Stage
-from kesin.web.auth import OPEN, Asker, guarded_router, service_of
+from kesin.web.auth import PUBLIC_ROUTE, SignedInActor, guarded_router, service_of
 from kesin.web.metrics import CONTENT_TYPE
 
 router = guarded_router(tags=["operations"])
@@ -45,7 +45,7 @@ class Swept(BaseModel):
     away: list[str] = Field(default_factory=list, description="queues whose store was away")
 
 
-@router.get("/health/live", openapi_extra=OPEN)
+@router.get("/health/live", openapi_extra=PUBLIC_ROUTE)
 async def live() -> Alive:
     """The process answers. Asks nothing else."""
     return Alive(status="ok")
@@ -54,19 +54,19 @@ async def live() -> Alive:
 @router.get(
     "/health/ready",
     responses={503: {"model": Ready, "description": "Not ready"}},
-    openapi_extra=OPEN,
+    openapi_extra=PUBLIC_ROUTE,
 )
 async def ready(request: Request, response: Response) -> Ready:
     """The store answers, the workers and the sweeper are at it, the disk has room.
 
     Redis is told of, and not waited for: only PDFs need it.
     """
-    # Not in the pool of the other routes: they may all be waiting for a store that is away.
+    # Not in the thread pool of the other routes, which may all wait for an unreachable store.
     checks = await asyncio.to_thread(service_of(request).checks)
-    well = all(one.ok or not one.needed for one in checks.values())
-    response.status_code = 200 if well else 503
-    parts = {name: Part(ok=one.ok, detail=one.detail) for name, one in checks.items()}
-    return Ready(status="ok" if well else "not_ready", checks=parts)
+    is_ready = all(check.ok or not check.needed for check in checks.values())
+    response.status_code = 200 if is_ready else 503
+    parts = {name: Part(ok=check.ok, detail=check.detail) for name, check in checks.items()}
+    return Ready(status="ok" if is_ready else "not_ready", checks=parts)
 
 
 @router.get(
@@ -74,7 +74,7 @@ async def ready(request: Request, response: Response) -> Ready:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(request: Request, actor: Asker) -> Response:
+def metrics(request: Request, actor: SignedInActor) -> Response:
     """Prometheus' numbers; needs the scope ``metrics``."""
     service = service_of(request)
     service.accounts.require(actor, "metrics", "metrics.read")
@@ -91,17 +91,17 @@ def sweep(
     service = service_of(request)
     actor = request.state.actor
     if not actor.has("cron"):
-        if actor.grants:  # nobody is not worth a line, and could fill the log
+        if actor.grants:  # an anonymous caller gets no audit line: it could fill the log
             service.accounts.note(actor, "cron.sweep", allowed=False, queue=queue)
-        raise Refused("the cron secret is not set or not this one")
+        raise Forbidden("the cron secret is not set or not this one")
     if queue is not None and queue not in service.queues:
-        raise Unknown(f"there is no queue {queue!r}")
-    queues = [one for name, one in service.queues.items() if queue in (None, name)]
-    sweeper = Sweeper(queues, chores=service.chores, errands=service.errands)
+        raise NotFound(f"there is no queue {queue!r}")
+    queues = [candidate for name, candidate in service.queues.items() if queue in (None, name)]
+    sweeper = Sweeper(queues, after_sweep=service.after_sweep, periodic=service.periodic)
     swept = sweeper.sweep(stage or STAGES)
-    service.metrics.swept(swept)
+    service.metrics.record_sweep(swept)
     service.accounts.note(actor, "cron.sweep", queue=queue, details={"moved": swept.total})
     moved: dict[str, dict[str, int]] = {}
     for (name, move), jobs in swept.moved.items():
         moved.setdefault(name, {})[move] = jobs
-    return Swept(moved=moved, total=swept.total, away=swept.away)
+    return Swept(moved=moved, total=swept.total, away=swept.unreachable)

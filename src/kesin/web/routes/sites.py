@@ -1,4 +1,4 @@
-"""The sites somebody may know of."""
+"""The sites that the actor may see."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from fastapi import Request
 
 from kesin.engine.access.sites import site_uuid
 from kesin.web import schemas
-from kesin.web.auth import Asker, guarded_router, service_of
+from kesin.web.auth import SignedInActor, guarded_router, service_of
 
 router = guarded_router(prefix="/api", tags=["sites"])
 
 
 @router.get("/sites")
-def list_sites(request: Request, actor: Asker) -> list[schemas.SiteBody]:
+def list_sites(request: Request, actor: SignedInActor) -> list[schemas.SiteBody]:
     """Your sites."""
     return [
         schemas.SiteBody(
-            id=one.id,
-            uuid=site_uuid(one.id),
-            name=one.name,
-            channel=one.channel,
-            timezone=one.timezone,
-            currency=one.currency,
+            id=site.id,
+            uuid=site_uuid(site.id),
+            name=site.name,
+            channel=site.channel,
+            timezone=site.timezone,
+            currency=site.currency,
         )
-        for one in service_of(request).accounts.sites(actor)
+        for site in service_of(request).accounts.sites(actor)
     ]

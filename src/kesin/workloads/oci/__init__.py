@@ -1,7 +1,7 @@
-"""Offline conversions to Google Ads: every one is somewhere, with a reason, and ends.
+"""The oci workload: offline conversions uploaded to Google Ads.
 
-What needs the web or Google's side is imported when it is first asked for, so that a command that
-needs neither starts at once.
+The web and Google modules are imported on first use, so that a command that needs neither starts
+at once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.workload import Panel, Workload, WorkloadContext
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
 from kesin.workloads.oci.lifecycle import configured_lifecycle
 
@@ -20,24 +20,31 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from kesin.engine.worker import Worker
+    from kesin.workloads.common.demo import DemoPart
 
 
-def _worker(house: WorkloadContext) -> Worker:
+def _worker(context: WorkloadContext) -> Worker:
     from kesin.foundation.problems import Unavailable
     from kesin.workloads.oci.google.channels import channels_of
-    from kesin.workloads.oci.uploader import worker_of
+    from kesin.workloads.oci.uploader import build_worker
 
     try:
-        return worker_of(house, channels_of(house.settings))
-    except Unavailable as problem:  # sites left to scripts need no upload of ours
-        log.warning("no_uploads", why=problem.message)
-        return worker_of(house, {})
+        return build_worker(context, channels_of(context.settings))
+    except Unavailable as problem:  # sites on the script channel need no uploads from us
+        log.warning("uploads_unavailable", why=problem.message)
+        return build_worker(context, {})
 
 
-def _router(house: WorkloadContext) -> APIRouter:
+def _routes(context: WorkloadContext) -> APIRouter:
     from kesin.workloads.oci.api.routes import oci_router
 
-    return oci_router(house)
+    return oci_router(context)
+
+
+def _pages() -> object:
+    from kesin.workloads.oci.pages import PAGES
+
+    return PAGES
 
 
 def _cli() -> Typer:
@@ -52,13 +59,21 @@ def _describe(code: str) -> Mapping[str, Any]:
     return describe(code)
 
 
+def _demo() -> DemoPart:
+    from kesin.workloads.oci.demo import OciDemo
+
+    return OciDemo()
+
+
 OCI: Final = Workload(
     "oci",
     configured_lifecycle,
     "Offline conversions to Google Ads",
+    title="Conversions",
     worker=_worker,
-    routes=_router,
+    routes=_routes,
+    pages=_pages,
     cli=_cli,
-    panels=(Panel("OCI Control", "/dashboard/site/{siteId}/oci-control"),),
+    demo=_demo,
     advice=_describe,
 )

@@ -1,34 +1,78 @@
-"""Phone sales of a site, and its Google Ads script: it acks, reports failures and crashes.
+"""The part of offline conversions in `kesin demo`: phone sales, and scripts that crash.
 
-Nothing goes to Google. Sales and script come over HTTP, as they would in real life.
+Nothing goes to Google. Sales and scripts come over HTTP, as they would in real life.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from kesin.cli.demo.common import News, Pace
+from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.problems import Problem
-from kesin.foundation.terminal import counted
+from kesin.foundation.terminal import pluralize, say
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.oci.cli.script_simulator import Crash, Ran, ScriptSimulator, over_http
+from kesin.lifecycle.model import Job
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
+from kesin.workloads.common.api_client import over_http
+from kesin.workloads.common.demo import (
+    DEMO_ACTOR,
+    DemoContext,
+    DemoPart,
+    MoveNews,
+    News,
+    Pace,
+    TourStop,
+)
+from kesin.workloads.oci.cli.script_simulator import Crash, ScriptRun, ScriptSimulator
 
-ROWS: Final = 500
-TWINS: Final = 40
-NO_CLICK: Final = 6
-FEW: Final = 4  # sales that come in together later on
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+QUEUE: Final = "oci"
+SITES: Final = {"bosphorus-plumbing": "Bosphorus Plumbing", "galata-dental": "Galata Dental"}
+SITE, QUIET_SITE = SITES
+SCOPES: Final = ("oci:ingest", "oci:script")
+SALES: Final = 500
+DUPLICATES: Final = 40
+WITHOUT_CLICK: Final = 6
+QUIET_SALES: Final = 40
+QUIETER: Final = 5  # times slower is the quiet site
+MAX_LATER_SALES: Final = 4  # that come in together later on
 FAIL_SHARE: Final = 0.06
 SEED: Final = 7
 CRASHES: Final = "script crashes"
 RUNS: Final = "script runs"
 QUEUED: Final = "sales queued"
+RECOVERED: Final = f"{QUEUE}.recover"
 _OLDEST_MIN: Final = 40 * 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptPace:
+    """How fast sales come in and scripts run; waits in seconds."""
+
+    page: int  # conversions a run of the script takes
+    every_s: float
+    lease_s: int  # in real life 15 minutes: what a crashed script held comes back after it
+    throws: bool = False  # Google may tell the script to come back in some minutes
+    sales_every_s: float | None = None  # None: no more after the first
+
+
+PACES: Final[Mapping[Pace, ScriptPace]] = {
+    Pace.STROLL: ScriptPace(page=25, every_s=2.0, lease_s=15, throws=True, sales_every_s=3.0),
+    Pace.BRISK: ScriptPace(page=100, every_s=0.5, lease_s=3),
+}
 
 Turn = Crash | Literal["throws"] | None
 TURNS: Final[Sequence[Turn]] = (
@@ -66,21 +110,21 @@ class Sales:
         self._chance = chance
         self._count = 0
 
-    def bring(self, sales: int, *, twins: int = 0, no_click: int = 0) -> Counter[str]:
-        """Post sales, some of them twice, some without the click they came from; the answers."""
+    def post(self, sales: int, *, duplicates: int = 0, without_click: int = 0) -> Counter[str]:
+        """Post sales, some of them twice, some without a click id; counts the results."""
         rows = [self._sale() for _ in range(sales)]
-        lost = [{**self._sale(), "gclid": ""} for _ in range(no_click)]
-        body = {"siteId": self._site, "conversions": [*rows, *lost, *rows[:twins]]}
-        heard = self._send("POST", "/api/oci/conversions", body)
-        if not isinstance(heard.body, dict) or "results" not in heard.body:
-            raise Problem(f"conversions of {self._site} were answered with {heard.status}")
-        answers = Counter(one["result"] for one in heard.body["results"])
-        self._news.count(QUEUED, answers["queued"])
-        return answers
+        clickless = [{**self._sale(), "gclid": ""} for _ in range(without_click)]
+        body = {"siteId": self._site, "conversions": [*rows, *clickless, *rows[:duplicates]]}
+        response = self._send("POST", "/api/oci/conversions", body)
+        if not isinstance(response.body, dict) or "results" not in response.body:
+            raise Problem(f"conversions of {self._site} were answered with {response.status}")
+        results = Counter(row["result"] for row in response.body["results"])
+        self._news.count(QUEUED, results["queued"])
+        return results
 
-    def trickle(self) -> None:
-        """A few more."""
-        self.bring(self._chance.randrange(1, FEW))
+    def post_a_few(self) -> None:
+        """Post a few more."""
+        self.post(self._chance.randrange(1, MAX_LATER_SALES))
 
     def _sale(self) -> dict[str, Any]:
         self._count += 1
@@ -98,19 +142,19 @@ class Sales:
 class Script:
     """The script of a site, one page a run; every few runs something goes wrong with it."""
 
-    def __init__(self, address: str, site: str, key: str, pace: Pace, news: News) -> None:
+    def __init__(self, address: str, site: str, key: str, pace: ScriptPace, news: News) -> None:
         chance = random.Random(f"{SEED}{site}")  # a story, no secret
         send = over_http(address, key)
         self._plain = ScriptSimulator(
-            "", site, "", chance=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1, send=send
+            "", site, "", rng=chance, fail_share=FAIL_SHARE, limit=pace.page, pages=1, send=send
         )
         self._thrower = ScriptSimulator(
-            "", site, "", chance=chance, upload_error_share=1, limit=pace.page, pages=1, send=send
+            "", site, "", rng=chance, upload_error_share=1, limit=pace.page, pages=1, send=send
         )
         self._site = site
         self._lease_s = pace.lease_s
         self._news = news
-        self._turns = cycle(one for one in TURNS if pace.throws or one != "throws")
+        self._turns = cycle(turn for turn in TURNS if pace.throws or turn != "throws")
         self._turn: Turn = None
         self._paused = False
 
@@ -120,7 +164,7 @@ class Script:
         return self._plain.uploaded
 
     def run(self) -> None:
-        """One run. A crash that met no row is put off."""
+        """Run it once. A crash that met no row is put off."""
         ran = self._thrower.run() if self._turn == "throws" else self._plain.run(self._turn)
         if ran.exported:
             self._news.count(RUNS)
@@ -131,20 +175,132 @@ class Script:
         self._paused = ran.paused
 
     def run_well(self) -> None:
-        """One run without a mishap."""
+        """Run it once without a mishap."""
         self._plain.run()
 
-    def _tell(self, ran: Ran) -> None:
+    def _tell(self, ran: ScriptRun) -> None:
         if ran.crashed is not None:
             self._news.count(CRASHES)
-            what = _CRASHED[ran.crashed].format(
-                exported=counted(ran.exported, "conversion"), failed=ran.failed or "none"
+            mishap = _CRASHED[ran.crashed].format(
+                exported=pluralize(ran.exported, "conversion"), failed=ran.failed or "none"
             )
             self._news.tell(
-                f"the script {what}; they come back when its lease of {self._lease_s} s is over"
+                f"the script {mishap}; they come back when its lease of {self._lease_s} s is over"
             )
         elif self._turn == "throws":
             self._news.tell(
-                f"Google told the script to come back later: {counted(ran.failed, 'conversion')} "
+                f"Google told the script to come back later: {pluralize(ran.failed, 'conversion')} "
                 "will be tried again in about five minutes"
             )
+
+
+class _ShortLeases(Queue):
+    """Claims last for seconds, whatever a site's settings say."""
+
+    lease_s = 0.0
+
+    def claim(self, worker: str, **options: Any) -> list[Job]:
+        return super().claim(worker, **{**options, "lease_seconds": self.lease_s})
+
+
+class OciDemo(DemoPart):
+    """Two sites: a busy one whose script crashes, and a quiet one."""
+
+    title: ClassVar = "conversions"
+    moves: ClassVar = {
+        "recover": MoveNews("conversion", "of a crashed script came back", "RETRY"),
+        "revive": MoveNews("conversion", "that Google had put off came back", "RETRY"),
+    }
+
+    def __init__(self) -> None:
+        self._keys: dict[str, str] = {}
+        self._scripts: list[Script] = []
+
+    def adapt(self, workload: Workload, pace: Pace) -> Workload:
+        """Scripts get less time than in real life, so that their jobs come back while one looks."""
+
+        def routes(context: WorkloadContext) -> APIRouter:
+            from kesin.workloads.oci.api.routes import oci_router
+
+            queue = context.queue
+            hurried = _ShortLeases(queue.name, queue.lifecycle, queue.store, clock=queue.clock)
+            hurried.lease_s = PACES[pace].lease_s
+            return oci_router(replace(context, queue=hurried))
+
+        return replace(workload, routes=routes)
+
+    def set_up(self, context: DemoContext) -> None:
+        """Create the sites, and a key for the programs of each."""
+        accounts = context.accounts
+        for site, name in SITES.items():
+            accounts.add_site(DEMO_ACTOR, site, name=name)
+        self._keys = {
+            site: accounts.create_key(DEMO_ACTOR, f"script of {site}", SCOPES, site=site, days=1)[0]
+            for site in SITES
+        }
+
+    def begin(self, context: DemoContext) -> None:
+        """Post the sales of both sites, and start their scripts."""
+        pace = PACES[context.pace]
+        sales, quiet_sales = (
+            Sales(context.address, site, self._keys[site], context.news, context.chance)
+            for site in SITES
+        )
+        script, quiet_script = (
+            Script(context.address, site, self._keys[site], pace, context.news) for site in SITES
+        )
+        self._scripts = [script, quiet_script]
+        results = sales.post(SALES, duplicates=DUPLICATES, without_click=WITHOUT_CLICK)
+        say(
+            f"  {SALES} phone sales: {results['queued']} queued, {results['duplicate']} were sent "
+            f"twice, {results['rejected']} more refused at the door, for want of a click"
+        )
+        quiet_sales.post(QUIET_SALES)
+        context.background.every(pace.every_s, script.run)
+        context.background.every(QUIETER * pace.every_s, quiet_script.run_well)
+        if pace.sales_every_s is not None:
+            context.background.every(pace.sales_every_s, sales.post_a_few)
+            context.background.every(QUIETER * pace.sales_every_s, quiet_sales.post_a_few)
+
+    def tour(self, pages: str) -> Iterable[TourStop]:
+        """The site's page, and the failed conversions."""
+        yield TourStop(
+            "OCI Control of a site",
+            f"{pages}/site/{SITE}/oci-control",
+            "500 phone sales on their way to Google Ads. The script that takes them crashes at"
+            " times.",
+        )
+        yield TourStop(
+            "Conversions that failed",
+            f"{pages}/queues/oci?state=FAILED",
+            "Open one: what its code means, who must act. Tick some and press Retry"
+            " (RETRY_SELECTED).",
+        )
+
+    def summarize(self, context: DemoContext, store: Store) -> bool:
+        """Whether every sale is there, and Google would have each completed one."""
+        news = context.news
+        uploaded = sum((script.uploaded for script in self._scripts), Counter[str]())
+        lost = max(news.times(QUEUED) - store.stats(QUEUE).total, 0)
+        say(
+            f"the script ran {news.times(RUNS)} times and crashed {news.times(CRASHES)} times; "
+            f"{news.times(RECOVERED)} conversions came back from it, {lost} were lost"
+        )
+        twice = sum(times > 1 for times in uploaded.values())
+        say(f"{twice} were uploaded twice under the same orderId, which Google counts once")
+        missing = len(_completed_orders(store) - uploaded.keys())
+        if missing:
+            say(f"{missing} are said to be done and were NEVER uploaded")
+        return lost == missing == 0
+
+
+def _completed_orders(store: Store) -> set[str]:
+    """The order ids of the completed conversions."""
+    order_ids: set[str] = set()
+    cursor: str | None = None
+    while True:
+        page = store.jobs(QUEUE, Filter(states=("COMPLETED",)), limit=MAX_PAGE, cursor=cursor)
+        order_ids.update(json.loads(job.payload)["orderId"] for job in page.jobs)
+        cursor = page.cursor
+        if cursor is None:
+            return order_ids

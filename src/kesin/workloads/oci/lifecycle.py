@@ -1,4 +1,4 @@
-"""A conversion's way to Google Ads: every row is somewhere, with a reason, and ends."""
+"""The lifecycle of a conversion, from QUEUED to COMPLETED or FAILED."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from kesin.lifecycle.vocabulary import (
     unclaimed,
     was_claimed,
 )
-from kesin.workloads.oci.google.classify import CODES, OURS
+from kesin.workloads.oci.google.classify import CODES, WORKER_CHANNELS
 
-CHANNELS = ("script", *OURS)
+CHANNELS = ("script", *WORKER_CHANNELS)
 MAX_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "MAX_ATTEMPTS_EXCEEDED")
 MANUAL_FAIL = Fixed("MANUAL_FAIL", Category.PERMANENT, "MANUALLY_MARKED_FAILED")
 EXPIRED = Fixed("EXPIRED", Category.VALIDATION, "the click is too old for Google to know it")
-ENDED = ("failed_at", "finished_at")
+END_STAMPS = ("failed_at", "finished_at")
 BACKOFF = doubling(300, DAY_S, jitter_s=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The caps, pauses and ages of the workload."""
+class OciLimits:
+    """The attempt caps, pauses and retention times of the workload."""
 
     max_attempts_script: int = 5
     max_attempts_api: int = 8
@@ -51,13 +51,13 @@ class Limits:
     backoff: Backoff = BACKOFF
 
     def max_attempts(self, channel: str) -> int:
-        """The cap stamped on a row of a site on this channel."""
+        """The attempt cap for rows of a site on this channel."""
         return self.max_attempts_script if channel == "script" else self.max_attempts_api
 
 
-def limits_of(settings: Settings) -> Limits:
-    """The limits an operator set."""
-    return Limits(
+def limits_of(settings: Settings) -> OciLimits:
+    """The limits from the settings."""
+    return OciLimits(
         max_attempts_script=settings.oci_max_attempts_script,
         max_attempts_api=settings.oci_max_attempts_api,
         revive=settings.oci_revive,
@@ -65,16 +65,16 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """The lifecycle as this process is set up; settings that cannot be read are told elsewhere."""
+    """The lifecycle with the limits of the settings; bad settings are reported elsewhere."""
     try:
         return oci_lifecycle(limits_of(load_settings()))
     except BadSettings:
         return oci_lifecycle()
 
 
-def oci_lifecycle(limits: Limits | None = None) -> Lifecycle:
-    """The lifecycle under these limits."""
-    limits = limits or Limits()
+def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
+    """The lifecycle with these limits."""
+    limits = limits or OciLimits()
     return Lifecycle(
         name="oci",
         doc="Offline conversions: queued, claimed by a script or our worker, acknowledged.",
@@ -90,15 +90,15 @@ def oci_lifecycle(limits: Limits | None = None) -> Lifecycle:
         ),
         moves=(
             *_worker_moves(limits),
-            *_clock_moves(limits),
-            *_people_moves(),
+            *_scheduled_moves(limits),
+            *_operator_moves(),
         ),
         errors=oci_errors(),
-        unsaid=(("MARK_FAILED", MANUAL_FAIL),),
+        default_errors=(("MARK_FAILED", MANUAL_FAIL),),
     )
 
 
-def _worker_moves(limits: Limits) -> tuple[Move, ...]:
+def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     return (
         Move(
             "enqueue",
@@ -124,7 +124,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
             by=("worker",),
             when=(unclaimed,),
             error="record",
-            stamp=ENDED,
+            stamp=END_STAMPS,
             doc="Found unsendable before the claim; no attempt is counted.",
         ),
         Move(
@@ -142,7 +142,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
             "late_ack",
             ("RETRY", "QUEUED", "FAILED"),
             "COMPLETED",
-            call="ack",
+            action="ack",
             by=("worker",),
             when=(was_claimed,),
             error="clear",
@@ -174,7 +174,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
             error="record",
             timer=limits.backoff,
             timer_for=(Category.TRANSIENT, Category.RATE_LIMIT),
-            stamp=ENDED,
+            stamp=END_STAMPS,
             doc="The timer revives a passing failure; no other row carries one.",
         ),
         Move(
@@ -185,7 +185,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
             when=(budget_spent,),
             claim="drop",
             error="record",
-            stamp=ENDED,
+            stamp=END_STAMPS,
         ),
         Move(
             "retry_later",
@@ -223,7 +223,7 @@ def _worker_moves(limits: Limits) -> tuple[Move, ...]:
     )
 
 
-def _clock_moves(limits: Limits) -> tuple[Move, ...]:
+def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
     revive = Move(
         "revive",
         ("FAILED",),
@@ -232,7 +232,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
         when=(category_in(Category.TRANSIENT, Category.RATE_LIMIT), budget_left, timer_over),
         timer="clear",
         run_at="now",
-        unstamp=ENDED,
+        unstamp=END_STAMPS,
         stage="revive",
     )
     return (
@@ -243,7 +243,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
             by=("clock",),
             when=(unclaimed, budget_spent),
             error=MAX_ATTEMPTS,
-            stamp=ENDED,
+            stamp=END_STAMPS,
             stage="cap",
         ),
         Move(
@@ -254,7 +254,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
             when=(lease_over, budget_spent),
             claim="drop",
             error=MAX_ATTEMPTS,
-            stamp=ENDED,
+            stamp=END_STAMPS,
             stage="cap",
             doc="Only once the lease is over: a last attempt in flight lives.",
         ),
@@ -276,7 +276,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
             when=(lease_over, budget_spent),
             claim="drop",
             error=MAX_ATTEMPTS,
-            stamp=ENDED,
+            stamp=END_STAMPS,
             stage="recover",
         ),
         Move(
@@ -286,7 +286,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
             by=("clock",),
             when=(unclaimed, age_over("conversion_at", limits.click_lifetime_days * DAY_S)),
             error=EXPIRED,
-            stamp=ENDED,
+            stamp=END_STAMPS,
             stage="expire",
         ),
         *((revive,) if limits.revive else ()),
@@ -309,7 +309,7 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
     )
 
 
-def _people_moves() -> tuple[Move, ...]:
+def _operator_moves() -> tuple[Move, ...]:
     reset = Move(
         "RESET_TO_QUEUED",
         ("QUEUED", "RETRY", "PROCESSING", "FAILED"),
@@ -320,7 +320,7 @@ def _people_moves() -> tuple[Move, ...]:
         attempt="renew",
         run_at="now",
         timer="clear",
-        unstamp=ENDED,
+        unstamp=END_STAMPS,
     )
     return (
         Move(
@@ -331,7 +331,7 @@ def _people_moves() -> tuple[Move, ...]:
             attempt="renew",
             run_at="now",
             timer="clear",
-            unstamp=ENDED,
+            unstamp=END_STAMPS,
         ),
         reset,
         replace(reset, when=(option("clearErrors", is_set=True),), error="clear"),
@@ -343,7 +343,7 @@ def _people_moves() -> tuple[Move, ...]:
             claim="drop",
             error="record",
             timer="clear",
-            stamp=ENDED,
+            stamp=END_STAMPS,
         ),
         Move(
             "correct",
@@ -357,19 +357,23 @@ def _people_moves() -> tuple[Move, ...]:
             timer="clear",
             payload="replace",
             stamp_input=("conversion_at",),
-            unstamp=ENDED,
+            unstamp=END_STAMPS,
             doc="The same externalId with mended data; the old payload stays in its event.",
         ),
     )
 
 
 def oci_errors() -> Taxonomy:
-    """Verdicts per channel. The script reports failures; only our own worker retries by itself."""
-    fails = dict.fromkeys(Category, Verdict.FAIL)
-    ours = {**fails, Category.TRANSIENT: Verdict.RETRY, Category.RATE_LIMIT: Verdict.RETRY}
+    """The verdicts per channel: a script only reports failures, our worker retries by itself."""
+    script_verdicts = dict.fromkeys(Category, Verdict.FAIL)
+    worker_verdicts = {
+        **script_verdicts,
+        Category.TRANSIENT: Verdict.RETRY,
+        Category.RATE_LIMIT: Verdict.RETRY,
+    }
     rules: tuple[Rule, ...] = (
-        *same_everywhere(("script",), fails),
-        *same_everywhere(OURS, ours),
+        *same_everywhere(("script",), script_verdicts),
+        *same_everywhere(WORKER_CHANNELS, worker_verdicts),
     )
     return Taxonomy(
         channels=CHANNELS,

@@ -1,4 +1,4 @@
-"""What an operator sees of a site, and what an operator does: counts, rows, actions."""
+"""What an operator sees and does for a site: statistics, rows, actions, scheduled moves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kesin.engine.access.commands import MOST_AT_ONCE, SHOWN_OUTCOMES
-from kesin.engine.queue import Bulk
-from kesin.engine.sweeper import BATCH, MOST_BATCHES
+from kesin.engine.access.commands import MAX_BULK_JOBS, MAX_LISTED_OUTCOMES
+from kesin.engine.queue import BulkResult
+from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
@@ -19,16 +19,16 @@ from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
-from kesin.store.records import Filter, Flow
-from kesin.workloads.oci.conversions.conversion import MAX_REVISION, SEAL, key_of
-from kesin.workloads.oci.google.circuit_breaker import Breaker
-from kesin.workloads.oci.lifecycle import Limits, limits_of
-from kesin.workloads.oci.script import why
-from kesin.workloads.oci.site import BREAKER, HEARTBEAT, UPLOADS, Place, fact, is_paused
+from kesin.store.records import Filter, MoveCount
+from kesin.workloads.oci.conversions.conversion import MAX_REVISION, SEAL_PREFIX, key_of
+from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.lifecycle import OciLimits, limits_of
+from kesin.workloads.oci.script import refusal_reason
+from kesin.workloads.oci.site import HEARTBEAT, UPLOADS, SiteSettings, is_paused, read_metadata
 
 STATES: Final = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 ACTIONS: Final = ("RETRY_SELECTED", "RESET_TO_QUEUED", "MARK_FAILED")
-FAILED_SHARE: Final = 0.2  # more than this is a warning
+FAILED_SHARE_LIMIT: Final = 0.2  # above it, a warning
 EXPIRES_SOON_DAYS: Final = 7
 _CLICK: Final = re.compile(r"[A-Za-z0-9_-]{6,512}")
 _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
@@ -36,7 +36,7 @@ _ORDER_ID: Final = re.compile(r"k[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class SiteStats:
-    """A site at a glance; the cost does not grow with its rows."""
+    """The statistics of a site; their cost does not grow with its rows."""
 
     totals: dict[str, int]
     stuck: int  # PROCESSING past its lease
@@ -49,67 +49,70 @@ class SiteStats:
     warnings: list[dict[str, str]]
 
 
-def site_stats(house: WorkloadContext, site: Site, flows: Iterable[Flow]) -> SiteStats:
-    """The site's figures; ``flows`` are the queue's counters."""
-    queue = house.queue
+def site_stats(context: WorkloadContext, site: Site, move_counts: Iterable[MoveCount]) -> SiteStats:
+    """Compute the site's statistics from the queue's counters."""
+    queue = context.queue
     totals = dict.fromkeys(STATES, 0)
-    last_updated = last_ack = 0
-    for flow in flows:
-        if flow.tenant != site.id:
+    last_updated_at = last_ack_at = 0
+    for move_count in move_counts:
+        if move_count.tenant != site.id:
             continue
-        for state, n in ((flow.to_state, flow.n), (flow.from_state, -flow.n)):
+        for state, n in (
+            (move_count.to_state, move_count.n),
+            (move_count.from_state, -move_count.n),
+        ):
             if state:
                 totals[state] += n
-        last_updated = max(last_updated, flow.at)
-        if flow.to_state == "COMPLETED":
-            last_ack = max(last_ack, flow.at)
-    old = (Limits().click_lifetime_days - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
-    waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - old))
+        last_updated_at = max(last_updated_at, move_count.at)
+        if move_count.to_state == "COMPLETED":
+            last_ack_at = max(last_ack_at, move_count.at)
+    warning_age_us = (OciLimits().click_lifetime_days - EXPIRES_SOON_DAYS) * DAY_S * SECOND_US
+    waiting = queue.waiting(site.id, aged=("conversion_at", queue.now() - warning_age_us))
     ended = totals["FAILED"] + totals["COMPLETED"]
-    breaker = Breaker.of(fact(house, site, BREAKER))
     stats = SiteStats(
         totals=totals,
         stuck=waiting.lease_over,
         failed_share=totals["FAILED"] / ended if ended else 0.0,
         oldest_queued_at=waiting.first_created_at.get("QUEUED"),
         expiring_soon=waiting.aging,
-        last_updated_at=last_updated or None,
-        last_ack_at=last_ack or None,
-        breaker=breaker,
+        last_updated_at=last_updated_at or None,
+        last_ack_at=last_ack_at or None,
+        breaker=read_breaker(context, site),
         warnings=[],
     )
-    stats.warnings.extend(_warnings(house, site, stats))
+    stats.warnings.extend(_warnings(context, site, stats))
     return stats
 
 
-def _warnings(house: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[dict[str, str]]:
-    now = house.queue.now()
-    if stats.failed_share > FAILED_SHARE:
+def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterable[dict[str, str]]:
+    now = context.queue.now()
+    if stats.failed_share > FAILED_SHARE_LIMIT:
         share = round(100 * stats.failed_share)
         yield _warning("FAILED_SHARE_HIGH", f"{share} % of the finished rows failed")
     if stats.stuck:
-        told = f"{_rows(stats.stuck)} in PROCESSING past the lease"
-        yield _warning("STUCK_PROCESSING", told)
+        message = f"{_format_rows(stats.stuck)} in PROCESSING past the lease"
+        yield _warning("STUCK_PROCESSING", message)
     if stats.expiring_soon:
-        told = f"{_rows(stats.expiring_soon)} too old for Google within {EXPIRES_SOON_DAYS} days"
-        yield _warning("EXPIRING_SOON", told)
-    if is_paused(house, site):
+        rows = _format_rows(stats.expiring_soon)
+        message = f"{rows} too old for Google within {EXPIRES_SOON_DAYS} days"
+        yield _warning("EXPIRING_SOON", message)
+    if is_paused(context, site):
         yield _warning("PAUSED", "the site or the whole queue is paused")
     if stats.breaker.kind:
         state = stats.breaker.state(now).replace("_", " ")
-        told = f"the breaker is {state} ({stats.breaker.code}): {stats.breaker.message}"
-        yield _warning("BREAKER_OPEN", told)
+        message = f"the breaker is {state} ({stats.breaker.code}): {stats.breaker.message}"
+        yield _warning("BREAKER_OPEN", message)
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
-    if site.channel == "script" and waiting and _is_silent(house, site, stats, now):
-        hours = _silent_hours(house, site)
+    if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
+        hours = _silent_hours(context, site)
         yield _warning("SCRIPT_SILENT", f"no sign of the script for {hours} hours, rows wait")
-    refused = (fact(house, site, UPLOADS) or {}).get("refused")
+    refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
     if refused:
-        told = f"Google did not take all of request {refused['requestId']}: {refused['status']}"
-        yield _warning("UPLOAD_NOT_TAKEN", told)
+        message = f"Google did not take all of request {refused['requestId']}: {refused['status']}"
+        yield _warning("UPLOAD_NOT_TAKEN", message)
 
 
-def _rows(count: int) -> str:
+def _format_rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count} rows"
 
 
@@ -117,95 +120,95 @@ def _warning(code: str, message: str) -> dict[str, str]:
     return {"code": code, "message": message}
 
 
-def _silent_hours(house: WorkloadContext, site: Site) -> int:
-    return Place.of(site).silent_hours or house.settings.oci_silent_hours
+def _silent_hours(context: WorkloadContext, site: Site) -> int:
+    return SiteSettings.of(site).silent_hours or context.settings.oci_silent_hours
 
 
-def _is_silent(house: WorkloadContext, site: Site, stats: SiteStats, now: int) -> bool:
-    beat = int((fact(house, site, HEARTBEAT) or {}).get("at", 0))
-    last = max(beat, stats.last_ack_at or 0, site.created_at)
-    return now - last > _silent_hours(house, site) * HOUR_S * SECOND_US
+def _is_silent(context: WorkloadContext, site: Site, stats: SiteStats, now: int) -> bool:
+    last_beat = int((read_metadata(context, site, HEARTBEAT) or {}).get("at", 0))
+    last = max(last_beat, stats.last_ack_at or 0, site.created_at)
+    return now - last > _silent_hours(context, site) * HOUR_S * SECOND_US
 
 
 # Rows
 
 
-def rows(
-    house: WorkloadContext,
+def list_rows(
+    context: WorkloadContext,
     site: Site,
     *,
-    wanted: Mapping[str, Sequence[str]],
+    criteria: Mapping[str, Sequence[str]],
     search: str | None = None,
     limit: int = 100,
     cursor: str | None = None,
 ) -> tuple[list[Job], str | None]:
-    """A page of the site's rows, newest first; a search by id, orderId, externalId or click id."""
-    where = filter_of(site, wanted)
+    """A page of the site's rows, newest first; search by id, orderId, externalId or click id."""
+    where = build_filter(site, criteria)
     if search:
-        direct = _direct(house, site, search)
-        part = _part(search)
-        if direct or part is None:
-            return [job for job in direct if _fits(job, wanted)][:limit], None
-        where = replace(where, contains=part)
-    page = house.queue.jobs(where, limit=limit, cursor=cursor)
+        exact = _find_directly(context, site, search)
+        fragment = _payload_fragment(search)
+        if exact or fragment is None:
+            return [job for job in exact if _matches(job, criteria)][:limit], None
+        where = replace(where, contains=fragment)
+    page = context.queue.jobs(where, limit=limit, cursor=cursor)
     return page.jobs, page.cursor
 
 
-def filter_of(site: Site, wanted: Mapping[str, Sequence[str]]) -> Filter:
-    """The store's filter for these words; raises Problem for a state that does not exist."""
-    for state in wanted.get("status", ()):
+def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
+    """Build the store's filter; raises Problem for an unknown state."""
+    for state in criteria.get("status", ()):
         if state not in STATES:
             raise Problem(
                 f"status is one of {', '.join(STATES)}, not {state[:64]!r}", code="bad_status"
             )
     return Filter(
-        states=tuple(wanted.get("status", ())),
+        states=tuple(criteria.get("status", ())),
         tenants=(site.id,),
-        codes=tuple(wanted.get("code", ())),
-        categories=tuple(wanted.get("category", ())),
+        codes=tuple(criteria.get("code", ())),
+        categories=tuple(criteria.get("category", ())),
     )
 
 
-def _part(search: str) -> str | None:
-    """What of a stored row only a walk can find: an order id, or a click id of any kind."""
+def _payload_fragment(search: str) -> str | None:
+    """The payload text to scan for: an order id, or a click id of any kind."""
     if _ORDER_ID.fullmatch(search):
         return f'orderId":"{search}"'
     return f'id":"{search}"' if _CLICK.fullmatch(search) else None
 
 
-def _direct(house: WorkloadContext, site: Site, search: str) -> list[Job]:
-    """Rows found without walking: by their id, or by their external id with every revision."""
-    named = search.removeprefix(SEAL)
-    if is_id(named):
-        job = house.queue.job(named)
+def _find_directly(context: WorkloadContext, site: Site, search: str) -> list[Job]:
+    """Find rows by index: by id, or by external id with every revision."""
+    job_id = search.removeprefix(SEAL_PREFIX)
+    if is_id(job_id):
+        job = context.queue.job(job_id)
         return [job] if job and job.tenant == site.id else []
     keys = [key_of(search, revision) for revision in range(1, MAX_REVISION + 1)]
-    held = house.queue.holders(site.id, keys)
-    found = house.queue.find(list(held.values())) if held else {}
-    return sorted(found.values(), key=lambda job: job.id, reverse=True)
+    holders = context.queue.holders(site.id, keys)
+    jobs = context.queue.find(list(holders.values())) if holders else {}
+    return sorted(jobs.values(), key=lambda job: job.id, reverse=True)
 
 
-def _fits(job: Job, wanted: Mapping[str, Sequence[str]]) -> bool:
-    has = {"status": job.state, "code": job.error_code, "category": job.error_category}
-    return all(not names or has.get(what) in names for what, names in wanted.items())
+def _matches(job: Job, criteria: Mapping[str, Sequence[str]]) -> bool:
+    values = {"status": job.state, "code": job.error_code, "category": job.error_category}
+    return all(not allowed or values.get(name) in allowed for name, allowed in criteria.items())
 
 
 # Actions
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """What an action moved, and what it did not."""
+class ActionResult:
+    """What an action moved, and what it refused."""
 
     affected: int
-    refused: list[tuple[str, str]]  # maybe only the first of them
+    refused: list[tuple[str, str]]  # possibly only the first ones
     more: bool = False
-    already: int = 0  # there before
-    reasons: Mapping[str, int] = field(default_factory=dict)  # of all that were refused
+    already: int = 0  # were in the target state
+    reasons: Mapping[str, int] = field(default_factory=dict)  # counts over all refusals
 
 
-def act(
-    house: WorkloadContext,
+def run_action(
+    context: WorkloadContext,
     actor: Actor,
     site: Site,
     action: str,
@@ -216,26 +219,28 @@ def act(
     code: str | None = None,
     category: str | None = None,
     clear_errors: bool = False,
-) -> Acted:
-    """One of the seed's actions on chosen rows of a site, or on all that match."""
+) -> ActionResult:
+    """Run an action on the given rows of a site, or on all that match the filter."""
     if (ids is None) == (where is None):
         raise Invalid("name the rows by ids or by a filter, not both", code="bad_selection")
-    told = terms(house, site, action, code=code, category=category, clear_errors=clear_errors)
-    bulk = house.commands.act(
+    arguments = action_arguments(
+        context, site, action, code=code, category=category, clear_errors=clear_errors
+    )
+    bulk = context.commands.act(
         actor,
-        house.queue.name,
+        context.queue.name,
         action,
-        ids=None if ids is None else bare(ids),
+        ids=None if ids is None else strip_seals(ids),
         where=where,
         reason=reason,
-        **told,
+        **arguments,
     )
-    listed = SHOWN_OUTCOMES if where is not None else None
-    return acted(bulk, listed, more=len(bulk.outcomes) >= MOST_AT_ONCE)
+    max_listed = MAX_LISTED_OUTCOMES if where is not None else None
+    return action_result(bulk, max_listed, more=len(bulk.outcomes) >= MAX_BULK_JOBS)
 
 
-def terms(
-    house: WorkloadContext,
+def action_arguments(
+    context: WorkloadContext,
     site: Site,
     action: str,
     *,
@@ -243,52 +248,58 @@ def terms(
     category: str | None = None,
     clear_errors: bool = False,
 ) -> dict[str, Any]:
-    """What an action says of each row, as the command layer takes it; raises Problem."""
+    """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
         raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
-    fails, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
+    marks_failed, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
     return {
         "site": site.id,
         "options": frozenset({"clearErrors"} if clear_errors and resets else ()),
-        "code": code if fails else None,
-        "category": _category(category) if fails and category else None,
-        "max_attempts": limits_of(house.settings).max_attempts(site.channel),
+        "code": code if marks_failed else None,
+        "category": _parse_category(category) if marks_failed and category else None,
+        "max_attempts": limits_of(context.settings).max_attempts(site.channel),
     }
 
 
-def acted(bulk: Bulk, listed: int | None = None, *, more: bool = False) -> Acted:
-    """A bulk as an answer tells it: all of it counted, so many refusals listed at most."""
-    refused = [(one.id, why(one)) for one in bulk.outcomes if not one.done]
+def action_result(
+    bulk: BulkResult, max_listed: int | None = None, *, more: bool = False
+) -> ActionResult:
+    """Summarise a bulk outcome: everything is counted, at most ``max_listed`` refusals listed."""
+    refused = [
+        (outcome.id, refusal_reason(outcome)) for outcome in bulk.outcomes if not outcome.done
+    ]
     reasons = Counter(reason for _, reason in refused)
-    return Acted(bulk.moved, refused[:listed], more, bulk.already, reasons)
+    return ActionResult(bulk.moved, refused[:max_listed], more, bulk.already, reasons)
 
 
-def bare(ids: Sequence[str]) -> list[str]:
-    """Ids with or without their seal, each once."""
-    return list(dict.fromkeys(one.removeprefix(SEAL) for one in ids))
+def strip_seals(ids: Sequence[str]) -> list[str]:
+    """Strip the seal prefix where there is one, and drop duplicates."""
+    return list(dict.fromkeys(sealed_id.removeprefix(SEAL_PREFIX) for sealed_id in ids))
 
 
-def _category(given: str) -> Category:
+def _parse_category(text: str) -> Category:
     try:
-        return Category(given)
+        return Category(text)
     except ValueError:
-        known = ", ".join(one.value for one in Category)
+        categories = ", ".join(category.value for category in Category)
         raise Problem(
-            f"errorCategory is one of {known}, not {given[:64]!r}",
+            f"errorCategory is one of {categories}, not {text[:64]!r}",
             code="bad_error_category",
             details={"field": "errorCategory"},
         ) from None
 
 
-def columns(job: Job) -> dict[str, Any]:
-    """A row with the seed's columns; times are microseconds since 1970."""
-    waits = job.run_at if job.state == "RETRY" else job.timer_at if job.state == "FAILED" else None
+def row_columns(job: Job) -> dict[str, Any]:
+    """A row as the columns of the seed's table; times are microseconds since 1970."""
+    next_retry_at = (
+        job.run_at if job.state == "RETRY" else job.timer_at if job.state == "FAILED" else None
+    )
     return {
         "id": job.id,
         "status": job.state,
         "attempt_count": job.attempt_count,
         "claimed_at": job.claimed_at,
-        "next_retry_at": waits,
+        "next_retry_at": next_retry_at,
         "last_error": job.error_message,
         "provider_error_code": job.error_code,
         "provider_error_category": job.error_category,
@@ -299,30 +310,30 @@ def columns(job: Job) -> dict[str, Any]:
     }
 
 
-def recover_processing(house: WorkloadContext, *, min_age_minutes: int = 0) -> int:
-    """Take back rows whose claim ran out; a spent budget ends them instead. FAILED stays."""
-    return _sweep(house, "recover", min_age_minutes, None)
+def recover_processing(context: WorkloadContext, *, min_age_minutes: int = 0) -> int:
+    """Recover rows whose lease is over; a spent budget fails them. FAILED rows stay."""
+    return _sweep(context, "recover", min_age_minutes, None)
 
 
-def attempt_cap(
-    house: WorkloadContext, *, max_attempts: int | None = None, min_age_minutes: int = 0
+def apply_attempt_cap(
+    context: WorkloadContext, *, max_attempts: int | None = None, min_age_minutes: int = 0
 ) -> int:
-    """Fail rows whose budget is spent; without a cap, by the one stamped on each row.
+    """Fail rows whose attempts are spent; without ``max_attempts``, by the cap of each row.
 
-    A row in PROCESSING is left alone until its lease is over: its last attempt may yet succeed.
+    A row in PROCESSING is left alone until its lease is over: its last attempt may still succeed.
     """
-    return _sweep(house, "attempt_cap", min_age_minutes, max_attempts)
+    return _sweep(context, "attempt_cap", min_age_minutes, max_attempts)
 
 
 def _sweep(
-    house: WorkloadContext, name: str, min_age_minutes: int, max_attempts: int | None
+    context: WorkloadContext, name: str, min_age_minutes: int, max_attempts: int | None
 ) -> int:
-    queue = house.queue
+    queue = context.queue
     moved = 0
-    for move in queue.lifecycle.clock_moves:
+    for move in queue.lifecycle.scheduled_moves:
         if move.name != name:
             continue
-        for _ in range(MOST_BATCHES):
+        for _ in range(MAX_BATCHES_PER_MOVE):
             batch = queue.store.sweep(
                 queue.name,
                 move,

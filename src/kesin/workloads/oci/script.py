@@ -1,7 +1,7 @@
-"""Conversions out to a script: looked at first, then claimed, and exactly those are handed over.
+"""The script channel: rows exported to a Google Ads Script, and the reports it sends back.
 
 A row that cannot be sent is rejected before the claim, so it costs no attempt and never sits in
-PROCESSING. The claim is one statement: two scripts at once never share a row.
+PROCESSING. The claim is one statement: two concurrent scripts never share a row.
 """
 
 from __future__ import annotations
@@ -12,125 +12,20 @@ from typing import Any, Final
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
-from kesin.foundation.problems import Clash, Problem
+from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
 from kesin.store.records import Outcome
-from kesin.workloads.oci.conversions.conversion import SEAL, Conversion, Unsendable
-from kesin.workloads.oci.site import Place, is_paused, zone_of
+from kesin.workloads.oci.conversions.conversion import SEAL_PREFIX, Conversion, Unsendable
+from kesin.workloads.oci.site import SiteSettings, is_paused, zone_of
 
-MOST: Final = 1_000  # rows an export hands over
-ROUNDS: Final = 10  # of looking, where rejected rows made room for others
-WAITING: Final = ("QUEUED", "RETRY")
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What an export would hand over, and what it would not."""
-
-    items: list[dict[str, Any]]
-    skipped: list[dict[str, Any]]
-    warnings: list[dict[str, Any]]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many would go, and how many would not."""
-        return {"queued": len(self.items), "skipped": len(self.skipped)}
-
-
-def export(house: WorkloadContext, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
-    """Claim up to ``limit`` due rows for a script and spell them; nothing while paused."""
-    if site.channel != "script":
-        raise Clash(
-            f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
-            "switch the script off, or the site back with `kesin site set --channel script`",
-            code="wrong_channel",
-        )
-    if is_paused(house, site):
-        return []
-    reject_unsendable(house, site, limit=limit, actor=actor)
-    jobs = house.queue.claim(
-        actor,
-        limit=limit,
-        lease_seconds=Place.of(site).recover_minutes * 60,
-        tenants=[site.id],
-    )
-    sendable, wrong = _sorted(site, jobs)
-    if wrong:  # born between the look and the claim, by another door than ours
-        house.queue.apply("ack_failed", _reasons(wrong), actor=actor, tenants=[site.id])
-    return _items(site, sendable)
-
-
-def preview(house: WorkloadContext, site: Site, *, limit: int) -> Preview:
-    """The same without changing anything; every row left out comes with its reason."""
-    jobs = house.queue.peek(limit=limit, tenants=[site.id])
-    sendable, wrong = _sorted(site, jobs)
-    skipped = [
-        {
-            "id": f"{SEAL}{job.id}",
-            "externalId": (job.dedup_key or "").partition("\x1f")[0] or None,  # of any revision
-            "code": problem.code,
-            "message": problem.message,
-        }
-        for job, problem in wrong
-    ]
-    warnings = list(skipped)
-    if is_paused(house, site):
-        warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
-    elif len(jobs) < limit:
-        counts = house.queue.stats().tenants.get(site.id, {})
-        later = sum(counts.get(state, 0) for state in WAITING) - len(jobs)
-        if later > 0:
-            told = f"{later} more wait for the time of their next try"
-            warnings.append({"code": "NOT_DUE", "message": told})
-    if site.channel != "script":
-        told = f"the site is on the channel {site.channel}: a script gets nothing"
-        warnings.append({"code": "WRONG_CHANNEL", "message": told})
-    return Preview(_items(site, sendable), skipped, warnings)
-
-
-def reject_unsendable(house: WorkloadContext, site: Site, *, limit: int, actor: str) -> None:
-    """Look at what is due and reject what cannot be sent, before anybody claims it."""
-    for _ in range(ROUNDS):
-        _, wrong = _sorted(site, house.queue.peek(limit=limit, tenants=[site.id]))
-        if not wrong:
-            return
-        house.queue.apply("reject", _reasons(wrong), actor=actor, tenants=[site.id])
-
-
-def _sorted(
-    site: Site, jobs: Sequence[Job]
-) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
-    sendable, wrong = [], []
-    for job in jobs:
-        try:
-            sendable.append((job, Conversion.of(job.data, site.id)))
-        except Unsendable as problem:
-            wrong.append((job, problem))
-    return sendable, wrong
-
-
-def _reasons(wrong: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
-    return [
-        Change(
-            job.id,
-            error_code=problem.code,
-            error_category=Category.VALIDATION.value,
-            error_message=problem.message,
-        )
-        for job, problem in wrong
-    ]
-
-
-def _items(site: Site, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
-    zone = zone_of(site)
-    return [conversion.script_item(job.id, zone) for job, conversion in sendable]
-
-
-CATEGORIES: Final = (
+MAX_EXPORT_ROWS: Final = 1_000
+MAX_REJECT_ROUNDS: Final = 10  # rejected rows make room for others
+WAITING_STATES: Final = ("QUEUED", "RETRY")
+SCRIPT_CATEGORIES: Final = (
     Category.VALIDATION,
     Category.TRANSIENT,
     Category.AUTH,
@@ -138,8 +33,8 @@ CATEGORIES: Final = (
 )
 DEFAULT_CODE: Final = "VALIDATION_FAILED"
 
-# Why a row stayed as it was, for whoever reads the answer.
-_WHY: Final = {
+# Why a report did not move a row.
+_REFUSALS: Final = {
     "unknown": "no such row of this site",
     "was_claimed": "it was never exported since its data last changed",
     "state": "it is {state} already",
@@ -147,23 +42,127 @@ _WHY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a report changed, and which rows stayed as they were."""
+class ExportPreview:
+    """What an export would return, and what it would leave out."""
+
+    items: list[dict[str, Any]]
+    skipped: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of rows exported and left out."""
+        return {"queued": len(self.items), "skipped": len(self.skipped)}
+
+
+def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> list[dict[str, Any]]:
+    """Claim up to ``limit`` due rows for a script and return its items; nothing while paused."""
+    if site.channel != "script":
+        raise RequestConflict(
+            f"the site {site.id} is on the channel {site.channel!r}: our worker uploads its rows; "
+            "switch the script off, or the site back with `kesin site set --channel script`",
+            code="wrong_channel",
+        )
+    if is_paused(context, site):
+        return []
+    reject_unsendable(context, site, limit=limit, actor=actor)
+    jobs = context.queue.claim(
+        actor,
+        limit=limit,
+        lease_seconds=SiteSettings.of(site).recover_minutes * 60,
+        tenants=[site.id],
+    )
+    sendable, unsendable = _split_sendable(site, jobs)
+    if unsendable:  # enqueued between the check and the claim, not by ingest
+        context.queue.apply("ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id])
+    return _script_items(site, sendable)
+
+
+def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> ExportPreview:
+    """Show what an export would return, without changing anything; rows left out have a reason."""
+    jobs = context.queue.peek(limit=limit, tenants=[site.id])
+    sendable, unsendable = _split_sendable(site, jobs)
+    skipped = [
+        {
+            "id": f"{SEAL_PREFIX}{job.id}",
+            "externalId": (job.dedup_key or "").partition("\x1f")[0]
+            or None,  # without the revision
+            "code": problem.code,
+            "message": problem.message,
+        }
+        for job, problem in unsendable
+    ]
+    warnings = list(skipped)
+    if is_paused(context, site):
+        warnings.append({"code": "PAUSED", "message": "paused: an export gives nothing now"})
+    elif len(jobs) < limit:
+        counts = context.queue.stats().tenants.get(site.id, {})
+        not_due = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
+        if not_due > 0:
+            message = f"{not_due} more wait for the time of their next try"
+            warnings.append({"code": "NOT_DUE", "message": message})
+    if site.channel != "script":
+        message = f"the site is on the channel {site.channel}: a script gets nothing"
+        warnings.append({"code": "WRONG_CHANNEL", "message": message})
+    return ExportPreview(_script_items(site, sendable), skipped, warnings)
+
+
+def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> None:
+    """Reject due rows that cannot be sent, before they are claimed."""
+    for _ in range(MAX_REJECT_ROUNDS):
+        _, unsendable = _split_sendable(site, context.queue.peek(limit=limit, tenants=[site.id]))
+        if not unsendable:
+            return
+        context.queue.apply("reject", _rejections(unsendable), actor=actor, tenants=[site.id])
+
+
+def _split_sendable(
+    site: Site, jobs: Sequence[Job]
+) -> tuple[list[tuple[Job, Conversion]], list[tuple[Job, Unsendable]]]:
+    sendable, unsendable = [], []
+    for job in jobs:
+        try:
+            sendable.append((job, Conversion.from_payload(job.data, site.id)))
+        except Unsendable as problem:
+            unsendable.append((job, problem))
+    return sendable, unsendable
+
+
+def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
+    return [
+        Change(
+            job.id,
+            error_code=problem.code,
+            error_category=Category.VALIDATION.value,
+            error_message=problem.message,
+        )
+        for job, problem in unsendable
+    ]
+
+
+def _script_items(site: Site, sendable: Sequence[tuple[Job, Conversion]]) -> list[dict[str, Any]]:
+    zone = zone_of(site)
+    return [conversion.script_item(job.id, zone) for job, conversion in sendable]
+
+
+@dataclass(frozen=True, slots=True)
+class AckReport:
+    """What a script's report changed, and which rows it did not move."""
 
     updated: int
-    refused: list[tuple[str, str]]  # (id as it was named, why)
+    refused: list[tuple[str, str]]  # (sealed id, reason)
 
 
-def ack(house: WorkloadContext, site: Site, queue_ids: Sequence[str], *, actor: str) -> Report:
-    """Google has these; a repeated report is a success that changes nothing."""
-    ids = sealed(queue_ids)
+def ack(context: WorkloadContext, site: Site, queue_ids: Sequence[str], *, actor: str) -> AckReport:
+    """Complete rows that Google has; a repeated report succeeds and changes nothing."""
+    ids = parse_queue_ids(queue_ids)
     result = canonical_json({"channel": "script"})
-    changes = [Change(one, result=result) for one in ids]
-    return _report(house, site, "ack", changes, actor, done="COMPLETED")
+    changes = [Change(job_id, result=result) for job_id in ids]
+    return _apply_report(context, site, "ack", changes, actor, done="COMPLETED")
 
 
 def ack_failed(
-    house: WorkloadContext,
+    context: WorkloadContext,
     site: Site,
     queue_ids: Sequence[str],
     *,
@@ -171,53 +170,63 @@ def ack_failed(
     message: str | None,
     category: str | None,
     actor: str,
-) -> Report:
-    """These failed at the script; every category rests in FAILED, and revive takes on two."""
-    known = {one.value for one in CATEGORIES}
+) -> AckReport:
+    """Fail rows that the script could not upload; `revive` retries two of the categories."""
+    categories = {each.value for each in SCRIPT_CATEGORIES}
     category = Category.VALIDATION.value if category is None else category
-    if category not in known:
+    if category not in categories:
         raise Problem(
-            f"errorCategory is one of {', '.join(sorted(known))}, not {category[:64]!r}",
+            f"errorCategory is one of {', '.join(sorted(categories))}, not {category[:64]!r}",
             code="bad_error_category",
             details={"field": "errorCategory"},
         )
     code = storable((code or "").strip())[:MAX_CODE] or DEFAULT_CODE
     message = storable((message or "").strip())[:MAX_MESSAGE] or code
     changes = [
-        Change(one, error_code=code, error_category=category, error_message=message)
-        for one in sealed(queue_ids)
+        Change(job_id, error_code=code, error_category=category, error_message=message)
+        for job_id in parse_queue_ids(queue_ids)
     ]
-    return _report(house, site, "ack_failed", changes, actor, done="FAILED")
+    return _apply_report(context, site, "ack_failed", changes, actor, done="FAILED")
 
 
-def sealed(queue_ids: Sequence[str]) -> list[str]:
-    """The rows' ids; raises Problem naming what carries no seal. Each is taken once."""
-    strange = [one for one in queue_ids if not one.startswith(SEAL)]
-    if strange:
+def parse_queue_ids(queue_ids: Sequence[str]) -> list[str]:
+    """Strip the seal prefix and drop duplicates; raises Problem naming ids without a prefix."""
+    malformed = [each[:80] for each in queue_ids if not each.startswith(SEAL_PREFIX)]
+    if malformed:
         raise Problem(
-            f"ids begin with {SEAL!r}; these do not: {', '.join(one[:80] for one in strange[:20])}",
+            f"ids begin with {SEAL_PREFIX!r}; these do not: {', '.join(malformed[:20])}",
             code="bad_queue_id",
-            details={"ids": [one[:80] for one in strange[:100]]},
+            details={"ids": malformed[:100]},
         )
-    return list(dict.fromkeys(one.removeprefix(SEAL) for one in queue_ids))
+    return list(dict.fromkeys(each.removeprefix(SEAL_PREFIX) for each in queue_ids))
 
 
-def _report(
-    house: WorkloadContext, site: Site, call: str, changes: list[Change], actor: str, *, done: str
-) -> Report:
-    known = [one for one in changes if is_id(one.id)]
-    outcomes = house.queue.apply(call, known, actor=actor, tenants=[site.id]) if known else []
-    refused = [(f"{SEAL}{one.id}", _WHY["unknown"]) for one in changes if not is_id(one.id)]
-    refused += [
-        (f"{SEAL}{one.id}", why(one))
-        for one in outcomes
-        if one.result != "moved" and (one.result == "unknown" or one.state != done)
+def _apply_report(
+    context: WorkloadContext,
+    site: Site,
+    action: str,
+    changes: list[Change],
+    actor: str,
+    *,
+    done: str,
+) -> AckReport:
+    valid = [change for change in changes if is_id(change.id)]
+    outcomes = context.queue.apply(action, valid, actor=actor, tenants=[site.id]) if valid else []
+    refused = [
+        (f"{SEAL_PREFIX}{change.id}", _REFUSALS["unknown"])
+        for change in changes
+        if not is_id(change.id)
     ]
-    return Report(sum(one.result == "moved" for one in outcomes), refused)
+    refused += [
+        (f"{SEAL_PREFIX}{outcome.id}", refusal_reason(outcome))
+        for outcome in outcomes
+        if outcome.result != "moved" and (outcome.result == "unknown" or outcome.state != done)
+    ]
+    return AckReport(sum(outcome.result == "moved" for outcome in outcomes), refused)
 
 
-def why(outcome: Outcome) -> str:
-    """A refusal as a sentence."""
+def refusal_reason(outcome: Outcome) -> str:
+    """The sentence that says why a row was not moved."""
     cause = "unknown" if outcome.result == "unknown" else outcome.reason
-    text = _WHY.get(cause, cause or outcome.result)
+    text = _REFUSALS.get(cause, cause or outcome.result)
     return text.format(state=outcome.state) if "{" in text else text

@@ -1,4 +1,4 @@
-"""A site as this workload sees it: found by either name, with its settings and its facts."""
+"""A site as the oci workload sees it: access to it, its settings and its metadata."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import Any, Final, Self
 from zoneinfo import ZoneInfo
 
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.permissions import Actor, Right
-from kesin.foundation.problems import Invalid, Refused, Unknown
+from kesin.foundation.permissions import Actor, Permission
+from kesin.foundation.problems import Forbidden, Invalid, NotFound
 from kesin.foundation.text import canonical_json
-from kesin.store.directory import Fact, Site
-from kesin.workloads.oci.conversions.conversion import MAX_NAME, Defaults
+from kesin.store.directory import MetadataEntry, Site
+from kesin.workloads.oci.conversions.conversion import MAX_NAME, RowDefaults
 
 WORKLOAD: Final = "oci"
 HEARTBEAT: Final = "heartbeat"
 BREAKER: Final = "breaker"
-UPLOADS: Final = "uploads"  # requests whose end Google tells later
+UPLOADS: Final = "uploads"  # requests whose result Google reports later
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What an agency decides for one site."""
+class SiteSettings:
+    """The oci settings of one site."""
 
-    recover_minutes: int = 15  # a script's claim lasts so long; 45 where scripts run long
-    silent_hours: int | None = None  # a script may be silent so long; None: the setting of all
-    conversion_name: str = ""  # for rows that name none
+    recover_minutes: int = 15  # lease of a script's claim; 45 for slow scripts
+    silent_hours: int | None = None  # before a warning; None: KESIN_OCI_SILENT_HOURS
+    conversion_name: str = ""  # default for rows without a name
 
     @classmethod
     def of(cls, site: Site) -> Self:
-        """As it is kept; what another version kept is passed over."""
-        kept = json.loads(site.settings).get(WORKLOAD, {})
-        return cls(**{one.name: kept[one.name] for one in fields(cls) if one.name in kept})
+        """Read the stored settings; fields of other versions are ignored."""
+        stored = json.loads(site.settings).get(WORKLOAD, {})
+        return cls(
+            **{field.name: stored[field.name] for field in fields(cls) if field.name in stored}
+        )
 
 
-def checked(changes: dict[str, Any]) -> dict[str, Any]:
-    """Settings somebody wants; raises Invalid naming the one that is wrong."""
+def validate_settings(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the changes if each is a valid setting; raises Invalid naming the one that is not."""
     for name, value in changes.items():
         if value is None:
             continue
         if name == "recover_minutes":
-            _whole(name, value, 1, 24 * 60)
+            _check_whole_number(name, value, 1, 24 * 60)
         elif name == "silent_hours":
-            _whole(name, value, 1, 720)
+            _check_whole_number(name, value, 1, 720)
         elif name != "conversion_name":
             raise Invalid(f"{name!r} is no setting of a site", details={"field": name})
         elif not isinstance(value, str) or len(value) > MAX_NAME or not value.isprintable():
@@ -53,39 +55,39 @@ def checked(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+def _check_whole_number(name: str, value: Any, minimum: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise Invalid(
-            f"{name} must be a whole number in {least}…{most}, got {value!r}",
+            f"{name} must be a whole number in {minimum}…{maximum}, got {value!r}",
             details={"field": name},
         )
 
 
-def admitted(
-    house: WorkloadContext, actor: Actor, given: str | None, *rights: Right, action: str
+def require_site(
+    context: WorkloadContext, actor: Actor, name: str | None, *rights: Permission, action: str
 ) -> Site:
-    """The site, if the actor has one of these rights on it.
+    """Return the site if the actor has one of these rights on it.
 
-    Whoever has single sites is told the same of a foreign site and of one that does not exist.
+    An actor limited to some sites gets the same answer for a foreign site and for an unknown one.
     """
-    accounts = house.commands.accounts
-    if given is None or not given:
+    accounts = context.commands.accounts
+    if name is None or not name:
         raise Invalid("name the site: siteId", code="missing_site", details={"field": "siteId"})
     if not any(actor.has(right) for right in rights):
-        accounts.require(actor, rights[0], action, queue=WORKLOAD, site=given)
-    site = accounts.find_site(given)
+        accounts.require(actor, rights[0], action, queue=WORKLOAD, site=name)
+    site = accounts.find_site(name)
     if site is not None and actor.sees(WORKLOAD, site.id):
         return site
     if site is None and (actor.is_admin or actor.all_sites):
-        raise Unknown(f"there is no site {given!r}: add it with `kesin site add`")
-    accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=given)
-    raise Refused("this site is not yours")
+        raise NotFound(f"there is no site {name!r}: add it with `kesin site add`")
+    accounts.note(actor, action, allowed=False, queue=WORKLOAD, site=name)
+    raise Forbidden("this site is not yours")
 
 
-def visible(house: WorkloadContext, actor: Actor) -> list[Site]:
-    """Every site whose rows the actor may see."""
-    everything = house.commands.accounts.directory.sites()
-    return [one for one in everything if actor.sees(WORKLOAD, one.id)]
+def visible_sites(context: WorkloadContext, actor: Actor) -> list[Site]:
+    """The sites whose rows the actor may see."""
+    sites = context.commands.accounts.directory.sites()
+    return [site for site in sites if actor.sees(WORKLOAD, site.id)]
 
 
 def zone_of(site: Site) -> ZoneInfo:
@@ -93,29 +95,29 @@ def zone_of(site: Site) -> ZoneInfo:
     return ZoneInfo(site.timezone)
 
 
-def defaults_of(site: Site) -> Defaults:
-    """What the site adds to a row."""
-    return Defaults(site.id, zone_of(site), site.currency, Place.of(site).conversion_name)
+def defaults_of(site: Site) -> RowDefaults:
+    """The defaults the site gives to its rows."""
+    return RowDefaults(site.id, zone_of(site), site.currency, SiteSettings.of(site).conversion_name)
 
 
-def is_paused(house: WorkloadContext, site: Site) -> bool:
-    """Whether the site or the whole queue hands out nothing."""
-    paused = house.queue.store.paused(house.queue.name)
-    return any(one.tenant in {"", site.id} for one in paused)
+def is_paused(context: WorkloadContext, site: Site) -> bool:
+    """Whether the site or the whole queue is paused."""
+    pauses = context.queue.store.paused(context.queue.name)
+    return any(pause.tenant in {"", site.id} for pause in pauses)
 
 
-# Facts
+# Metadata
 
 
-def fact(house: WorkloadContext, site: Site, name: str) -> dict[str, Any] | None:
-    """What was last noted of a site under this name."""
-    found = house.commands.accounts.directory.fact(WORKLOAD, site.id, name)
-    value = json.loads(found.value) if found else None
+def read_metadata(context: WorkloadContext, site: Site, name: str) -> dict[str, Any] | None:
+    """Read the site's metadata entry of this name."""
+    row = context.commands.accounts.directory.metadata_entry(WORKLOAD, site.id, name)
+    value = json.loads(row.value) if row else None
     return value if isinstance(value, dict) else None
 
 
-def put_fact(house: WorkloadContext, site: Site, name: str, value: dict[str, Any]) -> None:
-    """Note something of a site in the place of what was noted before."""
-    directory = house.commands.accounts.directory
-    now = house.queue.now()
-    directory.put_fact(Fact(WORKLOAD, site.id, name, canonical_json(value), now))
+def put_metadata(context: WorkloadContext, site: Site, name: str, value: dict[str, Any]) -> None:
+    """Store the site's metadata entry of this name, replacing the old one."""
+    directory = context.commands.accounts.directory
+    now = context.queue.now()
+    directory.put_metadata(MetadataEntry(WORKLOAD, site.id, name, canonical_json(value), now))

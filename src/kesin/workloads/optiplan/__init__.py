@@ -1,17 +1,16 @@
-"""A furniture workshop's cutting orders: from centimetres to the saw, stopping where a person must
-decide.
+"""The OptiPlan workload: a furniture workshop's cutting orders, from the order to the saw.
 
-What needs the web, spreadsheets or XML is imported when it is first asked for.
-"""  # noqa: D205 - one sentence
+Modules that need the web, spreadsheets or XML are imported on first use.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.transfer.backup import Kept
-from kesin.engine.workload import Panel, Workload, WorkloadContext
-from kesin.foundation.extras import BRINGS
+from kesin.engine.transfer.backup import BackupFile
+from kesin.engine.workload import Workload, WorkloadContext
+from kesin.foundation.extras import LIBRARIES
 from kesin.foundation.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from kesin.engine.worker import Worker
     from kesin.lifecycle.declare import Lifecycle
+    from kesin.workloads.common.demo import DemoPart
 
 
 def _lifecycle() -> Lifecycle:
@@ -28,17 +28,23 @@ def _lifecycle() -> Lifecycle:
     return configured_lifecycle()
 
 
-def _worker(house: WorkloadContext) -> Worker:
-    from kesin.workloads.optiplan.pipeline.runner import worker_of
+def _worker(context: WorkloadContext) -> Worker:
+    from kesin.workloads.optiplan.pipeline.runner import build_worker
     from kesin.workloads.optiplan.workshop.config import Workshop
 
-    return worker_of(Workshop(house.settings), house.queue)
+    return build_worker(Workshop(context.settings), context.queue)
 
 
-def _router(house: WorkloadContext) -> APIRouter:
+def _routes(context: WorkloadContext) -> APIRouter:
     from kesin.workloads.optiplan.api.routes import optiplan_router
 
-    return optiplan_router(house)
+    return optiplan_router(context)
+
+
+def _pages() -> object:
+    from kesin.workloads.optiplan.pages import PAGES
+
+    return PAGES
 
 
 def _cli() -> Typer:
@@ -47,37 +53,45 @@ def _cli() -> Typer:
     return app
 
 
-def _tidied(house: WorkloadContext) -> int:
-    from kesin.workloads.optiplan.cleanup import tidied
+def _delete_expired_files(context: WorkloadContext) -> int:
+    from kesin.workloads.optiplan.cleanup import delete_expired_files
 
-    return tidied(house)
-
-
-def _describe(code: str) -> Mapping[str, Any]:
-    from kesin.workloads.optiplan.advice import describe
-
-    return describe(code)
+    return delete_expired_files(context)
 
 
-def _keeps(settings: Settings) -> Iterable[Kept | str]:
-    from kesin.workloads.optiplan.backup import kept
+def _advice(code: str) -> Mapping[str, Any]:
+    from kesin.workloads.optiplan.advice import advice_json
 
-    return kept(settings)
+    return advice_json(code)
+
+
+def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
+    from kesin.workloads.optiplan.backup import backup_files
+
+    return backup_files(settings)
+
+
+def _demo() -> DemoPart:
+    from kesin.workloads.optiplan.demo import OptiplanDemo
+
+    return OptiplanDemo()
 
 
 OPTIPLAN: Final = Workload(
     "optiplan",
     _lifecycle,
     "Cutting orders to the saw",
+    title="Orders",
     has_sites=False,
     worker=_worker,
-    after_sweep=_tidied,
-    routes=_router,
+    after_sweep=_delete_expired_files,
+    routes=_routes,
+    pages=_pages,
     cli=_cli,
-    panels=(Panel("OptiPlan", "/dashboard/optiplan"),),
-    advice=_describe,
-    backup_files=_keeps,
-    # A cancel takes the file back from the saw's inbox, a reissue makes a new revision.
+    demo=_demo,
+    advice=_advice,
+    backup_files=_backup_files,
+    # A cancel withdraws files from the saw's inbox and a reissue creates a new revision.
     restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),
-    needs=BRINGS["optiplan"],
+    needs=LIBRARIES["optiplan"],
 )

@@ -1,7 +1,7 @@
-"""What an error code says to the person at the saw: what happened, and what to do about it.
+"""Advice on error codes: what an error means and what the operator should do.
 
-The texts are in `advice.toml`, in English and Turkish, for every door alike: dashboard, command
-line and API. A code nobody has written about gets the general one; asking never fails.
+The texts are in `advice.toml`, in English and Turkish. The dashboard, the command line and the API
+share them. A code without its own text gets the general one, so a lookup never fails.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ LANGUAGES: Final[tuple[Language, ...]] = ("en", "tr")
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Two sentences or so."""
+    """The advice on an error code, in one language."""
 
-    code: str  # as it was asked for
+    code: str  # as the caller gave it
     means: str
     act: str
 
 
 @cache
-def _book() -> Mapping[str, Any]:
+def _texts() -> Mapping[str, Any]:
     return tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
 
 
-def advice(code: str | None, language: Language = "en") -> Advice:
-    """The advice on a code."""
+def find_advice(code: str | None, language: Language = "en") -> Advice:
+    """Return the advice on a code."""
     text = _text(code or "")[language]
     return Advice(code or "", text["means"], text["act"])
 
 
-def describe(code: str) -> Mapping[str, Any]:
-    """The advice on a code in every language, as JSON wants it."""
+def advice_json(code: str) -> Mapping[str, Any]:
+    """Return the advice on a code in every language, ready for JSON."""
     return {language: dict(_text(code)[language]) for language in LANGUAGES}
 
 
 def _text(code: str) -> Mapping[str, Any]:
-    book = _book()
-    text: Mapping[str, Any] = book.get(code) or book[OptiCode.UNKNOWN]
+    texts = _texts()
+    text: Mapping[str, Any] = texts.get(code) or texts[OptiCode.UNKNOWN]
     return text

@@ -1,7 +1,7 @@
-"""The files of a job, as its dossier names them: import files for the optimiser, XML for the saw.
+"""The files that a job's progress record names: import files for the optimiser, XML for the saw.
 
-They lie in folders that others write into, so a name is only a name, a link is not followed, and
-everything has a bound.
+Other programs write into the same folders. Therefore a name is never used as a path, links are not
+followed, and every read is bounded.
 """
 
 from __future__ import annotations
@@ -20,135 +20,139 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer import (
     GENERATOR,
     Cut,
+    CuttingPlan,
     Demand,
     Layout,
     Placement,
-    Plan,
     Rect,
     Unplannable,
-    draw,
-    draw_board,
-    faults,
+    draw_board_svg,
+    draw_svg,
+    find_faults,
     hundredths,
     read_batch,
 )
-from kesin.workloads.optiplan.optimizer.model import Runs
+from kesin.workloads.optiplan.optimizer.model import CutDirection
 from kesin.workloads.optiplan.optimizer.output.texts import Language
-from kesin.workloads.optiplan.optimizer.problem import task_of
-from kesin.workloads.optiplan.orders.payload import Order
-from kesin.workloads.optiplan.pipeline.progress import Dossier
-from kesin.workloads.optiplan.pipeline.shared_folder import NotWhole, minding, read_whole
-from kesin.workloads.optiplan.pipeline.solution import HARDENED
+from kesin.workloads.optiplan.optimizer.problem import build_task
+from kesin.workloads.optiplan.orders.payload import CuttingOrder
+from kesin.workloads.optiplan.pipeline.progress import OrderProgress
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    UnusableFile,
+    read_plain_file,
+    translate_os_errors,
+)
+from kesin.workloads.optiplan.pipeline.solution import HARDENED_PARSER
 from kesin.workloads.optiplan.workshop.paths import Paths
 
-MOST_BYTES: Final = 100_000_000  # of one download
-_ZIP_DAY: Final = (1980, 1, 1, 0, 0, 0)  # the same files give the same bytes
+MAX_DOWNLOAD_BYTES: Final = 100_000_000  # of one download
+_ZIP_DATE: Final = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same files give the same bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Artefact:
-    """A file and what is in it."""
+class JobFile:
+    """A file's name and content."""
 
     name: str
     data: bytes
 
 
-def xml_files(paths: Paths, job: Job, dossier: Dossier) -> list[Artefact]:
-    """The solutions that were found for a job; raises OrderProblem (404), or FolderAway."""
-    if not dossier.xml:
-        raise _none(job, "XML")
-    return _read(paths.export_folder, dossier.xml)
+def read_xml_files(paths: Paths, job: Job, progress: OrderProgress) -> list[JobFile]:
+    """Read a job's solutions; raises OrderProblem (404) or FolderUnavailable."""
+    if not progress.xml:
+        raise _no_files(job, "XML")
+    return _read_files(paths.export_folder, progress.xml)
 
 
-def import_files(paths: Paths, job: Job, dossier: Dossier) -> list[Artefact]:
-    """What was written for the optimiser; raises OrderProblem (404), or FolderAway."""
-    if not dossier.files:
-        raise _none(job, "import file")
-    return _read(paths.import_folder, dossier.files)
+def read_import_files(paths: Paths, job: Job, progress: OrderProgress) -> list[JobFile]:
+    """Read a job's import files; raises OrderProblem (404) or FolderUnavailable."""
+    if not progress.files:
+        raise _no_files(job, "import file")
+    return _read_files(paths.import_folder, progress.files)
 
 
-def packed(files: Iterable[Artefact]) -> bytes:
-    """All of them as one archive."""
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
-        for one in files:
-            entry = zipfile.ZipInfo(one.name, _ZIP_DAY)
-            archive.writestr(entry, one.data, zipfile.ZIP_DEFLATED)
-    return written.getvalue()
+def build_zip(files: Iterable[JobFile]) -> bytes:
+    """Pack the files into a ZIP archive."""
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w") as archive:
+        for file in files:
+            entry = zipfile.ZipInfo(file.name, _ZIP_DATE)
+            archive.writestr(entry, file.data, zipfile.ZIP_DEFLATED)
+    return output.getvalue()
 
 
-def _read(folder: Path, names: Sequence[str]) -> list[Artefact]:
-    found: list[Artefact] = []
+def _read_files(folder: Path, names: Sequence[str]) -> list[JobFile]:
+    files: list[JobFile] = []
     size = 0
     for name in names:
-        found.append(Artefact(name, _content(folder, name)))
-        size += len(found[-1].data)
-        if size > MOST_BYTES:
+        files.append(JobFile(name, _read_file(folder, name)))
+        size += len(files[-1].data)
+        if size > MAX_DOWNLOAD_BYTES:
             raise TooLarge(
-                f"the files have more than {MOST_BYTES} bytes: fetch them where they are"
+                f"the files have more than {MAX_DOWNLOAD_BYTES} bytes: fetch them where they are"
             )
-    return found
+    return files
 
 
-def _content(folder: Path, name: str) -> bytes:
+def _read_file(folder: Path, name: str) -> bytes:
     path = folder / Path(name).name
-    with minding(path):
+    with translate_os_errors(path):
         try:
-            return read_whole(path)
+            return read_plain_file(path)
         except FileNotFoundError:
             if not folder.is_dir():
                 raise
             raise OrderProblem(
                 OptiCode.FILE_NOT_FOUND, f"{path.name} is not there any more", {"file": path.name}
             ) from None
-        except NotWhole as problem:
+        except UnusableFile as problem:
             raise OrderProblem(
                 OptiCode.FILE_NOT_FOUND, f"{path.name}: {problem}", {"file": path.name}
             ) from None
 
 
-def _none(job: Job, what: str) -> OrderProblem:
+def _no_files(job: Job, kind: str) -> OrderProblem:
     return OrderProblem(
-        OptiCode.FILE_NOT_FOUND, f"the job is {job.state}: it has no {what}", {"state": job.state}
+        OptiCode.FILE_NOT_FOUND, f"the job is {job.state}: it has no {kind}", {"state": job.state}
     )
 
 
-MOST_BOARDS: Final = 500  # drawn at once
-_SIZE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
+MAX_DRAWN_BOARDS: Final = 500  # drawn at once
+_SIZE_MM: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,2})?")
 
 
-def plans_of(paths: Paths, job: Job, dossier: Dossier) -> list[Plan]:
-    """The plans of a job, one a material; raises OrderProblem or FolderAway."""
-    plans: list[Plan] = []
-    for file in xml_files(paths, job, dossier):
-        root = _root(file.name, file.data)
+def read_plans(paths: Paths, job: Job, progress: OrderProgress) -> list[CuttingPlan]:
+    """Read a job's plans, one per material; raises OrderProblem or FolderUnavailable."""
+    plans: list[CuttingPlan] = []
+    for file in read_xml_files(paths, job, progress):
+        root = _parse_xml(file.name, file.data)
         stem = root.get("batch", "")
-        if root.get("generator") != GENERATOR or stem not in dossier.stems:
+        if root.get("generator") != GENERATOR or stem not in progress.stems:
             raise OrderProblem(
                 OptiCode.FILE_NOT_FOUND,
                 f"{file.name} was made by another program: only that one draws it",
                 {"file": file.name},
             )
-        name = _name(Order.of(job), stem.removeprefix(f"{job.id}_"))
+        name = _plan_name(CuttingOrder.from_job(job), stem.removeprefix(f"{job.id}_"))
         plans += [
             replace(plan, demand=replace(plan.demand, name=name))
-            for plan in _plans(paths.import_folder / f"{stem}.xlsx", root)
+            for plan in _parse_plans(paths.import_folder / f"{stem}.xlsx", root)
         ]
     return plans
 
 
-def _name(order: Order, batch: str) -> str:
-    """What is written over a plan: the shop knows its orders by their own ids, not by ours."""
+def _plan_name(order: CuttingOrder, batch: str) -> str:
+    """The title of a plan: it names the order by the shop's own id, not by the job id."""
     revision = f" r{order.revision}" if order.revision > 1 else ""
     return f"{order.payload.order_id}{revision} · {batch}"
 
 
-def drawing(plans: Sequence[Plan], board: int | None, language: Language) -> str:
-    """All boards, or the one of this number; the boards of all plans are counted from 1."""
+def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Language) -> str:
+    """Draw all boards, or only the given one; boards are numbered from 1 across all plans."""
     boards = [(plan, number) for plan in plans for number in range(1, len(plan.layouts) + 1)]
     if board is None:
-        check_countable(plans)
-        return draw(plans, language)
+        check_board_count(plans)
+        return draw_svg(plans, language)
     if board > len(boards):
         raise OrderProblem(
             OptiCode.FILE_NOT_FOUND,
@@ -156,13 +160,13 @@ def drawing(plans: Sequence[Plan], board: int | None, language: Language) -> str
             {"boards": len(boards)},
         )
     plan, number = boards[board - 1]
-    return draw_board(plan, number, language)
+    return draw_board_svg(plan, number, language)
 
 
-def check_countable(plans: Sequence[Plan]) -> None:
-    """Refuse drawings that no screen or printer could show."""
+def check_board_count(plans: Sequence[CuttingPlan]) -> None:
+    """Raise OrderProblem if there are more boards than a screen or a printer can show."""
     boards = sum(len(plan.layouts) for plan in plans)
-    if boards > MOST_BOARDS:
+    if boards > MAX_DRAWN_BOARDS:
         raise OrderProblem(
             OptiCode.FILE_NOT_FOUND,
             f"{boards} different boards are too many for one drawing: ask for each with ?board=",
@@ -170,29 +174,29 @@ def check_countable(plans: Sequence[Plan]) -> None:
         )
 
 
-def _root(name: str, data: bytes) -> Any:
+def _parse_xml(name: str, data: bytes) -> Any:
     from lxml import etree  # type: ignore[import-untyped]
 
     try:
-        return etree.fromstring(data, etree.XMLParser(**HARDENED))
+        return etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))
     except etree.LxmlError:
         raise OrderProblem(OptiCode.XML_INVALID, f"{name} cannot be read", {"file": name}) from None
 
 
-def _plans(batch: Path, root: Any) -> list[Plan]:
+def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
     try:
         demands = read_batch(batch)
         best = root.find("Solution[@best='1']")
-        layouts: dict[str, list[Layout]] = {one.material: [] for one in demands}
+        layouts: dict[str, list[Layout]] = {demand.material: [] for demand in demands}
         for element in () if best is None else best.findall("Layout"):
-            layouts[element.get("material", "")].append(_layout(element))
+            layouts[element.get("material", "")].append(_parse_layout(element))
         algo = "" if best is None else best.get("algo", "")
-        plans = [_plan(demand, algo, layouts[demand.material]) for demand in demands]
-    except Unplannable as problem:  # the import file is gone, or is none
+        plans = [_build_plan(demand, algo, layouts[demand.material]) for demand in demands]
+    except Unplannable as problem:  # the import file is missing or not a workbook
         raise OrderProblem(OptiCode.FILE_NOT_FOUND, str(problem), {"file": batch.name}) from None
     except (KeyError, ValueError, ArithmeticError):
         plans = []
-    if not plans or any(faults(plan) for plan in plans):
+    if not plans or any(find_faults(plan) for plan in plans):
         raise OrderProblem(
             OptiCode.XML_INVALID,
             f"the XML and {batch.name} do not belong together: one of them was changed",
@@ -201,37 +205,39 @@ def _plans(batch: Path, root: Any) -> list[Plan]:
     return plans
 
 
-def _plan(demand: Demand, algo: str, layouts: Sequence[Layout]) -> Plan:
-    least = task_of(demand)[0].least_boards()
-    return Plan(demand, algo, tuple(layouts), least)
+def _build_plan(demand: Demand, algo: str, layouts: Sequence[Layout]) -> CuttingPlan:
+    least = build_task(demand)[0].least_boards()
+    return CuttingPlan(demand, algo, tuple(layouts), least)
 
 
-def _layout(element: Any) -> Layout:
+def _parse_layout(element: Any) -> Layout:
     return Layout(
         times=int(element.attrib["times"]),
         placements=tuple(
-            Placement(int(one.attrib["number"]) - 1, _rect(one), one.attrib["turned"] == "1")
-            for one in element.findall("Piece")
+            Placement(
+                int(child.attrib["number"]) - 1, _parse_rect(child), child.attrib["turned"] == "1"
+            )
+            for child in element.findall("Piece")
         ),
-        offcuts=tuple(_rect(one) for one in element.findall("Drop")),
+        offcuts=tuple(_parse_rect(child) for child in element.findall("Drop")),
         cuts=tuple(
             Cut(
-                _rect(one),
-                cast("Runs", one.attrib["runs"]),
-                _mm(one.attrib["at"]),
-                int(one.attrib["stage"]),
+                _parse_rect(child),
+                cast("CutDirection", child.attrib["runs"]),
+                _parse_mm(child.attrib["at"]),
+                int(child.attrib["stage"]),
             )
-            for one in element.findall("Cut")
+            for child in element.findall("Cut")
         ),
     )
 
 
-def _rect(element: Any) -> Rect:
-    return Rect(*(_mm(element.attrib[name]) for name in ("x", "y", "length", "width")))
+def _parse_rect(element: Any) -> Rect:
+    return Rect(*(_parse_mm(element.attrib[name]) for name in ("x", "y", "length", "width")))
 
 
-def _mm(text: str) -> int:
-    """A size as we write it; ``1e999999`` is a number too, but one that takes for ever."""
-    if not _SIZE.fullmatch(text):
+def _parse_mm(text: str) -> int:
+    """Parse a size as we write it; accepting ``1e999999`` would take forever to convert."""
+    if not _SIZE_MM.fullmatch(text):
         raise ValueError("no size in millimetres")
     return hundredths(text)

@@ -1,7 +1,8 @@
-"""The hourly tidying: files of orders that were cut long ago, and what is remembered of none.
+"""The hourly cleanup: files of orders done long ago, and the leftovers of deleted jobs.
 
-Jobs on their way, held or failed keep everything: somebody may go on with them. What the machine
-has moved is the machine's. A folder that is away is tidied next time.
+Jobs that are active, held or failed keep everything, because an operator may continue them. Files
+that the machine has moved are left to the machine. An unavailable folder is skipped until the next
+run.
 """
 
 from __future__ import annotations
@@ -19,97 +20,110 @@ from kesin.store.directory import Directory
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.errors import OptiCode
-from kesin.workloads.optiplan.pipeline.delivery_attempts import OPEN, withdrawn
-from kesin.workloads.optiplan.pipeline.progress import Dossiers
-from kesin.workloads.optiplan.pipeline.shared_folder import Entry, minding, plain_files
+from kesin.workloads.optiplan.pipeline.delivery_attempts import OPEN, withdraw_job_files
+from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+from kesin.workloads.optiplan.pipeline.shared_folder import (
+    FolderEntry,
+    list_plain_files,
+    translate_os_errors,
+)
 from kesin.workloads.optiplan.service import QUEUE
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
 
 KEEP_FILES_DAYS: Final = 30  # of an order that is done
-_ASIDE: Final = ("old", "failed")  # in the export folder
+_SET_ASIDE_FOLDERS: Final = ("old", "failed")  # in the export folder
 
 log = Logger("kesin.optiplan")
 
 
-def tidied(house: WorkloadContext) -> int:
-    """Do all of it; how many files and dossiers were taken away."""
-    workshop = Workshop(house.settings)
-    queue = house.commands.queues[QUEUE]
-    dossiers = Dossiers(Directory(queue.store), queue.now)
-    chores: tuple[Callable[[Paths], int], ...] = (
-        lambda paths: withdraw_cancelled(queue, dossiers, paths),
-        lambda paths: remove_old_files(queue, paths, workshop.run_folder),
-        lambda paths: forget_gone(queue, dossiers, paths, workshop.run_folder),
+def delete_expired_files(context: WorkloadContext) -> int:
+    """Run every cleanup task; returns how many files and progress records were removed."""
+    workshop = Workshop(context.settings)
+    queue = context.commands.queues[QUEUE]
+    progress_store = ProgressStore(Directory(queue.store), queue.now)
+    tasks: tuple[Callable[[Paths], int], ...] = (
+        lambda paths: withdraw_cancelled_orders(queue, progress_store, paths),
+        lambda paths: delete_old_files(queue, paths, workshop.run_folder),
+        lambda paths: delete_orphans(queue, progress_store, paths, workshop.run_folder),
     )
-    done = 0
-    for chore in chores:
+    deleted = 0
+    for task in tasks:
         try:
-            done += chore(workshop.paths())
+            deleted += task(workshop.paths())
         except (Problem, OSError) as problem:
-            log.warning("not_tidied", why=str(problem))
-    return done
+            log.warning("cleanup_failed", why=str(problem))
+    return deleted
 
 
-def withdraw_cancelled(queue: Queue, dossiers: Dossiers, paths: Paths) -> int:
-    """Take back files of orders that were cancelled past the order desk, which does it itself."""
+def withdraw_cancelled_orders(queue: Queue, progress_store: ProgressStore, paths: Paths) -> int:
+    """Withdraw files of orders that were cancelled without the order service."""
     where = Filter(states=("FAILED",), codes=(OptiCode.CANCELLED,))
-    taken = 0
-    for job in queue.jobs(where, limit=MAX_PAGE).jobs:  # the newest: older ones had their turn
-        is_open = any(one["state"] == OPEN for one in dossiers.read(job.id).deliveries)
-        if is_open and withdrawn(paths.machine_drop_folder, dossiers, job.id, whole=False):
-            taken += 1
-    return taken
+    withdrawn_orders = 0
+    for job in queue.jobs(where, limit=MAX_PAGE).jobs:  # earlier runs saw the older ones
+        is_open = any(
+            delivery["state"] == OPEN for delivery in progress_store.read(job.id).deliveries
+        )
+        if is_open and withdraw_job_files(
+            paths.machine_drop_folder, progress_store, job.id, all_or_nothing=False
+        ):
+            withdrawn_orders += 1
+    return withdrawn_orders
 
 
-def remove_old_files(queue: Queue, paths: Paths, run_folder: Path) -> int:
-    """Remove import files, solutions and traces of orders done long ago; how many files."""
+def delete_old_files(queue: Queue, paths: Paths, run_folder: Path) -> int:
+    """Delete import files, solutions and run logs of orders done long ago; returns how many."""
     before = queue.now() - KEEP_FILES_DAYS * DAY_S * SECOND_US
-    found = list(_files(paths, run_folder))
-    old: set[str] = set()
-    for ids in _pages(sorted({job_id for job_id, _ in found})):
+    job_files = list(_job_files(paths, run_folder))
+    old_jobs: set[str] = set()
+    for ids in _pages(sorted({job_id for job_id, _ in job_files})):
         for job in queue.find(ids).values():
             if job.state == "DONE" and (job.finished_at or job.moved_at) < before:
-                old.add(job.id)
-    return _remove(one for job_id, one in found if job_id in old)
+                old_jobs.add(job.id)
+    return _delete(file for job_id, file in job_files if job_id in old_jobs)
 
 
-def forget_gone(queue: Queue, dossiers: Dossiers, paths: Paths, run_folder: Path) -> int:
-    """Forget jobs that are no more, with the files they left; how many of both.
+def delete_orphans(
+    queue: Queue, progress_store: ProgressStore, paths: Paths, run_folder: Path
+) -> int:
+    """Delete the progress records and files of jobs that no longer exist; returns how many.
 
-    Only what we remember: a name with an id that nobody here knows is another house's.
+    Only jobs with a progress record are considered: a file with an unknown id may belong to
+    another Kesin installation.
     """
-    gone: set[str] = set()
-    for ids in _pages(sorted(dossiers.of_jobs())):
-        there = queue.states(ids)
-        gone.update(one for one in ids if one not in there)
-    if not gone:
+    deleted_jobs: set[str] = set()
+    for ids in _pages(sorted(progress_store.job_ids())):
+        existing = queue.states(ids)
+        deleted_jobs.update(job_id for job_id in ids if job_id not in existing)
+    if not deleted_jobs:
         return 0
-    removed = _remove(one for job_id, one in _files(paths, run_folder) if job_id in gone)
-    return removed + sum(dossiers.drop(one) for one in sorted(gone))
+    deleted = _delete(
+        file for job_id, file in _job_files(paths, run_folder) if job_id in deleted_jobs
+    )
+    return deleted + sum(progress_store.delete(job_id) for job_id in sorted(deleted_jobs))
 
 
-def _files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, Entry]]:
-    """Every file that bears the id of one job, and that id."""
-    aside = (paths.export_folder / name for name in _ASIDE)
-    for folder in (paths.import_folder, paths.export_folder, *aside, run_folder):
+def _job_files(paths: Paths, run_folder: Path) -> Iterator[tuple[str, FolderEntry]]:
+    """Yield every file whose name holds exactly one job id, with that id."""
+    set_aside = (paths.export_folder / name for name in _SET_ASIDE_FOLDERS)
+    for folder in (paths.import_folder, paths.export_folder, *set_aside, run_folder):
         if not folder.is_dir():
             continue
-        with minding(folder):
-            entries = plain_files(folder)
-        for one in entries:
-            ids = one.job_ids
+        with translate_os_errors(folder):
+            entries = list_plain_files(folder)
+        for entry in entries:
+            ids = entry.job_ids
             if len(ids) == 1:
-                yield ids.pop(), one
+                yield ids.pop(), entry
 
 
-def _remove(files: Iterable[Entry]) -> int:
-    removed = 0
-    for one in list(files):
-        with minding(one.path):
-            one.path.unlink(missing_ok=True)
-            removed += 1
-    return removed
+def _delete(files: Iterable[FolderEntry]) -> int:
+    deleted = 0
+    for file in list(files):
+        with translate_os_errors(file.path):
+            file.path.unlink(missing_ok=True)
+            deleted += 1
+    return deleted
 
 
 def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:

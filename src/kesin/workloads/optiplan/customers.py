@@ -1,4 +1,4 @@
-"""The workshop's customers: a name by a phone number, and nothing else decides."""
+"""The workshop's customers, identified by phone number."""
 
 from __future__ import annotations
 
@@ -8,53 +8,59 @@ from dataclasses import dataclass
 from typing import Final
 
 from kesin.foundation.text import canonical_json
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 
 WORKLOAD: Final = "optiplan"
-PLACE: Final = "customers"
+SITE: Final = "customers"
 
 
 @dataclass(frozen=True, slots=True)
 class Customer:
-    """A customer of the workshop, found by phone and by nothing else."""
+    """A customer of the workshop; the phone number identifies it."""
 
     name: str
     phone: str  # normalised
 
 
 class Customers:
-    """Kept in the store, so that every process knows the same ones."""
+    """The customers in the store, shared by all processes."""
 
     def __init__(self, directory: Directory, now: Callable[[], int]) -> None:
         self._directory = directory
         self._now = now
 
     def find(self, phone: str) -> Customer | None:
-        """Who has this normalised phone."""
-        fact = self._directory.fact(WORKLOAD, PLACE, phone) if phone else None
-        return None if fact is None else _customer(fact)
+        """Return the customer with this normalised phone."""
+        entry = self._directory.metadata_entry(WORKLOAD, SITE, phone) if phone else None
+        return None if entry is None else _read_customer(entry)
 
-    def put(self, customer: Customer) -> bool:
-        """Keep a customer; False if the phone was known, and has a new name now."""
-        known = self.find(customer.phone) is not None
+    def save(self, customer: Customer) -> bool:
+        """Save a customer; returns False if the phone was known and only its name is replaced."""
+        is_known = self.find(customer.phone) is not None
         value = canonical_json({"name": customer.name})
-        self._directory.put_fact(Fact(WORKLOAD, PLACE, customer.phone, value, self._now()))
-        return not known
+        self._directory.put_metadata(
+            MetadataEntry(WORKLOAD, SITE, customer.phone, value, self._now())
+        )
+        return not is_known
 
-    def drop(self, phone: str) -> bool:
-        """Forget one; whether there was any."""
-        return self._directory.drop_fact(WORKLOAD, PLACE, phone)
+    def delete(self, phone: str) -> bool:
+        """Delete a customer; returns whether it existed."""
+        return self._directory.delete_metadata(WORKLOAD, SITE, phone)
 
     def all(self) -> list[Customer]:
-        """Everybody, by phone."""
-        return [_customer(one) for one in self._directory.facts(WORKLOAD, site=PLACE)]
+        """Return all customers, ordered by phone."""
+        return [
+            _read_customer(entry) for entry in self._directory.metadata_entries(WORKLOAD, site=SITE)
+        ]
 
     def page(self, *, limit: int, cursor: str | None = None) -> tuple[list[Customer], str | None]:
-        """The first after this phone, and the phone to go on after; None at the end."""
-        found = [one for one in self.all() if cursor is None or one.phone > cursor]
-        found.sort(key=lambda one: one.phone)
-        return found[:limit], found[limit - 1].phone if len(found) > limit else None
+        """Return the customers after the cursor's phone, and the next cursor; None at the end."""
+        following = [
+            customer for customer in self.all() if cursor is None or customer.phone > cursor
+        ]
+        following.sort(key=lambda customer: customer.phone)
+        return following[:limit], following[limit - 1].phone if len(following) > limit else None
 
 
-def _customer(fact: Fact) -> Customer:
-    return Customer(str(json.loads(fact.value)["name"]), fact.name)
+def _read_customer(entry: MetadataEntry) -> Customer:
+    return Customer(str(json.loads(entry.value)["name"]), entry.name)

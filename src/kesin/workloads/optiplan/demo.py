@@ -1,50 +1,45 @@
-"""Cutting orders of the demonstration. Everything is real but the saw, which is the simulator's."""
+"""The part of cutting orders in `kesin demo`. All is real but the saw, which is simulated."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from kesin.cli.demo.common import News
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import load_settings
-from kesin.workloads.oci.cli.script_simulator import over_http
+from kesin.foundation.terminal import say
+from kesin.store.contract import Store
+from kesin.store.limits import MAX_PAGE
+from kesin.store.records import Filter
+from kesin.workloads.common.api_client import over_http
+from kesin.workloads.common.demo import (
+    DemoContext,
+    DemoPart,
+    MoveNews,
+    News,
+    Pace,
+    Readiness,
+    TourStop,
+)
 
 QUEUE: Final = "optiplan"
 SAW_EVERY_S: Final = 0.5
+ORDERS: Final = {Pace.STROLL: 2, Pace.BRISK: 1}  # of known customers at the start
+ORDER_EVERY_S: Final = 40.0
 CUT: Final = "files cut"
 CUSTOMERS: Final = {"0555 123 45 67": "Demir Mobilya", "0532 987 65 43": "Güneş Ahşap"}
 STRANGER: Final = ("0544 222 33 44", "Yıldız Dekorasyon")
-_MADE: Final = (200, 201)
-
-
-def what_is_missing() -> str:
-    """Why no order can be cut here; '' if one can."""
-    try:
-        from kesin.workloads.optiplan import artifacts  # noqa: F401
-        from kesin.workloads.optiplan.pipeline import runner  # noqa: F401  # whether they are
-    except ImportError as problem:
-        return f"no cutting orders: {problem.name} is missing (pip install 'kesin[optiplan]')"
-    if not hasattr(os, "pidfd_open"):
-        return "no cutting orders: the optimiser is started on Linux only"
-    return ""
-
-
-def end_optimiser() -> None:
-    """Whoever stops a service lets the optimiser finish; here its folder goes away."""
-    from kesin.workloads.optiplan.pipeline.program import end_earlier
-    from kesin.workloads.optiplan.workshop.config import Workshop
-
-    with suppress(Problem):
-        end_earlier(Workshop(load_settings()).run_folder)
+_CREATED: Final = (200, 201)
 
 
 class Orders:
-    """The shop's program, which brings orders of known customers, and one of a stranger."""
+    """The shop's program, which sends orders of known customers, and one of a stranger."""
 
     def __init__(self, address: str, key: str, news: News, chance: random.Random) -> None:
         self._send = over_http(address, key)
@@ -52,44 +47,131 @@ class Orders:
         self._chance = chance
         self._numbers = count(1001)
         for phone, name in CUSTOMERS.items():
-            self._ask("/customers", {"name": name, "phone": phone})
+            self._post("/customers", {"name": name, "phone": phone})
 
-    def bring(self) -> str:
-        """The next order of somebody known; the job's id."""
+    def order(self) -> str:
+        """Send the next order of a known customer; the job's id."""
         phone = self._chance.choice([*CUSTOMERS])
         return self._order(phone, CUSTOMERS[phone])
 
-    def bring_from_stranger(self) -> str:
-        """One that is held until a person has decided."""
+    def order_of_stranger(self) -> str:
+        """Send an order that is held until an operator decides; the job's id."""
         return self._order(*STRANGER)
 
     def _order(self, phone: str, name: str) -> str:
         order = f"A-{next(self._numbers)}"
-        told = {"customer_phone": phone, "customer_snapshot_name": name}
-        body = self._ask("/jobs", {"order_id": order, **told, "parts": _wardrobe(self._chance)})
+        customer = {"customer_phone": phone, "customer_snapshot_name": name}
+        parts = _wardrobe(self._chance)
+        body = self._post("/jobs", {"order_id": order, **customer, "parts": parts})
         return str(body["job"]["id"])
 
-    def _ask(self, path: str, told: dict[str, Any]) -> dict[str, Any]:
-        heard = self._send("POST", path, told)
-        if heard.status not in _MADE or not isinstance(heard.body, dict):
-            raise Problem(f"{path} was answered with {heard.status}")
-        return heard.body
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        response = self._send("POST", path, body)
+        if response.status not in _CREATED or not isinstance(response.body, dict):
+            raise Problem(f"{path} was answered with {response.status}")
+        return response.body
 
-    def cut(self, stop: threading.Event) -> None:
-        """Be the saw."""
-        from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+    def saw(self, stop: threading.Event) -> None:
+        """Play the saw until the event."""
+        from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
         from kesin.workloads.optiplan.workshop.config import Workshop
 
         folder = Workshop(load_settings()).paths().machine_drop_folder
-        Saw(folder).run(stop, SAW_EVERY_S, took=self._took)
+        SawSimulator(folder).run(stop, SAW_EVERY_S, on_moved=self._took)
 
     def _took(self, files: int) -> None:
         self._news.count(CUT, files)
         self._news.tell(f"the saw took {files} cutting {'plan' if files == 1 else 'plans'}")
 
 
+class OptiplanDemo(DemoPart):
+    """Orders of known customers that go to the saw, and one that is held."""
+
+    title: ClassVar = "cutting orders"
+    scopes: ClassVar = ("optiplan",)
+    moves: ClassVar = {"recover": MoveNews("cutting order", "of a dead worker came back")}
+
+    def __init__(self) -> None:
+        self._held_job = ""  # of the stranger
+        self._held: dict[str, str] = {}  # job id → order id, as last observed
+
+    def check_machine(self) -> Readiness:
+        """Whether an order can be cut here."""
+        try:
+            from kesin.workloads.optiplan import artifacts  # noqa: F401
+            from kesin.workloads.optiplan.pipeline import runner  # noqa: F401  # only whether
+        except ImportError as problem:
+            library = f"{problem.name} is missing (pip install 'kesin[optiplan]')"
+            return Readiness(ready=False, note=f"no cutting orders: {library}")
+        if not hasattr(os, "pidfd_open"):
+            note = "no cutting orders: the optimiser is started on Linux only"
+            return Readiness(ready=False, note=note)
+        return Readiness()
+
+    def begin(self, context: DemoContext) -> None:
+        """Send a few orders, and one that is held; start the saw."""
+        orders = Orders(context.address, context.shop_key, context.news, context.chance)
+        self._held_job = orders.order_of_stranger()
+        known = ORDERS[context.pace]
+        for _ in range(known):
+            orders.order()
+        say(f"  {known + 1} cutting orders, one of them of a customer nobody knows")
+        context.background.run(orders.saw)
+        context.background.every(ORDER_EVERY_S if context.pace.goes_on else None, orders.order)
+
+    def tour(self, pages: str) -> Iterable[TourStop]:
+        """The held order, on the workload's page and as a job."""
+        if not self._held_job:
+            return
+        yield TourStop(
+            "A cutting order that waits for you",
+            f"{pages}/optiplan",
+            "Press “Add this customer”, “Keep”, then “Approve”: it is planned and goes to the saw.",
+        )
+        yield TourStop(
+            "The same order as a job",
+            f"{pages}/jobs/{self._held_job}",
+            "Its timeline, the next thing that will happen, the drawn plan once it is approved.",
+        )
+
+    def observe(self, context: DemoContext) -> None:
+        """Tell which orders are held, and which are held no longer."""
+        page = context.queues[QUEUE].jobs(Filter(states=("HOLD",)), limit=MAX_PAGE)
+        held = {job.id: job for job in page.jobs}
+        for job_id, job in held.items():
+            if job_id not in self._held:
+                self._held[job_id] = _order_id(job.data)
+                context.news.tell(
+                    f"order {self._held[job_id]} is held: {job.error_message}; it waits for you at "
+                    f"{context.address}/dashboard/optiplan"
+                )
+        for job_id in self._held.keys() - held.keys():
+            context.news.tell(f"order {self._held.pop(job_id)} is held no longer")
+
+    def summarize(self, context: DemoContext, store: Store) -> bool:  # noqa: ARG002
+        """How many plans the saw took."""
+        if cut := context.news.times(CUT):
+            say(f"the saw took {cut} cutting plans")
+        return True
+
+    def clean_up(self) -> None:
+        """End the optimiser, which may outlive a service that stops."""
+        from kesin.workloads.optiplan.pipeline.program import end_current
+        from kesin.workloads.optiplan.workshop.config import Workshop
+
+        with suppress(Problem):
+            end_current(Workshop(load_settings()).run_folder)
+
+
+def _order_id(data: Any) -> str:
+    try:
+        return str(data["order"]["order_id"])
+    except (KeyError, TypeError):
+        return json.dumps(data)[:40]
+
+
 def _wardrobe(chance: random.Random) -> list[dict[str, Any]]:
-    """Some pieces of one, sizes in centimetres; every wardrobe is a little different."""
+    """Some parts of a wardrobe, sizes in centimetres; each is a little different."""
     body = {"part_type": "GOVDE", "color": "Açık Meşe", "material_code": "18MM 210*280"}
     thick, thin = {**body, "thickness_mm": 18}, {**body, "thickness_mm": 8}
     high, wide = chance.randrange(180, 208), chance.randrange(40, 60)

@@ -1,7 +1,7 @@
-"""Every error code an order can meet, and what a door answers with it.
+"""Every error code of an order, and the HTTP status that goes with it.
 
-What follows from a code is declared in `lifecycle.py`: some hold the order until a person approves,
-the others fail it, and of those some are never retried.
+`lifecycle.py` declares the consequence of a code: some hold the order until an operator approves
+it, the others fail it, and some of those are never retried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
 
 
 class OptiCode(StrEnum):
-    """The codes of the seed, and those the workload adds to them."""
+    """The error codes of the seed, and those that the workload adds."""
 
     CRM_NO_MATCH = "E_CRM_NO_MATCH"
     TEMPLATE_INVALID = "E_TEMPLATE_INVALID"
@@ -65,16 +65,16 @@ _STATUSES: Final = {
     OptiCode.JOB_NOT_FAILED: 409,
     OptiCode.JOB_NOT_CANCELLABLE: 409,
     OptiCode.RETRY_LIMIT_REACHED: 409,
-    **dict.fromkeys(map(OptiCode, NEVER_RETRIED), 409),  # what a refused retry answers with
+    **dict.fromkeys(map(OptiCode, NEVER_RETRIED), 409),  # of a rejected retry
     OptiCode.VALIDATION: 422,
     OptiCode.CONFIG_UNAVAILABLE: 503,
 }
 
 
 class OrderProblem(Problem):
-    """What stands between an order and the saw: a code, a sentence, and what it is about.
+    """An order cannot go on: an error code, a message and details.
 
-    A `Problem` of the house, so that every door tells it without translating.
+    It is a `Problem`, so the API and the command line report it without translation.
     """
 
     code: OptiCode

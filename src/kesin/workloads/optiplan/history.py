@@ -1,4 +1,4 @@
-"""A job's history in the seed's words."""
+"""A job's history as audit events, with the event types of the seed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
-from kesin.foundation.text import decoded
+from kesin.foundation.text import decode_json
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
 from kesin.workloads.optiplan.lifecycle import APPROVED
 
-_NAMES: Final = {
+_EVENT_TYPES: Final = {
     "enqueue": "JOB_CREATED",
     "approve": "HOLD_APPROVED",
     "retry": "JOB_RETRY_SCHEDULED",
@@ -22,18 +22,18 @@ _NAMES: Final = {
     "request_cancel": "CANCEL_REQUESTED",
     "reissue": "JOB_REISSUED",
 }
-_NOTES: Final = {"duplicate": "JOB_DEDUP", "REISSUED": "JOB_REISSUED"}
-_NOTE_WORDS: Final = {
+_NOTE_TYPES: Final = {"duplicate": "JOB_DEDUP", "REISSUED": "JOB_REISSUED"}
+_NOTE_MESSAGES: Final = {
     "duplicate": "the same order came again",
     "REISSUED": "a new revision was made",
     "BACKING_EDGE_RESET": "backs have no bands: those ordered were left out",
 }
-_LOOKS: Final = frozenset({"claim", "wait"})  # wake-ups: the engine's history has them
+_WAKE_UPS: Final = frozenset({"claim", "wait"})  # the engine's history has them
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One line, newest last."""
+    """One line of the history, newest last."""
 
     id: int
     job_id: str
@@ -43,19 +43,19 @@ class AuditEvent:
     created_at: str
 
 
-def audit_of(queue: Queue, job_id: str) -> list[AuditEvent]:
-    """What happened to a job that somebody wants to know; wake-ups are left out."""
+def read_audit(queue: Queue, job_id: str) -> list[AuditEvent]:
+    """Return the history of a job without its wake-ups."""
     approved = queue.lifecycle.flag_bit(APPROVED)
-    told: list[tuple[int, str, str, Any]] = [
-        (one.at, _name(one), _message(one), _details(one, approved))
-        for one in queue.events(job_id)
-        if one.move not in _LOOKS
+    lines: list[tuple[int, str, str, Any]] = [
+        (event.at, _event_type(event), _event_message(event), _event_details(event, approved))
+        for event in queue.events(job_id)
+        if event.move not in _WAKE_UPS
     ]
     for note in queue.notes(job_id):
-        kind = _NOTES.get(note.kind, note.kind)
-        if kind != "stale":
-            told.append((note.at, kind, _note_message(note), _decoded(note.details)))
-    told.sort(key=lambda line: line[0])
+        event_type = _NOTE_TYPES.get(note.kind, note.kind)
+        if event_type != "stale":
+            lines.append((note.at, event_type, _note_message(note), _decode_object(note.details)))
+    lines.sort(key=lambda line: line[0])
     return [
         AuditEvent(
             number,
@@ -65,16 +65,15 @@ def audit_of(queue: Queue, job_id: str) -> list[AuditEvent]:
             json.dumps(details, ensure_ascii=False) if details else None,
             iso(at) or "",
         )
-        for number, (at, kind, message, details) in enumerate(told, 1)
+        for number, (at, kind, message, details) in enumerate(lines, 1)
     ]
 
 
-def _name(event: Event) -> str:
-    known = _NAMES.get(event.move)
-    return known or f"STATE_{event.to_state}"
+def _event_type(event: Event) -> str:
+    return _EVENT_TYPES.get(event.move) or f"STATE_{event.to_state}"
 
 
-def _message(event: Event) -> str:
+def _event_message(event: Event) -> str:
     if event.error_message and event.to_state in {"HOLD", "FAILED"}:
         return event.error_message
     if event.from_state == event.to_state or not event.from_state:
@@ -83,11 +82,11 @@ def _message(event: Event) -> str:
 
 
 def _note_message(note: Note) -> str:
-    return _NOTE_WORDS.get(note.kind, note.kind)
+    return _NOTE_MESSAGES.get(note.kind, note.kind)
 
 
-def _details(event: Event, approved: int) -> dict[str, Any]:
-    details = _decoded(event.note)
+def _event_details(event: Event, approved: int) -> dict[str, Any]:
+    details = _decode_object(event.note)
     if event.to_state in {"HOLD", "FAILED"} and event.error_code:
         details["errorCode"] = event.error_code
     if event.move == "approve":
@@ -101,6 +100,6 @@ def _details(event: Event, approved: int) -> dict[str, Any]:
     return details
 
 
-def _decoded(text: str | None) -> dict[str, Any]:
-    value = decoded(text)
+def _decode_object(text: str | None) -> dict[str, Any]:
+    value = decode_json(text)
     return value if isinstance(value, dict) else {}

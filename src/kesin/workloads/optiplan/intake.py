@@ -1,4 +1,4 @@
-"""An order from whatever a shop sends: JSON, or the list it keeps as XLSX or CSV."""
+"""Orders as a shop sends them: JSON, or an order list as XLSX or CSV."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kesin.workloads.optiplan.orders.payload import (
     FieldProblem,
     Payload,
     read_payload,
-    refused,
+    validation_problem,
 )
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
 from kesin.workloads.optiplan.workshop.rules import NO_BAND, Rules
@@ -23,22 +23,24 @@ from kesin.workloads.optiplan.workshop.rules import NO_BAND, Rules
 FILE_TYPES: Final = (
     XLSX,
     CSV,
-    "application/vnd.ms-excel",  # what browsers on Windows take a CSV for
+    "application/vnd.ms-excel",  # sent by browsers on Windows for a CSV
     "application/octet-stream",
 )
 
 
-def order_of_json(body: Any, order_id: str) -> Payload:
-    """The order in a JSON body; its id is that of the address."""
+def payload_from_json(body: Any, order_id: str) -> Payload:
+    """Read the order in a JSON body; its id is the one in the URL."""
     if isinstance(body, Mapping):
-        given = body.get("order_id", order_id)
-        if given != order_id:
-            raise refused([FieldProblem(("order_id",), "is another one than in the address")])
+        body_order_id = body.get("order_id", order_id)
+        if body_order_id != order_id:
+            raise validation_problem(
+                [FieldProblem(("order_id",), "is another one than in the address")]
+            )
         body = {**body, "order_id": order_id}
     return read_payload(body)
 
 
-def order_of_file(
+def payload_from_file(
     name: str,
     data: bytes,
     *,
@@ -47,7 +49,7 @@ def order_of_file(
     rules: Rules,
     defaults: ListDefaults | None = None,
 ) -> Payload:
-    """The order in a list; raises BadOrderList with every row that is wrong."""
+    """Read the order in an order list; raises BadOrderList with every invalid row."""
     if customer_phone is None:
         raise OrderProblem(
             OptiCode.PHONE_REQUIRED,
@@ -63,7 +65,7 @@ def order_of_file(
 
 
 def _with_bands(defaults: ListDefaults, rules: Rules) -> ListDefaults:
-    """The bands of the workshop; a tick means the usual one, or the first there is."""
+    """Add the workshop's bands; a tick means the default band if it exists, else the first."""
     bands = tuple(name for name in rules.edge_mapping if name != NO_BAND)
     if not bands:
         return defaults

@@ -1,7 +1,7 @@
-"""An order's way to the saw: it stops where a person must decide, and says why.
+"""The lifecycle of a cutting order; it holds where an operator must decide, with an error code.
 
-The claim travels with the job through several states, because one pass of a runner does several
-steps. Waiting for the slot, the XML or the machine drops the claim and sets a wake-up time.
+A job keeps its claim through several states, because one pass of a runner does several steps.
+Waiting for the slot, the XML or the machine drops the claim and sets a wake-up time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HOLD_CODES = (
     "E_BACKING_THICKNESS_UNKNOWN",
     "E_TRIM_RULE_MISSING",
 )
-TRIGGER = "E_OPERATOR_TRIGGER_REQUIRED"
+TRIGGER_REQUIRED = "E_OPERATOR_TRIGGER_REQUIRED"
 NEVER_RETRIED = (
     "E_TEMPLATE_INVALID",
     "E_CRM_NO_MATCH",
@@ -50,13 +50,20 @@ NEVER_RETRIED = (
     "E_REISSUED",
 )
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
-APPROVED, REISSUED, CANCEL_ASKED = "manual_trigger_approved", "reissued", "cancel_requested"
-EARLY = ("NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY")
+APPROVED, REISSUED, CANCEL_REQUESTED = "manual_trigger_approved", "reissued", "cancel_requested"
+STATES_BEFORE_DELIVERY = (
+    "NEW",
+    "PREPARED",
+    "OPTI_IMPORTED",
+    "OPTI_RUNNING",
+    "OPTI_DONE",
+    "XML_READY",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The caps, pauses and deadlines of the workload."""
+class OptiplanLimits:
+    """The limits, backoffs and deadlines of the workload."""
 
     max_attempts: int = 5
     retry_count_max: int = 3
@@ -67,15 +74,15 @@ class Limits:
     keep_done_days: int = 365
 
 
-def optiplan_lifecycle(limits: Limits | None = None) -> Lifecycle:
-    """The lifecycle under these limits."""
-    limits = limits or Limits()
+def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
+    """Declare the lifecycle with these limits."""
+    limits = limits or OptiplanLimits()
     return Lifecycle(
         name="optiplan",
         doc="Cutting orders: prepared, optimised one at a time, delivered to the saw.",
         max_attempts=limits.max_attempts,
         lease_seconds=limits.lease_seconds,
-        flags=(APPROVED, REISSUED, CANCEL_ASKED),
+        flags=(APPROVED, REISSUED, CANCEL_REQUESTED),
         states=(
             State("NEW", initial=True, holds_key=True),
             State("PREPARED", holds_key=True),
@@ -90,17 +97,17 @@ def optiplan_lifecycle(limits: Limits | None = None) -> Lifecycle:
         ),
         moves=(
             Move("enqueue", (), "NEW", by=("producer",), run_at="input"),
-            *_claims(),
-            *_forward(limits),
-            *_ways_aside(),
-            *_clock_moves(limits),
+            *_claim_moves(),
+            *_forward_moves(limits),
+            *_hold_and_fail_moves(),
+            *_scheduled_moves(limits),
             *_operator_moves(limits),
         ),
         errors=optiplan_errors(),
     )
 
 
-def _claims() -> tuple[Move, ...]:
+def _claim_moves() -> tuple[Move, ...]:
     return (
         Move(
             "claim",
@@ -141,7 +148,7 @@ def _claims() -> tuple[Move, ...]:
     )
 
 
-def _forward(limits: Limits) -> tuple[Move, ...]:
+def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     def step(name: str, source: str, to: str, timer: After | None = None) -> Move:
         return Move(
             name,
@@ -183,7 +190,7 @@ def _forward(limits: Limits) -> tuple[Move, ...]:
     )
 
 
-def _ways_aside() -> tuple[Move, ...]:
+def _hold_and_fail_moves() -> tuple[Move, ...]:
     return (
         Move(
             "hold",
@@ -202,12 +209,14 @@ def _ways_aside() -> tuple[Move, ...]:
             by=("worker",),
             when=(holds_claim, flag_not_set(APPROVED)),
             claim="drop",
-            error=Fixed(TRIGGER, Category.VALIDATION, "start OptiPlanning by hand, then approve"),
+            error=Fixed(
+                TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
+            ),
             stamp=("finished_at",),
         ),
         Move(
             "fail",
-            EARLY,
+            STATES_BEFORE_DELIVERY,
             "FAILED",
             by=("worker",),
             when=(holds_claim,),
@@ -238,7 +247,7 @@ def _ways_aside() -> tuple[Move, ...]:
     )
 
 
-def _clock_moves(limits: Limits) -> tuple[Move, ...]:
+def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     def timeout(name: str, source: str, code: str, message: str) -> Move:
         return Move(
             name,
@@ -298,13 +307,13 @@ def _clock_moves(limits: Limits) -> tuple[Move, ...]:
     )
 
 
-def _operator_moves(limits: Limits) -> tuple[Move, ...]:
+def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     approve = Move(
         "approve",
         ("HOLD",),
         "NEW",
         by=("operator",),
-        when=(code_in(TRIGGER),),
+        when=(code_in(TRIGGER_REQUIRED),),
         attempt="renew",
         error="clear",
         run_at="now",
@@ -313,7 +322,7 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
     )
     return (
         approve,
-        replace(approve, when=(code_not_in(TRIGGER),), flag=()),
+        replace(approve, when=(code_not_in(TRIGGER_REQUIRED),), flag=()),
         Move(
             "retry",
             ("FAILED",),
@@ -332,7 +341,7 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
         ),
         Move(
             "cancel",
-            (*EARLY, "HOLD"),
+            (*STATES_BEFORE_DELIVERY, "HOLD"),
             "FAILED",
             by=("operator",),
             when=(unclaimed,),
@@ -342,11 +351,11 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
         ),
         Move(
             "request_cancel",
-            EARLY,
+            STATES_BEFORE_DELIVERY,
             STAY,
             by=("operator",),
-            when=(flag_not_set(CANCEL_ASKED),),
-            flag=(CANCEL_ASKED,),
+            when=(flag_not_set(CANCEL_REQUESTED),),
+            flag=(CANCEL_REQUESTED,),
             doc="A claimed job: its worker makes the cancel at its next step.",
         ),
         Move(
@@ -362,7 +371,10 @@ def _operator_moves(limits: Limits) -> tuple[Move, ...]:
 
 
 def optiplan_errors() -> Taxonomy:
-    """Hold codes wait for a person; everything else fails, and a person may retry it."""
+    """Declare the error codes: hold codes wait for an operator, all others fail the order.
+
+    An operator may retry a failed order.
+    """
     verdicts = {**dict.fromkeys(Category, Verdict.FAIL), Category.VALIDATION: Verdict.HOLD}
     transient = (
         "E_MAX_ATTEMPTS",
@@ -383,7 +395,7 @@ def optiplan_errors() -> Taxonomy:
         ),
         codes=(
             *(Code(name, Category.VALIDATION) for name in HOLD_CODES),
-            Code(TRIGGER, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),
+            Code(TRIGGER_REQUIRED, Category.VALIDATION, Verdict.HOLD, move="hold_for_operator"),
             Code("E_XML_INVALID", Category.PERMANENT),
             Code("E_CANCELLED", Category.PERMANENT),
             Code("E_REISSUED", Category.PERMANENT),

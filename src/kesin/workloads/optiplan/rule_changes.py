@@ -1,4 +1,4 @@
-"""Rules that somebody changes: checked as a whole, written in one go, with who changed what."""
+"""Changes to the workshop's rules: validated together, written atomically and audited."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Clash
+from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
-from kesin.workloads.optiplan.service import QUEUE, OrderDesk
+from kesin.workloads.optiplan.service import QUEUE, OrderService
 from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json, save_rules
 
-# What belongs to the lifecycle, which is declared when a process starts.
+# Rules of the lifecycle, which is declared when a process starts.
 FROM_NEXT_START: Final = frozenset({"retry_count_max", "retry_backoff_minutes", "timeouts"})
-_TURNS: Final = "optiplan_turns"  # nothing is kept there: a row to wait for each other at
+_LOCK_WORKLOAD: Final = "optiplan_turns"  # stores nothing: its row is the lock
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """The rules as they are now, and which keys differ from before."""
+class RulesChange:
+    """The rules now in force, and the keys that changed."""
 
     rules: Rules
     changed: tuple[str, ...]
@@ -29,44 +29,46 @@ class Change:
         return tuple(key for key in self.changed if key in FROM_NEXT_START)
 
 
-def mark_of(rules: Rules) -> str:
-    """The same for the same rules: whoever edits them sends back what they began with."""
+def rules_digest(rules: Rules) -> str:
+    """Return a hash of the rules; an editor sends it back to show which rules it started from."""
     return hashlib.sha256(canonical_json(rules_json(rules)).encode()).hexdigest()
 
 
-def check_seen(rules: Rules, seen: str) -> None:
-    """Raise Clash if others are in force than somebody began with."""
-    if seen != mark_of(rules):
-        raise Clash(
+def check_unchanged(rules: Rules, expected_digest: str) -> None:
+    """Raise RequestConflict if the rules are no longer those with the expected digest."""
+    if expected_digest != rules_digest(rules):
+        raise RequestConflict(
             "somebody else has changed the rules meanwhile: look at them again",
             code="rules_changed",
         )
 
 
-def change_rules(desk: OrderDesk, actor: Actor, body: Any, *, seen: str | None = None) -> Change:
-    """Put these rules in the place of those in force; raises OrderProblem.
+def change_rules(
+    service: OrderService, actor: Actor, body: Any, *, expected_digest: str | None = None
+) -> RulesChange:
+    """Replace the rules in force; raises OrderProblem.
 
-    With ``seen``, the mark of the rules somebody edited, raises Clash if others are in force by
-    now: those who save take turns. The audit line is written first and stands only if the file
-    could be written.
+    With ``expected_digest``, the digest of the rules that were edited, raises RequestConflict if
+    other rules are in force now: changes run one at a time. The audit entry is written first, and
+    is committed only if the file could be written.
     """
-    house = desk.house
-    house.commands.queue(actor, QUEUE, "operate", "rules")
+    context = service.context
+    context.commands.queue(actor, QUEUE, "operate", "rules")
     new = read_rules(body)
-    directory = house.commands.accounts.directory
+    directory = context.commands.accounts.directory
     with directory.transaction():
-        directory.hold_fact(_TURNS, "", "rules.json", desk.queue.now())
-        old = desk.workshop.rules()
-        if seen is not None:
-            check_seen(old, seen)
+        directory.lock_metadata(_LOCK_WORKLOAD, "", "rules.json", service.queue.now())
+        old = service.workshop.rules()
+        if expected_digest is not None:
+            check_unchanged(old, expected_digest)
         before, after = rules_json(old), rules_json(new)
         changed = tuple(
             sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
         )
         if changed:
-            told = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
-            house.commands.accounts.note(
-                actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=told
+            details = {key: {"from": before.get(key), "to": after.get(key)} for key in changed}
+            context.commands.accounts.note(
+                actor, "optiplan.rules", queue=QUEUE, target="rules.json", details=details
             )
-            save_rules(desk.workshop.rules_file, new)
-    return Change(new, changed)
+            save_rules(service.workshop.rules_file, new)
+    return RulesChange(new, changed)

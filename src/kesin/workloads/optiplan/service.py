@@ -1,6 +1,6 @@
-"""Orders, and what people do with them: the one place doors and commands ask.
+"""The order service: what the API, the dashboard and the commands do with orders and customers.
 
-Every answer that is no has a code that says why, the same over HTTP and on the command line.
+Every rejection has an error code, the same over HTTP and on the command line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kesin.store.directory import Directory
 from kesin.store.records import Filter, Outcome, Page
 from kesin.workloads.optiplan.customers import Customer, Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import MAX_NAME, Order, Payload, one_line
-from kesin.workloads.optiplan.orders.phones import normalised_phone
-from kesin.workloads.optiplan.pipeline.delivery_attempts import withdrawn
-from kesin.workloads.optiplan.pipeline.progress import Dossier, Dossiers
+from kesin.workloads.optiplan.orders.payload import MAX_NAME, CuttingOrder, Payload, check_one_line
+from kesin.workloads.optiplan.orders.phones import normalise_phone
+from kesin.workloads.optiplan.pipeline.delivery_attempts import withdraw_job_files
+from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.workshop.config import Workshop
 
 QUEUE: Final = "optiplan"
@@ -29,48 +29,51 @@ TENANT: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
-    """A job for an order, and whether it was made for it."""
+class EnqueuedOrder:
+    """The job of an order, and whether it is new."""
 
     job: Job
     new: bool
 
 
-class OrderDesk:
-    """What the doors offer. Who may do it is checked here, and noted."""
+class OrderService:
+    """Operations on orders and customers. It checks permissions and writes the audit log."""
 
-    def __init__(self, house: WorkloadContext) -> None:
-        self.house = house
-        self.queue = house.commands.queues[QUEUE]
-        self.workshop = Workshop(house.settings)
+    def __init__(self, context: WorkloadContext) -> None:
+        self.context = context
+        self.queue = context.commands.queues[QUEUE]
+        self.workshop = Workshop(context.settings)
         directory = Directory(self.queue.store)
         self.customers = Customers(directory, self.queue.now)
-        self._dossiers = Dossiers(directory, self.queue.now)
+        self._progress_store = ProgressStore(directory, self.queue.now)
 
     # Orders
 
-    def create(self, actor: Actor, payload: Payload) -> Created:
-        """The job for an order: a new one, or the one that the same payload has."""
-        self.may_create(actor)
+    def create_order(self, actor: Actor, payload: Payload) -> EnqueuedOrder:
+        """Enqueue an order, or return the job that the same payload already has."""
+        self.require_create(actor)
         built_in = self.workshop.paths().built_in_optimiser
         mode = self.workshop.rules().mode(payload.opti_mode, built_in_optimiser=built_in)
-        return self._enqueue(actor, Order(payload, mode))
+        return self._enqueue(actor, CuttingOrder(payload, mode))
 
-    def may_create(self, actor: Actor) -> None:
-        """Raise Refused, and note it, for those who bring no orders; before anything is read."""
-        self.house.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
+    def require_create(self, actor: Actor) -> None:
+        """Raise Forbidden, and audit it, if the actor may not create orders.
 
-    def _enqueue(self, actor: Actor, order: Order) -> Created:
+        To be called before the request body is read.
+        """
+        self.context.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
+
+    def _enqueue(self, actor: Actor, order: CuttingOrder) -> EnqueuedOrder:
         new = New(order.as_json(), key=order.key, tenant=TENANT, note={"mode": order.mode})
         [outcome] = self.queue.enqueue_many([new], actor=actor.name)
         if not isinstance(outcome, Outcome):
             raise OrderProblem(OptiCode.VALIDATION, str(outcome))
-        return Created(self._found(outcome.id), new=outcome.result == "inserted")
+        return EnqueuedOrder(self._get_job(outcome.id), new=outcome.result == "inserted")
 
     def job(self, actor: Actor, job_id: str) -> Job:
-        """One job; raises OrderProblem (404)."""
-        self._reads(actor)
-        return self._found(job_id)
+        """Return a job; raises OrderProblem (404)."""
+        self._require_read(actor)
+        return self._get_job(job_id)
 
     def jobs(
         self,
@@ -81,36 +84,36 @@ class OrderDesk:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Some jobs, newest first."""
-        self._reads(actor)
-        part = None
-        if order_id is not None:  # as the stored JSON spells it
-            part = '"order_id":' + canonical_json(order_id)
-        where = Filter(states=(state,) if state else (), contains=part)
+        """Return a page of jobs, newest first."""
+        self._require_read(actor)
+        contains = None
+        if order_id is not None:  # as written in the stored JSON
+            contains = '"order_id":' + canonical_json(order_id)
+        where = Filter(states=(state,) if state else (), contains=contains)
         return self.queue.jobs(where, limit=limit, cursor=cursor)
 
-    def dossier(self, job: Job) -> Dossier:
-        """What the runner remembers of it."""
-        return self._dossiers.read(job.id)
+    def progress(self, job: Job) -> OrderProgress:
+        """Return the progress that the runner has recorded for a job."""
+        return self._progress_store.read(job.id)
 
-    # What an operator does
+    # Operator actions
 
     def approve(self, actor: Actor, job_id: str) -> Job:
-        """Let a held order go on."""
+        """Approve a held order."""
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
             raise OrderProblem(
                 OptiCode.JOB_NOT_IN_HOLD, f"the job is {outcome.state}: only a held one is approved"
             )
-        return self._found(job_id)
+        return self._get_job(job_id)
 
     def retry(self, actor: Actor, job_id: str) -> Job:
-        """Try a failed order again, after a pause."""
-        self._operates(actor, "retry")
-        before = self._found(job_id)
+        """Retry a failed order after its backoff."""
+        self._require_operate(actor, "retry")
+        before = self._get_job(job_id)
         outcome = self._act(actor, "retry", job_id)
         if outcome.result == "moved":
-            return self._found(job_id)
+            return self._get_job(job_id)
         match outcome.reason:
             case "retries_left":
                 raise OrderProblem(
@@ -131,20 +134,22 @@ class OrderDesk:
                 )
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
-        """Stop an order, unless the machine has it already.
+        """Cancel an order, unless the machine already has it.
 
-        One that a runner has in hand is stopped at the runner's next step.
+        An order that a runner has claimed is cancelled at the runner's next step.
         """
-        self._operates(actor, "cancel")
-        before = self._found(job_id)
+        self._require_operate(actor, "cancel")
+        before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
             raise OrderProblem(
                 OptiCode.JOB_NOT_CANCELLABLE, f"the job is {before.state}: it is too late"
             )
-        machine = self.workshop.paths().machine_drop_folder
-        with self.queue.store.transaction():  # no runner gets it meanwhile
+        machine_folder = self.workshop.paths().machine_drop_folder
+        with self.queue.store.transaction():  # no runner can claim it meanwhile
             outcome = self._act(actor, "cancel", job_id)
-            if outcome.result == "moved" and not withdrawn(machine, self._dossiers, job_id):
+            if outcome.result == "moved" and not withdraw_job_files(
+                machine_folder, self._progress_store, job_id
+            ):
                 raise OrderProblem(OptiCode.JOB_NOT_CANCELLABLE, "the machine has taken it already")
         if outcome.result != "moved":
             outcome = self._act(actor, "request_cancel", job_id)
@@ -152,27 +157,30 @@ class OrderDesk:
             raise OrderProblem(
                 OptiCode.JOB_NOT_CANCELLABLE, f"the job is {outcome.state}: it is too late"
             )
-        return self._found(job_id)
+        return self._get_job(job_id)
 
-    def reissue(self, actor: Actor, job_id: str) -> Created:
-        """A new revision of the same payload, in the place of one that failed or was cut."""
-        self._operates(actor, "reissue")
-        old = self._found(job_id)
-        order = Order.of(old)
+    def reissue(self, actor: Actor, job_id: str) -> EnqueuedOrder:
+        """Enqueue a new revision of an order that failed or is done."""
+        self._require_operate(actor, "reissue")
+        old = self._get_job(job_id)
+        order = CuttingOrder.from_job(old)
         with self.queue.store.transaction():
             if old.state == "FAILED":
                 outcome = self._act(actor, "reissue", job_id)
-                marked = outcome.reason == "flag_not_set"  # also by who only marked it
-                if outcome.result != "moved" and not marked:
-                    raise _not_over(outcome.state)
-                machine = self.workshop.paths().machine_drop_folder
-                withdrawn(machine, self._dossiers, job_id, whole=False)
-                made = self._enqueue(actor, replace(order, revision=order.revision + 1))
-                if marked and not made.new:
+                # The flag may be set although no new revision was enqueued.
+                already_reissued = outcome.reason == "flag_not_set"
+                if outcome.result != "moved" and not already_reissued:
+                    raise _not_reissuable(outcome.state)
+                machine_folder = self.workshop.paths().machine_drop_folder
+                withdraw_job_files(
+                    machine_folder, self._progress_store, job_id, all_or_nothing=False
+                )
+                enqueued = self._enqueue(actor, replace(order, revision=order.revision + 1))
+                if already_reissued and not enqueued.new:
                     raise OrderProblem(OptiCode.REISSUED, "a new revision has taken over already")
-                return made
+                return enqueued
             if old.state != "DONE":
-                raise _not_over(old.state)
+                raise _not_reissuable(old.state)
             self.queue.store.add_note(
                 QUEUE,
                 kind="REISSUED",
@@ -185,42 +193,42 @@ class OrderDesk:
 
     # Customers
 
-    def lookup(self, actor: Actor, phone: str) -> tuple[str, Customer | None]:
-        """The phone as it is kept, and whose it is."""
-        self._reads(actor)
-        normalised = normalised_phone(phone)
+    def look_up_customer(self, actor: Actor, phone: str) -> tuple[str, Customer | None]:
+        """Return the normalised phone and its customer, if any."""
+        self._require_read(actor)
+        normalised = normalise_phone(phone)
         if not normalised:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "give a phone number: ?phone=")
         return normalised, self.customers.find(normalised)
 
     def add_customer(self, actor: Actor, name: str, phone: str) -> tuple[Customer, bool]:
-        """Keep a customer, and say whether the phone is new."""
-        self._keeps_customers(actor)
-        normalised = normalised_phone(phone)
+        """Save a customer; returns it and whether the phone is new."""
+        self._require_customer_edit(actor)
+        normalised = normalise_phone(phone)
         if not normalised:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "a customer is known by a phone number")
         name = name.strip()
         if not 1 <= len(name) <= MAX_NAME:
             raise OrderProblem(OptiCode.VALIDATION, f"a name has 1…{MAX_NAME} characters")
         try:
-            customer = Customer(one_line(name), normalised)
+            customer = Customer(check_one_line(name), normalised)
         except ValueError as problem:
             raise OrderProblem(OptiCode.VALIDATION, f"the name {problem}") from None
         with self.queue.store.transaction():
-            new = self.customers.put(customer)
-            self.house.commands.accounts.note(
+            new = self.customers.save(customer)
+            self.context.commands.accounts.note(
                 actor, "optiplan.customer", queue=QUEUE, target=normalised
             )
         return customer, new
 
     def remove_customer(self, actor: Actor, phone: str) -> Customer | None:
-        """Forget whoever has this phone; None if nobody has it."""
-        self._operates(actor, "customer")
-        normalised, customer = self.lookup(actor, phone)
+        """Delete the customer with this phone; returns None if there is none."""
+        self._require_operate(actor, "customer")
+        normalised, customer = self.look_up_customer(actor, phone)
         if customer is not None:
             with self.queue.store.transaction():
-                self.customers.drop(normalised)
-                self.house.commands.accounts.note(
+                self.customers.delete(normalised)
+                self.context.commands.accounts.note(
                     actor, "optiplan.customer_removed", queue=QUEUE, target=normalised
                 )
         return customer
@@ -228,47 +236,47 @@ class OrderDesk:
     def customer_page(
         self, actor: Actor, *, limit: int, cursor: str | None = None
     ) -> tuple[list[Customer], str | None]:
-        """Some customers, by phone, and where the next page starts."""
-        self._reads(actor)
+        """Return a page of customers, ordered by phone, and the next cursor."""
+        self._require_read(actor)
         return self.customers.page(limit=limit, cursor=cursor)
 
-    def knows_customer(self, payload: Payload) -> bool:
-        """Whether an order's first gate would let it pass now."""
-        return self.customers.find(normalised_phone(payload.customer_phone)) is not None
+    def has_customer(self, payload: Payload) -> bool:
+        """Whether the order's customer is known, as its first precheck demands."""
+        return self.customers.find(normalise_phone(payload.customer_phone)) is not None
 
-    # Rights
+    # Permissions
 
-    def _act(self, actor: Actor, call: str, job_id: str) -> Outcome:
-        bulk = self.house.commands.act(actor, QUEUE, call, ids=[job_id], by_door=True)
+    def _act(self, actor: Actor, action: str, job_id: str) -> Outcome:
+        bulk = self.context.commands.act(actor, QUEUE, action, ids=[job_id], by_workload=True)
         outcome = bulk.outcomes[0]
         if outcome.result == "unknown":
-            raise _unknown()
+            raise _job_not_found()
         return outcome
 
-    def _reads(self, actor: Actor) -> None:
+    def _require_read(self, actor: Actor) -> None:
         if not actor.has("optiplan"):
-            self.house.commands.queue(actor, QUEUE, "read", "read")
+            self.context.commands.queue(actor, QUEUE, "read", "read")
 
-    def _operates(self, actor: Actor, call: str) -> None:
-        """Before anything is looked at: who may not act learns nothing of the job."""
-        self.house.commands.queue(actor, QUEUE, "operate", call)
+    def _require_operate(self, actor: Actor, action: str) -> None:
+        """Check the permission before the job is read, so that a refusal reveals nothing."""
+        self.context.commands.queue(actor, QUEUE, "operate", action)
 
-    def _keeps_customers(self, actor: Actor) -> None:
+    def _require_customer_edit(self, actor: Actor) -> None:
         if not actor.has("optiplan"):
-            self._operates(actor, "customer")
+            self._require_operate(actor, "customer")
 
-    def _found(self, job_id: str) -> Job:
+    def _get_job(self, job_id: str) -> Job:
         job = self.queue.job(job_id) if is_id(job_id) else None
         if job is None:
-            raise _unknown()
+            raise _job_not_found()
         return job
 
 
-def _unknown() -> OrderProblem:
+def _job_not_found() -> OrderProblem:
     return OrderProblem(OptiCode.JOB_NOT_FOUND, "there is no such job")
 
 
-def _not_over(state: str | None) -> OrderProblem:
+def _not_reissuable(state: str | None) -> OrderProblem:
     return OrderProblem(
         OptiCode.JOB_NOT_FAILED, f"the job is {state}: one that failed or is done is reissued"
     )

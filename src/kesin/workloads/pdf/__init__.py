@@ -1,8 +1,8 @@
-"""HTML templates to PDF, away from the request that wants one.
+"""The pdf workload: renders HTML templates to PDF outside of the request.
 
-Three queues: the jobs, the batches that feed many of them in, and the webhooks that tell of both.
-All of their work is done in processes of its own, never in the one that answers requests. The
-names of the seed can be imported from here; each is loaded when it is first asked for.
+It has three queues: jobs, batches of many jobs, and webhooks that report on both. Their workers run
+in processes of their own, never in the process that answers requests. The names of the seed can be
+imported from here; each is loaded on first use.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from kesin.engine.transfer.backup import Kept
-from kesin.engine.workload import Panel, Workload, WorkloadContext
-from kesin.foundation.extras import BRINGS
+from kesin.engine.transfer.backup import BackupFile
+from kesin.engine.workload import Workload, WorkloadContext
+from kesin.foundation.extras import LIBRARIES
 from kesin.foundation.settings import Settings
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
-from kesin.workloads.pdf.webhooks.lifecycle import hook_lifecycle
+from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from typer import Typer
 
     from kesin.engine.worker import Worker
+    from kesin.workloads.common.demo import DemoPart
 
-_ENGINES: Final = ("playwright", "weasyprint")  # one of them is enough, and may be elsewhere
-_NEEDS: Final = (*(name for name in BRINGS["pdf"] if name not in _ENGINES), "jinja2")
+_ENGINES: Final = ("playwright", "weasyprint")  # one is enough, and may be on another machine
+_NEEDS: Final = (*(name for name in LIBRARIES["pdf"] if name not in _ENGINES), "jinja2")
 _NAMES: Final[Mapping[str, str]] = {
     "FailSafePolicy": "config",
     "IllegalTransition": "jobs.store",
@@ -57,7 +58,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "validate_url": "security",
 }
 
-__all__ = ["PDF", "PDF_BATCHES", "PDF_WEBHOOKS", *_NAMES]  # noqa: PLE0604  # names, all of them
+__all__ = ["PDF", "PDF_BATCHES", "PDF_WEBHOOKS", *_NAMES]  # noqa: PLE0604  # all of them are names
 
 
 def __getattr__(name: str) -> Any:
@@ -66,107 +67,129 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _pages() -> object:
+    from kesin.workloads.pdf.pages import PAGES
+
+    return PAGES
+
+
 def _cli() -> Typer:
     from kesin.workloads.pdf.cli import app
 
     return app
 
 
-def _router(house: WorkloadContext) -> APIRouter:
+def _router(context: WorkloadContext) -> APIRouter:
     from kesin.workloads.pdf.api import pdf_router
 
-    return pdf_router(house)
+    return pdf_router(context)
 
 
-def _worker(house: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.services import worker_of
+def _worker(context: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.services import create_worker
 
-    return worker_of(house)
-
-
-def _called_worker(house: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.services import rq_worker_of
-
-    return rq_worker_of(house)
+    return create_worker(context)
 
 
-def _dispatched(house: WorkloadContext) -> int:
+def _rq_worker(context: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.services import create_rq_worker
+
+    return create_rq_worker(context)
+
+
+def _dispatch(context: WorkloadContext) -> int:
     from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting
 
-    return dispatch_waiting(house.queue)
+    return dispatch_waiting(context.queue)
 
 
-def _tidied(house: WorkloadContext) -> int:
-    from kesin.workloads.pdf.cleanup import tidied
+def _delete_expired(context: WorkloadContext) -> int:
+    from kesin.workloads.pdf.cleanup import delete_expired
 
-    return tidied(house)
-
-
-def _metrics(house: WorkloadContext) -> Iterable[Metric]:
-    from kesin.workloads.pdf.metrics import collected
-
-    return collected(house)
+    return delete_expired(context)
 
 
-def _describe(code: str) -> Mapping[str, Any]:
+def _metrics(context: WorkloadContext) -> Iterable[Metric]:
+    from kesin.workloads.pdf.metrics import collect_metrics
+
+    return collect_metrics(context)
+
+
+def _advice(code: str) -> Mapping[str, Any]:
     from kesin.workloads.pdf.advice import describe
 
     return describe(code)
 
 
-def _keeps(settings: Settings) -> Iterable[Kept | str]:
-    from kesin.workloads.pdf.storage.backup import kept
+def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
+    from kesin.workloads.pdf.storage.backup import backup_files
 
-    return kept(settings)
-
-
-def _batch_worker(house: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.batches.worker import worker_of
-
-    return worker_of(house)
+    return backup_files(settings)
 
 
-def _hook_worker(house: WorkloadContext) -> Worker:
-    from kesin.workloads.pdf.webhooks.worker import worker_of
+def _batch_worker(context: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.batches.worker import build_worker
 
-    return worker_of(house)
+    return build_worker(context)
+
+
+def _hook_worker(context: WorkloadContext) -> Worker:
+    from kesin.workloads.pdf.webhooks.worker import build_worker
+
+    return build_worker(context)
+
+
+def _demo() -> DemoPart:
+    from kesin.workloads.pdf.demo import PdfDemo
+
+    return PdfDemo()
 
 
 PDF: Final = Workload(
     "pdf",
     configured_lifecycle,
     "HTML templates to PDF",
+    title="PDFs",
     has_sites=False,
     worker=_worker,
-    push_worker=_called_worker,
+    push_worker=_rq_worker,
     needs_own_process=True,
-    after_sweep=_tidied,
-    periodic=_dispatched,
+    in_redis=True,
+    keys_name_tenant=True,
+    after_sweep=_delete_expired,
+    periodic=_dispatch,
     metrics=_metrics,
     routes=_router,
+    pages=_pages,
     cli=_cli,
-    panels=(Panel("PDF", "/dashboard/pdf"),),
-    advice=_describe,
-    backup_files=_keeps,
+    demo=_demo,
+    advice=_advice,
+    backup_files=_backup_files,
     needs=_NEEDS,
 )
 PDF_BATCHES: Final = Workload(
     "pdf_batches",
     batch_lifecycle,
     "Many rows of one template to one file",
+    title="PDF batches",
+    part_of="pdf",
     has_sites=False,
     worker=_batch_worker,
     needs_own_process=True,
-    advice=_describe,
+    in_redis=True,
+    advice=_advice,
     needs=_NEEDS,
 )
 PDF_WEBHOOKS: Final = Workload(
     "pdf_webhooks",
-    hook_lifecycle,
+    webhook_lifecycle,
     "Telling others that a PDF is there",
+    title="PDF webhooks",
+    part_of="pdf",
     has_sites=False,
     worker=_hook_worker,
     needs_own_process=True,
-    advice=_describe,
+    in_redis=True,
+    advice=_advice,
     needs=_NEEDS,
 )

@@ -1,7 +1,7 @@
-"""What an error code says to the person who has to act: what it means, who does what, what follows.
+"""Advice on error codes: what a code means, who acts and how, and what follows.
 
 The texts are in `advice.toml`, in English and Turkish, for jobs, batches and webhooks alike. A code
-nobody has written about still gets an answer.
+without a text of its own gets the general advice.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ GENERAL: Final = "general"
 
 
 @cache
-def _book() -> Mapping[str, Any]:
+def _advice_texts() -> Mapping[str, Any]:
     return tomllib.loads(files(__package__).joinpath("advice.toml").read_text("utf-8"))
 
 
 def describe(code: str) -> Mapping[str, Any]:
-    """The advice on a code in every language, as JSON wants it; of an unknown one, in general."""
-    book = _book()
-    text = book.get(code) or book[GENERAL]
+    """Return the advice on a code in every language; for an unknown code, general advice."""
+    texts = _advice_texts()
+    text = texts.get(code) or texts[GENERAL]
     return {"who": text["who"], **{language: dict(text[language]) for language in LANGUAGES}}
 
 
-def codes() -> tuple[str, ...]:
-    """Every code that has a text."""
-    return tuple(name for name in _book() if name != GENERAL)
+def documented_codes() -> tuple[str, ...]:
+    """The codes that have a text."""
+    return tuple(name for name in _advice_texts() if name != GENERAL)

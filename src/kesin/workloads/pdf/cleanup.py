@@ -1,7 +1,7 @@
-"""The hourly tidying, once jobs have expired: files nobody knows, facts of what is over.
+"""Hourly cleanup after jobs have expired: unused files, and records of ended batches and workers.
 
-Everything leaves the queue first and the storage after it, so what is found here belongs to nobody.
-A storage that is down is tidied next time.
+Jobs and batches leave the queue before their files leave the storage, so a file without a job or
+batch is unused. If the storage is down, the next run deletes its files.
 """
 
 from __future__ import annotations
@@ -16,88 +16,103 @@ from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
 from kesin.workloads.pdf.batches.feeder import Feeder
-from kesin.workloads.pdf.batches.store import FOLDER, OURS, Batch, BatchStatus, PdfBatchStore
-from kesin.workloads.pdf.jobs.heartbeat import FORGET_S, signs_of
-from kesin.workloads.pdf.jobs.store import ON_THE_WAY, PdfJobStore
-from kesin.workloads.pdf.services import artifacts_of
+from kesin.workloads.pdf.batches.store import (
+    FOLDER,
+    KEY_PATTERN,
+    BatchStatus,
+    PdfBatch,
+    PdfBatchStore,
+)
+from kesin.workloads.pdf.jobs.heartbeat import PRUNE_AFTER_S, open_heartbeats
+from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJobStore
+from kesin.workloads.pdf.services import open_artifacts
 from kesin.workloads.pdf.storage.base import StorageError
 
-BATCH: Final = 1_000
-_LIVING: Final = tuple(one.value for one in BatchStatus if one is not BatchStatus.EXPIRED)
+SWEEP_LIMIT: Final = 1_000
+_CURRENT_STATES: Final = tuple(
+    status.value for status in BatchStatus if status is not BatchStatus.EXPIRED
+)
 log = Logger("kesin.pdf")
 
 
-def tidied(house: WorkloadContext) -> int:
-    """Do all of it; how many files, batches and workers were forgotten."""
-    jobs = PdfJobStore(house.commands.queues["pdf"])
-    batches = house.commands.queues["pdf_batches"]
-    expire(batches)
-    done = forget_batches(batches, Feeder(batches, jobs)) + forget_workers(jobs.queue)
-    ttl_s = house.settings.pdf_ttl_hours * HOUR_S
+def delete_expired(context: WorkloadContext) -> int:
+    """Run the whole cleanup; return how many files, batches and workers were removed."""
+    jobs = PdfJobStore(context.commands.queues["pdf"])
+    batches = context.commands.queues["pdf_batches"]
+    expire_batches(batches)
+    removed = forget_ended_batches(batches, Feeder(batches, jobs))
+    removed += forget_silent_workers(jobs.queue)
+    ttl_s = context.settings.pdf_ttl_hours * HOUR_S
     older_than_s = max(ttl_s - HOUR_S, ttl_s / 2)  # a file is younger than its job
     try:
-        artifacts = artifacts_of(house)
-        done += artifacts.sweep_orphans(jobs.known_artifacts, older_than_s)
-        done += sweep_batches(PdfBatchStore(batches, jobs, artifacts), older_than_s)
+        artifacts = open_artifacts(context)
+        removed += artifacts.delete_orphans(jobs.find_used_artifacts, older_than_s)
+        removed += delete_unused_batch_files(PdfBatchStore(batches, jobs, artifacts), older_than_s)
     except StorageError as problem:
-        log.warning("not_tidied", why=str(problem))
-    return done
+        log.warning("cleanup_failed", why=str(problem))
+    return removed
 
 
-def expire(queue: Queue) -> None:
-    """Let batches expire now: their own turn comes after this one, and their files would wait."""
-    for move in queue.lifecycle.clock_moves:
+def expire_batches(queue: Queue) -> None:
+    """Expire batches now.
+
+    Their own sweep comes after this cleanup: without this call their files would stay until the
+    next one.
+    """
+    for move in queue.lifecycle.scheduled_moves:
         if move.stage == "expire":
-            while queue.sweep(move, limit=BATCH) == BATCH:
+            while queue.sweep(move, limit=SWEEP_LIMIT) == SWEEP_LIMIT:
                 pass
 
 
-def sweep_batches(batches: PdfBatchStore, older_than_s: float) -> int:
-    """Delete old files of batches that no batch needs; how many.
+def delete_unused_batch_files(batches: PdfBatchStore, older_than_s: float) -> int:
+    """Delete old batch files that no batch uses; return how many.
 
-    What was sent is written before its batch is: who is younger than a batch can be is left alone.
+    The input of a batch is stored before the batch is enqueued, so files younger than
+    ``older_than_s`` are left alone.
     """
     before_us = batches.queue.now() - round(older_than_s * SECOND_US)
     folders: set[str] = set()
     keys: set[str] = set()
-    for batch in _living(batches):
+    for batch in _current_batches(batches):
         if batch.is_over:
             keys |= batch.used_keys
         else:
             folders.add(batch.input_key.rpartition("/")[0])
-    swept = 0
-    for one in batches.storage.list(FOLDER, before_us=before_us):
-        ours = OURS.fullmatch(one.key) is not None
-        if ours and one.key not in keys and one.key.rpartition("/")[0] not in folders:
-            swept += batches.storage.delete(one.key)
-    return swept
+    deleted = 0
+    for file in batches.storage.list(FOLDER, before_us=before_us):
+        ours = KEY_PATTERN.fullmatch(file.key) is not None
+        if ours and file.key not in keys and file.key.rpartition("/")[0] not in folders:
+            deleted += batches.storage.delete(file.key)
+    return deleted
 
 
-def _living(batches: PdfBatchStore) -> Iterator[Batch]:
+def _current_batches(batches: PdfBatchStore) -> Iterator[PdfBatch]:
     cursor: str | None = None
     while True:
-        page = batches.queue.jobs(Filter(states=_LIVING), limit=MAX_PAGE, cursor=cursor)
-        yield from (batches.batch_of(one) for one in page.jobs)
+        page = batches.queue.jobs(Filter(states=_CURRENT_STATES), limit=MAX_PAGE, cursor=cursor)
+        yield from (batches.parse_batch(job) for job in page.jobs)
         cursor = page.cursor
         if cursor is None:
             return
 
 
-def forget_batches(batches: Queue, feeder: Feeder) -> int:
-    """Drop what is remembered of batches that are over, and their rows that still wait; how many.
+def forget_ended_batches(batches: Queue, feeder: Feeder) -> int:
+    """Drop the progress of ended batches and cancel their waiting rows; return how many batches.
 
-    A batch's own end does that; what the clock or an operator ended is met here.
+    A batch that its worker ends does this itself. This covers batches that the sweeper or an
+    operator ended.
     """
     forgotten = 0
-    for batch_id in sorted(feeder.remembered()):
+    for batch_id in sorted(feeder.batch_ids()):
         with batches.store.transaction():
             batch = batches.job(batch_id)
-            if batch is None or batch.state not in ON_THE_WAY:
-                feeder.end(batch_id, cancel=True)
+            if batch is None or batch.state not in UNFINISHED:
+                feeder.end_batch(batch_id, cancel=True)
                 forgotten += 1
     return forgotten
 
 
-def forget_workers(queue: Queue) -> int:
-    """Drop the signs of life of workers that have long been silent; how many."""
-    return signs_of(queue.store).forget(queue.now() - FORGET_S * SECOND_US)
+def forget_silent_workers(queue: Queue) -> int:
+    """Drop the heartbeats of workers that have long been silent; return how many."""
+    return open_heartbeats(queue.store).prune(queue.now() - PRUNE_AFTER_S * SECOND_US)

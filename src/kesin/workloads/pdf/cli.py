@@ -15,7 +15,7 @@ import typer
 from kesin.foundation.logs import set_up_logs
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.settings import Settings, load_settings
-from kesin.foundation.terminal import examples, print_table, say, say_json
+from kesin.foundation.terminal import format_examples, print_table, say, say_json
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ EngineName = Annotated[
 
 @app.command(
     "render",
-    epilog=examples(
+    epilog=format_examples(
         "kesin pdf templates invoice > invoice.json",
         "kesin pdf render invoice data.json -o invoice.pdf",
         "kesin pdf render invoice - -o invoice.pdf --engine weasyprint < data.json",
@@ -71,19 +71,19 @@ def render(
     The same template, variables and machine give the same bytes. Exits with 2 if the variables do
     not fit the template, and with 1 if no PDF could be made.
     """
-    from kesin.workloads.pdf.services import book_of, engine_of
+    from kesin.workloads.pdf.services import create_engine, load_templates
 
-    settings = _settings()
-    with _told():
-        html = book_of(settings).html(template, _variables(data))
-        made = engine_of(settings, engine)
+    settings = _load_settings()
+    with _render_errors_reported():
+        html = load_templates(settings).render_html(template, _read_variables(data))
+        renderer = create_engine(settings, engine)
         try:
             from kesin.workloads.pdf.engines.base import Paper
 
             limit_s = timeout or settings.pdf_hard_timeout_s
-            rendered = made.render(html, Paper(), timeout_s=limit_s)
+            rendered = renderer.render(html, Paper(), timeout_s=limit_s)
         finally:
-            made.close()
+            renderer.close()
     try:
         out.write_bytes(rendered.pdf)
     except OSError as problem:
@@ -108,7 +108,7 @@ def render(
 
 @app.command(
     "templates",
-    epilog=examples(
+    epilog=format_examples(
         "kesin pdf templates",
         "kesin pdf templates invoice",
     ),
@@ -124,29 +124,32 @@ def templates(
 
     One is shown as JSON: its schema, and a sample of its variables.
     """
-    from kesin.workloads.pdf.services import book_of
+    from kesin.workloads.pdf.services import load_templates
 
-    with _told():
-        book = book_of(_settings())
-        found = [book.get(one) for one in ([name] if name else book.names)]
+    with _render_errors_reported():
+        library = load_templates(_load_settings())
+        listed = [library.get(each) for each in ([name] if name else library.names)]
     if name:
-        only = found[0]
-        say_json({"name": only.name, "schema": only.schema, "sample": only.sample})
+        [template] = listed
+        say_json({"name": template.name, "schema": template.schema, "sample": template.sample})
     elif as_json:
         say_json(
-            [{"name": one.name, "title": one.title, "hash": one.content_hash} for one in found]
+            [
+                {"name": template.name, "title": template.title, "hash": template.content_hash}
+                for template in listed
+            ]
         )
     else:
         print_table(
             ("template", "what it is"),
-            [(one.name, one.title) for one in found],
+            [(template.name, template.title) for template in listed],
             empty="there is no template",
         )
 
 
 @app.command(
     "doctor",
-    epilog=examples(
+    epilog=format_examples(
         "kesin pdf doctor",
         "kesin pdf doctor --engine weasyprint --json",
     ),
@@ -156,46 +159,48 @@ def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
 
     Templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
     """
-    from kesin.workloads.pdf.doctor import examined
+    from kesin.workloads.pdf.doctor import run_checks
 
-    checks = list(examined(_settings(), engine))
+    checks = list(run_checks(_load_settings(), engine))
     if as_json:
-        say_json([asdict(one) for one in checks])
+        say_json([asdict(check) for check in checks])
     else:
         print_table(
             ("", "what", "found"),
-            [("✓" if one.ok else "✗", one.name, one.detail) for one in checks],
+            [("✓" if check.ok else "✗", check.name, check.detail) for check in checks],
         )
-    if not all(one.ok for one in checks):
+    if not all(check.ok for check in checks):
         raise typer.Exit(FAILED)
 
 
-def _settings() -> Settings:
+def _load_settings() -> Settings:
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     return settings
 
 
-def _variables(data: str) -> dict[str, Any]:
+def _read_variables(data: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if data == "-" else Path(data).read_text("utf-8")
-        given = json.loads(text)
+        variables = json.loads(text)
     except OSError as problem:
         raise Invalid(f"{data} cannot be read: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"{data} is no JSON: {problem}") from None
-    if not isinstance(given, dict):
+    if not isinstance(variables, dict):
         raise Invalid(f"{data} must hold an object: variables by name")
-    return given
+    return variables
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What no PDF came of, as one sentence; where the data is wrong, with every place."""
+def _render_errors_reported() -> Iterator[None]:
+    """Turn RenderFailed into a Problem; for wrong variables, list the path of each error."""
     try:
         yield
     except RenderFailed as problem:
-        places = [f"{one['path']}: {one['message']}" for one in problem.details.get("problems", ())]
-        message = "\n  ".join([problem.message, *places])
+        lines = [
+            f"{wrong['path']}: {wrong['message']}" for wrong in problem.details.get("problems", ())
+        ]
+        message = "\n  ".join([problem.message, *lines])
         kind = Invalid if problem.code == PdfErrorCode.TEMPLATE_ERROR else Unavailable
         raise kind(message, code=problem.code) from None

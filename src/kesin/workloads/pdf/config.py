@@ -1,4 +1,4 @@
-"""How PDFs are made here, in the seed's words. An empty list of templates or URLs allows none."""
+"""The seed's render configuration. An empty list of templates or URLs allows none."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SHIPPED: Final = Path(__file__).parent / "templates"  # the templates that come 
 
 
 class FailSafePolicy(StrEnum):
-    """What is answered while nothing can render."""
+    """What a request gets while no worker can render."""
 
     STRICT = "strict"  # 503
     DEGRADE = "degrade"  # the HTML instead
 
 
 class PdfRenderConfig(BaseModel):
-    """The seed's settings and their defaults."""
+    """The seed's render settings and their defaults."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a PDF, in the seed's words; one of our own stays inside."""
+"""Error codes of PDF jobs: the public ones of the seed, and one internal code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class PdfErrorCode(StrEnum):
-    """What a user of the API may be told."""
+    """The codes that the API returns."""
 
     BROWSER_LAUNCH_FAILED = "BROWSER_LAUNCH_FAILED"
     NAVIGATION_TIMEOUT = "NAVIGATION_TIMEOUT"
@@ -26,7 +26,7 @@ MAX_RETRIES: Final = 2
 
 
 class RenderFailed(Exception):
-    """No PDF came of it; the code decides whether it is tried again."""
+    """Rendering failed; the code decides whether the job is retried."""
 
     def __init__(
         self, code: str, message: str, *, details: Mapping[str, Any] | None = None
@@ -37,8 +37,8 @@ class RenderFailed(Exception):
         self.details = dict(details or {})
 
 
-def shown(code: str | None) -> PdfErrorCode | None:
-    """The code as it is told outside: what is ours alone is UNKNOWN there."""
+def public_code(code: str | None) -> PdfErrorCode | None:
+    """Return the public code of an error; an internal code becomes UNKNOWN."""
     if code is None:
         return None
     try:
@@ -48,5 +48,5 @@ def shown(code: str | None) -> PdfErrorCode | None:
 
 
 def should_retry(error_code: PdfErrorCode, retry_count: int) -> bool:
-    """Whether a failure is worth another try: passing ones, twice."""
+    """Whether a failure is retried: transient errors only, up to MAX_RETRIES times."""
     return error_code in TRANSIENT_ERRORS and retry_count < MAX_RETRIES

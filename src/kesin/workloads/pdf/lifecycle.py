@@ -1,4 +1,4 @@
-"""A PDF that was asked for is made once, or its failure is explained."""
+"""The lifecycle of a PDF job: it is rendered once, or its failure is recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TTL_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PdfLimits:
     """The caps, pauses and ages of the workload."""
 
     max_retries: int = 2
@@ -46,9 +46,9 @@ class Limits:
     keep_expired_days: int = 7
 
 
-def pdf_lifecycle(limits: Limits | None = None) -> Lifecycle:
-    """The lifecycle under these limits. A retry is *fail* and *requeue* in one transaction."""
-    limits = limits or Limits()
+def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
+    """Build the lifecycle with these limits. A retry is *fail* and *requeue* in one transaction."""
+    limits = limits or PdfLimits()
     ttl_s = limits.ttl_hours * HOUR_S
     return Lifecycle(
         name="pdf",
@@ -136,7 +136,7 @@ def pdf_lifecycle(limits: Limits | None = None) -> Lifecycle:
                 "resume",
                 ("failed",),
                 "queued",
-                call="requeue",
+                action="requeue",
                 by=("worker",),
                 when=(code_in(INTERRUPTED.code), budget_left),
                 run_at="now",
@@ -189,12 +189,12 @@ def pdf_lifecycle(limits: Limits | None = None) -> Lifecycle:
 
 
 def configured_lifecycle() -> Lifecycle:
-    """The lifecycle with the time PDFs are kept here."""
-    return pdf_lifecycle(Limits(ttl_hours=kept_hours()))
+    """Build the lifecycle with the configured retention time."""
+    return pdf_lifecycle(PdfLimits(ttl_hours=configured_ttl_hours()))
 
 
-def kept_hours() -> int:
-    """How long a PDF is kept; settings that cannot be read are told elsewhere."""
+def configured_ttl_hours() -> int:
+    """Return how long a PDF is kept; unreadable settings are reported elsewhere."""
     try:
         return load_settings().pdf_ttl_hours
     except BadSettings:
@@ -202,7 +202,7 @@ def kept_hours() -> int:
 
 
 def pdf_errors() -> Taxonomy:
-    """Every verdict is *fail*: whether a failure is tried again is the chain's own question."""
+    """Build the error taxonomy. Every verdict is *fail*; *requeue* decides whether to retry."""
     return Taxonomy(
         channels=("worker",),
         rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),

@@ -1,4 +1,4 @@
-"""What every engine refuses, and how much of its time a document gets."""
+"""Limits that every engine enforces: the sizes of a document, and its share of the timeout."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ MAX_HTML_BYTES: Final = 5 * 1024 * 1024
 MAX_PDF_BYTES: Final = 50 * 1024 * 1024
 MAX_PAGES: Final = 500
 GRACE_S: Final = 5.0
-SHORT_SHARE: Final = 0.8  # of a limit that is too short to leave so many seconds
+SHORT_TIMEOUT_SHARE: Final = 0.8  # of a timeout that is too short to leave GRACE_S
 
 
-def graceful_s(timeout_s: float) -> float:
-    """How long a document may take, so that there is time left to take its page away."""
-    return max(timeout_s - GRACE_S, min(timeout_s, GRACE_S) * SHORT_SHARE)
+def soft_timeout_s(timeout_s: float) -> float:
+    """Return how long a document may take, so that there is time left to close its page."""
+    return max(timeout_s - GRACE_S, min(timeout_s, GRACE_S) * SHORT_TIMEOUT_SHARE)
 
 
-def too_long(timeout_s: float) -> str:
-    """What is told of a document that was stopped: its limit as it was given."""
+def timeout_message(timeout_s: float) -> str:
+    """The error message for a document that exceeded its timeout."""
     return f"the document was not printed within {timeout_s:g} s"
 
 
 def check_html(html: str) -> None:
-    """Refuse what is too large, or cannot be written as UTF-8."""
+    """Reject HTML that is too large or cannot be encoded as UTF-8."""
     try:
         size = len(html.encode())
     except UnicodeEncodeError:
@@ -35,12 +35,12 @@ def check_html(html: str) -> None:
 
 
 def check_pdf(pdf: bytes) -> None:
-    """Refuse a file that is too large to keep."""
+    """Reject a file that is too large to store."""
     _check_size("the PDF", len(pdf), MAX_PDF_BYTES)
 
 
 def check_pages(pages: int) -> None:
-    """Refuse a document that is too long, or has no page at all."""
+    """Reject a document that has too many pages or none."""
     if not 0 < pages <= MAX_PAGES:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
@@ -49,10 +49,10 @@ def check_pages(pages: int) -> None:
         )
 
 
-def _check_size(what: str, size: int, limit: int) -> None:
+def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
-            f"{what} has {size} bytes, and {limit} are allowed",
+            f"{name} has {size} bytes, and {limit} are allowed",
             details={"bytes": size},
         )

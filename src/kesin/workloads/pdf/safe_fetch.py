@@ -1,8 +1,8 @@
-"""Fetch one allow-listed URL, and nothing that stands behind it.
+"""Fetches an allow-listed URL without reaching internal addresses.
 
-The name is resolved once, every address must be a public one, and the connection goes to the
-address that was looked at: a name that changes its mind in between gains nothing. Redirects are
-refused, since their target was never allowed. `delivering.py` sends webhooks on the same line.
+The name is resolved once, every address must be public, and the connection goes to an address that
+was checked: a name that resolves differently later gains nothing. Redirects are rejected, since
+their target was never allowed. `webhooks/delivery.py` uses the same connections.
 """
 
 from __future__ import annotations
@@ -22,60 +22,60 @@ from kesin.foundation.clock import SystemClock
 from kesin.workloads.pdf.security import is_public
 
 MAX_FETCHED_BYTES: Final = 10 * 1024 * 1024
-MAX_ADDRESSES: Final = 4  # of one name that are tried
+MAX_ADDRESSES: Final = 4  # tried for a name
 _CHUNK_BYTES: Final = 64 * 1024
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Refused(Exception):
-    """It is not fetched; the message says why."""
+class FetchRefused(Exception):
+    """The URL is not fetched; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What was there."""
+class FetchedResource:
+    """The body behind a URL."""
 
     content_type: str
     body: bytes
 
 
-def public(address: str) -> bool:
-    """Whether an address that a name resolved to is one of the open Internet."""
+def is_public_address(address: str) -> bool:
+    """Whether a resolved address belongs to the public Internet."""
     return is_public(ip_address(address.partition("%")[0]))
 
 
-def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> Fetched:
-    """The body behind a URL; raises Refused for everything but a plain 200."""
+def fetch(url: str, *, timeout_s: float = 10.0, public_only: bool = True) -> FetchedResource:
+    """Fetch a URL; raises FetchRefused for everything but a plain 200."""
     try:
-        with Line(url, timeout_s, public_only=public_only) as line:
-            response = line.ask("GET", headers={"Accept-Encoding": "identity"})
+        with GuardedConnection(url, timeout_s, public_only=public_only) as connection:
+            response = connection.request("GET", headers={"Accept-Encoding": "identity"})
             if response.status != http.HTTPStatus.OK:
-                raise Refused(f"it answered {response.status}")
+                raise FetchRefused(f"it answered {response.status}")
             body = bytearray()
             while chunk := response.read1(_CHUNK_BYTES):
                 body += chunk
                 if len(body) > MAX_FETCHED_BYTES:
-                    raise Refused(f"it is larger than {MAX_FETCHED_BYTES} bytes")
-            if line.late:  # what breaks off reads like what ends
-                raise Refused(f"it took longer than {timeout_s:g} s")
-            kind = response.getheader("Content-Type") or "application/octet-stream"
+                    raise FetchRefused(f"it is larger than {MAX_FETCHED_BYTES} bytes")
+            if connection.timed_out:  # a cut body reads like a complete one
+                raise FetchRefused(f"it took longer than {timeout_s:g} s")
+            content_type = response.getheader("Content-Type") or "application/octet-stream"
     except (OSError, http.client.HTTPException) as problem:
-        raise Refused(
+        raise FetchRefused(
             f"it could not be read: {str(problem) or type(problem).__name__}"
         ) from problem
-    return Fetched(kind, bytes(body))
+    return FetchedResource(content_type, bytes(body))
 
 
-def _parts(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused("it cannot be read as a URL") from None
+        raise FetchRefused("it cannot be read as a URL") from None
     if parts.scheme not in _PORTS or not parts.hostname or port == 0:
-        raise Refused("only http and https URLs with a host are fetched")
+        raise FetchRefused("only http and https URLs with a host are fetched")
     if parts.username is not None or parts.password is not None:
-        raise Refused("a URL with a user in it is not fetched")
+        raise FetchRefused("a URL with a user in it is not fetched")
     return parts
 
 
@@ -83,78 +83,79 @@ def _target(parts: SplitResult) -> str:
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-class Line:
-    """A connection to an address that was looked at; closed at the end, cut when time is over.
+class GuardedConnection:
+    """A connection to a checked address, which a timer cuts at the timeout.
 
-    Cut by a timer, since a socket's own time begins anew with every byte that comes.
+    A timer, because a socket's own timeout restarts with every byte received.
     """
 
     def __init__(self, url: str, timeout_s: float, *, public_only: bool) -> None:
         clock = SystemClock()
-        until = clock.monotonic() + timeout_s
-        self._parts = parts = _parts(url)
+        deadline = clock.monotonic() + timeout_s
+        self._parts = parts = _split_url(url)
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         self._http = http.client.HTTPConnection(host, port)
-        self._http.default_port = _PORTS[parts.scheme]  # which the Host header leaves out
-        self._socket = _dialled(_looked_up(host, port, public_only=public_only), port, timeout_s)
+        self._http.default_port = _PORTS[parts.scheme]  # the Host header omits the default port
+        self._socket = _connect(_resolve(host, port, public_only=public_only), port, timeout_s)
         self._socket.settimeout(timeout_s)
-        self._late = threading.Event()
-        self._timer = threading.Timer(max(until - clock.monotonic(), 0), self._cut)
+        self._timed_out = threading.Event()
+        self._timer = threading.Timer(max(deadline - clock.monotonic(), 0), self._abort)
         self._timer.daemon = True
         self._timer.start()
         try:
             if parts.scheme == "https":
-                with self._in_time():
-                    self._secure(host)
+                with self._timeout_checked():
+                    self._start_tls(host)
         except BaseException:
             self.close()
             raise
         self._http.sock = self._socket
 
     @property
-    def late(self) -> bool:
-        """Whether it was cut."""
-        return self._late.is_set()
+    def timed_out(self) -> bool:
+        """Whether the timer has cut the connection."""
+        return self._timed_out.is_set()
 
-    def ask(
+    def request(
         self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> http.client.HTTPResponse:
-        """Send a request; the answer, with its head read."""
-        with self._in_time():
+        """Send a request and return the response, with its headers read."""
+        with self._timeout_checked():
             self._http.request(method, _target(self._parts), body, dict(headers or {}))
             return self._http.getresponse()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._timer.cancel()
         self._http.close()
         self._socket.close()
 
-    def _secure(self, host: str) -> None:
-        secured = ssl.create_default_context().wrap_socket(
+    def _start_tls(self, host: str) -> None:
+        tls_socket = ssl.create_default_context().wrap_socket(
             self._socket, server_hostname=host, do_handshake_on_connect=False
         )
-        self._socket = secured  # from here on this is what a cut cuts
-        secured.do_handshake()
+        self._socket = tls_socket  # the timer cuts this socket from now on
+        tls_socket.do_handshake()
 
     @contextmanager
-    def _in_time(self) -> Iterator[None]:
-        """Whatever comes of a line that was cut is that it took too long.
+    def _timeout_checked(self) -> Iterator[None]:
+        """Raise TimeoutError if the connection was cut in the meantime.
 
-        A head that breaks off reads like one that ends, so this is asked without an error too.
+        Checked without an error too: a cut header reads like a complete one.
         """
         try:
             yield
         except (OSError, http.client.HTTPException):
-            if not self.late:
+            if not self.timed_out:
                 raise
-        if self.late:
+        if self.timed_out:
             raise TimeoutError("no answer came in time")
 
-    def _cut(self) -> None:
-        self._late.set()
+    def _abort(self) -> None:
+        self._timed_out.set()
         with suppress(OSError):
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # under TLS too: no farewell
+            # The plain socket's method: no closing handshake under TLS.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         return self
@@ -163,19 +164,19 @@ class Line:
         self.close()
 
 
-def _looked_up(host: str, port: int, *, public_only: bool) -> list[str]:
+def _resolve(host: str, port: int, *, public_only: bool) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as problem:  # a name that no name server could be asked for
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as problem:  # a name that cannot be encoded for a query
         raise OSError(str(problem)) from None
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    if public_only and not all(public(address) for address in addresses):
-        raise Refused("its address is not a public one")
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in resolved))
+    if public_only and not all(is_public_address(address) for address in addresses):
+        raise FetchRefused("its address is not a public one")
     return addresses[:MAX_ADDRESSES]
 
 
-def _dialled(addresses: Sequence[str], port: int, timeout_s: float) -> socket.socket:
-    """The first that answers; all of them together have the time of one."""
+def _connect(addresses: Sequence[str], port: int, timeout_s: float) -> socket.socket:
+    """Connect to the first address that answers; all attempts share the timeout."""
     for address in addresses[:-1]:
         with suppress(OSError):
             return socket.create_connection((address, port), timeout_s / len(addresses))

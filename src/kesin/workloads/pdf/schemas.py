@@ -1,7 +1,7 @@
-"""What goes through the doors: the seed's bodies with its names and defaults, and ours around them.
+"""Request and response bodies: the seed's with its names and defaults, and our additions.
 
-Whatever an engine would refuse is refused here, with the field that is wrong: a job that cannot be
-printed is never made.
+A request that an engine would reject is rejected here, with the name of the wrong field, so a job
+that cannot be printed is never enqueued.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from pydantic import (
 from kesin.foundation.text import storable
 from kesin.workloads.pdf.batches.store import BatchStatus
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.engines.base import Format, Paper, check_ranges
+from kesin.workloads.pdf.engines.base import Format, Paper, parse_page_ranges
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 
-MAX_NAME: Final = 200
-MAX_FILE_NAME: Final = 140
-MAX_URL: Final = 2_048
-SMALLEST_MM: Final = 10.0
-LARGEST_MM: Final = 5_000.0
-LEAST_ROOM_MM: Final = 1.0  # that margins must leave
+MAX_NAME_LENGTH: Final = 200
+MAX_FILE_NAME_LENGTH: Final = 140
+MAX_URL_LENGTH: Final = 2_048
+MIN_SIZE_MM: Final = 10.0
+MAX_SIZE_MM: Final = 5_000.0
+MIN_PRINTABLE_MM: Final = 1.0  # what margins must leave of each side
 
 
-def clean(text: str) -> str:
-    """Refuse what no database keeps."""
+def check_storable(text: str) -> str:
+    """Reject text that a database cannot store."""
     if storable(text) != text:
         raise ValueError("holds characters that cannot be stored")
     return text
 
 
-Text = Annotated[str, AfterValidator(clean)]
-Size = Annotated[float, Field(ge=SMALLEST_MM, le=LARGEST_MM, allow_inf_nan=False)]
-Margin = Annotated[float, Field(ge=0, le=LARGEST_MM, allow_inf_nan=False)]
+Text = Annotated[str, AfterValidator(check_storable)]
+Size = Annotated[float, Field(ge=MIN_SIZE_MM, le=MAX_SIZE_MM, allow_inf_nan=False)]
+Margin = Annotated[float, Field(ge=0, le=MAX_SIZE_MM, allow_inf_nan=False)]
 
 
-class Strict(BaseModel):
-    """Read strictly: a field nobody knows is a mistake, not a wish."""
+class StrictBody(BaseModel):
+    """A request body that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PdfRenderOptions(Strict):
-    """How it is made. What is left out is as the service was told to do it."""
+class PdfRenderOptions(StrictBody):
+    """How a PDF is rendered. Options that are left out take the service's defaults."""
 
     timeout: int = Field(60, ge=1, le=600, description="seconds; the service's own if left out")
     fail_safe: FailSafePolicy = Field(
@@ -76,15 +76,15 @@ class PdfRenderOptions(Strict):
 
     @field_validator("page_ranges")
     @classmethod
-    def _printable(cls, text: str) -> str:
+    def _check_page_ranges(cls, text: str) -> str:
         try:
-            check_ranges(text)
+            parse_page_ranges(text)
         except RenderFailed as problem:
             raise ValueError(problem.message) from None
         return text
 
     @model_validator(mode="after")
-    def _one_size(self) -> Self:
+    def _check_size(self) -> Self:
         if (self.width_mm is None) != (self.height_mm is None):
             raise ValueError("width_mm and height_mm go together")
         if self.width_mm is not None and self.format is not None:
@@ -93,7 +93,7 @@ class PdfRenderOptions(Strict):
         top, right, bottom, left = self.margins
         if self.landscape:
             width, height = height, width
-        if left + right > width - LEAST_ROOM_MM or top + bottom > height - LEAST_ROOM_MM:
+        if left + right > width - MIN_PRINTABLE_MM or top + bottom > height - MIN_PRINTABLE_MM:
             raise ValueError("the margins leave no room on the page")
         return self
 
@@ -106,7 +106,7 @@ class PdfRenderOptions(Strict):
         return (self.margin_mm,) * 4
 
     def paper(self) -> Paper:
-        """The sheet they describe; equal sheets are equal however they were asked for."""
+        """Build the paper that these options describe; equal paper is equal however it is given."""
         return Paper(
             format=self.format or "A4",
             width_mm=self.width_mm,
@@ -122,20 +122,22 @@ class PdfRenderOptions(Strict):
         )
 
 
-class PdfJobRequest(Strict):
-    """A PDF that somebody wants."""
+class PdfJobRequest(StrictBody):
+    """A request for a PDF."""
 
-    template_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME)]
+    template_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
     variables: dict[str, Any]
     options: PdfRenderOptions | None = None
-    webhook_url: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL)] | None = None
-    file_name: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME)] | None = (
-        Field(None, description="under which it is saved")
-    )
+    webhook_url: (
+        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)] | None
+    ) = None
+    file_name: (
+        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)] | None
+    ) = Field(None, description="under which it is saved")
 
 
 class PdfJobResponse(BaseModel):
-    """The job that will have the PDF, or has it."""
+    """The job that serves a request."""
 
     job_id: str
     status: PdfJobStatus
@@ -143,7 +145,7 @@ class PdfJobResponse(BaseModel):
 
 
 class PdfJobBody(PdfJobResponse):
-    """A job, with what came of it."""
+    """A job with its result."""
 
     started_at: str | None = None
     finished_at: str | None = None
@@ -161,20 +163,20 @@ class PdfJobBody(PdfJobResponse):
 
 
 class PdfJobStatusResponse(PdfJobBody):
-    """The same, with its place in line."""
+    """A job with its result and its position in the queue."""
 
     position: int | None = Field(None, description="1 is the next; of a job that waits")
 
 
 class PdfJobPage(BaseModel):
-    """Some jobs, newest first."""
+    """A page of jobs, newest first."""
 
     jobs: list[PdfJobBody]
     cursor: str | None
 
 
 class TemplateLine(BaseModel):
-    """A template that may be used."""
+    """A template that may be used, in a list."""
 
     name: str
     title: str
@@ -183,36 +185,38 @@ class TemplateLine(BaseModel):
 
 
 class TemplateBody(TemplateLine):
-    """The same, with what it takes."""
+    """A template with its schema and a sample of its variables."""
 
     json_schema: dict[str, Any] = Field(serialization_alias="schema")
     sample: dict[str, Any]
 
 
-class PreviewRequest(Strict):
-    """Values to look at in a template."""
+class PreviewRequest(StrictBody):
+    """Variables for the preview of a template."""
 
     variables: dict[str, Any]
 
 
-MOST_ROWS: Final = 2_000
+MAX_ROWS: Final = 2_000
 Output = Literal["zip", "merged"]
-TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME)]
-FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME)]
-RowName = Annotated[Text, StringConstraints(max_length=MAX_FILE_NAME)]
-FieldName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME)]
+TemplateName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
+FileName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FILE_NAME_LENGTH)]
+RowName = Annotated[Text, StringConstraints(max_length=MAX_FILE_NAME_LENGTH)]
+FieldName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
-class BatchRequest(Strict):
-    """One template with each of many rows."""
+class BatchRequest(StrictBody):
+    """A request to render a template once for each of many rows."""
 
     template_name: TemplateName
-    rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_ROWS)]
+    rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ROWS)]
     output: Output = "zip"
     options: PdfRenderOptions | None = None
-    webhook_url: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL)] | None = None
+    webhook_url: (
+        Annotated[Text, StringConstraints(min_length=1, max_length=MAX_URL_LENGTH)] | None
+    ) = None
     file_name: FileName | None = Field(None, description="under which the file is saved")
-    row_names: Annotated[list[RowName], Field(max_length=MOST_ROWS)] | None = Field(
+    row_names: Annotated[list[RowName], Field(max_length=MAX_ROWS)] | None = Field(
         None, description="names of the files, one a row"
     )
     name_field: FieldName | None = Field(
@@ -221,7 +225,7 @@ class BatchRequest(Strict):
 
 
 class CsvQuery(BaseModel):
-    """What a CSV file cannot say itself; with JSON it is said in the body."""
+    """The options of a batch from a CSV file; a JSON body carries them itself."""
 
     template_name: TemplateName | None = Field(None, description="of a CSV file")
     output: Output = Field("zip", description="of a CSV file")
@@ -230,7 +234,7 @@ class CsvQuery(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """The batch that will have the file, or has it."""
+    """The batch that serves a request."""
 
     batch_id: str
     status: BatchStatus
@@ -239,7 +243,7 @@ class BatchResponse(BaseModel):
 
 
 class BatchBody(BatchResponse):
-    """A batch, with how far it is and what came of it."""
+    """A batch with its progress and result."""
 
     template_name: str
     output: str
@@ -259,7 +263,7 @@ class BatchBody(BatchResponse):
 
 
 class RowBody(BaseModel):
-    """What came of a row."""
+    """The result of a row."""
 
     row: int = Field(description="counted from 1")
     job_id: str | None = None
@@ -273,7 +277,7 @@ class RowBody(BaseModel):
 
 
 class BatchWhole(BatchBody):
-    """A batch with some of its rows."""
+    """A batch with a page of its rows."""
 
     results: list[RowBody] | None = Field(
         description="some rows in their order; null while the storage does not answer"
@@ -281,7 +285,7 @@ class BatchWhole(BatchBody):
 
 
 class BatchPage(BaseModel):
-    """Some batches, newest first."""
+    """A page of batches, newest first."""
 
     batches: list[BatchBody]
     cursor: str | None

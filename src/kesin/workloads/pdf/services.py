@@ -1,4 +1,4 @@
-"""Templates, engines, storage and worker as the settings want them."""
+"""Builds templates, engines, storage and workers from the settings."""
 
 from __future__ import annotations
 
@@ -21,152 +21,158 @@ from kesin.workloads.pdf.jobs.store import PdfJobStore
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.storage import open_storage
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
-from kesin.workloads.pdf.storage.backup import artifacts_place
+from kesin.workloads.pdf.storage.backup import artifacts_address
 from kesin.workloads.pdf.storage.base import StorageBackend, StorageMisconfigured
-from kesin.workloads.pdf.webhooks.worker import Hooks
+from kesin.workloads.pdf.webhooks.worker import Webhooks
 
 if TYPE_CHECKING:
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
-    from kesin.workloads.pdf.templating.library import TemplateBook
+    from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 
-def book_of(settings: Settings) -> TemplateBook:
-    """The templates that come with Kesin, and those of the configured folder over them."""
+def load_templates(settings: Settings) -> TemplateLibrary:
+    """Load the templates that come with Kesin, overridden by those of the configured folder."""
     from kesin.workloads.pdf.templating.library import (
-        TemplateBook,  # its libraries come with kesin[pdf]
+        TemplateLibrary,  # its libraries come with kesin[pdf]
     )
 
-    own = settings.pdf_templates
-    if own is None:
-        return TemplateBook.load()
-    if not own.is_dir():
-        raise Unavailable(f"there is no folder {own}: look at KESIN_PDF_TEMPLATES")
-    return TemplateBook.load((SHIPPED, own))
+    folder = settings.pdf_templates
+    if folder is None:
+        return TemplateLibrary.load()
+    if not folder.is_dir():
+        raise Unavailable(f"there is no folder {folder}: look at KESIN_PDF_TEMPLATES")
+    return TemplateLibrary.load((SHIPPED, folder))
 
 
 def chromium_settings(settings: Settings) -> ChromiumSettings:
-    """How the browser is used here."""
+    """Build the settings of the browser."""
     patterns = settings.pdf_allowed_urls.split()
     return ChromiumSettings(
         executable=settings.pdf_chromium,
         isolation=settings.pdf_isolation,
         sandbox=settings.pdf_sandbox,
-        allowed=(lambda url: validate_url(url, patterns)) if patterns else None,
+        is_url_allowed=(lambda url: validate_url(url, patterns)) if patterns else None,
     )
 
 
-def engine_of(settings: Settings, named: str | None = None) -> Engine:
-    """The engine of this name, or the best there is; raises RenderFailed."""
-    return pick_engine(named, chromium_settings(settings))
+def create_engine(settings: Settings, name: str | None = None) -> Engine:
+    """Create the engine of this name, or the best available; raises RenderFailed."""
+    return pick_engine(name, chromium_settings(settings))
 
 
-def config_of(settings: Settings) -> PdfRenderConfig:
-    """The settings in the seed's words."""
-    named = {one.strip() for one in settings.pdf_allowed_templates.split(",") if one.strip()}
+def render_config(settings: Settings) -> PdfRenderConfig:
+    """Convert the settings to the seed's render configuration."""
+    listed = (name.strip() for name in settings.pdf_allowed_templates.split(","))
+    allowed = {name for name in listed if name}
     return PdfRenderConfig(
         hard_timeout=settings.pdf_hard_timeout_s,
         artifact_ttl_seconds=settings.pdf_ttl_hours * HOUR_S,
         cleanup_interval_seconds=round(settings.tidy_s),
         fail_safe_policy=FailSafePolicy(settings.pdf_fail_safe),
-        template_allowlist=named or set(_shipped_names()),
+        template_allowlist=allowed or set(_shipped_names()),
         url_allowlist=settings.pdf_allowed_urls.split(),
     )
 
 
 @lru_cache(maxsize=1)
 def _shipped_names() -> frozenset[str]:
-    """The templates that come with Kesin."""
-    return frozenset(one.name for one in SHIPPED.iterdir() if (one / "template.html").is_file())
+    """The names of the templates that come with Kesin."""
+    return frozenset(
+        folder.name for folder in SHIPPED.iterdir() if (folder / "template.html").is_file()
+    )
 
 
-def artifacts_of(house: WorkloadContext) -> PdfArtifactStore:
-    """Where finished PDFs are kept."""
-    return storage_of(house.settings, house.queue)
+def open_artifacts(context: WorkloadContext) -> PdfArtifactStore:
+    """Open the store of finished PDFs."""
+    return open_artifact_store(context.settings, context.queue)
 
 
-def storage_of(settings: Settings, queue: Queue) -> PdfArtifactStore:
-    """The same, timed by the clock of this queue."""
+def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
+    """Open the store of finished PDFs with the clock of this queue."""
     try:
-        return PdfArtifactStore(_opened(artifacts_place(settings)), queue.clock)
+        return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
         raise Unavailable(f"{problem}: look at KESIN_PDF_ARTIFACTS") from None
 
 
 @lru_cache(maxsize=8)
-def _opened(place: str) -> StorageBackend:
-    """Once in a process: opened again, a folder whose disk is away would be begun anew, empty."""
-    return open_storage(place)
+def _open_storage_once(address: str) -> StorageBackend:
+    """Open a storage once a process.
+
+    Opening a folder again while its disk is not mounted would create it empty.
+    """
+    return open_storage(address)
 
 
-def jobs_of(house: WorkloadContext) -> PdfJobStore:
-    """The jobs, with their storage."""
-    return PdfJobStore(house.commands.queues["pdf"], artifacts_of(house))
+def open_job_store(context: WorkloadContext) -> PdfJobStore:
+    """Open the job store with its storage."""
+    return PdfJobStore(context.commands.queues["pdf"], open_artifacts(context))
 
 
-def renderer_of(settings: Settings, queue: Queue) -> PdfRenderWorker:
-    """Templates, engines and storage around a queue of jobs: all that rendering needs."""
+def create_renderer(settings: Settings, queue: Queue) -> PdfRenderWorker:
+    """Create what renders jobs of a queue: templates, engines and storage."""
     from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 
-    artifacts = storage_of(settings, queue)
+    artifacts = open_artifact_store(settings, queue)
     return PdfRenderWorker(
         PdfJobStore(queue, artifacts),
         artifacts,
-        config_of(settings),
-        book=book_of(settings),
-        engines=lambda named: engine_of(settings, named),
+        render_config(settings),
+        library=load_templates(settings),
+        engines=lambda name: create_engine(settings, name),
     )
 
 
-def worker_of(house: WorkloadContext) -> PdfWorker:
-    """The worker of a process that does nothing else."""
+def create_worker(context: WorkloadContext) -> PdfWorker:
+    """Create the worker of a dedicated process."""
     from kesin.workloads.pdf.jobs.worker import PdfWorker
 
-    return PdfWorker(house.queue, renderer_of(house.settings, house.queue))
+    return PdfWorker(context.queue, create_renderer(context.settings, context.queue))
 
 
-def rq_worker_of(house: WorkloadContext) -> PdfRqWorker:
-    """The same, sent for over RQ."""
-    if not house.settings.redis_url:
+def create_rq_worker(context: WorkloadContext) -> PdfRqWorker:
+    """Create the worker of a dedicated process that takes its jobs from RQ."""
+    if not context.settings.redis_url:
         raise Unavailable("RQ carries jobs that live in Redis: set KESIN_REDIS_URL")
     from kesin.workloads.pdf.jobs.rq_worker import PdfRqWorker
 
-    return PdfRqWorker(house.queue, renderer_of(house.settings, house.queue))
+    return PdfRqWorker(context.queue, create_renderer(context.settings, context.queue))
 
 
 NOT_INSTALLED: Final = "pdf_not_installed"
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
-    """Templates, jobs and their storage."""
+class PdfServices:
+    """Templates, jobs, storage and webhooks: what the routes and pages use."""
 
     config: PdfRenderConfig
-    book: TemplateBook
+    library: TemplateLibrary
     jobs: PdfJobStore
     artifacts: PdfArtifactStore
-    hooks: Hooks
+    hooks: Webhooks
 
 
-class Shop:
-    """Opens at the first question."""
+class PdfServiceLoader:
+    """Loads the services on first use."""
 
-    def __init__(self, house: WorkloadContext) -> None:
-        self.house = house
+    def __init__(self, context: WorkloadContext) -> None:
+        self.context = context
         self._lock = threading.Lock()
-        self._tools: Tools | None = None
+        self._services: PdfServices | None = None
 
     @property
-    def tools(self) -> Tools:
-        """Raises Unavailable with what to install or to set; the next question tries again."""
+    def services(self) -> PdfServices:
+        """The services; raises Unavailable with what to install or set, and retries next time."""
         with self._lock:
-            if self._tools is None:
-                self._tools = self._made()
-            return self._tools
+            if self._services is None:
+                self._services = self._load()
+            return self._services
 
-    def _made(self) -> Tools:
+    def _load(self) -> PdfServices:
         try:
-            book = book_of(self.house.settings)
+            library = load_templates(self.context.settings)
         except ImportError as problem:
             raise Unavailable(
                 f"PDFs need {problem.name or 'more'}: install it with `pip install 'kesin[pdf]'`",
@@ -174,11 +180,11 @@ class Shop:
             ) from None
         except RenderFailed as problem:
             raise Unavailable(f"the templates cannot be used: {problem.message}") from None
-        artifacts = artifacts_of(self.house)
-        return Tools(
-            config=config_of(self.house.settings),
-            book=book,
-            jobs=PdfJobStore(self.house.commands.queues["pdf"], artifacts),
+        artifacts = open_artifacts(self.context)
+        return PdfServices(
+            config=render_config(self.context.settings),
+            library=library,
+            jobs=PdfJobStore(self.context.commands.queues["pdf"], artifacts),
             artifacts=artifacts,
-            hooks=Hooks(self.house),
+            hooks=Webhooks(self.context),
         )

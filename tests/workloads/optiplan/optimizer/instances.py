@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from kesin.workloads.optiplan.optimizer.model import Board, Demand, Part, hundredths
+from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, hundredths
 
 BENGTSSON = (
     "8 6 11 4 10 3 4 7 12 6 11 6 12 8 3 6 4 3 3 8 9 1 1 3 8 6 11 3 11 1 9 8 9 1 11 5 1 7 7 8"
@@ -55,7 +55,7 @@ def instances() -> dict[str, Demand]:
             "sample",
             Board.of(2100, 2800),
             tuple(
-                Part(f"{length}", hundredths(length), hundredths(width), pieces, 3)
+                CutPart(f"{length}", hundredths(length), hundredths(width), pieces, 3)
                 for length, width, pieces in SAMPLE
             ),
         ),
@@ -79,7 +79,7 @@ def published(name: str, board: tuple[int, int], numbers: str, pieces: int) -> D
     """The first pieces of a printed table, as they stand there."""
     sides = [hundredths(text) for text in numbers.split()]
     pairs = list(zip(sides[::2], sides[1::2], strict=True))[:pieces]
-    parts = tuple(Part(f"{n}", a, b, 1) for n, (a, b) in enumerate(pairs, start=1))
+    parts = tuple(CutPart(f"{n}", a, b, 1) for n, (a, b) in enumerate(pairs, start=1))
     return Demand(name, Board.of(*board, trim_mm=0), parts, kerf=0)
 
 
@@ -95,14 +95,14 @@ def workshop(
 ) -> Demand:
     """An order of so many pieces, drawn from some sizes and varied a little."""
     chance = Random(seed)
-    parts: list[Part] = []
+    parts: list[CutPart] = []
     left = pieces
     while left:
         length, width = chance.choice(sizes)
         quantity = min(left, chance.choice((1, 1, 2, 2, 3, 4)))
         length += chance.choice((0, 0, 0, -20, 15, 36))
         width += chance.choice((0, 0, -10, 8))
-        part = Part(
+        part = CutPart(
             f"p{len(parts) + 1}",
             hundredths(length),
             hundredths(width),

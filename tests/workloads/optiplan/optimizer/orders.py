@@ -10,7 +10,7 @@ import xlsxwriter
 from hypothesis import strategies as st
 
 from kesin.workloads.optiplan.optimizer.input import SHEET, TAGS
-from kesin.workloads.optiplan.optimizer.model import Board, Demand, Part, Trims, hundredths
+from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, Trims, hundredths
 from kesin.workloads.optiplan.optimizer.optimise import Effort
 
 QUICK = Effort(looks=12_000)
@@ -23,7 +23,7 @@ def order(*parts: tuple[Any, ...], board: Board | None = None, kerf_mm: float = 
         "order",
         board or Board.of(2800, 2100),
         tuple(
-            Part(
+            CutPart(
                 f"p{number}",
                 hundredths(part[0]),
                 hundredths(part[1]),
@@ -50,7 +50,7 @@ def orders(draw: st.DrawFn) -> Demand:
     parts = draw(
         st.lists(
             st.builds(
-                Part,
+                CutPart,
                 name=st.text(max_size=6),
                 length=sizes(room.length),
                 width=sizes(room.width),

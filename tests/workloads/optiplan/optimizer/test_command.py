@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib import import_module
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -35,7 +36,7 @@ def test_files_become_xml_drawing_and_paper(tmp_path):
     root = ET.parse(tmp_path / "sol" / f"{body.stem}.xml").getroot()
     pieces = list(root.iter("Piece"))
     assert len(pieces) == 4
-    assert {(one.get("part"), one.get("length"), one.get("width")) for one in pieces} == {
+    assert {(piece.get("part"), piece.get("length"), piece.get("width")) for piece in pieces} == {
         ("yan", "718", "558")
     }
     layout = next(root.iter("Layout"))
@@ -54,10 +55,10 @@ def test_the_same_file_gives_the_same_bytes(tmp_path, rules):
 
 def test_the_order_of_keys_beside_the_file_is_no_matter(tmp_path):
     file = batch(tmp_path / "b.xlsx", [row(pieces=9), row("p2", 333, 222, 7)])
-    told = {"plate_w_mm": 1500, "plate_h_mm": 1000, "kerf_mm": 3.2, "trim_mm": 5}
+    overrides = {"plate_w_mm": 1500, "plate_h_mm": 1000, "kerf_mm": 3.2, "trim_mm": 5}
     made = []
-    for keys in (list(told), list(told)[::-1]):
-        beside = json.dumps({key: told[key] for key in keys})
+    for keys in (list(overrides), list(overrides)[::-1]):
+        beside = json.dumps({key: overrides[key] for key in keys})
         file.with_suffix(".json").write_text(beside, "utf-8")
         assert program.main([str(file), "--out", str(tmp_path / "sol")]) == 0
         made.append((tmp_path / "sol" / "b.xml").read_bytes())
@@ -69,7 +70,7 @@ def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
     bad = batch(tmp_path / "b.xlsx", [row("boy", 2800, 2070, 50)])
     code = program.main([str(good), str(bad), "--out", str(tmp_path / "sol"), *rules])
     said = capsys.readouterr().err
-    assert code == program.NOT_CUTTABLE
+    assert code == program.EXIT_UNPLANNABLE
     assert said.count("\n") == 1
     assert "part 'boy' (2800 × 2070 mm) is larger than the board" in said
     assert not (tmp_path / "sol").exists()
@@ -78,7 +79,9 @@ def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
 def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
     (tmp_path / "x").mkdir()
     files = [str(batch(folder / "b.xlsx", [row()])) for folder in (tmp_path, tmp_path / "x")]
-    assert program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.NOT_CUTTABLE
+    assert (
+        program.main([*files, "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_UNPLANNABLE
+    )
     assert capsys.readouterr().err == "b: two files of this name were given\n"
 
 
@@ -95,7 +98,7 @@ def test_a_wrong_call_says_so_in_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as left:
         program.main(arguments)
     said = capsys.readouterr().err
-    assert left.value.code == program.WRONG_CALL
+    assert left.value.code == program.EXIT_USAGE
     assert message in said
     assert said.count("\n") == 1
 
@@ -103,14 +106,15 @@ def test_a_wrong_call_says_so_in_one_line(arguments, message, capsys):
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path, rules, capsys):
     file = batch(tmp_path / "b.xlsx", [row()])
     (tmp_path / "sol").write_text("a file", "utf-8")
-    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.WRONG_CALL
+    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_USAGE
     assert "sol" in capsys.readouterr().err
 
 
 def test_a_plan_the_checker_refuses_is_never_written(tmp_path, rules, capsys, monkeypatch):
-    monkeypatch.setattr("kesin.workloads.optiplan.optimizer.optimise.faults", lambda plan: ["kerf"])
+    optimise = import_module("kesin.workloads.optiplan.optimizer.optimise")  # not the function
+    monkeypatch.setattr(optimise, "find_faults", lambda plan: ["kerf"])
     file = batch(tmp_path / "b.xlsx", [row()])
-    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.OUR_DEFECT
+    assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_DEFECT
     assert capsys.readouterr().err.endswith(": kerf\n")
     assert not (tmp_path / "sol").exists()
     assert issubclass(WrongPlan, AssertionError)

@@ -9,19 +9,19 @@ import pytest
 
 from kesin.workloads.optiplan.optimizer.model import Band, Board, Demand, hundredths
 from kesin.workloads.optiplan.optimizer.optimise import optimise
-from kesin.workloads.optiplan.optimizer.output.board import picture
-from kesin.workloads.optiplan.optimizer.output.cut_list import cut_list
+from kesin.workloads.optiplan.optimizer.output.board import draw_layout
+from kesin.workloads.optiplan.optimizer.output.cut_list import build_cut_list
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
 from kesin.workloads.optiplan.optimizer.output.shapes import (
-    Disc,
-    Hatch,
-    Line,
-    Text,
-    shortened,
+    DiscShape,
+    HatchShape,
+    LineShape,
+    TextShape,
+    shorten,
     text_length,
 )
-from kesin.workloads.optiplan.optimizer.output.statistics import figures
-from kesin.workloads.optiplan.optimizer.output.svg import draw, draw_board
+from kesin.workloads.optiplan.optimizer.output.statistics import compute_statistics
+from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import solution_xml
 from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order
@@ -43,7 +43,7 @@ LARGE = optimise(workshop("large", KITCHEN, 60, 3, (0, 1)), QUICK)
 
 
 def texts(svg: str) -> list[str]:
-    return [one.text or "" for one in ET.fromstring(svg).iter(f"{SVG}text")]
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
 def pages(paper: bytes) -> list[str]:
@@ -53,8 +53,8 @@ def pages(paper: bytes) -> list[str]:
 
 def test_the_xml_tells_the_summary_optiplanning_tells():
     root = ET.fromstring(solution_xml([LARGE]))
-    best = [one for one in root.iter("Solution") if one.get("best") == "1"]
-    sums = figures(LARGE)
+    best = [element for element in root.iter("Solution") if element.get("best") == "1"]
+    sums = compute_statistics(LARGE)
     assert len(best) == 1
     assert best[0].get("name") == "p001"
     assert best[0].get("algo") == LARGE.strategy
@@ -75,11 +75,11 @@ def test_the_xml_holds_every_piece_and_every_cut():
     root = ET.fromstring(solution_xml([LARGE]))
     for element, layout in zip(root.iter("Layout"), LARGE.layouts, strict=True):
         pieces = [
-            tuple(hundredths(one.get(name, "")) for name in ("x", "y", "length", "width"))
-            for one in element.iter("Piece")
+            tuple(hundredths(element.get(name, "")) for name in ("x", "y", "length", "width"))
+            for element in element.iter("Piece")
         ]
-        rects = [one.rect for one in layout.placements]
-        assert pieces == [(one.x, one.y, one.length, one.width) for one in rects]
+        rects = [placement.rect for placement in layout.placements]
+        assert pieces == [(rect.x, rect.y, rect.length, rect.width) for rect in rects]
         assert int(element.get("times", "")) == layout.times
         assert len(list(element.iter("Cut"))) == len(layout.cuts)
         assert len(list(element.iter("Drop"))) == len(layout.offcuts)
@@ -87,45 +87,49 @@ def test_the_xml_holds_every_piece_and_every_cut():
 
 def test_awkward_names_survive_the_xml():
     root = ET.fromstring(solution_xml([PLAN]))
-    names = {one.get("part") for one in root.iter("Piece")}
+    names = {element.get("part") for element in root.iter("Piece")}
     assert AWKWARD.replace("\x07", "\ufffd") in names
-    assert {one.get("dx") for one in root.iter("Piece")} == {"2 mm", None}
+    assert {element.get("dx") for element in root.iter("Piece")} == {"2 mm", None}
 
 
 def test_several_materials_share_one_file():
     root = ET.fromstring(solution_xml([PLAN, LARGE]))
     (solution,) = root.iter("Solution")
-    assert [int(one.get("number", "")) for one in solution] == list(range(1, len(solution) + 1))
+    assert [int(element.get("number", "")) for element in solution] == list(
+        range(1, len(solution) + 1)
+    )
     assert int(solution.get("boards", "")) == PLAN.boards + LARGE.boards
 
 
 def test_the_drawing_is_well_formed_and_names_every_part():
-    told = texts(draw([PLAN]))
-    assert any(AWKWARD.replace("\x07", "\ufffd") in text for text in told)
-    assert "18MM <Meşe>" in " ".join(told)
-    assert any(text.endswith(" %") for text in told)
-    assert texts(draw_board(PLAN, 1)) == told[: len(texts(draw_board(PLAN, 1)))]
+    drawn_texts = texts(draw_svg([PLAN]))
+    assert any(AWKWARD.replace("\x07", "\ufffd") in text for text in drawn_texts)
+    assert "18MM <Meşe>" in " ".join(drawn_texts)
+    assert any(text.endswith(" %") for text in drawn_texts)
+    assert texts(draw_board_svg(PLAN, 1)) == drawn_texts[: len(texts(draw_board_svg(PLAN, 1)))]
 
 
 def test_every_piece_has_its_number_in_the_drawing():
     for number, layout in enumerate(LARGE.layouts, start=1):
-        told = texts(draw_board(LARGE, number))
-        listed = {text for text in told if text.isdecimal()}
-        assert {str(one.part + 1) for one in layout.placements} <= listed
+        drawn_texts = texts(draw_board_svg(LARGE, number))
+        listed = {text for text in drawn_texts if text.isdecimal()}
+        assert {str(placement.part + 1) for placement in layout.placements} <= listed
 
 
 def test_bands_offcuts_and_cut_numbers_are_drawn():
-    shapes = picture(PLAN, 1)
+    shapes = draw_layout(PLAN, 1)
     layout = PLAN.layouts[0]
-    thick = [one for one in shapes if isinstance(one, Line) and one.stroke_width == 3.4]
+    thick = [
+        shape for shape in shapes if isinstance(shape, LineShape) and shape.stroke_width == 3.4
+    ]
     banded = sum(
         sum(band is not None for band in (part.up, part.lo, part.sx, part.dx))
-        for part in (PLAN.demand.parts[one.part] for one in layout.placements)
+        for part in (PLAN.demand.parts[placement.part] for placement in layout.placements)
     )
     assert len(thick) == banded + 2  # and the legend
-    assert len({(one.stroke, one.dash) for one in thick}) == 2
-    assert sum(isinstance(one, Hatch) for one in shapes) == len(layout.offcuts) + 1
-    assert any(isinstance(one, Disc) for one in shapes)
+    assert len({(line.stroke, line.dash) for line in thick}) == 2
+    assert sum(isinstance(shape, HatchShape) for shape in shapes) == len(layout.offcuts) + 1
+    assert any(isinstance(shape, DiscShape) for shape in shapes)
 
 
 def test_a_turned_part_takes_its_bands_along():
@@ -135,7 +139,9 @@ def test_a_turned_part_takes_its_bands_along():
     plan = optimise(replace(demand, parts=(part,)), QUICK)
     assert plan.layouts[0].placements[0].turned
     line = next(
-        one for one in picture(plan, 1) if isinstance(one, Line) and one.stroke_width == 3.4
+        shape
+        for shape in draw_layout(plan, 1)
+        if isinstance(shape, LineShape) and shape.stroke_width == 3.4
     )
     assert line.x1 == line.x2  # it runs upwards
     assert line.x1 < 100  # on the left
@@ -145,13 +151,13 @@ def test_a_turned_part_takes_its_bands_along():
 def test_no_label_lies_over_another(plan):
     for number in range(1, len(plan.layouts) + 1):
         boxes = []
-        for one in picture(plan, number):
-            if isinstance(one, Text) and one.anchor == "middle" and 118 < one.y < 750:
-                length = text_length(one.text, one.size, bold=one.bold)
-                wide, high = (one.size, length) if one.turned else (length, one.size)
-                middle = one.y if one.turned else one.y - one.size * 0.36
-                across = one.x - one.size * 0.36 if one.turned else one.x
-                boxes.append((across - wide / 2, middle - high / 2, wide, high, one.text))
+        for shape in draw_layout(plan, number):
+            if isinstance(shape, TextShape) and shape.anchor == "middle" and 118 < shape.y < 750:
+                length = text_length(shape.text, shape.size, bold=shape.bold)
+                wide, high = (shape.size, length) if shape.turned else (length, shape.size)
+                middle = shape.y if shape.turned else shape.y - shape.size * 0.36
+                across = shape.x - shape.size * 0.36 if shape.turned else shape.x
+                boxes.append((across - wide / 2, middle - high / 2, wide, high, shape.text))
         for n, (x, y, wide, high, text) in enumerate(boxes):
             for left, top, width, height, other in boxes[n + 1 :]:
                 apart = (
@@ -164,45 +170,45 @@ def test_no_label_lies_over_another(plan):
 
 
 def test_a_text_is_shortened_to_its_room():
-    assert shortened("Yan dikme", 10, 500) == "Yan dikme"
-    short = shortened("Yan dikme sağ üst", 10, 60)
+    assert shorten("Yan dikme", 10, 500) == "Yan dikme"
+    short = shorten("Yan dikme sağ üst", 10, 60)
     assert short.endswith("…")
     assert text_length(short, 10) <= 60
-    assert shortened("Yan", 10, 1) == ""
+    assert shorten("Yan", 10, 1) == ""
 
 
 def test_the_paper_prints_turkish_letters():
-    told = "\n".join(pages(print_plans([PLAN], "tr")))
+    drawn_texts = "\n".join(pages(print_plans([PLAN], "tr")))
     for text in ("Kesim planı", 'Kapak <A&B> "İç" ğış', "b_Meşe", "Saklanacak artıklar", "tıraş"):
-        assert text in told
+        assert text in drawn_texts
     assert "Cutting plan" in pages(print_plans([PLAN]))[0]
 
 
 def test_the_paper_has_a_page_for_each_board_and_a_cut_list():
-    told = pages(print_plans([LARGE]))
-    assert sum(text.startswith("Board ") for text in told) == len(LARGE.layouts)
-    assert "Cut list" in told[-1]
-    assert f"{len(told)} / {len(told)}" in told[-1]
+    drawn_texts = pages(print_plans([LARGE]))
+    assert sum(text.startswith("Board ") for text in drawn_texts) == len(LARGE.layouts)
+    assert "Cut list" in drawn_texts[-1]
+    assert f"{len(drawn_texts)} / {len(drawn_texts)}" in drawn_texts[-1]
 
 
 def test_the_same_plan_gives_the_same_bytes():
     again = optimise(awkward(), QUICK)
     assert solution_xml([again]) == solution_xml([PLAN])
-    assert draw([again]) == draw([PLAN])
+    assert draw_svg([again]) == draw_svg([PLAN])
     assert print_plans([again]) == print_plans([PLAN])
 
 
 def test_the_cut_list_starts_with_the_trims_and_frees_every_piece():
-    for board, layout in zip(cut_list(LARGE).boards, LARGE.layouts, strict=True):
+    for board, layout in zip(build_cut_list(LARGE).boards, LARGE.layouts, strict=True):
         assert [step.stage for step in board.steps[:4]] == [0, 0, 0, 0]
         assert [step.order for step in board.steps] == list(range(1, len(layout.cuts) + 5))
         freed = sorted(number for step in board.steps for number in step.frees)
-        assert freed == sorted(one.part + 1 for one in layout.placements)
+        assert freed == sorted(placement.part + 1 for placement in layout.placements)
         assert sum(line.pieces for line in board.pieces) == len(layout.placements)
 
 
 def test_band_metres_are_those_of_the_finished_parts():
-    sums = figures(PLAN)
+    sums = compute_statistics(PLAN)
     lengths = dict(sums.band_metres)
     assert lengths["0.4 mm"] == pytest.approx(5 * 0.72)
     assert lengths["2 mm"] == pytest.approx(5 * 0.56 + 4 * 0.9)
@@ -211,12 +217,12 @@ def test_band_metres_are_those_of_the_finished_parts():
 def test_the_cost_is_that_of_boards_and_bands():
     priced = replace(awkward(), board_price=500.0, band_price_per_metre=15.0)
     plan = optimise(priced, QUICK)
-    metres = sum(length for _, length in figures(plan).band_metres)
-    assert figures(plan).cost == pytest.approx(plan.boards * 500 + metres * 15)
+    metres = sum(length for _, length in compute_statistics(plan).band_metres)
+    assert compute_statistics(plan).cost == pytest.approx(plan.boards * 500 + metres * 15)
 
 
 def test_yield_is_parts_by_boards():
-    sums = figures(LARGE)
+    sums = compute_statistics(LARGE)
     parts = sum(part.area * part.quantity for part in LARGE.demand.parts)
     assert sums.yield_share == pytest.approx(parts / (LARGE.boards * LARGE.demand.board.area))
     assert 0 < sums.offcut_m2 < sums.board_m2 - sums.part_m2

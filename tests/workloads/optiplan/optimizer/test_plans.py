@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.optimizer.checker import faults
+from kesin.workloads.optiplan.optimizer.checker import find_faults
 from kesin.workloads.optiplan.optimizer.model import (
     Board,
+    CuttingPlan,
     Demand,
     PartTooLarge,
-    Plan,
     Trims,
     Unplannable,
     hundredths,
@@ -22,11 +22,11 @@ from tests.workloads.optiplan.optimizer.instances import KITCHEN, workshop
 from tests.workloads.optiplan.optimizer.orders import QUICK, order, orders
 
 
-def made(plan: Plan) -> Counter[int]:
+def made(plan: CuttingPlan) -> Counter[int]:
     return Counter(
         {
             part: sum(
-                layout.times * sum(one.part == part for one in layout.placements)
+                layout.times * sum(placement.part == part for placement in layout.placements)
                 for layout in plan.layouts
             )
             for part in range(len(plan.demand.parts))
@@ -38,7 +38,7 @@ def made(plan: Plan) -> Counter[int]:
 @given(orders())
 def test_every_plan_is_proved(demand: Demand):
     plan = optimise(demand, QUICK)
-    assert faults(plan) == []
+    assert find_faults(plan) == []
     assert plan.boards >= plan.least_boards
 
 
@@ -60,7 +60,7 @@ def test_quantities_are_exact():
 @pytest.mark.parametrize("grain", [1, 2])
 def test_a_grained_part_is_never_turned(grain):
     plan = optimise(order((900, 300, 20, grain), (300, 900, 20, grain)), QUICK)
-    assert not any(one.turned for layout in plan.layouts for one in layout.placements)
+    assert not any(placement.turned for layout in plan.layouts for placement in layout.placements)
 
 
 @pytest.mark.parametrize("grain", [0, 3])
@@ -131,19 +131,19 @@ def test_the_same_order_gives_the_same_plan(solver):
 def test_the_clock_ends_the_search_and_not_the_plan():
     struck = Effort(seconds=1, now=iter(range(0, 10**9, 2)).__next__)
     plan = optimise(workshop("late", KITCHEN, 60, 4, (0,)), struck)
-    assert faults(plan) == []
+    assert find_faults(plan) == []
 
 
 def test_thousands_of_pieces_are_planned():
     plan = optimise(order((300, 200, 2_500), (250, 100, 2_500)), Effort(looks=1))
     assert made(plan) == {0: 2_500, 1: 2_500}
-    assert faults(plan) == []
+    assert find_faults(plan) == []
 
 
 def test_repeated_kinds_are_cut_by_repeated_boards():
     demand = order((700, 520, 90), (1100, 390, 60), (450, 260, 80))
     plan = optimise(demand, Effort(looks=200_000))
-    assert "COLUMNS" in dict(plan.others)
+    assert "COLUMNS" in dict(plan.strategy_boards)
     assert len(plan.layouts) < plan.boards
     assert plan.boards <= plan.least_boards + 1
 
@@ -152,8 +152,8 @@ def test_it_plans_without_a_solver(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     demand = order((700, 520, 90), (1100, 390, 60), (450, 260, 80))
     plan = optimise(demand, Effort(looks=100_000))
-    assert "COLUMNS" not in dict(plan.others)
-    assert faults(plan) == []
+    assert "COLUMNS" not in dict(plan.strategy_boards)
+    assert find_faults(plan) == []
 
 
 def test_cuts_come_stage_by_stage():

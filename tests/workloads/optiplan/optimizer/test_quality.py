@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from kesin.workloads.optiplan.optimizer.model import Demand, Plan
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand
 from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
 from tests.workloads.optiplan.optimizer.instances import instances
 from tests.workloads.optiplan.optimizer.rivals import PACKERS, boards_by_packer
@@ -21,7 +21,7 @@ def area_bound(demand: Demand) -> int:
 
 
 @cache
-def planned(name: str) -> Plan:
+def planned(name: str) -> CuttingPlan:
     """A hundred pieces get the usual effort, smaller orders less of it."""
     return optimise(ALL[name], None if name in LARGE else Effort(looks=150_000))
 

@@ -1,9 +1,9 @@
--- What every script starts with: the arguments, the lock, and writing that can be undone.
+-- The start of the script: the arguments, the lock, and writes that can be undone.
 --
--- Redis runs one script at a time and none of them half, so a call is atomic by itself. Several
--- calls become one transaction by a lock that the scripts of everybody else respect, and a list
--- of commands that undo what was done under it. A holder that dies is undone by whoever comes
--- next, once its time is over.
+-- Redis runs one script at a time and each completely, so a call is atomic by itself. Several
+-- calls form one transaction through a lock that all other scripts respect, and a list of commands
+-- that undo what was done under it. If the holder dies, the next caller rolls its transaction
+-- back after the timeout.
 
 local call, format = redis.call, string.format
 local OP = ARGV[1]
@@ -15,7 +15,7 @@ local Q = ASK.queue
 local LOCK, UNDO = 'kesin:lock', 'kesin:undo'
 local SEP = '\31'
 local READY, OWNED = 0, 1
-local ENDS = {commit = true, abandon = true, undo = true} -- a Redis without room takes these
+local ENDS = {commit = true, abandon = true, undo = true} -- allowed even when Redis is out of memory
 
 local function clock()
   local t = call('TIME')
@@ -24,7 +24,7 @@ end
 
 local NOW = ASK.now or clock()
 
--- Numbers become text only here: Lua itself would write 1.7e+15.
+-- All numbers become text here: Lua itself would write 1.7e+15.
 local function text(value)
   if type(value) == 'number' then return format('%.0f', value) end
   return value
@@ -53,14 +53,14 @@ local function stopped_by_lock()
   return ASK.tx and 'KESINLOST the transaction took too long and was undone' or nil
 end
 
--- What undoes this call and what it counts are written once, when it is done: see finished().
+-- The undo commands and the counters of this call are written once, at its end: see finished().
 local PENDING, COUNTS, LATEST = {}, {}, {}
 
 local function later(...)
   PENDING[#PENDING + 1] = cmsgpack.pack({...})
 end
 
--- A small key is kept as it was, whole.
+-- Saves the complete old value of a small key.
 local function keep(key)
   if not ASK.tx then return end
   local before = call('DUMP', key)

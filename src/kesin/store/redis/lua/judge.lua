@@ -1,4 +1,4 @@
--- What a move means: its guards, its effects, and why it was refused.
+-- The meaning of a move: its guards, its effects, and the reasons of refusals.
 
 local function taken(name, job)
   local holder = call('GET', name)
@@ -35,7 +35,7 @@ local GUARDS = {
   slot_free = function(g, j) return not taken(slot_of(g.name), j) end,
 }
 
--- The first guard that says no.
+-- The first guard that fails.
 local function stopped_by(move, job, item)
   for _, guard in ipairs(move.when) do
     if not GUARDS[guard.kind](guard, job, item) then return guard.kind end
@@ -65,7 +65,7 @@ local function choose(moves, job, item)
   return nil
 end
 
--- The same claim made one of these moves before: its answer got lost, not its work.
+-- Whether the same claim already made one of these moves: only its response was lost.
 local function finished_already(moves, job, item)
   local names = {}
   for _, move in ipairs(moves) do names[move.name] = true end
@@ -168,7 +168,7 @@ local function error_effects(move, item, new)
   end
 end
 
--- Makes the move; the job as it is afterwards.
+-- Makes the move; returns the job afterwards.
 local function make(move, job, item)
   local at = math.max(NOW, job.moved_at)
   local to = move.to == '=' and job.state or move.to

@@ -1,10 +1,10 @@
--- The calls that only look.
+-- The operations that only read.
 
 local function split_flow(field)
   return field:match('^(.-)' .. SEP .. '(.-)' .. SEP .. '(.-)' .. SEP .. '(.*)$')
 end
 
--- The queue of a job that is asked for by its id alone.
+-- The queue of a job that is looked up by its id alone.
 local function home_of(id)
   for _, queue in ipairs(call('SMEMBERS', 'kesin:queues')) do
     if call('EXISTS', queue .. ':job:' .. id) == 1 then return queue end
@@ -174,7 +174,7 @@ local function matches(id)
   return true
 end
 
--- Up to ``limit`` jobs below the cursor, and where to go on when not everything was looked at.
+-- Up to ``limit`` jobs below the cursor, and where to continue when not all were examined.
 function OPS.jobs()
   local lists, found, looked = lists_of(ITEMS, ASK.cursor), {}, 0
   while #found < ASK.limit and looked < ASK.most_looked do
@@ -187,7 +187,7 @@ function OPS.jobs()
   return {found, ASK.last}
 end
 
--- What a call would answer to each job now; who wants a key or a slot says which.
+-- What an action would return for each job now, and the key or slot that the job would take.
 local function foreseen(id)
   local job = row_of(id)
   local move = choose(MOVES, job, {})
@@ -217,7 +217,7 @@ function OPS.foresee()
   return {answers, ASK.last}
 end
 
--- Every id of the queue, in order: what a scan walks along.
+-- Every id of the queue, in order, for a scan.
 function OPS.ids()
   local ids = {}
   for _, state in ipairs(ITEMS) do
@@ -227,7 +227,7 @@ function OPS.ids()
   return ids
 end
 
--- How far jobs have come: [id, seq, remarks].
+-- The versions of jobs: [id, seq, number of notes].
 local function head_of(id)
   local seq = call('HGET', job_key(id), 'seq')
   return seq and {id, tonumber(seq), call('LLEN', Q .. ':notes:' .. id)} or nil

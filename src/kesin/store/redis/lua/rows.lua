@@ -1,6 +1,6 @@
--- A job is a hash; these write it, its event, its count, its key, its slot and its indexes.
+-- A job is a hash; these functions write it, its event, counter, key, slot and indexes.
 
-local WHOLE = COLUMNS -- put in front by the store
+local WHOLE = COLUMNS -- prepended by the store
 local HEAVY = {payload = true, result = true, note = true, new_payload = true, error_message = true}
 local NUMBER = {}
 for _, name in ipairs(NUMBERS) do NUMBER[name] = true end
@@ -12,7 +12,7 @@ local AGES
 
 local function job_key(id) return Q .. ':job:' .. id end
 
--- The job without its long texts; what is null is absent.
+-- The job without its long texts; null columns are absent.
 local function row_of(id)
   local found = call('HMGET', job_key(id), unpack(LIGHT))
   local job = {}
@@ -25,15 +25,15 @@ end
 
 local function whole_of(id) return call('HMGET', job_key(id), unpack(WHOLE)) end
 
--- A key is unique within its tenant; where it says itself whose it is, it is the whole name.
+-- A key is unique within its tenant; a key that includes the tenant is used without a prefix.
 local function key_of(tenant, key)
   if LIFE.own_keys then return Q .. ':key:' .. key end
-  return Q .. ':key:' .. #tenant .. ':' .. tenant .. ':' .. key -- whatever signs are in either
+  return Q .. ':key:' .. #tenant .. ':' .. tenant .. ':' .. key -- safe for any characters in either
 end
 
 local function slot_of(state) return Q .. ':slot:' .. state end
 
--- Which stamps are indexed in which state: what any version of the lifecycle ever asked for.
+-- Which stamps are indexed in which state: all that any version of the lifecycle has declared.
 local function ages()
   if not AGES then
     AGES = {}
@@ -46,7 +46,7 @@ local function ages()
   return AGES
 end
 
--- Every sorted set a job stands in, with its score.
+-- Every sorted set that contains the job, with its score.
 local function places(job)
   local at = {}
   local id, state = job.id, job.state
@@ -110,7 +110,7 @@ end
 
 local ERROR = {'error_code', 'error_category', 'error_message'}
 
--- The event: what every move says, then what this one was declared to set.
+-- The event: the fields of every move, then those that this move was declared to set.
 local function write_event(job, from, mask, claim, value, old_payload)
   local fields = {
     'at', text(job.moved_at), 'move', job.move, 'from_state', from, 'to_state', job.state,
@@ -172,7 +172,7 @@ local function write(job, new, mask, claim)
   return after
 end
 
--- Everything there is of a job, but for the counts.
+-- Deletes everything about a job except the counters.
 local function erase(job)
   local was = places(job)
   hold(job, false)

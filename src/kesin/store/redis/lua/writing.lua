@@ -1,4 +1,4 @@
--- The calls that change something.
+-- The operations that write.
 
 local OPS = {}
 local WALK = 1000 -- members of an index read at a time
@@ -101,7 +101,7 @@ local function due_among(ids)
   return found
 end
 
--- What is due, tenants taking turns.
+-- The due jobs, shared fairly between tenants.
 local function due()
   if ASK.ids then return due_among(ASK.ids) end
   local closed, open = paused(), {}
@@ -134,7 +134,7 @@ local function due()
   return taken_
 end
 
--- Where a claim takes a key, two that want the same one cannot both have it: one job, then.
+-- If a claim takes a key, two jobs with the same key cannot both be claimed: claim one job only.
 local function picked()
   local jobs, wanted = due(), {}
   local most = math.min(#jobs, ASK.limit)
@@ -216,7 +216,7 @@ function OPS.apply()
   return answers
 end
 
--- Where the candidates of a clock's move are: sorted sets and how far to read them.
+-- The candidates of a scheduled move: the sorted sets to read, and how far.
 local function candidates(move)
   local ways = {}
   if move.way == 'leases' then return {{Q .. ':leases', '-inf', text(NOW)}} end
@@ -246,7 +246,7 @@ local function ripe(id, move)
   return fits(move, job, {}) and job or nil
 end
 
--- At most so many are moved, and at most so many looked at: Redis serves nobody meanwhile.
+-- Limits how many jobs are moved and how many are examined: Redis blocks all clients meanwhile.
 function OPS.sweep()
   local move, moved, looked, skipped = MOVES[1], 0, 0, ASK.skip
   local left = ASK.most_looked
@@ -326,7 +326,7 @@ function OPS.declare()
   end
 end
 
--- Facts: small things a workload knows, changed together with its jobs.
+-- Metadata of a workload, changed in the same transactions as its jobs.
 
 function OPS.put_fact() hset_one('kesin:facts:' .. ASK.workload, ASK.name, ASK.value) end
 
@@ -337,7 +337,7 @@ function OPS.drop_fact()
   return call('HDEL', key, ASK.name)
 end
 
--- Copies from another store: jobs as they are, and no count of it.
+-- Copies from another store: raw jobs, without counting them.
 
 local function take_out(id)
   local job = id and row_of(id)
@@ -355,7 +355,7 @@ function OPS.put_jobs()
     for _, event in ipairs(item.events) do call('XADD', stream, event[1] .. '-0', unpack(event[2])) end
     keep(notes)
     for _, said in ipairs(item.notes) do call('RPUSH', notes, said) end
-    -- Whoever has its key or its slot is an outdated copy: they cannot both.
+    -- Any other job that holds its key or slot is an outdated copy: both cannot hold it.
     if LIFE.holds[job.state] then
       take_out(rival(job))
       hold(job, true)

@@ -1,4 +1,4 @@
--- Small tables, the same words for both databases. A statement begins at its name.
+-- The directory tables: the same statements for both databases. Each begins at its name.
 
 -- name: sites
 SELECT id, name, channel, timezone, currency, settings, created_at, changed_at

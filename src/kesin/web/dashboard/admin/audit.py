@@ -1,4 +1,4 @@
-"""The audit log, to be searched: who asked for what, and whether they were let."""
+"""The audit log: who asked for what, and whether it was allowed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastapi import Query
 from fastapi.responses import HTMLResponse
 
 from kesin.foundation.ids import is_id
-from kesin.store.directory import LAST, AuditLine
+from kesin.store.directory import LAST_AUDIT_ID, AuditLine
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.masking import masked, masked_text
+from kesin.web.dashboard.frame.masking import mask, mask_text
 from kesin.web.dashboard.frame.page import Context
 
 router = guarded_router(include_in_schema=False)
@@ -24,45 +24,45 @@ Word = Annotated[str, Query(max_length=200)]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A line and what it says of itself."""
+class AuditRow:
+    """A line of the audit log."""
 
     line: AuditLine
     target: str
     details: str
-    job: bool  # its target is a job that has a page
+    job: bool  # its target is a job
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def audit(  # noqa: PLR0917  # every filter is in the address
-    looking: Context,
+def audit(  # noqa: PLR0917  # every filter is a query parameter
+    ctx: Context,
     actor: Word = "",
     action: Word = "",
     queue: Word = "",
     site: Word = "",
     target: Word = "",
-    before: Annotated[int, Query(ge=1, le=LAST)] = LAST,
+    before: Annotated[int, Query(ge=1, le=LAST_AUDIT_ID)] = LAST_AUDIT_ID,
 ) -> HTMLResponse:
-    """The newest lines that fit; ``before`` asks for those below a line already seen."""
-    given = dict(zip(FIELDS, (actor, action, queue, site, target), strict=True))
-    wanted = {name: text.strip() for name, text in given.items() if text.strip()}
-    accounts = looking.service.accounts
-    found = accounts.search_audit(looking.actor, **wanted, before=before, limit=PAGE)
-    more = f"{PATH}?{urlencode({**wanted, 'before': found.before})}" if found.before else None
-    rows = looking.in_part and looking.request.headers.get("hx-target", "") == "more"
-    return looking.page(
+    """The newest matching lines; ``before`` continues below a line."""
+    fields = dict(zip(FIELDS, (actor, action, queue, site, target), strict=True))
+    filters = {name: text.strip() for name, text in fields.items() if text.strip()}
+    accounts = ctx.service.accounts
+    page = accounts.search_audit(ctx.actor, **filters, before=before, limit=PAGE)
+    more = f"{PATH}?{urlencode({**filters, 'before': page.before})}" if page.before else None
+    rows = ctx.in_part and ctx.request.headers.get("hx-target", "") == "more"
+    return ctx.page(
         "part_audit_rows.html" if rows else "audit.html",
-        lines=[_shown(one) for one in found.lines],
+        lines=[_audit_row(line) for line in page.lines],
         more=more,
-        wanted=wanted,
-        queues=list(looking.service.queues),
+        wanted=filters,
+        queues=list(ctx.service.queues),
     )
 
 
-def _shown(line: AuditLine) -> Shown:
+def _audit_row(line: AuditLine) -> AuditRow:
     details = ""
     if line.details:
-        told = masked(json.loads(line.details))
-        details = json.dumps(told, ensure_ascii=False)
+        masked = mask(json.loads(line.details))
+        details = json.dumps(masked, ensure_ascii=False)
     is_job = line.queue is not None and is_id(line.target)
-    return Shown(line, masked_text(line.target) or "", details, is_job)
+    return AuditRow(line, mask_text(line.target) or "", details, is_job)

@@ -8,9 +8,9 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
-from kesin.foundation.problems import Problem, Refused, Unknown
+from kesin.foundation.problems import Forbidden, NotFound, Problem
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.admin.users import Fields, one
+from kesin.web.dashboard.admin.users import Fields, first_value
 from kesin.web.dashboard.frame.page import Context, PageContext
 
 router = guarded_router(include_in_schema=False)
@@ -23,90 +23,90 @@ CHANNEL_WORDS: Final = {
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def sites(looking: Context) -> HTMLResponse:
-    """Every site, and a form for one more."""
-    return _list(looking)
+def sites(ctx: Context) -> HTMLResponse:
+    """All sites, and a form for a new one."""
+    return _site_list(ctx)
 
 
 @router.post(PATH, response_class=HTMLResponse)
-def add(looking: Context, fields: Fields) -> Response:
-    """A new site."""
-    site_id = one(fields, "id")
+def add(ctx: Context, fields: Fields) -> Response:
+    """Add a site."""
+    site_id = first_value(fields, "id")
     try:
-        looking.service.accounts.add_site(looking.actor, site_id, **_given(fields))
-    except Refused:
+        ctx.service.accounts.add_site(ctx.actor, site_id, **_read_settings(fields))
+    except Forbidden:
         raise
     except Problem as problem:
-        return _list(looking, problem=problem, fields=fields)
+        return _site_list(ctx, problem=problem, fields=fields)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
 @router.get(PATH + "/{site_id}", response_class=HTMLResponse)
-def site_page(looking: Context, site_id: str, done: str = "") -> HTMLResponse:
+def site_page(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
     """One site."""
-    return _one(looking, site_id, done=bool(done))
+    return _site_page(ctx, site_id, done=bool(done))
 
 
 @router.post(PATH + "/{site_id}", response_class=HTMLResponse)
-def change(looking: Context, site_id: str, fields: Fields) -> Response:
-    """Another name, channel, time zone or currency."""
+def change(ctx: Context, site_id: str, fields: Fields) -> Response:
+    """Change name, channel, time zone or currency."""
     try:
-        looking.service.accounts.set_site(looking.actor, site_id, **_given(fields))
-    except (Refused, Unknown):
+        ctx.service.accounts.set_site(ctx.actor, site_id, **_read_settings(fields))
+    except (Forbidden, NotFound):
         raise
     except Problem as problem:
-        return _one(looking, site_id, problem=problem)
+        return _site_page(ctx, site_id, problem=problem)
     return RedirectResponse(f"{PATH}/{site_id}?done=true", status_code=303)
 
 
-def _given(fields: dict[str, list[str]]) -> dict[str, str]:
-    """What was filled in; the rest keeps what it has."""
+def _read_settings(fields: dict[str, list[str]]) -> dict[str, str]:
+    """The settings that were filled in; the others stay."""
     names = ("name", "channel", "timezone", "currency")
-    return {name: one(fields, name) for name in names if one(fields, name)}
+    return {name: first_value(fields, name) for name in names if first_value(fields, name)}
 
 
-def _list(
-    looking: PageContext,
+def _site_list(
+    ctx: PageContext,
     *,
     problem: Problem | None = None,
     fields: dict[str, list[str]] | None = None,
 ) -> HTMLResponse:
-    accounts = looking.service.accounts
-    accounts.require(looking.actor, "admin", "site.list")
-    return looking.page(
+    accounts = ctx.service.accounts
+    accounts.require(ctx.actor, "admin", "site.list")
+    return ctx.page(
         "admin_sites.html",
         status=problem.status if problem else 200,
         tab="sites",
-        sites=accounts.sites(looking.actor),
-        channels=_channels(looking),
+        sites=accounts.sites(ctx.actor),
+        channels=_channels(ctx),
         problem=problem,
         given=fields or {},
     )
 
 
-def _one(
-    looking: PageContext,
+def _site_page(
+    ctx: PageContext,
     site_id: str,
     *,
     problem: Problem | None = None,
     done: bool = False,
 ) -> HTMLResponse:
-    accounts = looking.service.accounts
-    accounts.require(looking.actor, "admin", "site.show", site=site_id)
-    found = accounts.directory.site(site_id)
-    if found is None:
-        raise Unknown("there is no such site")
-    return looking.page(
+    accounts = ctx.service.accounts
+    accounts.require(ctx.actor, "admin", "site.show", site=site_id)
+    site = accounts.directory.site(site_id)
+    if site is None:
+        raise NotFound("there is no such site")
+    return ctx.page(
         "admin_site.html",
         status=problem.status if problem else 200,
         tab="sites",
-        site=found,
-        uuid=site_uuid(found.id),
-        channels=_channels(looking),
+        site=site,
+        uuid=site_uuid(site.id),
+        channels=_channels(ctx),
         problem=problem,
         done=done,
     )
 
 
-def _channels(looking: PageContext) -> list[tuple[str, str]]:
-    return [(name, looking.say(CHANNEL_WORDS[name])) for name in CHANNELS]
+def _channels(ctx: PageContext) -> list[tuple[str, str]]:
+    return [(name, ctx.say(CHANNEL_WORDS[name])) for name in CHANNELS]

@@ -10,15 +10,15 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.passwords import one_time_password
 from kesin.foundation.permissions import ROLES
-from kesin.foundation.problems import Clash, Invalid, Problem, Refused
-from kesin.store.directory import Person
+from kesin.foundation.problems import Forbidden, Invalid, Problem, RequestConflict
+from kesin.store.directory import User
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import form_lists
+from kesin.web.dashboard.frame.routes import read_field_lists
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/admin/people"
-Fields = Annotated[dict[str, list[str]], Depends(form_lists)]
+Fields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
 ROLE_WORDS: Final = {
     "viewer": "looks at the jobs of their sites and queues",
     "operator": "also moves, pauses and resumes them",
@@ -26,140 +26,140 @@ ROLE_WORDS: Final = {
 }
 
 
-def one(fields: dict[str, list[str]], name: str) -> str:
-    """The field, once, without the blanks around it."""
+def first_value(fields: dict[str, list[str]], name: str) -> str:
+    """The first value of a field, stripped."""
     return fields.get(name, [""])[0].strip()
 
 
-def is_sure(fields: dict[str, list[str]]) -> None:
-    """Raise Invalid unless the box that says so was ticked."""
-    if one(fields, "sure") != "1":
+def require_confirmation(fields: dict[str, list[str]]) -> None:
+    """Raise Invalid unless the confirmation box is ticked."""
+    if first_value(fields, "sure") != "1":
         raise Invalid("tick the box to say that you are sure", details={"field": "sure"})
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def people(looking: Context) -> HTMLResponse:
-    """Everybody, and a form for one more."""
-    return _list(looking)
+def list_users(ctx: Context) -> HTMLResponse:
+    """All users, and a form for a new one."""
+    return _user_list(ctx)
 
 
 @router.post(PATH, response_class=HTMLResponse)
-def add(looking: Context, fields: Fields) -> Response:
-    """Somebody new; without a password of theirs, a first one is made and shown once."""
-    name, given = one(fields, "name"), fields.get("password", [""])[0]
-    password = given or one_time_password()
+def add(ctx: Context, fields: Fields) -> Response:
+    """Add a user; without a password, one is generated and shown once."""
+    name, chosen_password = first_value(fields, "name"), fields.get("password", [""])[0]
+    password = chosen_password or one_time_password()
     try:
-        looking.service.accounts.add_person(
-            looking.actor, name, password, role=one(fields, "role"), **_reach(fields)
+        ctx.service.accounts.add_user(
+            ctx.actor, name, password, role=first_value(fields, "role"), **_read_access(fields)
         )
-    except Refused:
+    except Forbidden:
         raise
     except Problem as problem:
-        return _list(looking, problem=problem, fields=fields)
-    if given:
+        return _user_list(ctx, problem=problem, fields=fields)
+    if chosen_password:
         return RedirectResponse(f"{PATH}/{name}", status_code=303)
-    return _one(looking, name, secret=password)
+    return _user_page(ctx, name, secret=password)
 
 
 @router.get(PATH + "/{name}", response_class=HTMLResponse)
-def person(looking: Context, name: str, done: str = "") -> HTMLResponse:
-    """One of them."""
-    return _one(looking, name, done=bool(done))
+def show_user(ctx: Context, name: str, done: str = "") -> HTMLResponse:
+    """One user."""
+    return _user_page(ctx, name, done=bool(done))
 
 
 @router.post(PATH + "/{name}", response_class=HTMLResponse)
-def change(looking: Context, name: str, fields: Fields) -> Response:
-    """Another role or reach, a new password, an end of every session, or of coming in at all."""
-    accounts, actor = looking.service.accounts, looking.actor
-    what = one(fields, "what")
+def change(ctx: Context, name: str, fields: Fields) -> Response:
+    """Change role and access or the password, end the sessions, disable or enable the account."""
+    accounts, actor = ctx.service.accounts, ctx.actor
+    change_kind = first_value(fields, "what")
     myself = actor.name == f"user:{name}"
     try:
-        if what == "may":
-            accounts.person(actor, name)
-            _stay(myself=myself and one(fields, "role") != "admin")
-            accounts.set_person(actor, name, role=one(fields, "role"), **_reach(fields))
-        elif what == "password":
-            given = fields.get("password", [""])[0]
-            password = given or one_time_password()
+        if change_kind == "may":
+            accounts.user(actor, name)
+            _refuse_lock_out(myself=myself and first_value(fields, "role") != "admin")
+            accounts.set_user(actor, name, role=first_value(fields, "role"), **_read_access(fields))
+        elif change_kind == "password":
+            chosen_password = fields.get("password", [""])[0]
+            password = chosen_password or one_time_password()
             accounts.set_password(actor, name, password)
-            if not given and not myself:
-                return _one(looking, name, secret=password)
-        elif what == "sign_out":
+            if not chosen_password and not myself:
+                return _user_page(ctx, name, secret=password)
+        elif change_kind == "sign_out":
             accounts.end_sessions(actor, name)
-        elif what in {"disable", "enable"}:
-            accounts.person(actor, name)
-            if what == "disable":
-                is_sure(fields)
-            _stay(myself=myself)
-            accounts.set_person(actor, name, disabled=what == "disable")
+        elif change_kind in {"disable", "enable"}:
+            accounts.user(actor, name)
+            if change_kind == "disable":
+                require_confirmation(fields)
+            _refuse_lock_out(myself=myself)
+            accounts.set_user(actor, name, disabled=change_kind == "disable")
         else:
-            accounts.person(actor, name)
-            return _one(looking, name, problem=Invalid("there is no such form"))
-    except (Invalid, Clash) as problem:
-        return _one(looking, name, problem=problem)
+            accounts.user(actor, name)
+            return _user_page(ctx, name, problem=Invalid("there is no such form"))
+    except (Invalid, RequestConflict) as problem:
+        return _user_page(ctx, name, problem=problem)
     return RedirectResponse(f"{PATH}/{name}?done=true", status_code=303)
 
 
-def _stay(*, myself: bool) -> None:
-    """Whoever locks themselves out cannot undo it."""
+def _refuse_lock_out(*, myself: bool) -> None:
+    """Refuse a change by which admins would lock themselves out."""
     if myself:
-        raise Clash("you would lock yourself out: ask another admin")
+        raise RequestConflict("you would lock yourself out: ask another admin")
 
 
-def _reach(fields: dict[str, list[str]]) -> dict[str, Any]:
+def _read_access(fields: dict[str, list[str]]) -> dict[str, Any]:
     return {
-        "all_sites": one(fields, "all_sites") == "1",
+        "all_sites": first_value(fields, "all_sites") == "1",
         "sites": [site for site in fields.get("site", []) if site],
         "queues": [queue for queue in fields.get("queue", []) if queue],
     }
 
 
-def _list(
-    looking: PageContext,
+def _user_list(
+    ctx: PageContext,
     *,
     problem: Problem | None = None,
     fields: dict[str, list[str]] | None = None,
 ) -> HTMLResponse:
-    everybody = looking.service.accounts.people(looking.actor)
-    return looking.page(
+    users = ctx.service.accounts.users(ctx.actor)
+    return ctx.page(
         "admin_people.html",
         status=problem.status if problem else 200,
         tab="people",
-        people=everybody,
+        people=users,
         problem=problem,
         given=fields or {},
-        **_choices(looking),
+        **_choices(ctx),
     )
 
 
-def _one(
-    looking: PageContext,
+def _user_page(
+    ctx: PageContext,
     name: str,
     *,
     problem: Problem | None = None,
     secret: str | None = None,
     done: bool = False,
 ) -> HTMLResponse:
-    accounts = looking.service.accounts
-    found: Person = accounts.person(looking.actor, name)
-    return looking.page(
+    accounts = ctx.service.accounts
+    user: User = accounts.user(ctx.actor, name)
+    return ctx.page(
         "admin_person.html",
         status=problem.status if problem else 200,
         tab="people",
-        person=found,
-        sessions=accounts.directory.sessions_of(found.name),
-        myself=looking.actor.name == f"user:{found.name}",
+        person=user,
+        sessions=accounts.directory.sessions_of(user.name),
+        myself=ctx.actor.name == f"user:{user.name}",
         problem=problem,
         secret=secret,
         done=done,
         now=accounts.now(),
-        **_choices(looking),
+        **_choices(ctx),
     )
 
 
-def _choices(looking: PageContext) -> dict[str, Any]:
+def _choices(ctx: PageContext) -> dict[str, Any]:
     return {
-        "roles": [(role, looking.say(ROLE_WORDS[role])) for role in ROLES],
-        "sites": [site.id for site in looking.service.accounts.sites(looking.actor)],
-        "queues": [(name, looking.title_of(name)) for name in looking.service.queues],
+        "roles": [(role, ctx.say(ROLE_WORDS[role])) for role in ROLES],
+        "sites": [site.id for site in ctx.service.accounts.sites(ctx.actor)],
+        "queues": [(name, ctx.title_of(name)) for name in ctx.service.queues],
     }

@@ -1,4 +1,4 @@
-"""Whether anybody works: the processes that say so, the leases they hold, and the sweeps."""
+"""The workers page: running workers, the leases they hold, and the sweeps."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreUnreachable
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.health import held
+from kesin.web.dashboard.health import heartbeats, leases
 
 router = guarded_router(include_in_schema=False)
 PATH: Final = "/dashboard/workers"
-MOST_HELD: Final = 500  # claimed jobs of a queue that are looked at
+MAX_CLAIMS: Final = 500  # claimed jobs that are read for each queue
 
 
 @dataclass(slots=True)
-class Hand:
-    """A worker that holds jobs, or says that it lives."""
+class WorkerRow:
+    """A worker that holds claims or reports that it is running."""
 
     name: str
     queue: str
     title: str
     held: int = 0
-    over: int = 0  # leases that have run out
-    lease_until: int | None = None  # the first to end
+    over: int = 0  # expired leases
+    lease_until: int | None = None  # the earliest
     seen_at: int | None = None
     told: str = ""
-    here: bool = False  # in this very process
+    here: bool = False  # in this process
     well: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stage of the sweep: how often, and how soon again; in microseconds."""
+class SweepStage:
+    """A stage of the sweep: its interval, and the time until it runs again, in microseconds."""
 
     stage: str
     every_us: int
@@ -47,126 +47,127 @@ class Stretch:
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def workers(looking: Context) -> HTMLResponse:
-    """For whoever may steer: of the queues they see whole."""
-    looking.service.accounts.require(looking.actor, "operate", "workers.read")
-    commands = looking.service.commands
+def workers(ctx: Context) -> HTMLResponse:
+    """For operators: the workers of the queues whose jobs they may all see."""
+    ctx.service.accounts.require(ctx.actor, "operate", "workers.read")
+    commands = ctx.service.commands
     queues = [
-        one
-        for one in commands.readable(looking.actor)
-        if commands.visible(looking.actor, one.name) is None
+        queue
+        for queue in commands.readable_queues(ctx.actor)
+        if commands.visible_sites(ctx.actor, queue.name) is None
     ]
-    waiting = [_waiting(looking, one) for one in queues]
-    there = [one for one, told in zip(queues, waiting, strict=True) if not told["away"]]
+    waiting = [_waiting(ctx, queue) for queue in queues]
+    reachable = [queue for queue, waits in zip(queues, waiting, strict=True) if not waits["away"]]
     values: dict[str, Any] = {
-        "hands": _hands(looking, there),
-        "here": len(looking.service.workers),
+        "hands": _worker_rows(ctx, reachable),
+        "here": len(ctx.service.workers),
         "waiting": waiting,
-        "checks": looking.service.checks(),
-        "stretches": _stretches(looking),
-        "swept_us": _swept_us(looking),
-        "now": looking.service.accounts.now(),
+        "checks": ctx.service.checks(),
+        "stretches": _sweep_stages(ctx),
+        "swept_us": _swept_us(ctx),
+        "now": ctx.service.accounts.now(),
     }
-    template = "part_workers.html" if looking.in_part else "workers.html"
-    return looking.page(template, **values)
+    template = "part_workers.html" if ctx.in_part else "workers.html"
+    return ctx.page(template, **values)
 
 
-def _hands(looking: PageContext, queues: list[Queue]) -> list[Hand]:
-    found: dict[tuple[str, str], Hand] = {}
+def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
+    rows: dict[tuple[str, str], WorkerRow] = {}
 
-    def hand(queue: Queue, name: str) -> Hand:
-        title = looking.title_of(queue.name)
-        return found.setdefault((queue.name, name), Hand(name, queue.name, title))
+    def row_of(queue: Queue, name: str) -> WorkerRow:
+        title = ctx.title_of(queue.name)
+        return rows.setdefault((queue.name, name), WorkerRow(name, queue.name, title))
 
     for queue in queues:
-        _holding(queue, hand)
-    for worker in looking.service.workers:
+        _add_claims(queue, row_of)
+    for worker in ctx.service.workers:
         if worker.queue in queues:
-            one = hand(worker.queue, worker.name)
-            one.here, one.well = True, worker.alive
-    pdf = next((one for one in queues if one.name == "pdf"), None)
-    if pdf is not None:
-        _beating(looking, pdf, hand)
-    _beside(looking, queues, found)
-    return sorted(found.values(), key=lambda one: (one.queue, one.name))
-
-
-def _holding(queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
-    """Who holds claimed jobs; a worker that died still does until a sweep takes them back."""
-    now = queue.now()
-    for worker, lease_until in held(queue, MOST_HELD):
-        one = hand(queue, worker)
-        one.held += 1
-        one.over += lease_until <= now
-        one.lease_until = min(one.lease_until or lease_until, lease_until)
-        one.well = one.well and not one.over
-
-
-def _beating(looking: PageContext, queue: Queue, hand: Callable[[Queue, str], Hand]) -> None:
-    """Renderers are processes of their own and say every few seconds that they live."""
-    from kesin.workloads.pdf.jobs.heartbeat import signs_of
-
-    signs = signs_of(queue.store)
-    fresh = signs.fresh(looking.service.accounts.now())
-    for name, (at, told) in signs.known().items():
-        one = hand(queue, name)
-        one.seen_at = at
-        one.well = one.well and name in fresh
-        one.told = ", ".join(f"{name}: {value}" for name, value in told.items())[:200]
-
-
-def _beside(looking: PageContext, queues: list[Queue], found: dict[tuple[str, str], Hand]) -> None:
-    """The processes that this one started: not all of their queues say who works there."""
-    service, name = looking.service, looking.say("beside this process")
-    if service.beside is None:
-        return
-    known = {hand.queue for hand in found.values() if hand.well}
+            row = row_of(worker.queue, worker.name)
+            row.here, row.well = True, worker.alive
     for queue in queues:
-        trade = service.workloads.get(queue.name)
+        _add_heartbeats(ctx, queue, row_of)
+    _add_supervised(ctx, queues, rows)
+    return sorted(rows.values(), key=lambda one: (one.queue, one.name))
+
+
+def _add_claims(queue: Queue, row_of: Callable[[Queue, str], WorkerRow]) -> None:
+    """Workers with claims; a dead worker's claims last until a sweep recovers them."""
+    now = queue.now()
+    for worker, lease_until in leases(queue, MAX_CLAIMS):
+        row = row_of(queue, worker)
+        row.held += 1
+        row.over += lease_until <= now
+        row.lease_until = min(row.lease_until or lease_until, lease_until)
+        row.well = row.well and not row.over
+
+
+def _add_heartbeats(
+    ctx: PageContext, queue: Queue, row_of: Callable[[Queue, str], WorkerRow]
+) -> None:
+    """Worker processes that report by themselves."""
+    for beat in heartbeats(ctx, queue):
+        row = row_of(queue, beat.worker)
+        row.seen_at = beat.seen_at
+        row.well = row.well and beat.is_fresh
+        row.told = beat.detail
+
+
+def _add_supervised(
+    ctx: PageContext, queues: list[Queue], rows: dict[tuple[str, str], WorkerRow]
+) -> None:
+    """The processes that this one supervises: not all of them report by themselves."""
+    service, name = ctx.service, ctx.say("beside this process")
+    if service.supervised_alive is None:
+        return
+    known_queues = {row.queue for row in rows.values() if row.well}
+    for queue in queues:
+        workload = service.workloads.get(queue.name)
         if (
-            trade is not None
-            and trade.needs_own_process
-            and trade.worker
-            and queue.name not in known
+            workload is not None
+            and workload.needs_own_process
+            and workload.worker
+            and queue.name not in known_queues
         ):
-            title = looking.title_of(queue.name)
-            found[queue.name, name] = Hand(name, queue.name, title, well=service.beside)
+            title = ctx.title_of(queue.name)
+            rows[queue.name, name] = WorkerRow(
+                name, queue.name, title, well=service.supervised_alive
+            )
 
 
-def _waiting(looking: PageContext, queue: Queue) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _waiting(ctx: PageContext, queue: Queue) -> dict[str, Any]:
+    values: dict[str, Any] = {
         "queue": queue.name,
-        "title": looking.title_of(queue.name),
+        "title": ctx.title_of(queue.name),
         "away": False,
     }
     try:
         stats = queue.stats()
-        paused = bool(looking.service.commands.pauses(looking.actor, queue.name))
-    except StoreUnreachable:  # the others may live elsewhere
-        return told | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
-    return told | {
+        paused = bool(ctx.service.commands.pauses(ctx.actor, queue.name))
+    except StoreUnreachable:  # other queues may live elsewhere
+        return values | {"away": True, "oldest_us": None, "lease_over": 0, "paused": False}
+    return values | {
         "oldest_us": stats.now - stats.oldest_due_at if stats.oldest_due_at else None,
         "lease_over": stats.lease_over,
         "paused": paused,
     }
 
 
-def _stretches(looking: PageContext) -> list[Stretch]:
-    sweeper = looking.service.sweeper
+def _sweep_stages(ctx: PageContext) -> list[SweepStage]:
+    sweeper = ctx.service.sweeper
     if sweeper is None:
         return []
     due = sweeper.due_in_s()
     return [
-        Stretch(stage, _micros(every), _micros(due[stage]) if stage in due else None)
+        SweepStage(stage, _micros(every), _micros(due[stage]) if stage in due else None)
         for stage, every in sweeper.every_s.items()
     ]
 
 
-def _swept_us(looking: PageContext) -> int | None:
-    sweeper = looking.service.sweeper
+def _swept_us(ctx: PageContext) -> int | None:
+    sweeper = ctx.service.sweeper
     if sweeper is None or sweeper.last_success is None:
         return None
-    return _micros(looking.service.clock.monotonic() - sweeper.last_success)
+    return _micros(ctx.service.clock.monotonic() - sweeper.last_success)
 
 
 def _micros(seconds: float) -> int:

@@ -1,8 +1,8 @@
-"""A form from a JSON Schema, and the value from the form: no template needs a page of its own.
+"""HTML forms generated from a JSON Schema, so that no PDF template needs a page of its own.
 
-Fields are named by JSON Pointers below ``v``: ``v/lines/0/quantity``. A list's rows and an optional
-group that is open leave an empty field of their own, so that a row with nothing in it is a row. The
-form is drawn from a value; adding or removing a row changes the value and draws it again.
+Fields are named by JSON Pointers below ``v``: ``v/lines/0/quantity``. Each row of a list and each
+open optional group also submits an empty field, so that an empty row still counts as a row. The
+form is drawn from a value; adding or removing a row changes the value and draws the form again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 ROOT: Final = "v"
-MOST_DEPTH: Final = 8
-MOST_ROWS: Final = 60  # of one list; longer ones are edited as JSON
-LONG_TEXT: Final = 200  # letters, and it gets room for several lines
-MOST_COLUMNS: Final = 8  # of a list that is drawn as a table
-_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
-_ROW: Final = re.compile(r"[0-9]{1,4}")
+MAX_DEPTH: Final = 8
+MAX_ROWS: Final = 60  # of a list; a longer list is edited as JSON
+MAX_SINGLE_LINE_CHARS: Final = 200  # longer text gets a multi-line field
+MAX_TABLE_COLUMNS: Final = 8  # a list with more columns is not drawn as a table
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,14})")
+_ROW_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,11})[.,][0-9]{1,6}")
 
 Kind = Literal["text", "area", "number", "date", "enum", "boolean", "group", "list", "json"]
@@ -29,24 +29,24 @@ Schema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """One field, a group of them, or a list."""
+class FormNode:
+    """A field, a group of fields, or a list."""
 
-    name: str  # of the field: a pointer
-    key: str  # of the property
+    name: str  # of the HTML field: a pointer
+    key: str  # of the schema's property
     title: str
     kind: Kind
     required: bool = False
     hint: str = ""
     value: str = ""
     choices: tuple[str, ...] = ()
-    most: int | None = None  # letters
-    low: float | None = None  # of a number
-    high: float | None = None
+    max_length: int | None = None  # in characters
+    minimum: float | None = None  # of a number
+    maximum: float | None = None
     unit: str = ""
-    children: tuple[Node, ...] = ()
-    columns: tuple[str, ...] = ()  # of a list that is a table
-    is_open: bool = True  # a group that may be left out is closed until somebody opens it
+    children: tuple[FormNode, ...] = ()
+    columns: tuple[str, ...] = ()  # headings of a list drawn as a table
+    is_open: bool = True  # an optional group is closed until the user opens it
     errors: tuple[str, ...] = ()
     may_add: bool = False
     may_remove: bool = False
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SchemaForm:
-    """A schema, ready to be drawn and read."""
+    """The form of a schema: draws a value and reads the submitted fields."""
 
     schema: Schema
     errors: Mapping[str, list[str]] = field(default_factory=dict)  # by pointer
@@ -62,328 +62,342 @@ class SchemaForm:
 
     # Drawing
 
-    def draw(self, value: Any) -> Node:
-        """The form with a value in it."""
-        return self._node(self.schema, value, ROOT, "", required=True, depth=0)
+    def draw(self, value: Any) -> FormNode:
+        """The form, filled in with a value."""
+        return self._draw_node(self.schema, value, ROOT, "", required=True, depth=0)
 
-    def _node(
-        self, given: Schema, value: Any, name: str, key: str, *, required: bool, depth: int
-    ) -> Node:
-        schema = self._resolved(given)
-        told: dict[str, Any] = {
+    def _draw_node(
+        self, unresolved: Schema, value: Any, name: str, key: str, *, required: bool, depth: int
+    ) -> FormNode:
+        schema = self._resolve(unresolved)
+        attributes: dict[str, Any] = {
             "name": name,
             "key": key,
-            "title": worded(schema, "title", self.language) or _words(key),
+            "title": localized_text(schema, "title", self.language) or _title_from_key(key),
             "required": required,
-            "hint": worded(schema, "description", self.language),
+            "hint": localized_text(schema, "description", self.language),
             "errors": tuple(self.errors.get(name.removeprefix(ROOT), ())),
         }
-        kind = _kind(schema)
-        if depth >= MOST_DEPTH:
+        kind = _field_kind(schema)
+        if depth >= MAX_DEPTH:
             kind = "json"
         if kind == "group":
-            return self._group(schema, value, told, depth)
+            return self._draw_group(schema, value, attributes, depth)
         if kind == "list":
-            return self._list(schema, value, told, depth)
-        told["value"] = _spelled(value) if kind == "json" else _text(value)
+            return self._draw_list(schema, value, attributes, depth)
+        attributes["value"] = _format_value(value) if kind == "json" else _scalar_text(value)
         if kind == "enum":
-            told["choices"] = tuple(_spelled(one) for one in schema["enum"])
+            attributes["choices"] = tuple(_format_value(choice) for choice in schema["enum"])
         elif kind == "boolean":
-            told["choices"] = ("true", "false")
+            attributes["choices"] = ("true", "false")
         elif kind in {"text", "area"}:
-            told["most"] = schema.get("maxLength")
+            attributes["max_length"] = schema.get("maxLength")
         elif kind == "number":
-            told |= {"low": schema.get("minimum"), "high": schema.get("maximum")}
-            told["unit"] = str(schema.get("unit", ""))
-        return Node(kind=kind, **told)
+            attributes |= {"minimum": schema.get("minimum"), "maximum": schema.get("maximum")}
+            attributes["unit"] = str(schema.get("unit", ""))
+        return FormNode(kind=kind, **attributes)
 
-    def _group(self, schema: Schema, value: Any, told: dict[str, Any], depth: int) -> Node:
-        kept = value if isinstance(value, Mapping) else {}
-        is_open = told["required"] or isinstance(value, Mapping)
-        needed = schema.get("required", ())
+    def _draw_group(
+        self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int
+    ) -> FormNode:
+        values = value if isinstance(value, Mapping) else {}
+        is_open = attributes["required"] or isinstance(value, Mapping)
+        required_keys = schema.get("required", ())
         children = tuple(
-            self._node(
-                one,
-                kept.get(key),
-                f"{told['name']}/{_escaped(key)}",
+            self._draw_node(
+                subschema,
+                values.get(key),
+                f"{attributes['name']}/{_escape(key)}",
                 key,
-                required=key in needed,
+                required=key in required_keys,
                 depth=depth + 1,
             )
-            for key, one in (schema["properties"].items() if is_open else ())
-            if isinstance(one, Mapping)
+            for key, subschema in (schema["properties"].items() if is_open else ())
+            if isinstance(subschema, Mapping)
         )
-        removable = not told["required"]
-        return Node(kind="group", children=children, is_open=is_open, may_remove=removable, **told)
+        removable = not attributes["required"]
+        return FormNode(
+            kind="group", children=children, is_open=is_open, may_remove=removable, **attributes
+        )
 
-    def _list(self, schema: Schema, value: Any, told: dict[str, Any], depth: int) -> Node:
+    def _draw_list(
+        self, schema: Schema, value: Any, attributes: dict[str, Any], depth: int
+    ) -> FormNode:
         rows = value if isinstance(value, list) else []
-        if len(rows) > MOST_ROWS:
-            return Node(kind="json", value=_spelled(rows), **told)
-        most = schema.get("maxItems", MOST_ROWS)
+        if len(rows) > MAX_ROWS:
+            return FormNode(kind="json", value=_format_value(rows), **attributes)
+        max_items = schema.get("maxItems", MAX_ROWS)
         children = tuple(
-            self._node(
+            self._draw_node(
                 schema["items"],
-                one,
-                f"{told['name']}/{n}",
+                row,
+                f"{attributes['name']}/{n}",
                 str(n + 1),
                 required=True,
                 depth=depth + 1,
             )
-            for n, one in enumerate(rows)
+            for n, row in enumerate(rows)
         )
-        return Node(
+        return FormNode(
             kind="list",
             children=children,
-            columns=_columns(self._resolved(schema["items"]), children, self.language),
-            may_add=len(rows) < min(most, MOST_ROWS),
+            columns=_column_headings(self._resolve(schema["items"]), children, self.language),
+            may_add=len(rows) < min(max_items, MAX_ROWS),
             may_remove=len(rows) > schema.get("minItems", 0),
-            **told,
+            **attributes,
         )
 
     # Reading
 
     def read(self, fields: Mapping[str, str]) -> Any:
-        """The value somebody typed; what cannot be read stays as it was typed, to be told."""
-        told = _tree(fields)
-        return self._read(self.schema, told, required=True, depth=0)
+        """The submitted value; text that cannot be parsed stays as typed, for the validation."""
+        return self._read(self.schema, _build_field_tree(fields), required=True, depth=0)
 
-    def _read(self, given: Schema, told: _Typed, *, required: bool, depth: int) -> Any:
-        schema = self._resolved(given)
-        kinds = _types(schema)
-        if depth < MOST_DEPTH and told.below:
-            if "object" in kinds and isinstance(schema.get("properties"), Mapping):
-                return self._read_group(schema, told, depth)
-            if "array" in kinds and isinstance(schema.get("items"), Mapping):
-                order = {
-                    n: told.below[key] for key in told.below if (n := row_number(key)) is not None
+    def _read(self, unresolved: Schema, tree: _FieldTree, *, required: bool, depth: int) -> Any:
+        schema = self._resolve(unresolved)
+        types = _types(schema)
+        if depth < MAX_DEPTH and tree.children:
+            if "object" in types and isinstance(schema.get("properties"), Mapping):
+                return self._read_group(schema, tree, depth)
+            if "array" in types and isinstance(schema.get("items"), Mapping):
+                trees = {
+                    n: tree.children[key]
+                    for key in tree.children
+                    if (n := parse_row_number(key)) is not None
                 }
                 rows = [
-                    self._read(schema["items"], order[n], required=True, depth=depth + 1)
-                    for n in sorted(order)
+                    self._read(schema["items"], trees[n], required=True, depth=depth + 1)
+                    for n in sorted(trees)
                 ]
-                return [{} if one is _NOTHING else one for one in rows]
-        text = (told.text or "").strip()
-        if "object" in kinds and (told.text is None or not text):
-            return {} if told.text is not None or required else _NOTHING
-        if "array" in kinds and not text:
-            return [] if required else _NOTHING
-        return _parsed(schema, kinds, told.text or "", required=required)
+                return [{} if row is _ABSENT else row for row in rows]
+        text = (tree.text or "").strip()
+        if "object" in types and (tree.text is None or not text):
+            return {} if tree.text is not None or required else _ABSENT
+        if "array" in types and not text:
+            return [] if required else _ABSENT
+        return _parse_value(schema, types, tree.text or "", required=required)
 
-    def _read_group(self, schema: Schema, told: _Typed, depth: int) -> dict[str, Any]:
-        needed = schema.get("required", ())
-        found: dict[str, Any] = {}
-        for key, one in schema["properties"].items():
-            typed = told.below.get(key)
-            if not isinstance(one, Mapping) or (typed is None and key not in needed):
+    def _read_group(self, schema: Schema, tree: _FieldTree, depth: int) -> dict[str, Any]:
+        required_keys = schema.get("required", ())
+        values: dict[str, Any] = {}
+        for key, subschema in schema["properties"].items():
+            child = tree.children.get(key)
+            if not isinstance(subschema, Mapping) or (child is None and key not in required_keys):
                 continue
-            value = self._read(one, typed or _Typed(), required=key in needed, depth=depth + 1)
-            if value is not _NOTHING:
-                found[key] = value
-        return found
+            value = self._read(
+                subschema, child or _FieldTree(), required=key in required_keys, depth=depth + 1
+            )
+            if value is not _ABSENT:
+                values[key] = value
+        return values
 
     # Rows
 
-    def added(self, value: Any, pointer: str) -> Any:
-        """The value with one more row, or with a group opened."""
-        made = deepcopy(value) if isinstance(value, dict) else {}
-        place: Any = made
-        schema = self._resolved(self.schema)
-        steps = _steps(pointer)
-        for at, step in enumerate(steps):
-            inner = self._below(schema, step)
-            if inner is None:
-                return made
-            schema = inner
-            fresh: Any = [] if "array" in _types(schema) else {}
-            if isinstance(place, list):
-                place = _inside(place, step)
-            else:
-                place = place.setdefault(step, fresh)
-            if not isinstance(place, list | dict):
-                return made
-            if at == len(steps) - 1 and isinstance(place, list) and len(place) < MOST_ROWS:
-                place.append(self._empty(schema.get("items", {})))
-        return made
+    def with_added(self, value: Any, pointer: str) -> Any:
+        """The value with another row, or with a group opened."""
+        changed = deepcopy(value) if isinstance(value, dict) else {}
+        node: Any = changed
+        schema = self._resolve(self.schema)
+        steps = _split_pointer(pointer)
+        for depth, step in enumerate(steps):
+            child_schema = self._child_schema(schema, step)
+            if child_schema is None:
+                return changed
+            schema = child_schema
+            empty: Any = [] if "array" in _types(schema) else {}
+            is_list = isinstance(node, list)
+            node = _get_item(node, step) if is_list else node.setdefault(step, empty)
+            if not isinstance(node, list | dict):
+                return changed
+            if depth == len(steps) - 1 and isinstance(node, list) and len(node) < MAX_ROWS:
+                node.append(self._empty_row(schema.get("items", {})))
+        return changed
 
-    def removed(self, value: Any, pointer: str) -> Any:
+    def with_removed(self, value: Any, pointer: str) -> Any:
         """The value without this row or group."""
-        made = deepcopy(value) if isinstance(value, dict) else {}
-        place: Any = made
-        steps = _steps(pointer)
+        changed = deepcopy(value) if isinstance(value, dict) else {}
+        node: Any = changed
+        steps = _split_pointer(pointer)
         for step in steps[:-1]:
-            place = _inside(place, step)
-        if isinstance(place, dict) and steps:
-            place.pop(steps[-1], None)
-        elif isinstance(place, list) and _inside(place, steps[-1]) is not None:
-            del place[int(steps[-1])]
-        return made
+            node = _get_item(node, step)
+        if isinstance(node, dict) and steps:
+            node.pop(steps[-1], None)
+        elif isinstance(node, list) and _get_item(node, steps[-1]) is not None:
+            del node[int(steps[-1])]
+        return changed
 
-    def _empty(self, given: Schema) -> Any:
-        kinds = _types(self._resolved(given))
-        return {} if "object" in kinds else [] if "array" in kinds else ""
+    def _empty_row(self, unresolved: Schema) -> Any:
+        types = _types(self._resolve(unresolved))
+        return {} if "object" in types else [] if "array" in types else ""
 
-    def _below(self, schema: Schema, step: str) -> Schema | None:
+    def _child_schema(self, schema: Schema, step: str) -> Schema | None:
         if "array" in _types(schema):
-            found = schema.get("items")
+            child = schema.get("items")
         else:
-            found = schema.get("properties", {}).get(step)
-        return self._resolved(found) if isinstance(found, Mapping) else None
+            child = schema.get("properties", {}).get(step)
+        return self._resolve(child) if isinstance(child, Mapping) else None
 
-    def _resolved(self, schema: Schema) -> Schema:
-        """A schema without its reference; what stands beside it counts too."""
-        for _ in range(MOST_DEPTH):
+    def _resolve(self, schema: Schema) -> Schema:
+        """A schema with its ``$ref`` resolved; keywords beside the reference override it."""
+        for _ in range(MAX_DEPTH):
             target = schema.get("$ref")
             if not isinstance(target, str) or not target.startswith("#/"):
                 break
-            found: Any = self.schema
-            for step in _steps(target[1:]):
-                found = found.get(step, {}) if isinstance(found, Mapping) else {}
-            own = {key: one for key, one in schema.items() if key != "$ref"}
-            schema = {**(found if isinstance(found, Mapping) else {}), **own}
+            definition: Any = self.schema
+            for step in _split_pointer(target[1:]):
+                definition = definition.get(step, {}) if isinstance(definition, Mapping) else {}
+            own = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**(definition if isinstance(definition, Mapping) else {}), **own}
         return schema
 
 
 @dataclass(slots=True)
-class _Typed:
-    """What was typed at a place, and below it."""
+class _FieldTree:
+    """The submitted text at a pointer, and the fields below it."""
 
     text: str | None = None
-    below: dict[str, _Typed] = field(default_factory=dict)
+    children: dict[str, _FieldTree] = field(default_factory=dict)
 
 
-_NOTHING: Final = object()
+_ABSENT: Final = object()
 
 
-def _tree(fields: Mapping[str, str]) -> _Typed:
-    root = _Typed()
+def _build_field_tree(fields: Mapping[str, str]) -> _FieldTree:
+    root = _FieldTree()
     for name, text in fields.items():
         if name != ROOT and not name.startswith(f"{ROOT}/"):
             continue
-        place = root
-        for step in _steps(name.removeprefix(ROOT))[: 2 * MOST_DEPTH]:
-            place = place.below.setdefault(step, _Typed())
-        place.text = text
+        node = root
+        for step in _split_pointer(name.removeprefix(ROOT))[: 2 * MAX_DEPTH]:
+            node = node.children.setdefault(step, _FieldTree())
+        node.text = text
     return root
 
 
-def _parsed(schema: Schema, kinds: set[str], text: str, *, required: bool) -> Any:
-    """What a field says; what makes no sense stays text, and is refused by its place."""
-    bare = text.strip()
-    if not bare and (not required or kinds != {"string"}):
-        return _NOTHING
+def _parse_value(schema: Schema, types: set[str], text: str, *, required: bool) -> Any:
+    """The value of a field; text that cannot be parsed stays text, and validation rejects it."""
+    stripped = text.strip()
+    if not stripped and (not required or types != {"string"}):
+        return _ABSENT
     value: Any = text
     if "enum" in schema:
-        value = next((one for one in schema["enum"] if _spelled(one) == bare), text)
-    elif kinds == {"boolean"}:
-        value = {"true": True, "false": False}.get(bare, text)
-    elif kinds & {"integer", "number"}:
-        value = number_in(bare)
-    elif "string" in kinds:
+        value = next(
+            (choice for choice in schema["enum"] if _format_value(choice) == stripped), text
+        )
+    elif types == {"boolean"}:
+        value = {"true": True, "false": False}.get(stripped, text)
+    elif types & {"integer", "number"}:
+        value = parse_number(stripped)
+    elif "string" in types:
         value = text.replace("\r\n", "\n")
     else:
         with suppress(ValueError, RecursionError):
-            value = json.loads(bare)
+            value = json.loads(stripped)
     return value
 
 
-def row_number(text: str) -> int | None:
-    """The number of a row in the name of a field, or nothing: a name can be anything."""
-    return int(text) if _ROW.fullmatch(text) else None
+def parse_row_number(text: str) -> int | None:
+    """The row number in a field's name; None if it is no number: clients may send any name."""
+    return int(text) if _ROW_NUMBER.fullmatch(text) else None
 
 
-def number_in(text: str) -> Any:
-    """A number as people type it, with a point or a comma; anything else stays text."""
-    if _WHOLE.fullmatch(text):
+def parse_number(text: str) -> Any:
+    """A typed number, with a decimal point or comma; any other text is returned unchanged."""
+    if _INTEGER.fullmatch(text):
         return int(text)
     if _DECIMAL.fullmatch(text):
         return float(text.replace(",", "."))
     return text
 
 
-def _kind(schema: Schema) -> Kind:
-    """How a value of this schema is typed."""
-    kinds = _types(schema)
-    most = schema.get("maxLength")
-    found: Kind = "json"
-    if "object" in kinds and isinstance(schema.get("properties"), Mapping):
-        found = "group"
-    elif "array" in kinds and isinstance(schema.get("items"), Mapping):
-        found = "list"
+def _field_kind(schema: Schema) -> Kind:
+    """The kind of field that a schema needs."""
+    types = _types(schema)
+    max_length = schema.get("maxLength")
+    kind: Kind = "json"
+    if "object" in types and isinstance(schema.get("properties"), Mapping):
+        kind = "group"
+    elif "array" in types and isinstance(schema.get("items"), Mapping):
+        kind = "list"
     elif "enum" in schema:
-        found = "enum"
-    elif kinds == {"boolean"}:
-        found = "boolean"
-    elif kinds and kinds <= {"integer", "number"}:
-        found = "number"
-    elif "string" in kinds and schema.get("format") == "date":
-        found = "date"
-    elif "string" in kinds:
-        found = "area" if isinstance(most, int) and most > LONG_TEXT else "text"
-    return found
+        kind = "enum"
+    elif types == {"boolean"}:
+        kind = "boolean"
+    elif types and types <= {"integer", "number"}:
+        kind = "number"
+    elif "string" in types and schema.get("format") == "date":
+        kind = "date"
+    elif "string" in types:
+        kind = (
+            "area" if isinstance(max_length, int) and max_length > MAX_SINGLE_LINE_CHARS else "text"
+        )
+    return kind
 
 
 def _types(schema: Schema) -> set[str]:
-    given = schema.get("type")
-    if given is None and "properties" in schema:
+    declared = schema.get("type")
+    if declared is None and "properties" in schema:
         return {"object"}
-    told = {given} if isinstance(given, str) else set(given or ())
-    return {str(one) for one in told} - {"null"}
+    names = {declared} if isinstance(declared, str) else set(declared or ())
+    return {str(name) for name in names} - {"null"}
 
 
-def worded(schema: Schema, what: str, language: str) -> str:
-    """A title or a description: ``title_tr`` stands for ``title`` to whoever reads Turkish."""
-    return str(schema.get(f"{what}_{language}") or schema.get(what) or "")
+def localized_text(schema: Schema, keyword: str, language: str) -> str:
+    """A title or description in a language: ``title_tr`` replaces ``title`` in Turkish."""
+    return str(schema.get(f"{keyword}_{language}") or schema.get(keyword) or "")
 
 
-def _columns(schema: Schema, rows: tuple[Node, ...], language: str) -> tuple[str, ...]:
-    """The headings of a list whose rows are short and plain; none where it is no table."""
-    names = schema.get("properties") if "object" in _types(schema) else None
-    if not isinstance(names, Mapping) or len(names) > MOST_COLUMNS:
+def _column_headings(schema: Schema, rows: tuple[FormNode, ...], language: str) -> tuple[str, ...]:
+    """The headings of a list of flat rows; empty if the list cannot be drawn as a table."""
+    properties = schema.get("properties") if "object" in _types(schema) else None
+    if not isinstance(properties, Mapping) or len(properties) > MAX_TABLE_COLUMNS:
         return ()
-    if any(one.kind in {"group", "list", "json"} for row in rows for one in row.children):
+    if any(cell.kind in {"group", "list", "json"} for row in rows for cell in row.children):
         return ()
-    return tuple(_heading(key, one, language) for key, one in names.items())
+    return tuple(_heading(key, subschema, language) for key, subschema in properties.items())
 
 
 def _heading(key: str, schema: Schema, language: str) -> str:
-    title, unit = worded(schema, "title", language) or _words(key), schema.get("unit")
+    title, unit = (
+        localized_text(schema, "title", language) or _title_from_key(key),
+        schema.get("unit"),
+    )
     return f"{title} ({unit})" if unit else title
 
 
-def _inside(place: Any, step: str) -> Any:
-    if isinstance(place, list):
-        number = row_number(step)
-        return place[number] if number is not None and number < len(place) else None
-    return place.get(step) if isinstance(place, dict) else None
+def _get_item(container: Any, step: str) -> Any:
+    if isinstance(container, list):
+        number = parse_row_number(step)
+        return container[number] if number is not None and number < len(container) else None
+    return container.get(step) if isinstance(container, dict) else None
 
 
-def _steps(pointer: str) -> list[str]:
-    return [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]
+def _split_pointer(pointer: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _words(key: str) -> str:
-    told = key.replace("_", " ").strip()
-    return told[:1].upper() + told[1:]
+def _title_from_key(key: str) -> str:
+    text = key.replace("_", " ").strip()
+    return text[:1].upper() + text[1:]
 
 
-def _text(value: Any) -> str:
-    return "" if value is None or isinstance(value, dict | list) else _spelled(value)
+def _scalar_text(value: Any) -> str:
+    return "" if value is None or isinstance(value, dict | list) else _format_value(value)
 
 
-def _spelled(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def by_pointer(problems: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
-    """Problems by the place they are at."""
-    found: dict[str, list[str]] = {}
+def group_by_pointer(problems: Iterator[tuple[str, str]]) -> dict[str, list[str]]:
+    """Messages grouped by the pointer of their field."""
+    messages: dict[str, list[str]] = {}
     for pointer, message in problems:
-        found.setdefault(pointer.rstrip("/"), []).append(message)
-    return found
+        messages.setdefault(pointer.rstrip("/"), []).append(message)
+    return messages

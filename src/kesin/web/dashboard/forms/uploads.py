@@ -1,7 +1,7 @@
-"""Forms larger than the usual ones: many fields, or a file from somebody's machine.
+"""Large forms: forms with many fields, and forms with a file.
 
-Browsers send a file as ``multipart/form-data`` (RFC 7578). What they send is simple and bounded
-before it comes here, so it is taken apart here, with nothing written to disk.
+Browsers send a file as ``multipart/form-data`` (RFC 7578). The body is simple and its size is
+limited before it is read, so this module parses it in memory and writes nothing to disk.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from kesin.foundation.problems import Invalid, TooLarge
-from kesin.web.forms import firsts, read_form
+from kesin.web.forms import first_values, read_form
 
-MOST_WIDE_BYTES: Final = 1_048_576
-MOST_WIDE_FIELDS: Final = 12_000
-MOST_PARTS: Final = 64
+MAX_WIDE_BYTES: Final = 1_048_576
+MAX_WIDE_FIELDS: Final = 12_000
+MAX_PARTS: Final = 64
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")
 _CUT_SHORT: Final = "the form was cut short on its way: send it again"
 _MULTIPART: Final = "multipart/form-data"
@@ -33,60 +33,60 @@ class Upload:
     data: bytes = b""
 
 
-async def wide_form(request: Request) -> dict[str, str]:
-    """The fields of a form with rows in it, each once; raises TooLarge."""
-    return firsts(
-        await read_form(request, most_bytes=MOST_WIDE_BYTES, most_fields=MOST_WIDE_FIELDS)
+async def read_wide_form(request: Request) -> dict[str, str]:
+    """The first value of each field of a form with rows; raises TooLarge."""
+    return first_values(
+        await read_form(request, max_bytes=MAX_WIDE_BYTES, max_fields=MAX_WIDE_FIELDS)
     )
 
 
-async def upload(request: Request) -> Upload:
-    """A form with a file; raises Invalid for anything that is none."""
-    return read_upload(await request.body(), request.headers.get("content-type", ""))
+async def read_upload(request: Request) -> Upload:
+    """A form with a file; raises Invalid for any other body."""
+    return parse_upload(await request.body(), request.headers.get("content-type", ""))
 
 
-def read_upload(body: bytes, content_type: str) -> Upload:
-    """Take a form apart; the last file counts, and a field without a name does not."""
+def parse_upload(body: bytes, content_type: str) -> Upload:
+    """Parse a multipart form; the last file wins, and fields without a name are ignored."""
     try:
-        return _taken_apart(body, content_type)
-    except ValueError:  # a name in a spelling that no browser uses (RFC 2231) and nobody can read
+        return _parse_multipart(body, content_type)
+    except ValueError:  # an undecodable RFC 2231 name, which no browser sends
         raise Invalid(_CUT_SHORT, code="cut_short") from None
 
 
-def _taken_apart(body: bytes, content_type: str) -> Upload:
+def _parse_multipart(body: bytes, content_type: str) -> Upload:
     heading = Message()
     heading["content-type"] = content_type
     boundary = heading.get_boundary("")
     if heading.get_content_type() != _MULTIPART or not _BOUNDARY.fullmatch(boundary):
         raise Invalid("choose a file and send it with the form", code="no_file")
-    mark = b"\r\n--" + boundary.encode()
-    parts = (b"\r\n" + body).split(mark)
-    if len(parts) > MOST_PARTS:
-        raise TooLarge(f"a form with a file holds at most {MOST_PARTS} fields")
-    if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # before, and the end
+    delimiter = b"\r\n--" + boundary.encode()
+    parts = (b"\r\n" + body).split(delimiter)
+    if len(parts) > MAX_PARTS:
+        raise TooLarge(f"a form with a file holds at most {MAX_PARTS} fields")
+    if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # the preamble and the end
         raise Invalid(_CUT_SHORT, code="cut_short")
     fields: dict[str, str] = {}
     file_name, data = "", b""
     for part in parts[1:-1]:
-        head, found, value = part.partition(b"\r\n\r\n")
-        told = _disposition(head) if found else Message()
-        name = told.get_param("name", "", "content-disposition")
-        named = told.get_filename()
-        if named is not None:
-            file_name, data = named, value
+        head, separator, value = part.partition(b"\r\n\r\n")
+        disposition = _parse_disposition(head) if separator else Message()
+        name = disposition.get_param("name", "", "content-disposition")
+        part_file_name = disposition.get_filename()
+        if part_file_name is not None:
+            file_name, data = part_file_name, value
         elif isinstance(name, str) and name:
             fields[name] = value.decode("utf-8", "replace")
     return Upload(fields, file_name, data)
 
 
-def _disposition(head: bytes) -> Message:
-    told = Message()
+def _parse_disposition(head: bytes) -> Message:
+    disposition = Message()
     for line in head.split(b"\r\n"):
         name, _, value = line.decode("utf-8", "replace").partition(":")
         if name.strip().lower() == "content-disposition":
-            told["content-disposition"] = value.strip().replace("%22", "_")
-    return told
+            disposition["content-disposition"] = value.strip().replace("%22", "_")
+    return disposition
 
 
-WideForm = Annotated[dict[str, str], Depends(wide_form)]
-Uploaded = Annotated[Upload, Depends(upload)]
+WideForm = Annotated[dict[str, str], Depends(read_wide_form)]
+Uploaded = Annotated[Upload, Depends(read_upload)]

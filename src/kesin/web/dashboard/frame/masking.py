@@ -1,7 +1,7 @@
-"""Payloads as people may look at them: personal data and secrets covered, by the name of the field.
+"""Masks personal data and secrets in what pages show, by the names of fields.
 
-What a field is called decides, not what is in it: a rule that guesses at values covers too little
-one day and too much the next. A few shapes that nobody mistakes are covered in running text.
+The name of a field decides, not its value: rules that guess at values mask too little one day and
+too much the next. In running text, a few unmistakable shapes are masked.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 import re
 from typing import Any, Final
 
-from kesin.web.serialize import shown
+from kesin.web.serialize import json_depth_limited
 
-COVER: Final = "••••"
-KEPT: Final = 4  # signs of a long value that stay, so that two can be told apart
-LONG: Final = 12
-MOST_CHARACTERS: Final = 100_000  # of one folded value
+MASK: Final = "••••"
+SHOWN_CHARS: Final = 4  # at the end of a long value, to tell two apart
+LONG_CHARS: Final = 12
+MAX_CHARS: Final = 100_000  # of one shown value
 
-# Parts of a field's name, its words run together; and whole names that are too short to be parts.
+# Parts of a field's name without separators; and whole names that are too short to be parts.
 _PARTS: Final = (
     "phone", "telephone", "telefon", "mobile", "msisdn", "email", "eposta", "mail", "fullname",
     "firstname", "lastname", "surname", "customername", "contactname", "address", "adres", "iban",
@@ -42,54 +42,54 @@ _IN_TEXT: Final = (
 
 
 def is_private(name: str) -> bool:
-    """Whether what a field of this name holds is covered."""
+    """Whether the value of a field with this name is masked."""
     plain = _PLAIN.sub("", name.casefold().translate(_FOLD))
     return plain in _WHOLE or any(part in plain for part in _PARTS)
 
 
-def masked(value: Any) -> Any:
-    """The value with everything private in it covered; its shape stays."""
-    value = shown(value)
-    return _masked(value) if isinstance(value, dict | list) else _in_text(value)
+def mask(value: Any) -> Any:
+    """The value with everything private in it masked; its shape stays."""
+    value = json_depth_limited(value)
+    return _mask_inside(value) if isinstance(value, dict | list) else _mask_if_text(value)
 
 
-def _masked(value: Any) -> Any:
+def _mask_inside(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            name: covered(one) if is_private(str(name)) else _masked(one)
-            for name, one in value.items()
+            name: mask_private(inner) if is_private(str(name)) else _mask_inside(inner)
+            for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [_masked(one) for one in value]
-    return _in_text(value)
+        return [_mask_inside(inner) for inner in value]
+    return _mask_if_text(value)
 
 
-def covered(value: Any) -> Any:
-    """A private value: what is inside it is private too; of a long text the end stays."""
+def mask_private(value: Any) -> Any:
+    """Mask a private value and everything inside it; the end of a long text stays."""
     if isinstance(value, dict):
-        return {name: covered(one) for name, one in value.items()}
+        return {name: mask_private(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [covered(one) for one in value]
+        return [mask_private(inner) for inner in value]
     if value is None or isinstance(value, bool) or value == "":
         return value
     text = str(value)
-    return COVER + text[-KEPT:] if len(text) >= LONG else COVER
+    return MASK + text[-SHOWN_CHARS:] if len(text) >= LONG_CHARS else MASK
 
 
-def masked_text(text: str | None) -> str | None:
-    """Running text, like an error's message, without what nobody mistakes for anything else."""
+def mask_text(text: str | None) -> str | None:
+    """Mask unmistakable shapes in running text, such as an error message."""
     if text is None:
         return None
     for shape in _IN_TEXT:
-        text = shape.sub(COVER, text)
+        text = shape.sub(MASK, text)
     return text
 
 
-def _in_text(value: Any) -> Any:
-    return masked_text(value) if isinstance(value, str) else value
+def _mask_if_text(value: Any) -> Any:
+    return mask_text(value) if isinstance(value, str) else value
 
 
 def pretty(value: Any) -> str:
-    """JSON for people; of what is very long, the beginning."""
+    """Indented JSON, cut at a maximum length."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "\n…"
+    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n…"

@@ -1,71 +1,114 @@
-"""The trades' own pages in the navigation: offered to whoever may use them, and nobody else."""
+"""The navigation: queues and the workloads' own pages, the site switch, administration."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 from urllib.parse import urlencode
 
-from kesin.engine.queue import Queue
-from kesin.foundation.text import canonical_json
-from kesin.store.directory import Fact, Site
+from kesin.store.directory import Site
+from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_TENANT
-from kesin.store.records import QueueStats
-from kesin.web.dashboard.state_groups import ended_badly, waits_for_person
+from kesin.web.dashboard.frame.page import PageContext
+from kesin.web.dashboard.frame.unseen import needing_attention, read_marks
 
-if TYPE_CHECKING:
-    from kesin.web.dashboard.frame.page import PageContext
-
-MOST_SITES: Final = 12  # beside the pages; the others are found on any site's page
-
-
-class Link(NamedTuple):
-    """A page of a trade."""
-
-    title: str
-    path: str
-    queue: str  # whose trade it is
-
-
-def links(looking: PageContext) -> list[Link]:
-    """The pages of the trades that this service has and the looker may open."""
-    service, actor = looking.service, looking.actor
-    found = []
-    if "oci" in service.workloads and actor.has("read"):
-        seen = [one for one in service.accounts.sites(actor) if actor.sees("oci", one.id)]
-        found += [
-            Link(looking.say("OCI · %(site)s", site=one.name), control_path(one.id), "oci")
-            for one in seen[:MOST_SITES]
-        ]
-    if "pdf" in service.workloads and actor.has("pdf"):
-        found.append(Link(looking.say("Make a PDF"), "/dashboard/pdf", "pdf"))
-    if "optiplan" in service.workloads and may_see_orders(looking):
-        found.append(Link(looking.say("Cutting orders"), "/dashboard/optiplan", "optiplan"))
-    return found
-
-
-def may_see_orders(looking: PageContext) -> bool:
-    """Whether somebody may look at the workshop's orders."""
-    actor = looking.actor
-    sees = looking.service.commands.visible(actor, "optiplan") is None
-    return actor.has("optiplan") or (actor.has("read") and sees)
-
-
-def control_path(site_id: str) -> str:
-    """Where a site's OCI Control is; a site's id is plain, it needs no quoting."""
-    return f"/dashboard/site/{site_id}/oci-control"
-
-
-MOST_LISTED: Final = 200
+MAX_IN_BAR: Final = 3  # entries on a phone, beside the button that opens the rest
+MAX_SITES: Final = 200  # in the site switch
 _QUEUES: Final = "/dashboard/queues/"
 _SITES: Final = "/dashboard/site/"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A site, or all of them, and where it leads."""
+class NavEntry:
+    """A line of the navigation."""
+
+    title: str
+    path: str
+    badge: int = 0
+    here: bool = False
+    unreachable: bool = False  # its store does not answer
+    group: str = ""  # entries of one workload stand together
+    nested: bool = False  # below the first entry of its group
+    in_bar: bool = False  # shown on a phone, where there is room for few
+
+
+def navigation(ctx: PageContext, at: str = "") -> list[NavEntry]:
+    """The overview, then each visible queue with its badge and its workload's own pages."""
+    path = at or ctx.request.url.path
+    entries = [NavEntry(ctx.say("Overview"), "/dashboard", here=path == "/dashboard")]
+    if not ctx.actor.has("read"):
+        return _with_bar(entries)
+    grouped = [*_queue_entries(ctx, path), *_page_entries(ctx, path)]
+    for group in dict.fromkeys(entry.group for entry in grouped):
+        [first, *others] = [entry for entry in grouped if entry.group == group]
+        entries += [first, *(replace(entry, nested=True) for entry in others)]
+    return _with_bar(entries)
+
+
+def _queue_entries(ctx: PageContext, path: str) -> list[NavEntry]:
+    actor, commands, marks = ctx.actor, ctx.service.commands, read_marks(ctx)
+    entries = []
+    for queue in commands.readable_queues(actor):
+        badge, unreachable = 0, False
+        try:
+            badge = needing_attention(
+                ctx, queue, commands.visible_stats(actor, queue.stats()), marks
+            )
+        except StoreUnreachable:  # the other queues may live elsewhere
+            unreachable = True
+        href = f"{_QUEUES}{queue.name}"
+        workload = ctx.service.workloads.get(queue.name)
+        entries.append(
+            NavEntry(
+                ctx.title_of(queue.name),
+                href,
+                badge,
+                here=path == href or path.startswith(f"{href}/"),
+                unreachable=unreachable,
+                group=workload.group if workload else queue.name,
+            )
+        )
+    return entries
+
+
+def _page_entries(ctx: PageContext, path: str) -> list[NavEntry]:
+    """The pages that workloads offer to this user."""
+    return [
+        NavEntry(link.title, link.path, here=path.startswith(link.path), group=name)
+        for name, pages in ctx.frame.pages.items()
+        if pages.links is not None
+        for link in pages.links(ctx)
+    ]
+
+
+def _with_bar(entries: list[NavEntry]) -> list[NavEntry]:
+    """What a phone shows at once: first what needs attention, then the open page."""
+    by_need = sorted(
+        entries, key=lambda entry: (not (entry.badge or entry.unreachable), not entry.here)
+    )
+    chosen = {entry.path for entry in by_need[:MAX_IN_BAR]}
+    return [replace(entry, in_bar=entry.path in chosen) for entry in entries]
+
+
+def below(ctx: PageContext, at: str = "") -> list[NavEntry]:
+    """Entries about the service itself, for those who may see them."""
+    path, actor = at or ctx.request.url.path, ctx.actor
+    entries = []
+    if actor.is_admin:
+        entries.append(NavEntry(ctx.say("Audit"), "/dashboard/audit"))
+    if actor.has("operate"):
+        entries.append(NavEntry(ctx.say("Workers"), "/dashboard/workers"))
+    if actor.is_admin:
+        entries.append(NavEntry(ctx.say("Admin"), "/dashboard/admin/people"))
+    return [
+        replace(entry, here=path.startswith(entry.path.removesuffix("/people")))
+        for entry in entries
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOption:
+    """A site, or all of them, and the page that it opens."""
 
     title: str
     path: str
@@ -73,96 +116,56 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
-    """What stands in the header, and what it opens."""
+class SiteSwitch:
+    """The site switch of the header."""
 
     title: str
-    ways: tuple[Way, ...]
+    options: tuple[SiteOption, ...]
 
 
-def switch_of(looking: PageContext) -> Switch | None:
-    """For whoever has several sites; others have nothing to choose."""
-    if not looking.actor.has("read"):
+def site_switch(ctx: PageContext) -> SiteSwitch | None:
+    """For users with several sites: the same page for another site, or that site's own page."""
+    if not ctx.actor.has("read"):
         return None
-    path = looking.request.url.path
+    path = ctx.request.url.path
     queue = path.removeprefix(_QUEUES) if path.startswith(_QUEUES) else ""
-    sites = _sites(looking, queue)
+    about = queue or _workload_with_sites(ctx)
+    sites = _sites(ctx, about, in_queue=bool(queue))
     if len(sites) < 2:  # noqa: PLR2004
         return None
-    here = site_here(looking)
-    every = looking.say("every site")
-    chosen = next((one for one in sites if one.id == here), None)
-    ways = [Way(one.name, _way(path, queue, one.id), one == chosen) for one in sites[:MOST_LISTED]]
+    here = current_site(ctx)
+    every = ctx.say("every site")
+    chosen = next((site for site in sites if site.id == here), None)
+    site_path = ctx.pages_of(about).site_path
+
+    def href(site: Site) -> str:
+        if queue or site_path is None:
+            return f"{path}?{urlencode({'site': site.id})}"
+        return site_path(site.id, path)
+
+    options = [SiteOption(site.name, href(site), site == chosen) for site in sites[:MAX_SITES]]
     if queue:
-        ways.insert(0, Way(every, path, not here))
-    return Switch(chosen.name if chosen else every, tuple(ways))
+        options.insert(0, SiteOption(every, path, not here))
+    return SiteSwitch(chosen.name if chosen else every, tuple(options))
 
 
-def site_here(looking: PageContext) -> str:
+def current_site(ctx: PageContext) -> str:
     """The site that the page is about; empty when it is about all of them."""
-    path = looking.request.url.path
+    path = ctx.request.url.path
     if path.startswith(_SITES):
         return path.removeprefix(_SITES).partition("/")[0]
-    return looking.request.query_params.get("site", "").strip()[:MAX_TENANT]
+    return ctx.request.query_params.get("site", "").strip()[:MAX_TENANT]
 
 
-def _sites(looking: PageContext, queue: str) -> list[Site]:
-    """Those with something behind them: rows of this queue, or an OCI Control."""
-    service, actor = looking.service, looking.actor
-    there = service.queues if queue else service.workloads
-    about = queue or "oci"
-    if about not in there or about in service.commands.unsited:
+def _workload_with_sites(ctx: PageContext) -> str:
+    """The first workload that has a page about a site."""
+    return next((name for name, pages in ctx.frame.pages.items() if pages.site_path), "")
+
+
+def _sites(ctx: PageContext, about: str, *, in_queue: bool) -> list[Site]:
+    """The user's sites that have jobs in this queue, or a page in this workload."""
+    service, actor = ctx.service, ctx.actor
+    known = service.queues if in_queue else service.workloads
+    if about not in known or about in service.commands.queues_without_sites:
         return []
-    return [one for one in service.accounts.sites(actor) if actor.sees(about, one.id)]
-
-
-def _way(path: str, queue: str, site: str) -> str:
-    if queue:
-        return f"{path}?{urlencode({'site': site})}"
-    settings = path.startswith(_SITES) and path.endswith("/settings")
-    return control_path(site) + ("/settings" if settings else "")
-
-
-WORKLOAD: Final = "dashboard_looked"
-Marks = Mapping[str, int]  # queue → how many moves had ever ended badly when it was last opened
-
-
-def marks_of(looking: PageContext) -> Marks:
-    """Where somebody has been; one read for all queues."""
-    found = looking.service.accounts.directory.fact(WORKLOAD, "", looking.actor.name)
-    return (json.loads(found.value) or {}) if found else {}
-
-
-def mark(looking: PageContext, queue: Queue) -> None:
-    """Somebody opened the queue's page: what failed until now has been looked at."""
-    failures = _failures(looking, queue)
-    if marks_of(looking).get(queue.name, 0) == failures:
-        return
-    directory, name, now = looking.service.accounts.directory, looking.actor.name, queue.now()
-    with directory.transaction():
-        held = json.loads(directory.hold_fact(WORKLOAD, "", name, now).value) or {}
-        value = canonical_json(held | {queue.name: failures})
-        directory.put_fact(Fact(WORKLOAD, "", name, value, now))
-
-
-def wanting(looking: PageContext, queue: Queue, stats: QueueStats, marks: Marks) -> int:
-    """How many jobs need a person: on hold, failed and not looked at, or stuck."""
-    on_hold = sum(stats.states.get(one, 0) for one in waits_for_person(queue.lifecycle))
-    failed = sum(stats.states.get(one, 0) for one in ended_badly(queue.lifecycle))
-    if failed:
-        since = _failures(looking, queue) - marks.get(queue.name, 0)
-        failed = min(failed, max(since, 0))
-    return on_hold + failed + stats.lease_over
-
-
-def _failures(looking: PageContext, queue: Queue) -> int:
-    """How many moves ever ended badly, among the rows the looker may see."""
-    seen = looking.service.commands.visible(looking.actor, queue.name)
-    bad = ended_badly(queue.lifecycle)
-    return sum(
-        flow.n
-        for flow in queue.store.flows(queue.name)
-        if flow.to_state in bad
-        and flow.from_state != flow.to_state
-        and (seen is None or flow.tenant in seen)
-    )
+    return [site for site in service.accounts.sites(actor) if actor.sees(about, site.id)]

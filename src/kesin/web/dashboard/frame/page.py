@@ -1,70 +1,122 @@
-"""Pages: a template, the language and the theme of whoever looks, and the frame around it."""
+"""A page: who looks at it, in which language and theme, and what workloads bring to it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
+from kesin.engine.access.commands import JobDetails
+from kesin.engine.queue import Queue
+from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Problem, Unavailable
-from kesin.store.errors import StoreUnreachable
-from kesin.web.auth import NOBODY, service_of
-from kesin.web.dashboard.frame import sparklines
-from kesin.web.dashboard.frame.formatting import Figures, name_of
-from kesin.web.dashboard.frame.i18n import LANGUAGES, Language, Words, chosen, told_in, words_of
-from kesin.web.dashboard.frame.masking import masked_text
-from kesin.web.dashboard.frame.navigation import links, marks_of, switch_of, wanting
-from kesin.web.dashboard.state_groups import ORDER, SHOWN
+from kesin.lifecycle.model import Job
+from kesin.web.auth import NOBODY, guarded_router, service_of
+from kesin.web.dashboard.frame.i18n import (
+    Catalogue,
+    Language,
+    catalogue_for,
+    choose_language,
+    translate_problem,
+)
 from kesin.web.service import Service
 
 LANGUAGE_COOKIE: Final = "kesin_language"
 THEME_COOKIE: Final = "kesin_theme"
-MOST_IN_BAR: Final = 3  # places on a phone, beside the one that opens the rest
 THEMES: Final = ("auto", "light", "dark")
-TITLES: Final = {
-    "oci": "Conversions",
-    "pdf": "PDFs",
-    "pdf_batches": "PDF batches",
-    "pdf_webhooks": "PDF webhooks",
-    "optiplan": "Orders",
-}
 
 
-class SentToSignIn(Exception):  # not an error: a turn of the way
-    """Nobody is signed in: the page asked for comes after the sign-in."""
+class SignInRequired(Exception):  # not an error: a step on the way to the page
+    """Nobody is signed in: the page follows after the sign-in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A line of the navigation."""
+class Link:
+    """A workload's own page in the navigation."""
 
     title: str
     path: str
-    badge: int = 0
-    here: bool = False
-    away: bool = False  # its store does not answer
-    trade: str = ""  # the places of one trade stand together
-    under: bool = False  # below the first of its trade
-    in_bar: bool = False  # on a phone too, where there is room for few
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What a workload adds to the page of its jobs: a template and its values."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    frames: bool = False  # it shows a document in a frame, under the job's timeline
+
+
+class WorkerHeartbeat(NamedTuple):
+    """A worker process that reports by itself that it is running."""
+
+    worker: str
+    seen_at: int
+    is_fresh: bool
+    detail: str = ""
+
+
+class QueueWarning(NamedTuple):
+    """Something wrong beside the jobs of a queue."""
+
+    text: Markup
+    label: str  # the same in two or three words
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPages:
+    """A workload's part of the dashboard. Nothing of it is required.
+
+    ``package`` holds its ``templates/``, which are named ``<workload>/<file>``, and its catalogues,
+    ``locale/<language>/*.po``.
+    """
+
+    package: str = ""
+    routers: Sequence[APIRouter] = ()
+    links: Callable[[PageContext], Sequence[Link]] | None = None
+    # The page about a site: from the site's id, and the path of the page that is open.
+    site_path: Callable[[str, str], str] | None = None
+    job_panel: Callable[[PageContext, JobDetails], Panel | None] | None = None
+    job_name: Callable[[Any], str] | None = None  # from a job's payload; empty: only its id
+    heartbeats: Callable[[PageContext, Queue], Sequence[WorkerHeartbeat]] | None = None
+    warnings: Callable[[PageContext, Queue], Sequence[QueueWarning]] | None = None
+    overdue_after_s: int | None = None  # due jobs may wait so long without an alarm
+    # Elements that refresh by themselves, by id: their requests keep no session alive.
+    polling_elements: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all pages of an app share."""
+
+    pages: Mapping[str, WorkloadPages]
+    environment: Callable[[Language], Environment]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages that bring templates and catalogues, each once."""
+        return tuple(dict.fromkeys(part.package for part in self.pages.values() if part.package))
+
+    def catalogue(self, language: Language) -> Catalogue:
+        return catalogue_for(language, self.packages)
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """Who looks at a page, and how they like it."""
+    """A request for a page: who asks, in which language and theme."""
 
     request: Request
     actor: Actor
-    words: Words
+    catalogue: Catalogue
     theme: str
 
     @property
@@ -72,64 +124,110 @@ class PageContext:
         return service_of(self.request)
 
     @property
+    def frame(self) -> Frame:
+        return frame_of(self.request.app)
+
+    @property
     def language(self) -> Language:
-        return self.words.language
+        return self.catalogue.language
 
     @property
     def in_part(self) -> bool:
-        """Whether a page that is there already asks for a part of itself."""
+        """Whether an open page asks for a part of itself."""
         headers = self.request.headers
         restored = headers.get("hx-history-restore-request") == "true"  # going back: a whole page
         return headers.get("hx-request") == "true" and not restored
 
+    def workload(self, name: str) -> WorkloadContext:
+        """The context of a workload of this service."""
+        return self.service.workload_context(name)
+
+    def pages_of(self, queue: str) -> WorkloadPages:
+        """What the workload of a queue brings to the dashboard."""
+        return self.frame.pages.get(queue, _NO_PAGES)
+
     def say(self, sentence: str, **values: Any) -> str:
-        """A sentence of ours in the looker's language."""
-        return self.words.gettext(sentence) % values if values else self.words.gettext(sentence)
+        """A sentence of the dashboard in the reader's language."""
+        text = self.catalogue.gettext(sentence)
+        return text % values if values else text
 
     def title_of(self, queue: str) -> str:
         """What people call a queue."""
-        return self.say(TITLES.get(queue, queue))
+        workload = self.service.workloads.get(queue)
+        return self.say(workload.title) if workload and workload.title else queue
+
+    def job_name(self, job: Job) -> str:
+        """What people call a job; empty where only its id tells it from others."""
+        name = self.pages_of(job.queue).job_name
+        return name(job.data) if name else ""
 
     def tell(self, message: str | None) -> Markup:
-        """A message from below the pages; what is none of ours is marked as English."""
-        text = told_in(self.language, message) if message else ""
+        """A message of the floors below; one that has no translation is marked as English."""
+        text = translate_problem(self.catalogue, message) if message else ""
         if text is None:
             return Markup('<span lang="en">{}</span>').format(message)
         return escape(text)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """The template, filled in; every value is escaped."""
-        text = _environment(self.language).get_template(template).render(looker=self, **values)
+        text = (
+            self.frame.environment(self.language).get_template(template).render(ctx=self, **values)
+        )
         headers = {"Cache-Control": "no-store", "Vary": "HX-Request, Cookie"}
         return HTMLResponse(text, status_code=status, headers=headers)
 
 
-async def looker(request: Request) -> PageContext:
-    """Whoever is signed in; nobody is sent to the sign-in page."""
+_NO_PAGES: Final = WorkloadPages()
+_T = TypeVar("_T")
+_state_lock = threading.Lock()
+
+
+def frame_of(app: FastAPI) -> Frame:
+    """What all pages of this app share."""
+    frame: Frame = app.state.frame
+    return frame
+
+
+def app_state(app: FastAPI, name: str, make: Callable[[], _T]) -> _T:
+    """What pages keep in their app under this name; made at the first use, once."""
+    with _state_lock:
+        if not hasattr(app.state, name):
+            setattr(app.state, name, make())
+        value: _T = getattr(app.state, name)
+        return value
+
+
+async def page_context(request: Request) -> PageContext:
+    """The context of the signed-in user; anybody else is sent to the sign-in page."""
     actor: Actor = request.state.actor
     if not actor.grants:
-        raise SentToSignIn
-    return unknown_looker(request)
+        raise SignInRequired
+    return any_context(request)
 
 
-def unknown_looker(request: Request) -> PageContext:
-    """Whoever it is."""
-    language = chosen(
+def any_context(request: Request) -> PageContext:
+    """The context of a request, signed in or not."""
+    language = choose_language(
         request.cookies.get(LANGUAGE_COOKIE), request.headers.get("accept-language", "")
     )
     theme = request.cookies.get(THEME_COOKIE, "auto")
     return PageContext(
         request,
         getattr(request.state, "actor", NOBODY),
-        words_of(language),
+        frame_of(request.app).catalogue(language),
         theme if theme in THEMES else "auto",
     )
 
 
-Context = Annotated[PageContext, Depends(looker)]
+Context = Annotated[PageContext, Depends(page_context)]
 
 
-def to_sign_in(request: Request) -> Response:
+def page_router() -> APIRouter:
+    """A router for pages: it identifies the user, and its routes are not part of the API."""
+    return guarded_router(include_in_schema=False)
+
+
+def redirect_to_sign_in(request: Request) -> Response:
     """To the sign-in page, and back here afterwards; a part of a page sends the whole one."""
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if request.headers.get("hx-request") == "true":
@@ -139,119 +237,15 @@ def to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"/sign-in?next={quote(here)}", status_code=303)
 
 
-def failure(
+def problem_page(
     request: Request, problem: Problem, *, status: int | None = None, bare: bool = False
 ) -> HTMLResponse:
-    """A page that says what went wrong, for people; a bare one asks nobody anything."""
-    looking = unknown_looker(request)
-    template = "part_problem.html" if looking.in_part else "problem.html"
+    """A page that says what went wrong; a bare one asks the store nothing."""
+    ctx = any_context(request)
+    template = "part_problem.html" if ctx.in_part else "problem.html"
     # When the store does not answer, neither do the counts of the navigation.
-    unasked: dict[str, Any] = {"nav": [], "switch": None}
-    away = unasked if bare or isinstance(problem, Unavailable) else {}
+    without_counts: dict[str, Any] = {"nav": [], "switch": None}
+    values = without_counts if bare or isinstance(problem, Unavailable) else {}
     if bare:
-        away["nav_below"] = []
-    return looking.page(template, status=status or problem.status, problem=problem, **away)
-
-
-def navigation(looking: PageContext, at: str = "") -> list[Place]:
-    """The queues that may be seen, each with how many jobs need a person, and their trades."""
-    path = at or looking.request.url.path
-    places = [Place(looking.say("Overview"), "/dashboard", here=path == "/dashboard")]
-    if not looking.actor.has("read"):
-        return _with_bar(places)
-    queues = _queue_places(looking, path)
-    own = [
-        Place(one.title, one.path, here=path.startswith(one.path), trade=one.queue)
-        for one in links(looking)
-    ]
-    for trade in dict.fromkeys(one.trade for one in (*queues, *own)):
-        [first, *others] = [one for one in (*queues, *own) if one.trade == trade]
-        places += [first, *(replace(one, under=True) for one in others)]
-    return _with_bar(places)
-
-
-def _queue_places(looking: PageContext, path: str) -> list[Place]:
-    actor, commands, marks = looking.actor, looking.service.commands, marks_of(looking)
-    places = []
-    for queue in commands.readable(actor):
-        badge, away = 0, False
-        try:
-            badge = wanting(looking, queue, commands.seen(actor, queue.stats()), marks)
-        except StoreUnreachable:  # the others may live elsewhere
-            away = True
-        where = f"/dashboard/queues/{queue.name}"
-        title = looking.title_of(queue.name)
-        here = path == where or path.startswith(f"{where}/")
-        trade = queue.name.partition("_")[0] if queue.name in TITLES else queue.name
-        places.append(Place(title, where, badge, here=here, away=away, trade=trade))
-    return places
-
-
-def _with_bar(places: list[Place]) -> list[Place]:
-    """What a phone shows at once: first what needs a person, then where one is."""
-    by_need = sorted(places, key=lambda one: (not (one.badge or one.away), not one.here))
-    chosen = {one.path for one in by_need[:MOST_IN_BAR]}
-    return [replace(one, in_bar=one.path in chosen) for one in places]
-
-
-def below(looking: PageContext, at: str = "") -> list[Place]:
-    """What is about the house itself, for those who may see it."""
-    path, actor = at or looking.request.url.path, looking.actor
-    places = []
-    if actor.is_admin:
-        places.append(Place(looking.say("Audit"), "/dashboard/audit"))
-    if actor.has("operate"):
-        places.append(Place(looking.say("Workers"), "/dashboard/workers"))
-    if actor.is_admin:
-        places.append(Place(looking.say("Admin"), "/dashboard/admin/people"))
-    return [replace(one, here=path.startswith(one.path.removesuffix("/people"))) for one in places]
-
-
-@cache
-def _environment(language: Language) -> Environment:
-    made = Environment(
-        loader=PackageLoader("kesin.web.dashboard", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.i18n"],
-    )
-    made.install_gettext_translations(words_of(language), newstyle=True)  # type: ignore[attr-defined]
-    figures = Figures(language)
-    filters: dict[str, Callable[..., Any]] = {
-        "number": figures.number,
-        "percent": figures.percent,
-        "lasted": figures.lasted,
-        "moment": figures.moment,
-        "clock": figures.clock,
-        "iso": figures.iso,
-        "covered": masked_text,
-    }
-    made.filters |= filters
-    made.globals |= {
-        "stacked": sparklines.stacked,
-        "sparkline": sparklines.sparkline,
-        "name_of": name_of,
-        "FAMILIES": ORDER,
-        "FAMILY_WORDS": SHOWN,
-        "LANGUAGES": LANGUAGES,
-        # What the frame shows, asked for by the templates of it alone: parts have no frame.
-        "navigation": navigation,
-        "below": below,
-        "switch_of": switch_of,
-    }
-    return made
-
-
-_T = TypeVar("_T")
-_making = threading.Lock()
-
-
-def once(app: FastAPI, name: str, make: Callable[[], _T]) -> _T:
-    """What is kept under this name."""
-    with _making:
-        if not hasattr(app.state, name):
-            setattr(app.state, name, make())
-        found: _T = getattr(app.state, name)
-        return found
+        values["nav_below"] = []
+    return ctx.page(template, status=status or problem.status, problem=problem, **values)

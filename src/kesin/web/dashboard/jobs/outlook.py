@@ -1,7 +1,7 @@
-"""The next thing that will happen to a job, and when: read from its lifecycle, never guessed.
+"""What will happen to a job next, and when: derived from its lifecycle.
 
-Every automatic move that leaves the job's state is asked when its guards will let it. The earliest
-is what happens next; what removes or expires the job comes after as "otherwise".
+For every automatic move out of the job's state, the time is computed from which its guards hold.
+The earliest is what happens next; moves that remove or expire the job follow as "otherwise".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
-from kesin.lifecycle.model import Asked, Job, failing_guard
+from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import GONE, OWNED, Guard
 from kesin.store.records import Pause
 
@@ -20,8 +20,8 @@ Kind = Literal["claim", "answer", "clock", "gone", "person", "paused", "over"]
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """Something that will happen. ``at`` is None where nobody can know."""
+class Upcoming:
+    """Something that will happen. ``at`` is None where the time cannot be known."""
 
     kind: Kind
     at: int | None = None
@@ -32,85 +32,85 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is next, and what comes if it does not happen."""
+    """What is next, and what happens otherwise."""
 
-    next: Next
-    otherwise: tuple[Next, ...] = ()
+    next: Upcoming
+    otherwise: tuple[Upcoming, ...] = ()
 
 
 def outlook(
     lifecycle: Lifecycle, job: Job, now: int, pauses: Sequence[Pause] = (), *, acts: bool = False
 ) -> Outlook:
-    """``acts`` says whether there is something a person can do with the job where it is."""
-    clock = _clock_moves(lifecycle, job, now)
+    """The outlook of a job. ``acts``: a person can act on it in its state."""
+    scheduled = _scheduled_moves(lifecycle, job, now)
     if job.phase == OWNED:
-        return Outlook(Next("answer", job.lease_until), tuple(clock))
+        return Outlook(Upcoming("answer", job.lease_until), tuple(scheduled))
     claims = [
-        Next("claim", at, move.name, move.target(job.state))
+        Upcoming("claim", at, move.name, move.target(job.state))
         for move in lifecycle.claims
         if job.state in move.sources and (at := _when(lifecycle, move, job, now)) is not None
     ]
-    stopped = next((one for one in pauses if one.tenant in ("", job.tenant)), None)
-    if claims and stopped:
-        return Outlook(Next("paused", pause=stopped), tuple(clock))
-    found = sorted([*claims, *clock], key=lambda one: one.at or 0)
-    moving = [one for one in found if one.kind != "gone"]
-    rest = tuple(one for one in found if one.kind == "gone")
+    pause = next((one for one in pauses if one.tenant in ("", job.tenant)), None)
+    if claims and pause:
+        return Outlook(Upcoming("paused", pause=pause), tuple(scheduled))
+    upcoming = sorted([*claims, *scheduled], key=lambda one: one.at or 0)
+    moving = [one for one in upcoming if one.kind != "gone"]
+    rest = tuple(one for one in upcoming if one.kind == "gone")
     state = lifecycle.state.get(job.state)
     if moving and not (state and state.resting and acts and _is_far(moving[0], now)):
         return Outlook(moving[0], (*_later(moving), *rest))
     if acts and not (state and (state.terminal or state.success)):
-        return Outlook(Next("person"), (*moving, *rest))
+        return Outlook(Upcoming("person"), (*moving, *rest))
     if rest:
         return Outlook(rest[0])
-    return Outlook(Next("person" if acts else "over"))
+    return Outlook(Upcoming("person" if acts else "over"))
 
 
-def _later(moving: Sequence[Next]) -> tuple[Next, ...]:
-    """After what is next, each other end once."""
+def _later(moving: Sequence[Upcoming]) -> tuple[Upcoming, ...]:
+    """What follows after the first, each result once."""
     first = moving[0]
     seen = {(first.kind, first.to)}
-    told = []
-    for one in moving[1:]:
-        if (one.kind, one.to) not in seen:
-            seen.add((one.kind, one.to))
-            told.append(one)
-    return tuple(told)
+    later = []
+    for upcoming in moving[1:]:
+        if (upcoming.kind, upcoming.to) not in seen:
+            seen.add((upcoming.kind, upcoming.to))
+            later.append(upcoming)
+    return tuple(later)
 
 
-def _is_far(one: Next, now: int) -> bool:
-    """More than a day away: until then the job waits for somebody rather than for the clock."""
-    return one.at is not None and one.at - now > DAY_S * SECOND_US
+def _is_far(upcoming: Upcoming, now: int) -> bool:
+    """More than a day away: until then the job waits for a person rather than for time."""
+    return upcoming.at is not None and upcoming.at - now > DAY_S * SECOND_US
 
 
-def _clock_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Next]:
-    found = []
-    for move in lifecycle.clock_moves:
+def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]:
+    upcoming = []
+    for move in lifecycle.scheduled_moves:
         if job.state in move.sources:
             at = _when(lifecycle, move, job, now)
             if at is not None:
                 kind: Kind = "gone" if move.prunes else "clock"
                 to = GONE if move.prunes else move.target(job.state)
-                found.append(Next(kind, at, move.name, to))
-    return sorted(found, key=lambda one: one.at or 0)
+                upcoming.append(Upcoming(kind, at, move.name, to))
+    return sorted(upcoming, key=lambda one: one.at or 0)
 
 
 def _when(lifecycle: Lifecycle, move: Move, job: Job, now: int) -> int | None:
-    """When the move's guards let it, as far as the job's own columns tell; None: never so."""
+    """From when the move's guards hold, by the job's own columns; None: never."""
     times = [_time_of(guard, lifecycle, job) for guard in move.when]
     at = max(_known(times), default=0)
-    asked = Asked(now=max(at, now), actor="")
+    asked = MoveContext(now=max(at, now), actor="")
     if failing_guard(move, job, lifecycle, asked, job.claim_seq) is not None:
         return None
     return at
 
 
 def _known(times: Iterable[int | None]) -> list[int]:
-    return [one for one in times if one is not None]
+    return [time for time in times if time is not None]
 
 
 def _time_of(guard: Guard, lifecycle: Lifecycle, job: Job) -> int | None:
-    """The moment from which a guard holds; None for those that have none, or are not armed."""
+    """The time from which a guard holds; None if it does not depend on time."""
     match guard.kind:
         case "due":
             return job.run_at

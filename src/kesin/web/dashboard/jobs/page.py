@@ -1,4 +1,4 @@
-"""A job's own page: what happened, what happens next, what may be done, and what it carries."""
+"""The page of a job: its timeline, what happens next, actions, payload and result."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any, Final
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from kesin.engine.access.commands import History
+from kesin.engine.access.commands import JobDetails
 from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
-from kesin.foundation.problems import Unknown
+from kesin.foundation.problems import NotFound
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.drawing.svg import svg
 from kesin.lifecycle.vocabulary import BUILT_IN_STAMPS, READY
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.masking import masked, pretty
-from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.jobs.outlook import Kind, Next, Outlook, outlook
-from kesin.web.dashboard.jobs.panels import Panel, panel_of
-from kesin.web.dashboard.jobs.timeline import MOST_LINES, path_of, story
+from kesin.web.dashboard.frame.masking import mask, pretty
+from kesin.web.dashboard.frame.page import Context, PageContext, Panel
+from kesin.web.dashboard.jobs.outlook import Kind, Outlook, Upcoming, outlook
+from kesin.web.dashboard.jobs.panels import job_panel
+from kesin.web.dashboard.jobs.timeline import MAX_LINES, timeline, travelled_edges
 from kesin.web.dashboard.queues.actions import label_of
-from kesin.web.dashboard.state_groups import family_of
+from kesin.web.dashboard.state_groups import state_group
 from kesin.web.middleware import FRAMING_CSP
-from kesin.web.serialize import shown
+from kesin.web.serialize import json_depth_limited
 
 router = guarded_router(include_in_schema=False)
-MOST_AHEAD: Final = 1_000
+MAX_AHEAD: Final = 1_000
 ID_LENGTH: Final = 36
-SHORT: Final = 40  # characters of a key that make a title
+MAX_KEY_IN_TITLE: Final = 40  # characters; a longer key is no title
 STAMPS: Final = {
     "conversion_at": "Conversion",
     "uploaded_at": "Uploaded",
     "failed_at": "Failed",
     "started_at": "Started",
 }
-COMING: Final[dict[Kind, str]] = {
+LATER: Final[dict[Kind, str]] = {
     "answer": "%(worker)s works on it. Its lease lasts until",
     "claim": "A worker may take it from",
     "clock": "The clock moves it on at",
     "gone": "It is over. It is kept until",
 }
-AT_ONCE: Final[dict[Kind, str]] = {
+NOW: Final[dict[Kind, str]] = {
     "answer": "Its worker is gone: the next sweep takes it back.",
     "clock": "The next sweep moves it on.",
     "gone": "It is over, and the next sweep removes it.",
@@ -54,8 +54,8 @@ AT_ONCE: Final[dict[Kind, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What will happen, as a sentence, and when."""
+class OutlookLine:
+    """What will happen, in words, and when."""
 
     text: str
     at: int | None = None
@@ -65,8 +65,8 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A line of the facts; a time is shown as one."""
+class JobFact:
+    """A line of the job's facts: a text or a time."""
 
     name: str
     text: str = ""
@@ -75,180 +75,208 @@ class Fact:
 
 
 @router.get("/dashboard/jobs/{job_id}", response_class=HTMLResponse)
-def job_page(looking: Context, job_id: str, seq: int | None = None) -> HTMLResponse:
-    """The page; for htmx the parts that move, and the rest once the job has moved since ``seq``."""
-    history, queue = _found(looking, job_id)
-    if looking.in_part:
-        values = _moving(looking, history, queue)
+def job_page(ctx: Context, job_id: str, seq: int | None = None) -> HTMLResponse:
+    """The page, or its changing parts, and the rest too if the job has moved since ``seq``."""
+    history, queue = _find_job(ctx, job_id)
+    if ctx.in_part:
+        values = _changing_values(ctx, history, queue)
         changed = seq != history.job.seq
         if changed:
-            values |= _resting(looking, history, queue)
-        return looking.page("part_job.html", oob=True, changed=changed, **values)
-    return _whole(looking, history, queue)
+            values |= _stable_values(ctx, history, queue)
+        return ctx.page("part_job.html", oob=True, changed=changed, **values)
+    return _whole_page(ctx, history, queue)
 
 
 @router.post("/dashboard/jobs/{job_id}/unmask", response_class=HTMLResponse)
-def unmask(looking: Context, job_id: str) -> HTMLResponse:
-    """Payload and result uncovered, for admins, each time with a line in the audit log."""
-    accounts = looking.service.accounts
-    accounts.require(looking.actor, "admin", "job.unmask", target=job_id[:ID_LENGTH])
-    history, queue = _found(looking, job_id)
+def unmask(ctx: Context, job_id: str) -> HTMLResponse:
+    """Payload and result without masks, for admins; each time an audit line."""
+    accounts = ctx.service.accounts
+    accounts.require(ctx.actor, "admin", "job.unmask", target=job_id[:ID_LENGTH])
+    history, queue = _find_job(ctx, job_id)
     job = history.job
-    accounts.note(looking.actor, "job.unmask", queue=job.queue, site=job.tenant, target=job.id)
-    if looking.in_part:
-        values = _values(looking, history, bare=True)
-        return looking.page("part_job_values.html", job=job, oob=False, **values)
-    return _whole(looking, history, queue, bare=True)
+    accounts.note(ctx.actor, "job.unmask", queue=job.queue, site=job.tenant, target=job.id)
+    if ctx.in_part:
+        values = _payload_values(ctx, history, bare=True)
+        return ctx.page("part_job_values.html", job=job, oob=False, **values)
+    return _whole_page(ctx, history, queue, bare=True)
 
 
-def _whole(
-    looking: PageContext, history: History, queue: Queue, *, bare: bool = False
+def _whole_page(
+    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> HTMLResponse:
-    values = _moving(looking, history, queue) | _resting(looking, history, queue, bare=bare)
-    answer = looking.page("job.html", oob=False, changed=False, **values)
+    values = _changing_values(ctx, history, queue) | _stable_values(ctx, history, queue, bare=bare)
+    response = ctx.page("job.html", oob=False, changed=False, **values)
     panel: Panel | None = values["panel"]
     if panel is not None and panel.frames:
-        answer.headers["content-security-policy"] = FRAMING_CSP
-    return answer
+        response.headers["content-security-policy"] = FRAMING_CSP
+    return response
 
 
-def _found(looking: PageContext, job_id: str) -> tuple[History, Queue]:
-    commands = looking.service.commands
+def _find_job(ctx: PageContext, job_id: str) -> tuple[JobDetails, Queue]:
+    commands = ctx.service.commands
     if not is_id(job_id):
-        commands.accounts.require(looking.actor, "read", "job.read")
-        raise Unknown("there is no such job")
-    history = commands.job(looking.actor, job_id)
+        commands.accounts.require(ctx.actor, "read", "job.read")
+        raise NotFound("there is no such job")
+    history = commands.job(ctx.actor, job_id)
     return history, commands.queues[history.job.queue]
 
 
-def _moving(looking: PageContext, history: History, queue: Queue) -> dict[str, Any]:
-    """What changes while the job moves: the story, the facts, the actions."""
+def _changing_values(ctx: PageContext, history: JobDetails, queue: Queue) -> dict[str, Any]:
+    """Values that change with time: timeline, facts, actions."""
     job, now = history.job, queue.now()
-    pauses = looking.service.commands.pauses(looking.actor, job.queue)
-    actions = history.actions if looking.actor.has("operate") else ()
+    pauses = ctx.service.commands.pauses(ctx.actor, job.queue)
+    actions = history.actions if ctx.actor.has("operate") else ()
     future = outlook(queue.lifecycle, job, now, pauses, acts=bool(history.actions))
-    lines = story(looking, history, queue.lifecycle, now)
+    lines = timeline(ctx, history, queue.lifecycle, now)
     state = queue.lifecycle.state.get(job.state)
     return {
         "job": job,
-        "title": looking.title_of(job.queue),
-        "name": job.dedup_key if job.dedup_key and len(job.dedup_key) <= SHORT else job.id[:8],
+        "title": ctx.title_of(job.queue),
+        "name": job.dedup_key
+        if job.dedup_key and len(job.dedup_key) <= MAX_KEY_IN_TITLE
+        else job.id[:8],
         "now": now,
-        "family": family_of(queue.lifecycle, job.state),
-        "family_of": lambda name: family_of(queue.lifecycle, name),
-        "lines": lines[:MOST_LINES],
-        "hidden": max(len(lines) - MOST_LINES, 0),
-        "next": _sentence(looking, queue, history, future),
-        "otherwise": [_otherwise(looking, one) for one in future.otherwise if one.kind != "person"],
-        "facts": _facts(looking, history, queue),
-        "actions": [(call, label_of(looking, call)) for call in actions],
+        "family": state_group(queue.lifecycle, job.state),
+        "family_of": lambda name: state_group(queue.lifecycle, name),
+        "lines": lines[:MAX_LINES],
+        "hidden": max(len(lines) - MAX_LINES, 0),
+        "next": _next_line(ctx, queue, history, future),
+        "otherwise": [
+            _otherwise_line(ctx, upcoming)
+            for upcoming in future.otherwise
+            if upcoming.kind != "person"
+        ],
+        "facts": _facts(ctx, history, queue),
+        "actions": [(action, label_of(ctx, action)) for action in actions],
         "goes_on": state is not None and not state.terminal,
     }
 
 
-def _resting(
-    looking: PageContext, history: History, queue: Queue, *, bare: bool = False
+def _stable_values(
+    ctx: PageContext, history: JobDetails, queue: Queue, *, bare: bool = False
 ) -> dict[str, Any]:
-    """What changes only with a move: the picture, what it carries, what the trade adds."""
+    """Values that change only with a move: picture, payload, the workload's panel."""
     name = queue.lifecycle.name
-    small = _drawn(looking.words.gettext, queue.lifecycle, path_of(history), history.job.state)
+    small = _lifecycle_svg(
+        ctx.catalogue.gettext, queue.lifecycle, travelled_edges(history), history.job.state
+    )
     return {
         "picture": small,
         "larger": small.replace(f"life-{name}-", f"large-{name}-"),  # ids are unique on a page
-        "panel": panel_of(looking, history),
-        **_values(looking, history, bare=bare),
+        "panel": job_panel(ctx, history),
+        **_payload_values(ctx, history, bare=bare),
     }
 
 
-def _values(looking: PageContext, history: History, *, bare: bool) -> dict[str, Any]:
+def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dict[str, Any]:
     job = history.job
-    cover = shown if bare else masked
+    prepare = json_depth_limited if bare else mask
     return {
-        "payload": pretty(cover(job.data)),
-        "result": None if job.result is None else pretty(cover(job.outcome)),
+        "payload": pretty(prepare(job.data)),
+        "result": None if job.result is None else pretty(prepare(job.outcome)),
         "bare": bare,
-        "may_unmask": looking.actor.is_admin,
+        "may_unmask": ctx.actor.is_admin,
     }
 
 
 @lru_cache(maxsize=256)
-def _drawn(
-    say: Callable[[str], str], lifecycle: Lifecycle, lit: frozenset[tuple[str, str]], here: str
+def _lifecycle_svg(
+    say: Callable[[str], str],
+    lifecycle: Lifecycle,
+    travelled: frozenset[tuple[str, str]],
+    here: str,
 ) -> Markup:
-    drawn = svg(lifecycle, lit, here, styled=False, say=say)
-    return Markup(drawn)  # noqa: S704  # everything in it was escaped there
+    picture = svg(lifecycle, travelled, here, styled=False, translate=say)
+    return Markup(picture)  # noqa: S704  # everything in it was escaped there
 
 
-def _sentence(looking: PageContext, queue: Queue, history: History, future: Outlook) -> Told:
-    """What is next, with the moment where one is known."""
-    one = future.next
-    if one.at is not None and one.at > queue.now():
-        text = looking.say(COMING[one.kind], worker=history.job.worker or "?")
-        return Told(text, one.at, one.move, one.to if one.kind == "clock" else "", one.kind)
-    if one.kind == "claim":
-        return Told(_in_line(looking, queue, history), kind=one.kind)
-    if one.kind == "paused":
-        return Told(_paused(looking, one), kind=one.kind)
-    to = one.to if one.kind == "clock" else ""
-    return Told(looking.say(AT_ONCE[one.kind]), None, one.move, to, one.kind)
+def _next_line(ctx: PageContext, queue: Queue, history: JobDetails, future: Outlook) -> OutlookLine:
+    """What is next, with its time if that is known."""
+    upcoming = future.next
+    if upcoming.at is not None and upcoming.at > queue.now():
+        text = ctx.say(LATER[upcoming.kind], worker=history.job.worker or "?")
+        return OutlookLine(
+            text,
+            upcoming.at,
+            upcoming.move,
+            upcoming.to if upcoming.kind == "clock" else "",
+            upcoming.kind,
+        )
+    if upcoming.kind == "claim":
+        return OutlookLine(_position_in_queue(ctx, queue, history), kind=upcoming.kind)
+    if upcoming.kind == "paused":
+        return OutlookLine(_paused_text(ctx, upcoming), kind=upcoming.kind)
+    to = upcoming.to if upcoming.kind == "clock" else ""
+    return OutlookLine(ctx.say(NOW[upcoming.kind]), None, upcoming.move, to, upcoming.kind)
 
 
-def _otherwise(looking: PageContext, one: Next) -> Told:
-    if one.kind == "gone":
-        return Told(looking.say("If nobody acts, it is removed at"), one.at or None)
-    if one.kind == "claim":
-        return Told(looking.say("A worker may take it from"), one.at or None, one.move, one.to)
-    return Told(looking.say("Otherwise the clock moves it on at"), one.at or None, one.move, one.to)
+def _otherwise_line(ctx: PageContext, upcoming: Upcoming) -> OutlookLine:
+    if upcoming.kind == "gone":
+        return OutlookLine(ctx.say("If nobody acts, it is removed at"), upcoming.at or None)
+    if upcoming.kind == "claim":
+        return OutlookLine(
+            ctx.say("A worker may take it from"), upcoming.at or None, upcoming.move, upcoming.to
+        )
+    return OutlookLine(
+        ctx.say("Otherwise the clock moves it on at"),
+        upcoming.at or None,
+        upcoming.move,
+        upcoming.to,
+    )
 
 
-def _in_line(looking: PageContext, queue: Queue, history: History) -> str:
+def _position_in_queue(ctx: PageContext, queue: Queue, history: JobDetails) -> str:
     job = history.job
-    whole = looking.service.commands.visible(looking.actor, job.queue) is None
-    ahead = queue.store.ahead(job.queue, job.id, most=MOST_AHEAD) if whole else None
+    whole = ctx.service.commands.visible_sites(ctx.actor, job.queue) is None
+    ahead = queue.store.count_ahead(job.queue, job.id, limit=MAX_AHEAD) if whole else None
     if job.phase != READY or ahead is None:
-        return looking.say("It is due: the next free worker takes it.")
+        return ctx.say("It is due: the next free worker takes it.")
     if ahead == 0:
-        return looking.say("It is due and first in line: the next free worker takes it.")
-    shown_as = f"{MOST_AHEAD}+" if ahead >= MOST_AHEAD else ahead
-    return looking.say("It is due, with %(n)s before it in line.", n=shown_as)
+        return ctx.say("It is due and first in line: the next free worker takes it.")
+    shown_as = f"{MAX_AHEAD}+" if ahead >= MAX_AHEAD else ahead
+    return ctx.say("It is due, with %(n)s before it in line.", n=shown_as)
 
 
-def _paused(looking: PageContext, one: Next) -> str:
-    pause = one.pause
+def _paused_text(ctx: PageContext, upcoming: Upcoming) -> str:
+    pause = upcoming.pause
     who = pause.actor.removeprefix("user:") if pause else "?"
     reason = f" ({pause.reason})" if pause and pause.reason else ""
     if pause and pause.tenant:
-        told = "%(who)s paused this site%(why)s: nothing is handed out until somebody resumes it."
+        sentence = (
+            "%(who)s paused this site%(why)s: nothing is handed out until somebody resumes it."
+        )
     else:
-        told = "%(who)s paused this queue%(why)s: nothing is handed out until somebody resumes it."
-    return looking.say(told, who=who, why=reason)
+        sentence = (
+            "%(who)s paused this queue%(why)s: nothing is handed out until somebody resumes it."
+        )
+    return ctx.say(sentence, who=who, why=reason)
 
 
-def _facts(looking: PageContext, history: History, queue: Queue) -> list[Fact]:
-    job, say = history.job, looking.say
-    sited = queue.name not in looking.service.commands.unsited
+def _facts(ctx: PageContext, history: JobDetails, queue: Queue) -> list[JobFact]:
+    job, say = history.job, ctx.say
+    sited = queue.name not in ctx.service.commands.queues_without_sites
     used = job.attempt_count - job.attempt_base
-    found = [
-        Fact(say("Id"), job.id, mono=True),
-        Fact(say("Site") if sited else say("Owner"), job.tenant),
-        Fact(say("Key"), job.dedup_key or "", mono=True),
-        Fact(say("Attempts"), say("%(n)s of %(m)s", n=used, m=job.max_attempts)),
-        Fact(say("Retries"), str(job.retry_count) if job.retry_count else ""),
-        Fact(say("Error"), job.error_code or "", mono=True),
-        Fact(say("Category"), job.error_category or ""),
-        Fact(say("Worker"), job.worker or "", mono=True),
-        Fact(say("Created"), at=job.created_at),
-        Fact(say("Moved"), at=job.moved_at),
-        Fact(say("Due"), at=job.run_at if job.phase == READY else None),
-        Fact(say("Timer"), at=job.timer_at),
-        Fact(say("Lease until"), at=job.lease_until),
-        Fact(say("Finished"), at=job.finished_at),
+    facts = [
+        JobFact(say("Id"), job.id, mono=True),
+        JobFact(say("Site") if sited else say("Owner"), job.tenant),
+        JobFact(say("Key"), job.dedup_key or "", mono=True),
+        JobFact(say("Attempts"), say("%(n)s of %(m)s", n=used, m=job.max_attempts)),
+        JobFact(say("Retries"), str(job.retry_count) if job.retry_count else ""),
+        JobFact(say("Error"), job.error_code or "", mono=True),
+        JobFact(say("Category"), job.error_category or ""),
+        JobFact(say("Worker"), job.worker or "", mono=True),
+        JobFact(say("Created"), at=job.created_at),
+        JobFact(say("Moved"), at=job.moved_at),
+        JobFact(say("Due"), at=job.run_at if job.phase == READY else None),
+        JobFact(say("Timer"), at=job.timer_at),
+        JobFact(say("Lease until"), at=job.lease_until),
+        JobFact(say("Finished"), at=job.finished_at),
     ]
     for stamp in queue.lifecycle.stamps:
         if stamp not in BUILT_IN_STAMPS:
             at: int | None = getattr(job, queue.lifecycle.stamp_column(stamp))
-            known = STAMPS.get(stamp)
-            found.append(Fact(say(known) if known else stamp, at=at))
+            label = STAMPS.get(stamp)
+            facts.append(JobFact(say(label) if label else stamp, at=at))
     flags = [one for one in queue.lifecycle.flags if job.flags & queue.lifecycle.flag_bit(one)]
-    found.append(Fact(say("Marks"), ", ".join(flags)))
-    return [one for one in found if one.text or one.at is not None]
+    facts.append(JobFact(say("Marks"), ", ".join(flags)))
+    return [one for one in facts if one.text or one.at is not None]

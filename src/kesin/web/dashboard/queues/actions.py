@@ -1,4 +1,4 @@
-"""What an operator does with many jobs at once: foreseen exactly, done once, told exactly."""
+"""Actions on many jobs: previewed exactly, done once, reported exactly."""
 
 from __future__ import annotations
 
@@ -7,23 +7,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kesin.engine.access.commands import Selection
-from kesin.engine.queue import Bulk, Queue
+from kesin.engine.access.commands import ActionPreview
+from kesin.engine.queue import BulkResult, Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.vocabulary import STAY
 from kesin.store.records import Filter, Outcome
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.queues.filters import Fields, Meant, Wanted, meant, named, wanted_of
+from kesin.web.dashboard.queues.filters import (
+    Fields,
+    JobSearch,
+    PageFilter,
+    jobs_by_id,
+    read_filter,
+    resolve_search,
+)
 
-AT_ONCE: Final = 2_000  # jobs moved while somebody waits; more run in the background
-MOST_PICKED: Final = 1_500  # ids a form holds
-MOST_REASON: Final = 500
-LINKED: Final = 100  # refused jobs that the result links to
+MAX_FOREGROUND_JOBS: Final = 2_000  # moved while the user waits; more run in the background
+MAX_SELECTED: Final = 1_500  # ids in a form
+MAX_REASON_CHARS: Final = 500
+MAX_LINKED: Final = 100  # refused jobs that the result links to
 
-# A call's words: on its button in the bar, then on the one that does it, for one row and for many.
-WORDS: Final[dict[str, tuple[str, str, str]]] = {
+# Labels of an action: its button in the bar, then the confirming button for one row and for many.
+LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "RETRY_SELECTED": ("Retry", "Retry 1 row", "Retry %(n)s rows"),
     "RESET_TO_QUEUED": ("Reset to queued", "Reset 1 row", "Reset %(n)s rows"),
     "MARK_FAILED": ("Mark failed", "Mark 1 row failed", "Mark %(n)s rows failed"),
@@ -34,8 +41,8 @@ WORDS: Final[dict[str, tuple[str, str, str]]] = {
     "cancel": ("Cancel", "Cancel 1 row", "Cancel %(n)s rows"),
 }
 OPTIONS: Final = {"clearErrors": "Forget the last error"}
-ENDS: Final = frozenset({"MARK_FAILED", "cancel"})
-WHY: Final[dict[str, str]] = {
+DESTRUCTIVE: Final = frozenset({"MARK_FAILED", "cancel"})
+REASONS: Final[dict[str, str]] = {
     "unclaimed": "a worker has it now",
     "holds_claim": "a worker has it now",
     "flag_not_set": "asked for already",
@@ -52,18 +59,18 @@ WHY: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """An operator's call, as the bar shows it."""
+class OfferedAction:
+    """An action in the bar of a queue's page."""
 
-    call: str
+    action: str
     label: str
     sources: tuple[str, ...]
     ends: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
-    """Jobs that stay where they are, for one reason."""
+class RefusalCount:
+    """How many jobs do not move for one reason."""
 
     why: str
     n: int
@@ -71,173 +78,175 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would happen now; nothing was changed."""
+    """What an action would do now; nothing was changed."""
 
     matched: int
     moving: dict[str, int]
-    refused: tuple[Refusals, ...]
+    refused: tuple[RefusalCount, ...]
 
     @property
     def moved(self) -> int:
-        """How many would move."""
+        """The number of jobs that would move."""
         return sum(self.moving.values())
 
     @property
     def in_background(self) -> bool:
-        """Whether they are too many to wait for."""
-        return self.matched > AT_ONCE
+        """Whether the action would run in the background."""
+        return self.matched > MAX_FOREGROUND_JOBS
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """Which jobs an action is about. ``until`` keeps out what was born after it was foreseen."""
+class Selection:
+    """The jobs of an action. ``until`` leaves out jobs created after the preview."""
 
-    sought: Meant
-    wanted: Wanted
-    every: bool  # all that match, not picked ones
+    sought: JobSearch
+    wanted: PageFilter
+    every: bool  # all that match the filter, not selected ones
     until: int
 
 
-def offers(looking: PageContext, queue: Queue) -> list[Offer]:
-    """The calls of this queue that an operator can make with any job."""
-    if not looking.actor.has("operate"):
+def offered_actions(ctx: PageContext, queue: Queue) -> list[OfferedAction]:
+    """The actions that an operator can take on jobs of this queue."""
+    if not ctx.actor.has("operate"):
         return []
     return [
-        Offer(
-            call,
-            label_of(looking, call),
-            _sources(queue.lifecycle, call),
-            call in ENDS,
+        OfferedAction(
+            action,
+            label_of(ctx, action),
+            _sources(queue.lifecycle, action),
+            action in DESTRUCTIVE,
         )
-        for call in _moving_calls(looking, queue)
+        for action in _moving_actions(ctx, queue)
     ]
 
 
-def _sources(lifecycle: Lifecycle, call: str) -> tuple[str, ...]:
-    """Where a call can find a job."""
-    return tuple(dict.fromkeys(one for move in lifecycle.calls[call] for one in move.sources))
-
-
-def _moving_calls(looking: PageContext, queue: Queue) -> tuple[str, ...]:
-    """Calls that take a job elsewhere; one that only marks it belongs to its trade's own page."""
-    calls = queue.lifecycle.calls
+def _sources(lifecycle: Lifecycle, action: str) -> tuple[str, ...]:
+    """The states from which an action moves a job."""
     return tuple(
-        call
-        for call in looking.service.commands.offered(queue)
-        if any(move.to != STAY for move in calls[call])
+        dict.fromkeys(source for move in lifecycle.actions[action] for source in move.sources)
     )
 
 
-def label_of(looking: PageContext, call: str) -> str:
-    """The call in a word or two."""
-    if call in WORDS:
-        return looking.say(WORDS[call][0])
-    return call.replace("_", " ").capitalize()
+def _moving_actions(ctx: PageContext, queue: Queue) -> tuple[str, ...]:
+    """Actions that change the state; those that only set a flag are on the workload's own page."""
+    actions = queue.lifecycle.actions
+    return tuple(
+        action
+        for action in ctx.service.commands.offered_actions(queue)
+        if any(move.to != STAY for move in actions[action])
+    )
 
 
-def button_of(looking: PageContext, call: str, n: int, shown: str) -> str:
-    """The call and how many rows it is about."""
-    if call not in WORDS:
-        return f"{label_of(looking, call)} ({shown})"
-    _, one, many = WORDS[call]
-    return looking.say(one) if n == 1 else looking.say(many, n=shown)
+def label_of(ctx: PageContext, action: str) -> str:
+    """The action in a word or two."""
+    if action in LABELS:
+        return ctx.say(LABELS[action][0])
+    return action.replace("_", " ").capitalize()
 
 
-def selected(looking: PageContext, queue: Queue, fields: Fields) -> Selected:
-    """Read a selection from a form: picked ids, or all that match the filter."""
-    until = until_of(queue, next(iter(fields.get("until", ())), ""))
+def button_of(ctx: PageContext, action: str, n: int, shown: str) -> str:
+    """The confirming button: the action and the number of rows."""
+    if action not in LABELS:
+        return f"{label_of(ctx, action)} ({shown})"
+    _, singular, plural = LABELS[action]
+    return ctx.say(singular) if n == 1 else ctx.say(plural, n=shown)
+
+
+def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
+    """Read a selection from a form: selected ids, or all that match the filter."""
+    until = read_until(queue, next(iter(fields.get("until", ())), ""))
     if next(iter(fields.get("all", ())), "") == "1":
-        wanted = wanted_of(fields, queue.lifecycle)
-        stats = looking.service.commands.stats(looking.actor, queue.name, site=wanted.site or None)
-        sought = meant(looking, queue.name, wanted, stats, until - 1)
-        before = sought.where.created_before
+        filters = read_filter(fields, queue.lifecycle)
+        stats = ctx.service.commands.stats(ctx.actor, queue.name, site=filters.site or None)
+        search = resolve_search(ctx, queue.name, filters, stats, until - 1)
+        before = search.where.created_before
         where = replace(
-            sought.where, created_before=until if before is None else min(before, until)
+            search.where, created_before=until if before is None else min(before, until)
         )
-        return Selected(replace(sought, where=where), wanted, every=True, until=until)
-    asked = ",".join(fields.get("ids", ())).split(",")
-    ids = tuple(one for one in dict.fromkeys(asked) if is_id(one))
+        return Selection(replace(search, where=where), filters, every=True, until=until)
+    texts = ",".join(fields.get("ids", ())).split(",")
+    ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
     if not ids:
-        raise Invalid(looking.say("Select some rows first."), code="nothing_selected")
-    if len(ids) > MOST_PICKED:
-        raise Invalid(
-            looking.say("Select fewer rows, or all that match."), code="too_many_selected"
-        )
-    return Selected(Meant(ids, Filter()), Wanted(), every=False, until=until)
+        raise Invalid(ctx.say("Select some rows first."), code="nothing_selected")
+    if len(ids) > MAX_SELECTED:
+        raise Invalid(ctx.say("Select fewer rows, or all that match."), code="too_many_selected")
+    return Selection(JobSearch(ids, Filter()), PageFilter(), every=False, until=until)
 
 
-def until_of(queue: Queue, given: str) -> int:
-    """Births from this time on were not foreseen: when the sheet was made, or now."""
+def read_until(queue: Queue, text: str) -> int:
+    """Jobs created from this time on were not previewed: the time of the dialog, or now."""
     now = queue.now()
-    return min(int(given), now + 1) if given.isdecimal() and len(given) < 20 else now + 1  # noqa: PLR2004
+    return min(int(text), now + 1) if text.isdecimal() and len(text) < 20 else now + 1  # noqa: PLR2004
 
 
-def call_of(looking: PageContext, queue: Queue, fields: Fields) -> str:
-    """The call a form names; raises Invalid for what no operator can ask of this queue."""
-    call = next(iter(fields.get("call", ())), "")
-    if call not in _moving_calls(looking, queue):
-        raise Invalid(f"{call!r} is no operator call of {queue.name}", code="unknown_call")
-    return call
+def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
+    """The action that a form names; raises Invalid if this queue does not offer it."""
+    action = next(iter(fields.get("call", ())), "")
+    if action not in _moving_actions(ctx, queue):
+        raise Invalid(f"{action!r} is no operator call of {queue.name}", code="unknown_call")
+    return action
 
 
 # Before
 
 
 def preview(
-    looking: PageContext,
+    ctx: PageContext,
     queue: Queue,
-    call: str,
-    chosen: Selected,
+    action: str,
+    chosen: Selection,
     options: frozenset[str] = frozenset(),
 ) -> Preview:
-    """What the call would do with each of them, judged by the store as it will judge the call."""
-    ids = _ids(looking, queue, chosen)
-    found = looking.service.commands.would(
-        looking.actor,
+    """What the action would do with each job, decided by the store as it will be for real."""
+    ids = _ids(ctx, queue, chosen)
+    foreseen = ctx.service.commands.preview(
+        ctx.actor,
         queue.name,
-        call,
+        action,
         ids=ids,
         where=chosen.sought.where if ids is None else None,
         options=options,
     )
-    gone = 0 if ids is None or chosen.every else len(ids) - found.matched
-    return Preview(found.matched + gone, found.moving, refusals(looking, found, gone))
+    missing = 0 if ids is None or chosen.every else len(ids) - foreseen.matched
+    return Preview(foreseen.matched + missing, foreseen.moving, refusals(ctx, foreseen, missing))
 
 
-def refusals(looking: PageContext, found: Selection, gone: int = 0) -> tuple[Refusals, ...]:
-    """Why those that will not move stay, the commonest first; ``gone`` are not there at all."""
-    reasons = Counter({"unknown": gone} if gone else {})
-    for (state, reason), n in found.staying.items():
+def refusals(
+    ctx: PageContext, foreseen: ActionPreview, missing: int = 0
+) -> tuple[RefusalCount, ...]:
+    """Why jobs will not move, most common reason first; ``missing`` jobs do not exist."""
+    reasons = Counter({"unknown": missing} if missing else {})
+    for (state, reason), n in foreseen.staying.items():
         reasons[f"state {state}" if reason in {"state", "already"} else reason] += n
-    return in_words(looking, reasons)
+    return describe_refusals(ctx, reasons)
 
 
-def _ids(looking: PageContext, queue: Queue, chosen: Selected) -> tuple[str, ...] | None:
-    """The jobs that are meant by name, as far as they are in a state that is meant."""
+def _ids(ctx: PageContext, queue: Queue, chosen: Selection) -> tuple[str, ...] | None:
+    """The selected jobs that are in one of the filter's states."""
     ids, states = chosen.sought.ids, chosen.sought.where.states
     if ids is None or not states:
         return ids
-    return tuple(job.id for job in named(looking, queue.name, ids, states))
+    return tuple(job.id for job in jobs_by_id(ctx, queue.name, ids, states))
 
 
 # Doing
 
 
 def act(
-    looking: PageContext,
+    ctx: PageContext,
     queue: Queue,
-    call: str,
-    chosen: Selected,
+    action: str,
+    chosen: Selection,
     *,
     reason: str | None,
     options: frozenset[str],
-) -> Bulk:
-    """Do it, while somebody waits."""
-    ids = _ids(looking, queue, chosen)
-    return looking.service.commands.act(
-        looking.actor,
+) -> BulkResult:
+    """Take the action while the user waits."""
+    ids = _ids(ctx, queue, chosen)
+    return ctx.service.commands.act(
+        ctx.actor,
         queue.name,
-        call,
+        action,
         ids=ids,
         where=chosen.sought.where if ids is None else None,
         options=options,
@@ -246,69 +255,69 @@ def act(
 
 
 def reason_of(fields: Fields) -> str | None:
-    """Why somebody does it, in their words."""
-    return next(iter(fields.get("reason", ())), "").strip()[:MOST_REASON] or None
+    """The user's reason for the action."""
+    return next(iter(fields.get("reason", ())), "").strip()[:MAX_REASON_CHARS] or None
 
 
-def options_of(queue: Queue, call: str, fields: Fields) -> frozenset[str]:
-    """The options that were ticked and that the call knows."""
-    return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(call)
+def options_of(queue: Queue, action: str, fields: Fields) -> frozenset[str]:
+    """The ticked options that the action has."""
+    return frozenset(fields.get("option", ())) & queue.lifecycle.options_of(action)
 
 
 # Afterwards
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Exactly what happened."""
+class BulkActionResult:
+    """What an action did."""
 
     moved: int
-    refused: tuple[Refusals, ...]
-    link: tuple[str, ...]  # to the refused ones, the first
+    refused: tuple[RefusalCount, ...]
+    link: tuple[str, ...]  # ids of the first refused jobs
 
     @property
     def stayed(self) -> int:
-        """How many did not move."""
-        return sum(one.n for one in self.refused)
+        """The number of jobs that did not move."""
+        return sum(refusal.n for refusal in self.refused)
 
 
-def told(looking: PageContext, bulk: Bulk) -> Told:
-    """The result of a bulk action, for people."""
-    stayed = unmoved(bulk)
-    reasons = Counter(reason_key(one) for one in stayed)
-    return Told(bulk.moved, in_words(looking, reasons), linked(stayed))
+def action_result(ctx: PageContext, bulk: BulkResult) -> BulkActionResult:
+    """The result of an action, for its page."""
+    not_moved = not_moved_outcomes(bulk)
+    reasons = Counter(reason_key(outcome) for outcome in not_moved)
+    return BulkActionResult(bulk.moved, describe_refusals(ctx, reasons), linkable_ids(not_moved))
 
 
-def unmoved(bulk: Bulk) -> list[Outcome]:
-    """The jobs that are where they were; for people, being there already is a refusal too."""
-    return [one for one in bulk.outcomes if one.result != "moved"]
+def not_moved_outcomes(bulk: BulkResult) -> list[Outcome]:
+    """The jobs that did not move; on pages, being there already counts as refused."""
+    return [outcome for outcome in bulk.outcomes if outcome.result != "moved"]
 
 
-def linked(refused: Iterable[Outcome]) -> tuple[str, ...]:
-    """Those of the refused jobs that can be looked at, up to what an address holds."""
-    return tuple(one.id for one in refused if one.result != "unknown")[:LINKED]
+def linkable_ids(refused: Iterable[Outcome]) -> tuple[str, ...]:
+    """The refused jobs that can be opened, as many as a URL holds."""
+    return tuple(outcome.id for outcome in refused if outcome.result != "unknown")[:MAX_LINKED]
 
 
 def reason_key(outcome: Outcome) -> str:
-    """Why a job was refused, as one word that can be counted and kept."""
+    """Why a job was refused, as a key to count and store."""
     reason = outcome.reason or outcome.result
     return f"state {outcome.state}" if reason in {"state", "already"} else reason
 
 
-def in_words(looking: PageContext, reasons: Counter[str]) -> tuple[Refusals, ...]:
-    """The same in the looker's language, the commonest first."""
-    said: Counter[str] = Counter()
+def describe_refusals(ctx: PageContext, reasons: Counter[str]) -> tuple[RefusalCount, ...]:
+    """The reasons in the user's language, most common first."""
+    counts: Counter[str] = Counter()
     for key, n in reasons.items():
         reason, _, state = key.partition(" ")
-        said[_why(looking, reason, state)] += n
-    return _listed(said)
+        counts[_describe_reason(ctx, reason, state)] += n
+    return _by_frequency(counts)
 
 
-def _listed(said: Counter[str]) -> tuple[Refusals, ...]:
-    return tuple(Refusals(why, n) for why, n in said.most_common())
+def _by_frequency(counts: Counter[str]) -> tuple[RefusalCount, ...]:
+    return tuple(RefusalCount(why, n) for why, n in counts.most_common())
 
 
-def _why(looking: PageContext, reason: str, state: str = "") -> str:
+def _describe_reason(ctx: PageContext, reason: str, state: str = "") -> str:
     if reason == "state" and state:
-        return looking.say("already %(state)s", state=state)
-    return looking.say(WHY[reason]) if reason in WHY else reason.replace("_", " ")
+        return ctx.say("already %(state)s", state=state)
+    return ctx.say(REASONS[reason]) if reason in REASONS else reason.replace("_", " ")

@@ -1,4 +1,4 @@
-"""The small pictures over a queue's table: what came through, how fast, and what went wrong."""
+"""The charts of a queue: throughput, durations and error codes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Final
 from kesin.engine.queue import Queue
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import Filter
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.state_groups import families, needs_person
+from kesin.web.dashboard.state_groups import attention_states, state_groups
 
 WORKLOAD: Final = "dashboard"
 EVERY_S: Final = 60
-KEEP: Final = 24 * 60  # notes: a day of minutes
+MAX_NOTES: Final = 24 * 60  # one a minute for a day
 BUCKETS: Final = 48
-SLACK_S: Final = 600  # a stretch that lacks no more than this at its begin is whole
+SLACK_S: Final = 600  # a period that lacks no more than this at its start is complete
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How many jobs ended well and badly in each stretch, oldest first."""
+    """How many jobs succeeded and failed in each period, oldest first."""
 
     done: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     failed_hour: int = 0  # within the last hour
-    since: int | None = None  # what the numbers reach back to; None before the first note
-    whole: bool = False  # they reach back as far as they were asked to
+    since: int | None = None  # the start of the numbers; None before the first note
+    whole: bool = False  # the numbers cover the whole span
 
     @property
     def failed_share(self) -> float | None:
-        """Of what ended; None while nobody knows."""
+        """The failed share of all ended jobs; None before the first note."""
         ended = sum(self.done) + sum(self.failed)
         if self.since is None:
             return None
@@ -45,33 +45,33 @@ class Trend:
 
 
 class Trends:
-    """Notes and tells."""
+    """Notes the counters every minute and computes trends from the notes."""
 
     def __init__(self, directory: Directory, queues: Mapping[str, Queue]) -> None:
         self._directory = directory
         self._queues = queues
 
     def note(self) -> None:
-        """Note every queue's sums, unless somebody did within the last minute."""
+        """Note every queue's counters, unless another process did within the last minute."""
         for name, queue in self._queues.items():
             try:
                 sums = _sums(queue)
-            except StoreUnreachable:  # the others may live elsewhere
+            except StoreUnreachable:  # other queues may live elsewhere
                 continue
             now = queue.now()
             with self._directory.transaction():
-                held = self._directory.hold_fact(WORKLOAD, "", name, now)
-                notes = json.loads(held.value) or []
+                entry = self._directory.lock_metadata(WORKLOAD, "", name, now)
+                notes = json.loads(entry.value) or []
                 if notes and now - notes[-1][0] < EVERY_S * SECOND_US * 0.9:
                     continue
                 notes.append([now, *sums])
-                value = canonical_json(notes[-KEEP:])
-                self._directory.put_fact(Fact(WORKLOAD, "", name, value, now))
+                value = canonical_json(notes[-MAX_NOTES:])
+                self._directory.put_metadata(MetadataEntry(WORKLOAD, "", name, value, now))
 
     def of(self, queue: Queue, span_s: int = DAY_S) -> Trend:
-        """The last stretch of time in equal parts."""
-        fact = self._directory.fact(WORKLOAD, "", queue.name)
-        notes = (json.loads(fact.value) or []) if fact else []
+        """The trend of the last ``span_s`` seconds, in equal periods."""
+        entry = self._directory.metadata_entry(WORKLOAD, "", queue.name)
+        notes = (json.loads(entry.value) or []) if entry else []
         now = queue.now()
         notes = [*notes, [now, *_sums(queue)]]
         part_us = span_s * SECOND_US / BUCKETS
@@ -90,24 +90,24 @@ class Trends:
 
 
 def _sums(queue: Queue) -> tuple[int, int]:
-    found = families(queue.lifecycle)
+    groups = state_groups(queue.lifecycle)
     done = failed = 0
-    for flow in queue.store.flows(queue.name):
-        if flow.from_state == flow.to_state:
+    for count in queue.store.move_counts(queue.name):
+        if count.from_state == count.to_state:
             continue
-        family = found.get(flow.to_state)
-        done += flow.n if family == "done" else 0
-        failed += flow.n if family == "failed" else 0
+        group = groups.get(count.to_state)
+        done += count.n if group == "done" else 0
+        failed += count.n if group == "failed" else 0
     return done, failed
 
 
-LOOKED_AT: Final = 100  # of the last rows
-TOLD: Final = 5  # codes
+MAX_JOBS_READ: Final = 100  # the newest ones
+MAX_CODES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class CodeShare:
-    """How often a code is among the last failures."""
+    """How often a code occurs among the newest failures."""
 
     code: str
     n: int
@@ -116,35 +116,44 @@ class CodeShare:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """What they are drawn from."""
+    """The data of the charts."""
 
-    trend: Trend | None  # of the whole queue: nobody sees it who sees some sites only
+    trend: Trend | None  # only for users who may see all jobs
     codes: tuple[CodeShare, ...]
-    failures: int  # how many rows the codes were counted among
-    median_us: int | None  # from birth to end, of the last that ended well
-    slowest_us: int | None  # all but one in twenty were faster
+    failures: int  # the number of jobs that the codes were counted among
+    median_us: int | None  # from created to finished, of the newest successes
+    slowest_us: int | None  # the 95th percentile
     spans: tuple[int, ...]
 
 
-def charts_of(looking: PageContext, queue: Queue, site: str) -> Charts:
-    """Read the last rows; the cost does not grow with the number of jobs."""
-    commands, actor = looking.service.commands, looking.actor
+def charts_of(ctx: PageContext, queue: Queue, site: str) -> Charts:
+    """Read the newest jobs; the cost does not grow with their number."""
+    commands, actor = ctx.service.commands, ctx.actor
     tenants = (site,) if site else None
-    bad = Filter(states=needs_person(queue.lifecycle), tenants=tenants)
-    failed = commands.jobs(actor, queue.name, bad, limit=LOOKED_AT).jobs if bad.states else []
+    failed_filter = Filter(states=attention_states(queue.lifecycle), tenants=tenants)
+    failed = (
+        commands.jobs(actor, queue.name, failed_filter, limit=MAX_JOBS_READ).jobs
+        if failed_filter.states
+        else []
+    )
     counted = Counter(job.error_code for job in failed if job.error_code)
     most = max(counted.values(), default=1)
-    found = families(queue.lifecycle)
-    done = tuple(state for state, family in found.items() if family == "done")
-    well = commands.jobs(actor, queue.name, Filter(states=done, tenants=tenants), limit=LOOKED_AT)
-    ended = [job for job in well.jobs if job.finished_at is not None]
+    groups = state_groups(queue.lifecycle)
+    done = tuple(state for state, group in groups.items() if group == "done")
+    succeeded = commands.jobs(
+        actor, queue.name, Filter(states=done, tenants=tenants), limit=MAX_JOBS_READ
+    )
+    ended = [job for job in succeeded.jobs if job.finished_at is not None]
     spans = [max((job.finished_at or 0) - job.created_at, 0) for job in ended]
     ordered = sorted(spans)
-    whole = not site and commands.visible(actor, queue.name) is None
-    service = looking.service
+    whole = not site and commands.visible_sites(actor, queue.name) is None
+    service = ctx.service
     return Charts(
         Trends(service.accounts.directory, service.queues).of(queue) if whole else None,
-        tuple(CodeShare(code, n, max(100 * n // most, 2)) for code, n in counted.most_common(TOLD)),
+        tuple(
+            CodeShare(code, n, max(100 * n // most, 2))
+            for code, n in counted.most_common(MAX_CODES)
+        ),
         len(failed),
         ordered[len(ordered) // 2] if ordered else None,
         ordered[min(len(ordered) * 19 // 20, len(ordered) - 1)] if ordered else None,

@@ -1,4 +1,4 @@
-"""The rows of a page as a file for a spreadsheet: streamed, bounded, and never a formula."""
+"""The jobs of a page as CSV: streamed, bounded, without formulas."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
 from kesin.store.limits import MAX_PAGE
-from kesin.web.dashboard.frame.masking import masked_text
+from kesin.web.dashboard.frame.masking import mask_text
 from kesin.web.dashboard.frame.page import PageContext
-from kesin.web.dashboard.queues.filters import Meant, rows
+from kesin.web.dashboard.queues.filters import JobSearch, read_page
 
-MOST_ROWS: Final = 50_000
+MAX_ROWS: Final = 50_000
 COLUMNS: Final = (
     "id",
     "key",
@@ -31,24 +31,26 @@ COLUMNS: Final = (
     "due_at",
     "finished_at",
 )
-_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-_PARTED: Final = re.compile(r"([;,\t\r\n|]\s*)(?=[=+@-])")  # signs a spreadsheet may part a line at
-_MARK: Final = "\ufeff"  # without it Excel reads Turkish letters as something else
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_SEPARATORS: Final = re.compile(
+    r"([;,\t\r\n|]\s*)(?=[=+@-])"
+)  # where a spreadsheet may split a line
+_BOM: Final = "\ufeff"  # without it Excel misreads Turkish letters
 
 
-def exported(looking: PageContext, queue: str, sought: Meant) -> Iterator[str]:
-    """The lines, a page at a time; a file that was cut says so in its last line."""
-    yield _MARK + _lines([COLUMNS])
+def csv_lines(ctx: PageContext, queue: str, search: JobSearch) -> Iterator[str]:
+    """The lines, page by page; a truncated file says so in its last line."""
+    yield _BOM + _lines([COLUMNS])
     cursor: str | None = None
-    told = 0
-    while told < MOST_ROWS:
-        page = rows(looking, queue, sought, limit=MAX_PAGE, cursor=cursor)
+    written = 0
+    while written < MAX_ROWS:
+        page = read_page(ctx, queue, search, limit=MAX_PAGE, cursor=cursor)
         yield _lines(_row(job) for job in page.jobs)
-        told += len(page.jobs)
+        written += len(page.jobs)
         cursor = page.cursor
         if cursor is None:
             return
-    yield _lines([[looking.say("There are more rows: narrow the filter to export the rest.")]])
+    yield _lines([[ctx.say("There are more rows: narrow the filter to export the rest.")]])
 
 
 def _row(job: Job) -> list[str]:
@@ -59,7 +61,7 @@ def _row(job: Job) -> list[str]:
         job.state,
         job.error_code,
         job.error_category,
-        masked_text(job.error_message),
+        mask_text(job.error_message),
         job.attempt_count,
         job.max_attempts,
         iso(job.created_at),
@@ -67,14 +69,14 @@ def _row(job: Job) -> list[str]:
         iso(job.run_at),
         iso(job.finished_at),
     )
-    return [safe(one) for one in cells]
+    return [escape_formula(cell) for cell in cells]
 
 
-def safe(value: Any) -> str:
-    """A cell that no spreadsheet takes for a formula, at whichever sign it parts the line."""
+def escape_formula(value: Any) -> str:
+    """A cell that no spreadsheet reads as a formula, however it splits the line."""
     text = "" if value is None else str(value)
-    text = _PARTED.sub(r"\1'", text)
-    return f"'{text}" if text.startswith(_STARTS) else text
+    text = _SEPARATORS.sub(r"\1'", text)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _lines(cells: Iterable[Sequence[str]]) -> str:

@@ -1,7 +1,7 @@
-"""What of a queue somebody wants to see: read from the address, and written back into it.
+"""The filter of a queue's page: read from the URL, and written back into it.
 
-An address can be kept, sent to a colleague and typed by hand, so whatever makes no sense in it is
-left out instead of refused; only a site that is not one's own is refused, by the commands.
+A URL can be bookmarked, sent to a colleague and typed by hand, so values that make no sense are
+ignored instead of refused; only a site that the user may not see is refused, by the command layer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kesin.store.records import Filter, Page, QueueStats
 from kesin.web.dashboard.frame.page import PageContext
 
 PAGE: Final = 50
-MOST_SHOWN: Final = MAX_PAGE  # rows a page grows to; more is an export
-MOST_NAMED: Final = 100  # ids an address holds
-MOST_TEXT: Final = 200
+MAX_SHOWN: Final = MAX_PAGE  # rows of a page; for more there is the export
+MAX_IDS: Final = 100  # in a URL
+MAX_TEXT_CHARS: Final = 200
 AGES: Final[dict[str, int]] = {
     "within-1h": HOUR_S,
     "within-1d": DAY_S,
@@ -39,8 +39,8 @@ Fields = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The filter of a queue page; empty is everything."""
+class PageFilter:
+    """The filter as the page shows it; empty matches everything."""
 
     states: tuple[str, ...] = ()
     code: str = ""
@@ -52,32 +52,32 @@ class Wanted:
 
     @property
     def narrow(self) -> bool:
-        """Whether it leaves anything out."""
-        return self != Wanted()
+        """Whether it excludes anything."""
+        return self != PageFilter()
 
     @property
     def counted(self) -> bool:
-        """Whether the counters alone say how many match."""
+        """Whether the counters alone tell how many match."""
         return not (self.code or self.category or self.age or self.text or self.ids)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """As fields of a form or of an address."""
+        """The fields of a form or a URL."""
         single = ("code", "category", "site", "age", "text")
-        told = [("state", one) for one in self.states]
-        told += [(name, getattr(self, name)) for name in single if getattr(self, name)]
-        return told + ([("ids", ",".join(self.ids))] if self.ids else [])
+        pairs = [("state", state) for state in self.states]
+        pairs += [(name, getattr(self, name)) for name in single if getattr(self, name)]
+        return pairs + ([("ids", ",".join(self.ids))] if self.ids else [])
 
     def query(self, **more: str) -> str:
-        """The part of an address from the question mark on."""
+        """The query string, with the question mark."""
         pairs = [*self.pairs(), *more.items()]
         return f"?{urlencode(pairs)}" if pairs else ""
 
-    def with_state(self, state: str) -> Wanted:
-        """What a click on a state's card shows: this state alone, or all again."""
+    def with_state(self, state: str) -> PageFilter:
+        """The filter after a click on a state's card: this state alone, or all again."""
         return replace(self, states=() if self.states == (state,) else (state,), ids=())
 
     def filter(self, now: int) -> Filter:
-        """For the store, counting ages from ``now``."""
+        """The store's filter; ages count from ``now``."""
         kind, span_us = self.age.partition("-")[0], AGES.get(self.age, 0) * SECOND_US
         return Filter(
             states=self.states,
@@ -91,78 +91,78 @@ class Wanted:
         )
 
 
-def wanted_of(fields: Fields, lifecycle: Lifecycle) -> Wanted:
-    """Read it from the fields of an address or a form."""
+def read_filter(fields: Fields, lifecycle: Lifecycle) -> PageFilter:
+    """Read the filter from the fields of a URL or a form."""
     ids = ",".join(fields.get("ids", ()))
-    known = [one for one in dict.fromkeys(fields.get("state", ())) if one in lifecycle.state]
-    category, age = _one(fields, "category", 32), _one(fields, "age", 32)
-    return Wanted(
-        states=tuple(known),
-        code=_one(fields, "code", MAX_CODE),
+    states = [value for value in dict.fromkeys(fields.get("state", ())) if value in lifecycle.state]
+    category, age = _first_value(fields, "category", 32), _first_value(fields, "age", 32)
+    return PageFilter(
+        states=tuple(states),
+        code=_first_value(fields, "code", MAX_CODE),
         category=category if category in Category.__members__ else "",
-        site=_one(fields, "site", MAX_TENANT),
+        site=_first_value(fields, "site", MAX_TENANT),
         age=age if age in AGES else "",
-        text=_one(fields, "text", MOST_TEXT),
-        ids=tuple(one for one in dict.fromkeys(ids.split(",")) if is_id(one))[:MOST_NAMED],
+        text=_first_value(fields, "text", MAX_TEXT_CHARS),
+        ids=tuple(value for value in dict.fromkeys(ids.split(",")) if is_id(value))[:MAX_IDS],
     )
 
 
-def fields_of(looking: PageContext) -> dict[str, list[str]]:
-    """The fields of the address."""
-    asked = looking.request.query_params
-    return {name: asked.getlist(name) for name in asked}
+def fields_of(ctx: PageContext) -> dict[str, list[str]]:
+    """The fields of the URL."""
+    parameters = ctx.request.query_params
+    return {name: parameters.getlist(name) for name in parameters}
 
 
-def _one(fields: Fields, name: str, longest: int) -> str:
+def _first_value(fields: Fields, name: str, max_chars: int) -> str:
     value = next(iter(fields.get(name, ())), "").strip()
-    return value[:longest].strip() if value.isprintable() else ""
+    return value[:max_chars].strip() if value.isprintable() else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """What a filter comes down to: certain jobs by their ids, or a filter of the store."""
+class JobSearch:
+    """A resolved filter: certain jobs by id, or a filter of the store."""
 
     ids: tuple[str, ...] | None
     where: Filter
 
 
-def meant(looking: PageContext, queue: str, wanted: Wanted, stats: QueueStats, now: int) -> Meant:
-    """Resolve the text: an id, else a key that some job holds, else part of an error message."""
-    where = wanted.filter(now)
-    if wanted.ids:
-        return Meant(wanted.ids, where)
-    if not wanted.text:
-        return Meant(None, where)
-    if is_id(wanted.text.lower()):
-        return Meant((wanted.text.lower(),), replace(where, text=None))
-    tenants = (wanted.site,) if wanted.site else tuple(stats.tenants)
-    by_key = replace(where, text=None, dedup_key=wanted.text, tenants=tenants)
-    if tenants and looking.service.commands.jobs(looking.actor, queue, by_key, limit=1).jobs:
-        return Meant(None, by_key)
-    return Meant(None, where)
+def resolve_search(
+    ctx: PageContext, queue: str, page_filter: PageFilter, stats: QueueStats, now: int
+) -> JobSearch:
+    """Resolve the text: an id, else a key that a job holds, else part of an error message."""
+    where = page_filter.filter(now)
+    if page_filter.ids:
+        return JobSearch(page_filter.ids, where)
+    if not page_filter.text:
+        return JobSearch(None, where)
+    if is_id(page_filter.text.lower()):
+        return JobSearch((page_filter.text.lower(),), replace(where, text=None))
+    tenants = (page_filter.site,) if page_filter.site else tuple(stats.tenants)
+    by_key = replace(where, text=None, dedup_key=page_filter.text, tenants=tenants)
+    if tenants and ctx.service.commands.jobs(ctx.actor, queue, by_key, limit=1).jobs:
+        return JobSearch(None, by_key)
+    return JobSearch(None, where)
 
 
-def rows(
-    looking: PageContext, queue: str, sought: Meant, *, limit: int = PAGE, cursor: str | None = None
+def read_page(
+    ctx: PageContext, queue: str, search: JobSearch, *, limit: int = PAGE, cursor: str | None = None
 ) -> Page:
-    """A page of what is meant; jobs of others are not among them."""
-    if sought.ids is not None:
-        return Page(named(looking, queue, sought.ids, sought.where.states), None)
-    return looking.service.commands.jobs(
-        looking.actor, queue, sought.where, limit=limit, cursor=cursor
-    )
+    """A page of the jobs that match and that the user may see."""
+    if search.ids is not None:
+        return Page(jobs_by_id(ctx, queue, search.ids, search.where.states), None)
+    return ctx.service.commands.jobs(ctx.actor, queue, search.where, limit=limit, cursor=cursor)
 
 
-def named(
-    looking: PageContext, queue: str, ids: Sequence[str], states: Sequence[str] = ()
+def jobs_by_id(
+    ctx: PageContext, queue: str, ids: Sequence[str], states: Sequence[str] = ()
 ) -> list[Job]:
-    """The jobs with these ids that the looker may see, the newest first."""
-    commands, actor = looking.service.commands, looking.actor
-    found = commands.queue(actor, queue).find(ids)
-    seen = commands.visible(actor, queue)
+    """The jobs with these ids that the user may see, newest first."""
+    commands, actor = ctx.service.commands, ctx.actor
+    by_id = commands.queue(actor, queue).find(ids)
+    tenants = commands.visible_sites(actor, queue)
     jobs = [
         job
-        for job in found.values()
-        if (seen is None or job.tenant in seen) and (not states or job.state in states)
+        for job in by_id.values()
+        if (tenants is None or job.tenant in tenants) and (not states or job.state in states)
     ]
     return sorted(jobs, key=lambda job: job.id, reverse=True)

@@ -1,4 +1,4 @@
-"""A queue's page: what is in it by state, the rows that match, and everything done with many."""
+"""The page of a queue: counts by state, the matching jobs, and actions on many of them."""
 
 from __future__ import annotations
 
@@ -17,76 +17,76 @@ from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_TENANT
 from kesin.store.records import QueueStats
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.formatting import Figures
-from kesin.web.dashboard.frame.navigation import mark
+from kesin.web.dashboard.frame.formatting import Formatter
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import form_lists
+from kesin.web.dashboard.frame.routes import read_field_lists
+from kesin.web.dashboard.frame.unseen import mark_seen
 from kesin.web.dashboard.queues import actions
-from kesin.web.dashboard.queues.bulk import Run, runs_of
+from kesin.web.dashboard.queues.bulk import BulkRun, runs_of
 from kesin.web.dashboard.queues.charts import Charts, charts_of
-from kesin.web.dashboard.queues.csv_export import exported
+from kesin.web.dashboard.queues.csv_export import csv_lines
 from kesin.web.dashboard.queues.filters import (
     AGES,
-    MOST_SHOWN,
+    MAX_SHOWN,
     PAGE,
-    Wanted,
+    PageFilter,
     fields_of,
-    meant,
-    rows,
-    wanted_of,
+    read_filter,
+    read_page,
+    resolve_search,
 )
-from kesin.web.dashboard.state_groups import Family, ended_badly, families
+from kesin.web.dashboard.state_groups import StateGroup, failed_states, state_groups
 
 router = guarded_router(include_in_schema=False)
-MOST_LISTED: Final = 200  # sites in the filter's list
-Sent = Annotated[dict[str, list[str]], Depends(form_lists)]
+MAX_SITES: Final = 200  # in the filter's list
+FormFields = Annotated[dict[str, list[str]], Depends(read_field_lists)]
 
 
 @dataclass(frozen=True, slots=True)
 class StateCard:
-    """A state with its number; a click filters by it."""
+    """A state with its count; a click filters by it."""
 
     name: str
-    family: Family
+    family: StateGroup
     n: int
     href: str
     chosen: bool
 
 
 @router.get("/dashboard/queues/{queue}", response_class=HTMLResponse)
-def show(looking: Context, queue: str) -> HTMLResponse:
-    """The whole page, or all of it that can change."""
-    found = looking.service.commands.queue(looking.actor, queue)
-    template = "part_queue.html" if looking.in_part else "queue.html"
-    limit = min(max(_number(looking, "rows"), PAGE), MOST_SHOWN)
-    seen = _seen(looking, found, limit)
-    if not looking.in_part and _shows_failures(found, seen["wanted"]):
-        mark(looking, found)  # what a page asks for by itself is no look of a person
-    return looking.page(template, **seen)
+def show(ctx: Context, queue: str) -> HTMLResponse:
+    """The whole page, or the part that refreshes."""
+    opened = ctx.service.commands.queue(ctx.actor, queue)
+    template = "part_queue.html" if ctx.in_part else "queue.html"
+    limit = min(max(_number(ctx, "rows"), PAGE), MAX_SHOWN)
+    values = _page_values(ctx, opened, limit)
+    if not ctx.in_part and _shows_failures(opened, values["wanted"]):
+        mark_seen(ctx, opened)  # a page that refreshes by itself has not been read
+    return ctx.page(template, **values)
 
 
 @router.get("/dashboard/queues/{queue}/rows", response_class=HTMLResponse)
-def more(looking: Context, queue: str) -> HTMLResponse:
-    """The rows after those that are shown."""
-    found = looking.service.commands.queue(looking.actor, queue)
-    wanted, stats = _asked(looking, found)
-    sought = meant(looking, queue, wanted, stats, stats.now)
-    cursor = looking.request.query_params.get("cursor", "")
-    page = rows(looking, queue, sought, cursor=cursor if is_id(cursor) else None)
-    shown = _number(looking, "shown")
-    told = _table(looking, found, wanted, stats)
-    told |= {"jobs": page.jobs, "cursor": page.cursor, "shown": shown + len(page.jobs)}
-    return looking.page("part_rows.html", **told)
+def more(ctx: Context, queue: str) -> HTMLResponse:
+    """The rows that follow."""
+    opened = ctx.service.commands.queue(ctx.actor, queue)
+    page_filter, stats = _filter_and_stats(ctx, opened)
+    search = resolve_search(ctx, queue, page_filter, stats, stats.now)
+    cursor = ctx.request.query_params.get("cursor", "")
+    page = read_page(ctx, queue, search, cursor=cursor if is_id(cursor) else None)
+    shown = _number(ctx, "shown")
+    values = _table(ctx, opened, page_filter, stats)
+    values |= {"jobs": page.jobs, "cursor": page.cursor, "shown": shown + len(page.jobs)}
+    return ctx.page("part_rows.html", **values)
 
 
 @router.get("/dashboard/queues/{queue}/rows.csv")
-def export(looking: Context, queue: str) -> StreamingResponse:
-    """Everything that matches, as a file."""
-    found = looking.service.commands.queue(looking.actor, queue)
-    wanted, stats = _asked(looking, found)
-    sought = meant(looking, queue, wanted, stats, stats.now)
+def export(ctx: Context, queue: str) -> StreamingResponse:
+    """All matching jobs as CSV."""
+    opened = ctx.service.commands.queue(ctx.actor, queue)
+    page_filter, stats = _filter_and_stats(ctx, opened)
+    search = resolve_search(ctx, queue, page_filter, stats, stats.now)
     return StreamingResponse(
-        exported(looking, queue, sought),
+        csv_lines(ctx, queue, search),
         media_type="text/csv; charset=utf-8",
         headers={
             "content-disposition": f'attachment; filename="{queue}.csv"',
@@ -96,233 +96,250 @@ def export(looking: Context, queue: str) -> StreamingResponse:
 
 
 @router.get("/dashboard/queues/{queue}/runs", response_class=HTMLResponse)
-def runs(looking: Context, queue: str) -> HTMLResponse:
-    """How far the actions in the background are."""
-    found = looking.service.commands.queue(looking.actor, queue)
-    return looking.page("part_runs.html", queue=found, runs=runs_shown(looking, found))
+def runs(ctx: Context, queue: str) -> HTMLResponse:
+    """The progress of actions in the background."""
+    opened = ctx.service.commands.queue(ctx.actor, queue)
+    return ctx.page("part_runs.html", queue=opened, runs=runs_shown(ctx, opened))
 
 
 # Actions
 
 
 @router.post("/dashboard/queues/{queue}/sheet", response_class=HTMLResponse)
-def sheet(looking: Context, queue: str, sent: Sent) -> HTMLResponse:
-    """What an action would do, before it is done."""
-    found = looking.service.commands.queue(looking.actor, queue, "operate", "preview")
-    call = actions.call_of(looking, found, sent)
-    chosen = actions.selected(looking, found, sent)
-    foreseen = actions.preview(looking, found, call, chosen, actions.options_of(found, call, sent))
-    number = Figures(looking.language).number(foreseen.moved)
-    kept = chosen.wanted.pairs() if chosen.every else []
-    if not chosen.every:
-        kept = [("ids", ",".join(chosen.sought.ids or ()))]
-    return looking.page(
+def sheet(ctx: Context, queue: str, sent: FormFields) -> HTMLResponse:
+    """The dialog of an action: what it would do."""
+    opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "preview")
+    action = actions.parse_action(ctx, opened, sent)
+    selection = actions.read_selection(ctx, opened, sent)
+    preview = actions.preview(
+        ctx, opened, action, selection, actions.options_of(opened, action, sent)
+    )
+    number = Formatter(ctx.language).number(preview.moved)
+    hidden = selection.wanted.pairs() if selection.every else []
+    if not selection.every:
+        hidden = [("ids", ",".join(selection.sought.ids or ()))]
+    return ctx.page(
         "sheet_action.html",
-        queue=found,
-        call=call,
-        label=actions.label_of(looking, call),
-        button=actions.button_of(looking, call, foreseen.moved, number),
-        ends=call in actions.ENDS,
-        preview=foreseen,
-        family=families(found.lifecycle),
-        options={one: looking.say(actions.OPTIONS.get(one, one)) for one in _options(found, call)},
-        kept=[*kept, ("until", str(chosen.until)), *([("all", "1")] if chosen.every else [])],
-        most_reason=actions.MOST_REASON,
+        queue=opened,
+        action=action,
+        label=actions.label_of(ctx, action),
+        button=actions.button_of(ctx, action, preview.moved, number),
+        ends=action in actions.DESTRUCTIVE,
+        preview=preview,
+        family=state_groups(opened.lifecycle),
+        options={
+            option: ctx.say(actions.OPTIONS.get(option, option))
+            for option in _options(opened, action)
+        },
+        kept=[
+            *hidden,
+            ("until", str(selection.until)),
+            *([("all", "1")] if selection.every else []),
+        ],
+        most_reason=actions.MAX_REASON_CHARS,
     )
 
 
 @router.post("/dashboard/queues/{queue}/act", response_class=HTMLResponse)
-def act(looking: Context, queue: str, sent: Sent) -> Response:
-    """Do it, and say exactly what happened; many jobs move in the background."""
-    found = looking.service.commands.queue(looking.actor, queue, "operate", "act")
-    call = actions.call_of(looking, found, sent)
-    chosen = actions.selected(looking, found, sent)
-    why, options = actions.reason_of(sent), actions.options_of(found, call, sent)
-    if chosen.every and chosen.sought.ids is None:
-        foreseen = actions.preview(looking, found, call, chosen, options)
-        if foreseen.in_background:
-            runs_of(looking).begin(
-                looking.actor,
+def act(ctx: Context, queue: str, sent: FormFields) -> Response:
+    """Take the action and report exactly what happened; many jobs move in the background."""
+    opened = ctx.service.commands.queue(ctx.actor, queue, "operate", "act")
+    action = actions.parse_action(ctx, opened, sent)
+    selection = actions.read_selection(ctx, opened, sent)
+    reason, options = actions.reason_of(sent), actions.options_of(opened, action, sent)
+    if selection.every and selection.sought.ids is None:
+        preview = actions.preview(ctx, opened, action, selection, options)
+        if preview.in_background:
+            runs_of(ctx).start(
+                ctx.actor,
                 queue,
-                call,
-                chosen.sought.where,
-                foreseen.matched,
+                action,
+                selection.sought.where,
+                preview.matched,
                 options=options,
-                reason=why,
+                reason=reason,
             )
-            return _result(looking, found, call=call, told=None, said="")
-    bulk = actions.act(looking, found, call, chosen, reason=why, options=options)
-    told = actions.told(looking, bulk)
-    return _result(looking, found, call=call, told=told, said="")
+            return _result(ctx, opened, action=action, result=None, message="")
+    bulk = actions.act(ctx, opened, action, selection, reason=reason, options=options)
+    result = actions.action_result(ctx, bulk)
+    return _result(ctx, opened, action=action, result=result, message="")
 
 
 # Pauses
 
 
 @router.get("/dashboard/queues/{queue}/steer", response_class=HTMLResponse)
-def steer(looking: Context, queue: str) -> HTMLResponse:
-    """What to pause, and why."""
-    commands, actor = looking.service.commands, looking.actor
-    found = commands.queue(actor, queue, "operate", "pause")
-    seen = commands.visible(actor, queue)
-    sites = sorted(seen) if seen is not None else sorted(commands.stats(actor, queue).tenants)
-    paused = {one.tenant for one in commands.pauses(actor, queue)}
-    return looking.page(
+def steer(ctx: Context, queue: str) -> HTMLResponse:
+    """The dialog that pauses the queue or a site."""
+    commands, actor = ctx.service.commands, ctx.actor
+    opened = commands.queue(actor, queue, "operate", "pause")
+    visible = commands.visible_sites(actor, queue)
+    sites = sorted(visible) if visible is not None else sorted(commands.stats(actor, queue).tenants)
+    paused = {site.tenant for site in commands.pauses(actor, queue)}
+    return ctx.page(
         "sheet_pause.html",
-        queue=found,
-        title=looking.title_of(queue),
-        whole=seen is None and "" not in paused,
-        sites=[one for one in sites if one not in paused][:MOST_LISTED],
-        most_reason=actions.MOST_REASON,
+        queue=opened,
+        title=ctx.title_of(queue),
+        whole=visible is None and "" not in paused,
+        sites=[site for site in sites if site not in paused][:MAX_SITES],
+        most_reason=actions.MAX_REASON_CHARS,
     )
 
 
 @router.post("/dashboard/queues/{queue}/pause", response_class=HTMLResponse)
-def pause(looking: Context, queue: str, sent: Sent) -> Response:
-    """Hand out no more jobs of the queue, or of one site."""
+def pause(ctx: Context, queue: str, sent: FormFields) -> Response:
+    """Pause the queue, or one site."""
     site = _site_of(sent)
-    commands = looking.service.commands
-    commands.pause(looking.actor, queue, site=site, reason=actions.reason_of(sent))
-    said = looking.say("%(what)s is paused.", what=site or looking.title_of(queue))
-    return _result(looking, commands.queue(looking.actor, queue), call="", told=None, said=said)
+    commands = ctx.service.commands
+    commands.pause(ctx.actor, queue, site=site, reason=actions.reason_of(sent))
+    message = ctx.say("%(what)s is paused.", what=site or ctx.title_of(queue))
+    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
 
 
 @router.post("/dashboard/queues/{queue}/resume", response_class=HTMLResponse)
-def resume(looking: Context, queue: str, sent: Sent) -> Response:
-    """Hand them out again."""
+def resume(ctx: Context, queue: str, sent: FormFields) -> Response:
+    """Resume the queue, or one site."""
     site = _site_of(sent)
-    commands = looking.service.commands
-    was = commands.resume(looking.actor, queue, site=site)
-    what = site or looking.title_of(queue)
-    if was:
-        said = looking.say("%(what)s runs again.", what=what)
+    commands = ctx.service.commands
+    was_paused = commands.resume(ctx.actor, queue, site=site)
+    what = site or ctx.title_of(queue)
+    if was_paused:
+        message = ctx.say("%(what)s runs again.", what=what)
     else:
-        said = looking.say("%(what)s was not paused.", what=what)
-    return _result(looking, commands.queue(looking.actor, queue), call="", told=None, said=said)
+        message = ctx.say("%(what)s was not paused.", what=what)
+    return _result(ctx, commands.queue(ctx.actor, queue), action="", result=None, message=message)
 
 
-# What the templates are filled with
+# Values of the templates
 
 
-def _asked(looking: PageContext, queue: Queue) -> tuple[Wanted, QueueStats]:
-    wanted = wanted_of(fields_of(looking), queue.lifecycle)
-    stats = looking.service.commands.stats(looking.actor, queue.name, site=wanted.site or None)
-    return wanted, stats
+def _filter_and_stats(ctx: PageContext, queue: Queue) -> tuple[PageFilter, QueueStats]:
+    page_filter = read_filter(fields_of(ctx), queue.lifecycle)
+    stats = ctx.service.commands.stats(ctx.actor, queue.name, site=page_filter.site or None)
+    return page_filter, stats
 
 
-def _seen(looking: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
-    commands, actor = looking.service.commands, looking.actor
-    wanted, stats = _asked(looking, queue)
-    sought = meant(looking, queue.name, wanted, stats, stats.now)
-    page = rows(looking, queue.name, sought, limit=limit)
-    charts = charts_of(looking, queue, wanted.site)
-    every = stats if not wanted.site else commands.stats(actor, queue.name)
+def _page_values(ctx: PageContext, queue: Queue, limit: int) -> dict[str, Any]:
+    commands, actor = ctx.service.commands, ctx.actor
+    page_filter, stats = _filter_and_stats(ctx, queue)
+    search = resolve_search(ctx, queue.name, page_filter, stats, stats.now)
+    page = read_page(ctx, queue.name, search, limit=limit)
+    charts = charts_of(ctx, queue, page_filter.site)
+    all_stats = stats if not page_filter.site else commands.stats(actor, queue.name)
     return {
-        **_table(looking, queue, wanted, stats),
-        "title": looking.title_of(queue.name),
-        "of_site": _site_title(looking, queue.name, wanted.site),
+        **_table(ctx, queue, page_filter, stats),
+        "title": ctx.title_of(queue.name),
+        "of_site": _site_title(ctx, queue.name, page_filter.site),
         "jobs": page.jobs,
         "cursor": page.cursor,
         "shown": len(page.jobs),
-        "matching": _matching(wanted, stats, len(page.jobs), more=page.cursor is not None),
-        "cards": _cards(queue, wanted, stats),
+        "matching": _matching(page_filter, stats, len(page.jobs), more=page.cursor is not None),
+        "cards": _cards(queue, page_filter, stats),
         "charts": charts,
-        "codes": _codes(queue, charts, wanted),
+        "codes": _codes(queue, charts, page_filter),
         "categories": list(Category.__members__),
-        "sites": _sites(every, wanted),
+        "sites": _sites(all_stats, page_filter),
         "ages": AGES,
-        "offers": actions.offers(looking, queue),
-        "whole": commands.visible(actor, queue.name) is None,
+        "offers": actions.offered_actions(ctx, queue),
+        "whole": commands.visible_sites(actor, queue.name) is None,
         "pauses": commands.pauses(actor, queue.name),
-        "runs": runs_shown(looking, queue),
+        "runs": runs_shown(ctx, queue),
     }
 
 
-def _table(looking: PageContext, queue: Queue, wanted: Wanted, stats: QueueStats) -> dict[str, Any]:
+def _table(
+    ctx: PageContext, queue: Queue, page_filter: PageFilter, stats: QueueStats
+) -> dict[str, Any]:
     return {
         "queue": queue,
-        "wanted": wanted,
+        "wanted": page_filter,
         "stats": stats,
-        "family": families(queue.lifecycle),
-        "sited": queue.name not in looking.service.commands.unsited,
-        "operates": looking.actor.has("operate"),
-        "most_shown": MOST_SHOWN,
+        "family": state_groups(queue.lifecycle),
+        "sited": queue.name not in ctx.service.commands.queues_without_sites,
+        "operates": ctx.actor.has("operate"),
+        "most_shown": MAX_SHOWN,
         "narrowest": PAGE,
     }
 
 
-def _shows_failures(queue: Queue, wanted: Wanted) -> bool:
-    """Whether whoever opens this sees what failed, of every site."""
-    bad = ended_badly(queue.lifecycle)
-    return not wanted.site and (not wanted.states or any(one in wanted.states for one in bad))
+def _shows_failures(queue: Queue, page_filter: PageFilter) -> bool:
+    """Whether the page shows the failed jobs of every site."""
+    bad = failed_states(queue.lifecycle)
+    return not page_filter.site and (
+        not page_filter.states or any(state in page_filter.states for state in bad)
+    )
 
 
-def _site_title(looking: PageContext, queue: str, site: str) -> str:
-    """The site that is looked at: the one chosen, or the only one there is to see."""
-    seen = looking.service.commands.visible(looking.actor, queue)
-    if not site and seen is not None and len(seen) == 1:
-        [site] = seen
-    known = looking.service.accounts.directory.site(site) if site else None
-    return known.name if known else site
+def _site_title(ctx: PageContext, queue: str, site: str) -> str:
+    """The name of the chosen site, or of the only one that the user may see."""
+    visible = ctx.service.commands.visible_sites(ctx.actor, queue)
+    if not site and visible is not None and len(visible) == 1:
+        [site] = visible
+    stored = ctx.service.accounts.directory.site(site) if site else None
+    return stored.name if stored else site
 
 
-def _matching(wanted: Wanted, stats: QueueStats, shown: int, *, more: bool) -> tuple[int, bool]:
-    """How many match, and whether there are more: counters know without counting."""
-    if wanted.counted:
-        return sum(stats.states.get(one, 0) for one in wanted.states or stats.states), False
+def _matching(
+    page_filter: PageFilter, stats: QueueStats, shown: int, *, more: bool
+) -> tuple[int, bool]:
+    """How many match, and whether there are more; the counters tell without counting jobs."""
+    if page_filter.counted:
+        return sum(
+            stats.states.get(state, 0) for state in page_filter.states or stats.states
+        ), False
     return shown, more
 
 
-def _cards(queue: Queue, wanted: Wanted, stats: QueueStats) -> list[StateCard]:
-    found = families(queue.lifecycle)
+def _cards(queue: Queue, page_filter: PageFilter, stats: QueueStats) -> list[StateCard]:
+    groups = state_groups(queue.lifecycle)
     path = f"/dashboard/queues/{queue.name}"
     return [
         StateCard(
             state.name,
-            found[state.name],
+            groups[state.name],
             stats.states.get(state.name, 0),
-            path + wanted.with_state(state.name).query(),
-            state.name in wanted.states,
+            path + page_filter.with_state(state.name).query(),
+            state.name in page_filter.states,
         )
         for state in queue.lifecycle.states
     ]
 
 
-def _codes(queue: Queue, charts: Charts, wanted: Wanted) -> list[str]:
-    """Those seen lately first, then all that the trade declares."""
+def _codes(queue: Queue, charts: Charts, page_filter: PageFilter) -> list[str]:
+    """Recent error codes first, then all that the lifecycle declares."""
     declared = sorted(code.name for code in queue.lifecycle.errors.codes)
-    seen = [one.code for one in charts.codes]
-    chosen = [wanted.code] if wanted.code else []
-    return list(dict.fromkeys([*seen, *declared, *chosen]))
+    recent = [share.code for share in charts.codes]
+    chosen = [page_filter.code] if page_filter.code else []
+    return list(dict.fromkeys([*recent, *declared, *chosen]))
 
 
-def _sites(stats: QueueStats, wanted: Wanted) -> list[str]:
-    listed = sorted(stats.tenants)[:MOST_LISTED]
-    return list(dict.fromkeys([*listed, *([wanted.site] if wanted.site else [])]))
+def _sites(stats: QueueStats, page_filter: PageFilter) -> list[str]:
+    listed = sorted(stats.tenants)[:MAX_SITES]
+    return list(dict.fromkeys([*listed, *([page_filter.site] if page_filter.site else [])]))
 
 
 def runs_shown(
-    looking: PageContext, queue: Queue
-) -> list[tuple[Run, str, tuple[actions.Refusals, ...]]]:
-    """What the looker began here, with its name and why some jobs stayed."""
+    ctx: PageContext, queue: Queue
+) -> list[tuple[BulkRun, str, tuple[actions.RefusalCount, ...]]]:
+    """The user's background runs on this queue, each with its label and its refusals."""
     return [
         (
             run,
-            " · ".join(filter(None, (actions.label_of(looking, run.call), run.site))),
-            actions.in_words(looking, Counter(run.refused)),
+            " · ".join(filter(None, (actions.label_of(ctx, run.call), run.site))),
+            actions.describe_refusals(ctx, Counter(run.refused)),
         )
-        for run in runs_of(looking).of(looking.actor, queue.name)
+        for run in runs_of(ctx).of(ctx.actor, queue.name)
     ]
 
 
-def _number(looking: PageContext, name: str) -> int:
-    """A number of the address; what is none is nought."""
-    given = looking.request.query_params.get(name, "")
-    return int(given) if given.isdecimal() and len(given) < 10 else 0  # noqa: PLR2004
+def _number(ctx: PageContext, name: str) -> int:
+    """A number in the URL; 0 if it is none."""
+    text = ctx.request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004
 
 
-def _options(queue: Queue, call: str) -> list[str]:
-    return sorted(queue.lifecycle.options_of(call))
+def _options(queue: Queue, action: str) -> list[str]:
+    return sorted(queue.lifecycle.options_of(action))
 
 
 def _site_of(sent: dict[str, list[str]]) -> str | None:
@@ -330,19 +347,24 @@ def _site_of(sent: dict[str, list[str]]) -> str | None:
 
 
 def _result(
-    looking: PageContext, queue: Queue, *, call: str, told: actions.Told | None, said: str
+    ctx: PageContext,
+    queue: Queue,
+    *,
+    action: str,
+    result: actions.BulkActionResult | None,
+    message: str,
 ) -> Response:
-    """A line on top of the page; the page renews itself below it."""
-    if not looking.in_part:
+    """The result on top of the page, which refreshes itself below it."""
+    if not ctx.in_part:
         return RedirectResponse(f"/dashboard/queues/{queue.name}", status_code=303)
-    answer = looking.page(
+    response = ctx.page(
         "part_result.html",
         queue=queue,
-        told=told,
-        said=said,
-        label=actions.label_of(looking, call) if call else "",
-        runs=runs_shown(looking, queue),
+        told=result,
+        said=message,
+        label=actions.label_of(ctx, action) if action else "",
+        runs=runs_shown(ctx, queue),
     )
-    answer.headers["HX-Trigger"] = "kesin:forget"
-    answer.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})
-    return answer
+    response.headers["HX-Trigger"] = "kesin:forget"
+    response.headers["HX-Trigger-After-Swap"] = json.dumps({"renew": {"target": "#view"}})
+    return response

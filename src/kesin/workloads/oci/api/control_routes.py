@@ -1,4 +1,4 @@
-"""The operator's doors and the cron caller's: what is where, what to do with it, run it now."""
+"""The routes for operators and cron callers: statistics, rows, actions, credentials, cron."""
 
 from __future__ import annotations
 
@@ -14,87 +14,90 @@ from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
-from kesin.store.records import Flow
+from kesin.store.records import MoveCount
 from kesin.workloads.oci import operations
 from kesin.workloads.oci.advice import Language, advice
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import Asker, SiteId, cron_caller
-from kesin.workloads.oci.conversions.corrections import dead_letters, fix_chosen
+from kesin.workloads.oci.api.common import SignedInActor, SiteId, require_cron
+from kesin.workloads.oci.conversions.corrections import dead_letter_chunks, fix_selected
 from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
-from kesin.workloads.oci.google.credentials import Credentials, vault_name
-from kesin.workloads.oci.google.pending_uploads import dismiss
-from kesin.workloads.oci.operations import attempt_cap, recover_processing
-from kesin.workloads.oci.site import admitted, visible
-from kesin.workloads.oci.uploader import worker_of
+from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.google.pending_uploads import dismiss_warning
+from kesin.workloads.oci.operations import apply_attempt_cap, recover_processing
+from kesin.workloads.oci.site import require_site, visible_sites
+from kesin.workloads.oci.uploader import build_worker
 
-MOST_ROWS: Final = 200
-MOST_FIXES: Final = 1_000
+MAX_PAGE_ROWS: Final = 200
+MAX_FIXES: Final = 1_000
 FIXES: Final = ("CORRECT", "ENQUEUE_FIX")
 DISMISS: Final = "DISMISS_WARNING"
 ACTIONS: Final = (*operations.ACTIONS, *FIXES, DISMISS)
 CURSOR: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
-Words = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
+FilterValues = Annotated[list[Annotated[str, Query(max_length=64)]] | None, Query(max_length=100)]
 
 
-def control_routes(router: APIRouter, house: WorkloadContext) -> None:
-    """The routes."""
-    _reading(router, house)
-    _acting(router, house)
-    _cron(router, house)
+def add_control_routes(router: APIRouter, context: WorkloadContext) -> None:
+    """Add every route of this module."""
+    _add_read_routes(router, context)
+    _add_action_routes(router, context)
+    _add_cron_routes(router, context)
 
 
-def _reading(router: APIRouter, house: WorkloadContext) -> None:
+def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.get("/api/oci/queue-stats", response_model_exclude_unset=True)
     def queue_stats(
-        actor: Asker,
+        actor: SignedInActor,
         site_id: SiteId = None,
         scope: Literal["site", "multi"] = "site",
     ) -> schemas.AllTotals:
         """How a site stands, or all that are yours; with warnings."""
         if scope == "site":
-            site = admitted(house, actor, site_id, "read", action="oci.stats")
-            told = _totals(house, site, operations.site_stats(house, site, _flows(house)))
-            return schemas.AllTotals(**told.model_dump())
-        house.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
-        sites, flows = visible(house, actor), _flows(house)
-        every = [_totals(house, one, operations.site_stats(house, one, flows)) for one in sites]
-        return _together(every)
+            site = require_site(context, actor, site_id, "read", action="oci.stats")
+            stats = operations.site_stats(context, site, _move_counts(context))
+            return schemas.AllTotals(**_site_totals(context, site, stats).model_dump())
+        context.commands.accounts.require(actor, "read", "oci.stats", queue="oci")
+        move_counts = _move_counts(context)
+        site_totals = [
+            _site_totals(context, site, operations.site_stats(context, site, move_counts))
+            for site in visible_sites(context, actor)
+        ]
+        return _sum_totals(site_totals)
 
     @router.get("/api/oci/queue-rows")
     def queue_rows(  # noqa: PLR0917  # each one is a query parameter
-        actor: Asker,
+        actor: SignedInActor,
         site_id: SiteId = None,
-        status: Words = None,
-        code: Words = None,
-        category: Words = None,
+        status: FilterValues = None,
+        code: FilterValues = None,
+        category: FilterValues = None,
         search: Annotated[str | None, Query(alias="q", max_length=512)] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE_ROWS)] = 100,
         cursor: Annotated[str | None, Query(pattern=CURSOR)] = None,
     ) -> schemas.RowPage:
         """A page of rows, newest first; by state, code, category, or found by any of its names."""
-        site = admitted(house, actor, site_id, "read", action="oci.rows")
-        wanted = {"status": status or [], "code": code or [], "category": category or []}
-        found, following = operations.rows(
-            house, site, wanted=wanted, search=search, limit=limit, cursor=cursor
+        site = require_site(context, actor, site_id, "read", action="oci.rows")
+        criteria = {"status": status or [], "code": code or [], "category": category or []}
+        jobs, next_cursor = operations.list_rows(
+            context, site, criteria=criteria, search=search, limit=limit, cursor=cursor
         )
         return schemas.RowPage(
-            site_id=site.id, rows=[row_body(one) for one in found], next_cursor=following
+            site_id=site.id, rows=[row_body(job) for job in jobs], next_cursor=next_cursor
         )
 
     @router.get("/api/oci/codes/{code}")
     def explain_code(
-        _actor: Asker,
+        _actor: SignedInActor,
         code: Annotated[str, Path(min_length=1, max_length=64)],
         category: Annotated[Category | None, Query()] = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> schemas.AdviceBody:
         """What an error code means, who must act, and what happens next."""
-        told = advice(code, category, language)
+        entry = advice(code, category, language)
         return schemas.AdviceBody(
-            code=told.code, who=told.who, means=told.means, act=told.act, next=told.next
+            code=entry.code, who=entry.who, means=entry.means, act=entry.act, next=entry.next
         )
 
     @router.get(
@@ -103,15 +106,15 @@ def _reading(router: APIRouter, house: WorkloadContext) -> None:
         responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
     )
     def dead_letter_csv(
-        actor: Asker,
+        actor: SignedInActor,
         site_id: SiteId = None,
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> StreamingResponse:
         """The FAILED rows as a file; mended and posted back, they are tried again."""
-        site = admitted(house, actor, site_id, "read", action="oci.dead_letters")
+        site = require_site(context, actor, site_id, "read", action="oci.dead_letters")
         name = f"dead-letters-{site.id}.csv"
         return StreamingResponse(
-            dead_letters(house, site, language=language),
+            dead_letter_chunks(context, site, language=language),
             media_type="text/csv; charset=utf-8",
             headers={
                 "content-disposition": f'attachment; filename="{name}"',
@@ -120,100 +123,109 @@ def _reading(router: APIRouter, house: WorkloadContext) -> None:
         )
 
 
-def _acting(router: APIRouter, house: WorkloadContext) -> None:
+def _add_action_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.post("/api/oci/queue-actions", response_model_exclude_none=True)
-    def queue_actions(actor: Asker, asked: schemas.ActionBody) -> schemas.Acted:
+    def queue_actions(actor: SignedInActor, body: schemas.ActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
-        site = admitted(house, actor, asked.site_id, "operate", action=f"queue.{asked.action[:40]}")
-        if asked.action not in ACTIONS:
+        site = require_site(
+            context, actor, body.site_id, "operate", action=f"queue.{body.action[:40]}"
+        )
+        if body.action not in ACTIONS:
             raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
-        if asked.action in FIXES:
-            done = _fix(house, actor, site, asked)
-        elif asked.action == DISMISS:
-            dismiss(house, site)
-            house.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
-            done = operations.Acted(0, [])
+        if body.action in FIXES:
+            result = _fix_rows(context, actor, site, body)
+        elif body.action == DISMISS:
+            dismiss_warning(context, site)
+            context.commands.accounts.note(actor, "oci.dismiss", queue="oci", site=site.id)
+            result = operations.ActionResult(0, [])
         else:
             where = None
-            if asked.filter is not None:
-                where = operations.filter_of(site, asked.filter.model_dump())
-            done = operations.act(
-                house,
+            if body.filter is not None:
+                where = operations.build_filter(site, body.filter.model_dump())
+            result = operations.run_action(
+                context,
                 actor,
                 site,
-                asked.action,
-                ids=asked.ids,
+                body.action,
+                ids=body.ids,
                 where=where,
-                reason=asked.reason,
-                code=asked.error_code,
-                category=asked.error_category,
-                clear_errors=asked.clear_errors,
+                reason=body.reason,
+                code=body.error_code,
+                category=body.error_category,
+                clear_errors=body.clear_errors,
             )
-        told = [schemas.RefusedRow(id=one, reason=why) for one, why in done.refused]
-        return schemas.Acted(affected=done.affected, refused=told, more=done.more or None)
+        refused = [
+            schemas.RefusedRow(id=row_id, reason=reason) for row_id, reason in result.refused
+        ]
+        return schemas.Acted(affected=result.affected, refused=refused, more=result.more or None)
 
     @router.put("/api/oci/credentials")
-    def put_credentials(actor: Asker, told: schemas.CredentialsBody) -> schemas.Ok:
+    def put_credentials(actor: SignedInActor, body: schemas.CredentialsBody) -> schemas.Ok:
         """Seal a site's credentials; nothing sends them back."""
-        site = admitted(house, actor, told.site_id, "admin", action="oci.credentials")
-        credentials = Credentials.read(told.credentials)
-        house.vault.put(actor, vault_name(site.id), credentials.sealed_text())
+        site = require_site(context, actor, body.site_id, "admin", action="oci.credentials")
+        credentials = GoogleCredentials.parse(body.credentials)
+        context.vault.put(actor, vault_name(site.id), credentials.to_text())
         return schemas.Ok()
 
     @router.delete("/api/oci/credentials")
-    def drop_credentials(actor: Asker, site_id: SiteId = None) -> schemas.Ok:
+    def drop_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Ok:
         """Forget a site's credentials."""
-        site = admitted(house, actor, site_id, "admin", action="oci.credentials")
-        house.vault.drop(actor, vault_name(site.id))
+        site = require_site(context, actor, site_id, "admin", action="oci.credentials")
+        context.vault.drop(actor, vault_name(site.id))
         return schemas.Ok()
 
     @router.post("/api/oci/credentials/check")
-    def check_credentials(actor: Asker, site_id: SiteId = None) -> schemas.Checked:
+    def check_credentials(actor: SignedInActor, site_id: SiteId = None) -> schemas.Checked:
         """Try token, account and action without recording anything; well, the breaker closes."""
-        site = admitted(house, actor, site_id, "operate", action="oci.check")
-        findings = check_site(house, site, channels_of(house.settings))
-        house.commands.accounts.note(actor, "oci.check", queue="oci", site=site.id)
+        site = require_site(context, actor, site_id, "operate", action="oci.check")
+        findings = check_site(context, site, channels_of(context.settings))
+        context.commands.accounts.note(actor, "oci.check", queue="oci", site=site.id)
         return schemas.Checked(
-            ok=all(one.ok for one in findings),
+            ok=all(finding.ok for finding in findings),
             findings=[
-                schemas.FindingBody(name=one.name, ok=one.ok, detail=one.detail, advice=one.advice)
-                for one in findings
+                schemas.FindingBody(
+                    name=finding.name,
+                    ok=finding.ok,
+                    detail=finding.detail,
+                    advice=finding.advice,
+                )
+                for finding in findings
             ],
         )
 
 
-def _fix(
-    house: WorkloadContext, actor: Actor, site: Site, asked: schemas.ActionBody
-) -> operations.Acted:
-    if not asked.ids:
-        raise Invalid(f"{asked.action} needs ids", code="bad_selection", details={"field": "ids"})
-    if asked.action == "CORRECT" and not asked.conversion:
+def _fix_rows(
+    context: WorkloadContext, actor: Actor, site: Site, body: schemas.ActionBody
+) -> operations.ActionResult:
+    if not body.ids:
+        raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
+    if body.action == "CORRECT" and not body.conversion:
         raise Invalid("say what to change", details={"field": "conversion"})
-    if len(asked.ids) > MOST_FIXES:
-        raise Invalid(f"at most {MOST_FIXES} rows a call", details={"field": "ids"})
-    affected, refused = fix_chosen(
-        house,
+    if len(body.ids) > MAX_FIXES:
+        raise Invalid(f"at most {MAX_FIXES} rows a call", details={"field": "ids"})
+    affected, refused = fix_selected(
+        context,
         actor,
         site,
-        operations.bare(asked.ids),
-        asked.conversion,
-        reason=asked.reason,
-        again=asked.action == "ENQUEUE_FIX",
+        operations.strip_seals(body.ids),
+        body.conversion,
+        reason=body.reason,
+        again=body.action == "ENQUEUE_FIX",
     )
-    return operations.Acted(affected, refused)
+    return operations.ActionResult(affected, refused)
 
 
-def _cron(router: APIRouter, house: WorkloadContext) -> None:
-    accounts = house.commands.accounts
+def _add_cron_routes(router: APIRouter, context: WorkloadContext) -> None:
+    accounts = context.commands.accounts
 
     def cron_recover(
         request: Request, min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0
     ) -> schemas.Recovered:
         """Take back rows whose claim ran out."""
-        actor = cron_caller(house, request)
-        asked = {"min_age_minutes": min_age_minutes}
-        moved = recover_processing(house, min_age_minutes=min_age_minutes)
-        accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **asked})
+        actor = require_cron(context, request)
+        arguments = {"min_age_minutes": min_age_minutes}
+        moved = recover_processing(context, min_age_minutes=min_age_minutes)
+        accounts.note(actor, "cron.recover", queue="oci", details={"moved": moved, **arguments})
         return schemas.Recovered(recovered=moved)
 
     def cron_attempt_cap(
@@ -222,19 +234,21 @@ def _cron(router: APIRouter, house: WorkloadContext) -> None:
         min_age_minutes: Annotated[int, Query(ge=0, le=1_440)] = 0,
     ) -> schemas.Capped:
         """Fail rows whose budget is spent."""
-        actor = cron_caller(house, request)
-        asked = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
-        moved = attempt_cap(house, max_attempts=max_attempts, min_age_minutes=min_age_minutes)
-        accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **asked})
+        actor = require_cron(context, request)
+        arguments = {"max_attempts": max_attempts, "min_age_minutes": min_age_minutes}
+        moved = apply_attempt_cap(
+            context, max_attempts=max_attempts, min_age_minutes=min_age_minutes
+        )
+        accounts.note(actor, "cron.attempt_cap", queue="oci", details={"moved": moved, **arguments})
         return schemas.Capped(affected=moved)
 
     def cron_process(
         request: Request, limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 50
     ) -> schemas.Processed:
         """One turn of our worker, shared fairly between the sites."""
-        actor = cron_caller(house, request)
-        worker = worker_of(house, channels_of(house.settings), limit=limit, threads=1)
-        ended = worker.turn()
+        actor = require_cron(context, request)
+        worker = build_worker(context, channels_of(context.settings), limit=limit, threads=1)
+        ended = worker.run_once()
         accounts.note(actor, "cron.process", queue="oci", details={"moved": ended.total()})
         return schemas.Processed(
             processed=ended.total(),
@@ -248,7 +262,7 @@ def _cron(router: APIRouter, house: WorkloadContext) -> None:
         ("attempt-cap", cron_attempt_cap),
         ("process-offline-conversions", cron_process),
     ):
-        for method in ("GET", "POST"):  # schedulers differ in what they can send
+        for method in ("GET", "POST"):  # not every scheduler can send both
             router.add_api_route(
                 f"/api/cron/oci/{path}",
                 handler,
@@ -257,25 +271,27 @@ def _cron(router: APIRouter, house: WorkloadContext) -> None:
             )
 
 
-def _flows(house: WorkloadContext) -> list[Flow]:
-    return house.queue.store.flows(house.queue.name)
+def _move_counts(context: WorkloadContext) -> list[MoveCount]:
+    return context.queue.store.move_counts(context.queue.name)
 
 
 def row_body(job: Job) -> schemas.RowBody:
-    """A row as it is sent."""
-    told = operations.columns(job)
-    kept = job.data if isinstance(job.data, dict) else {}
-    times = {name: iso(value) for name, value in told.items() if name.endswith("_at")}
-    named = {name: _text(kept.get(name)) for name in ("orderId", "externalId")}
-    return schemas.RowBody(**{**told, **times, **named})
+    """The JSON body of a row."""
+    columns = operations.row_columns(job)
+    payload = job.data if isinstance(job.data, dict) else {}
+    times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
+    names = {name: _text(payload.get(name)) for name in ("orderId", "externalId")}
+    return schemas.RowBody(**{**columns, **times, **names})
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _totals(house: WorkloadContext, site: Site, stats: operations.SiteStats) -> schemas.SiteTotals:
-    state = stats.breaker.state(house.queue.now()) if site.channel != "script" else None
+def _site_totals(
+    context: WorkloadContext, site: Site, stats: operations.SiteStats
+) -> schemas.SiteTotals:
+    state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
     return schemas.SiteTotals(
         site_id=site.id,
         totals=stats.totals,
@@ -290,27 +306,31 @@ def _totals(house: WorkloadContext, site: Site, stats: operations.SiteStats) -> 
     )
 
 
-def _together(every: list[schemas.SiteTotals]) -> schemas.AllTotals:
-    totals = {state: sum(one.totals[state] for one in every) for state in operations.STATES}
+def _sum_totals(site_totals: list[schemas.SiteTotals]) -> schemas.AllTotals:
+    totals = {state: sum(site.totals[state] for site in site_totals) for state in operations.STATES}
     ended = totals["FAILED"] + totals["COMPLETED"]
     share = round(totals["FAILED"] / ended, 4) if ended else 0.0
     warnings = [
-        {"siteId": one.site_id or "", **warning} for one in every for warning in one.warnings
+        {"siteId": site.site_id or "", **warning}
+        for site in site_totals
+        for warning in site.warnings
     ]
     return schemas.AllTotals(
         site_id=None,
         totals=totals,
-        stuck_processing=sum(one.stuck_processing for one in every),
+        stuck_processing=sum(site.stuck_processing for site in site_totals),
         failed_share=share,
         oldest_queued_at=min(
-            (one.oldest_queued_at for one in every if one.oldest_queued_at), default=None
+            (site.oldest_queued_at for site in site_totals if site.oldest_queued_at), default=None
         ),
-        expiring_soon=sum(one.expiring_soon for one in every),
+        expiring_soon=sum(site.expiring_soon for site in site_totals),
         last_updated_at=max(
-            (one.last_updated_at for one in every if one.last_updated_at), default=None
+            (site.last_updated_at for site in site_totals if site.last_updated_at), default=None
         ),
-        last_ack_at=max((one.last_ack_at for one in every if one.last_ack_at), default=None),
+        last_ack_at=max(
+            (site.last_ack_at for site in site_totals if site.last_ack_at), default=None
+        ),
         breaker=None,
         warnings=warnings,
-        sites=every,
+        sites=site_totals,
     )

@@ -1,4 +1,4 @@
-"""What goes through the doors, in the seeds' spelling: camelCase, rows with snake_case columns."""
+"""The request and response bodies of the API, as in the seeds: camelCase, rows in snake_case."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-MOST_IDS: Final = 10_000  # a report or an action names
+MAX_IDS: Final = 10_000  # of a report or an action
 Text = Annotated[str, StringConstraints(max_length=2_048)]
 SiteId = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Id = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
-class Spoken(BaseModel):
-    """camelCase outside, our own names inside."""
+class CamelCaseModel(BaseModel):
+    """A model with camelCase names in JSON."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
-class IngestRow(Spoken):
+class IngestRow(CamelCaseModel):
     """What became of one conversion."""
 
     index: int
@@ -31,13 +31,13 @@ class IngestRow(Spoken):
     message: str | None = None
 
 
-class Ingested(Spoken):
+class Ingested(CamelCaseModel):
     """One result a row, in order."""
 
     results: list[IngestRow]
 
 
-class Item(Spoken):
+class Item(CamelCaseModel):
     """A conversion as a script gets it."""
 
     id: str
@@ -51,14 +51,14 @@ class Item(Spoken):
     conversion_currency: str
 
 
-class Counts(Spoken):
+class Counts(CamelCaseModel):
     """How many rows would go, and how many not."""
 
     queued: int
     skipped: int
 
 
-class PreviewBody(Spoken):
+class PreviewBody(CamelCaseModel):
     """What an export would hand over; nothing was changed."""
 
     site_id: str
@@ -67,29 +67,29 @@ class PreviewBody(Spoken):
     warnings: list[dict[str, Any]]
 
 
-class AckBody(Spoken):
+class AckBody(CamelCaseModel):
     """Rows that Google has."""
 
     site_id: SiteId
-    queue_ids: Annotated[list[str], Field(max_length=MOST_IDS)]
+    queue_ids: Annotated[list[str], Field(max_length=MAX_IDS)]
 
 
 class AckFailedBody(AckBody):
     """Rows that failed at the script, and why."""
 
-    error_code: str | None = None  # however long: what is kept is cut
+    error_code: str | None = None  # any length: it is stored cut
     error_message: str | None = None
     error_category: str | None = None
 
 
-class RefusedRow(Spoken):
+class RefusedRow(CamelCaseModel):
     """A row that stayed as it was."""
 
     id: str
     reason: str
 
 
-class Acked(Spoken):
+class Acked(CamelCaseModel):
     """What a report changed."""
 
     ok: bool = True
@@ -97,7 +97,7 @@ class Acked(Spoken):
     refused: list[RefusedRow]
 
 
-class SiteTotals(Spoken):
+class SiteTotals(CamelCaseModel):
     """A site at a glance."""
 
     site_id: str | None
@@ -137,7 +137,7 @@ class RowBody(BaseModel):
     updated_at: str
 
 
-class RowPage(Spoken):
+class RowPage(CamelCaseModel):
     """Some rows, newest first."""
 
     site_id: str
@@ -145,7 +145,7 @@ class RowPage(Spoken):
     next_cursor: str | None
 
 
-class Chosen(Spoken):
+class Chosen(CamelCaseModel):
     """Rows by what they have in common."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
@@ -155,12 +155,12 @@ class Chosen(Spoken):
     category: Annotated[list[Text], Field(max_length=5)] = []
 
 
-class ActionBody(Spoken):
+class ActionBody(CamelCaseModel):
     """Something an operator wants done with rows of a site."""
 
     site_id: SiteId
     action: Text
-    ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)] | None = None
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS)] | None = None
     filter: Chosen | None = None
     reason: Text | None = None
     error_code: Annotated[str, StringConstraints(min_length=1, max_length=64)] | None = None
@@ -169,16 +169,16 @@ class ActionBody(Spoken):
     conversion: dict[str, Any] | None = None  # what CORRECT and ENQUEUE_FIX change
 
 
-class Acted(Spoken):
+class Acted(CamelCaseModel):
     """What an action moved; by filter, the first thousand refusals are told."""
 
     ok: bool = True
     affected: int
     refused: list[RefusedRow]
-    more: bool | None = None  # set where there may be more that match: ask again
+    more: bool | None = None  # set if more may match: repeat the request
 
 
-class HeartbeatBody(Spoken):
+class HeartbeatBody(CamelCaseModel):
     """A script says that it runs."""
 
     site_id: SiteId
@@ -189,13 +189,13 @@ class HeartbeatBody(Spoken):
     failed: Annotated[int, Field(ge=0, le=10**9)] | None = None
 
 
-class Ok(Spoken):
+class Ok(CamelCaseModel):
     """Done."""
 
     ok: bool = True
 
 
-class VerifyBody(Spoken):
+class VerifyBody(CamelCaseModel):
     """A script asks for a short-lived token."""
 
     site_id: SiteId
@@ -209,21 +209,21 @@ class Verified(BaseModel):
     site_id: str
 
 
-class Recovered(Spoken):
+class Recovered(CamelCaseModel):
     """Rows whose claim had run out."""
 
     ok: bool = True
     recovered: int
 
 
-class Capped(Spoken):
+class Capped(CamelCaseModel):
     """Rows whose budget was spent."""
 
     ok: bool = True
     affected: int
 
 
-class Processed(Spoken):
+class Processed(CamelCaseModel):
     """What a turn of our worker did."""
 
     ok: bool = True
@@ -233,14 +233,14 @@ class Processed(Spoken):
     retry: int
 
 
-class CredentialsBody(Spoken):
+class CredentialsBody(CamelCaseModel):
     """A site's credentials; they are never sent back."""
 
     site_id: SiteId
     credentials: dict[str, Any]
 
 
-class FindingBody(Spoken):
+class FindingBody(CamelCaseModel):
     """One line of a check."""
 
     name: str
@@ -249,14 +249,14 @@ class FindingBody(Spoken):
     advice: str
 
 
-class Checked(Spoken):
+class Checked(CamelCaseModel):
     """Whether a site could upload now."""
 
     ok: bool
     findings: list[FindingBody]
 
 
-class AdviceBody(Spoken):
+class AdviceBody(CamelCaseModel):
     """A code in plain words."""
 
     code: str

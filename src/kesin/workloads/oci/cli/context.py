@@ -1,4 +1,4 @@
-"""What every `kesin oci` command begins with: the store open, the site found, who types."""
+"""What every `kesin oci` command shares: the open store, the site, the operator, the options."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.permissions import Actor, system
+from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import load_settings
-from kesin.foundation.terminal import typist
+from kesin.foundation.terminal import cli_actor
 from kesin.store.directory import Directory, Site
 from kesin.store.open import open_store
 from kesin.store.postgres.reachability import check_reachable
 from kesin.workloads.oci.advice import Language
 from kesin.workloads.oci.lifecycle import limits_of, oci_lifecycle
-from kesin.workloads.oci.site import WORKLOAD, admitted
+from kesin.workloads.oci.site import WORKLOAD, require_site
 
-FAILED: Final = 1  # the exit code of what could not be done, or not wholly
+EXIT_FAILED: Final = 1  # the command failed, or failed in part
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 SiteArgument = Annotated[str, typer.Argument(metavar="SITE", help="The site's id or dashed uuid.")]
 SiteOption = Annotated[
     str, typer.Option("--site", metavar="SITE", help="The site's id or dashed uuid.")
 ]
-InLanguage = Annotated[
+LanguageOption = Annotated[
     Language, typer.Option("--lang", metavar="en|tr", help="The language of the advice.")
 ]
 
 
 @contextmanager
-def open_house() -> Iterator[WorkloadContext]:
-    """The workload over the store of the settings; nothing is made that is not there."""
+def open_context() -> Iterator[WorkloadContext]:
+    """Open the store of the settings; a missing database is not created."""
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     file = settings.database_file
@@ -57,11 +57,11 @@ def open_house() -> Iterator[WorkloadContext]:
         store.close()
 
 
-def operator() -> Actor:
-    """Whoever types: at the machine itself everything is allowed, and all of it is noted."""
-    return system(typist())
+def local_operator() -> Actor:
+    """The user of this terminal: may do everything, and the audit log records it."""
+    return system_actor(cli_actor())
 
 
-def site_of(house: WorkloadContext, given: str, action: str) -> Site:
-    """The site of this id or uuid; raises Unknown, which says how to add one."""
-    return admitted(house, operator(), given, "read", action=action)
+def find_site(context: WorkloadContext, name: str, action: str) -> Site:
+    """The site with this id or uuid; raises NotFound, which says how to add one."""
+    return require_site(context, local_operator(), name, "read", action=action)

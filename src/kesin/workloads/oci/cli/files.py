@@ -16,68 +16,72 @@ import typer
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
-from kesin.foundation.terminal import error_console, say, say_json, tally, visible, warn
+from kesin.foundation.terminal import error_console, format_counts, say, say_json, visible, warn
 from kesin.store.directory import Site
 from kesin.workloads.oci.cli.context import (
-    FAILED,
-    AsJson,
-    InLanguage,
+    EXIT_FAILED,
+    JsonOption,
+    LanguageOption,
     SiteOption,
-    open_house,
-    operator,
-    site_of,
+    find_site,
+    local_operator,
+    open_context,
 )
-from kesin.workloads.oci.conversions.corrections import COLUMNS, dead_letters, fix
-from kesin.workloads.oci.conversions.csv_cells import safe, said
-from kesin.workloads.oci.conversions.ingest import Result, RowResult, ingest
+from kesin.workloads.oci.conversions.corrections import (
+    DEAD_LETTER_COLUMNS,
+    dead_letter_chunks,
+    fix_rows,
+)
+from kesin.workloads.oci.conversions.csv_cells import escape_cell, unescape_cell
+from kesin.workloads.oci.conversions.ingest import IngestOutcome, IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import (
     MAX_ROWS,
     STDIN,
-    Batch,
-    Format,
-    Read,
-    Source,
-    format_of,
-    opened,
+    FileFormat,
+    ParsedRow,
+    RowBatch,
+    RowSource,
+    detect_format,
+    open_source,
 )
 from kesin.workloads.oci.site import WORKLOAD
 
-FIX_ROWS: Final = 1_000  # mended together; each is looked up by itself
-MOST_TOLD: Final = 20  # rejected rows that are told one by one
-RESULTS: Final[tuple[Result, ...]] = ("queued", "duplicate", "corrected", "rejected")
-REJECTED: Final = (
+FIX_ROWS: Final = 1_000  # fixed together; each is looked up by itself
+MAX_LISTED_REJECTS: Final = 20  # rejected rows listed on the terminal
+RESULTS: Final[tuple[IngestOutcome, ...]] = ("queued", "duplicate", "corrected", "rejected")
+REJECT_COLUMNS: Final = (
     *("row", "externalId", "revision", "gclid", "wbraid", "gbraid", "conversionName"),
     *("conversionTime", "conversionValue", "conversionCurrency"),
     *("errorCode", "errorField", "errorMessage"),
 )
 
-_AGAIN: Final = "mend the file and run it again, what is done already stays as it is"
-_NOT_AGAIN: Final = "mend the file and take what is done out of it, or it is sent once more"
+_RERUN_HINT: Final = "mend the file and run it again, what is done already stays as it is"
+_NO_RERUN_HINT: Final = "mend the file and take what is done out of it, or it is sent once more"
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A CSV, NDJSON or JSON file; - is standard input.")
 ]
-AsFormat = Annotated[
-    Format | None,
+FormatOption = Annotated[
+    FileFormat | None,
     typer.Option(
         "--format", metavar="csv|ndjson|json", help="What the file is, if its name does not say."
     ),
 ]
-Do = Callable[[WorkloadContext, Site, Sequence[Read]], list[RowResult]]
+ProcessRows = Callable[[WorkloadContext, Site, Sequence[ParsedRow]], list[IngestResult]]
 
 
 def import_conversions(
     file: FileArgument,
     *,
     site: SiteOption,
-    file_format: AsFormat = None,
+    file_format: FormatOption = None,
     rejects: Annotated[
         Path | None,
         typer.Option(
             metavar="OUT.csv", dir_okay=False, help="Write what was rejected here, with reasons."
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take conversions in from a file.
 
@@ -87,22 +91,26 @@ def import_conversions(
     One bad row never sinks the others: the file of --rejects can be mended and imported. Exits with
     1 if any row was rejected. JSON is read as a whole: for millions of rows use CSV or NDJSON.
     """
-    kind = format_of(file, file_format)
+    chosen_format = detect_format(file, file_format)
     if rejects and file != STDIN and rejects.exists() and rejects.samefile(file):
         raise Invalid("--rejects would overwrite the file that is imported: name another")
-    with open_house() as house:
-        place = site_of(house, site, "oci.import")
-        with opened(file, kind) as source, _rejects(rejects) as reject:
-            told = _take(house, place, source, _import, reject=reject)
-    _tell(told, place, as_json=as_json, rejects=rejects)
+    with open_context() as context:
+        site_record = find_site(context, site, "oci.import")
+        with open_source(file, chosen_format) as source, _open_rejects(rejects) as write_reject:
+            summary = _process_file(
+                context, site_record, source, _import_rows, write_reject=write_reject
+            )
+    _print_summary(summary, site_record, as_json=as_json, rejects=rejects)
 
 
-def _import(house: WorkloadContext, site: Site, rows: Sequence[Read]) -> list[RowResult]:
-    actor = operator()
-    with house.queue.store.transaction():
-        results = ingest(house, site, rows, actor=actor.name)
-        counts: Counter[str] = Counter(one.result for one in results)
-        house.commands.accounts.note(
+def _import_rows(
+    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow]
+) -> list[IngestResult]:
+    actor = local_operator()
+    with context.queue.store.transaction():
+        results = ingest(context, site, rows, actor=actor.name)
+        counts: Counter[str] = Counter(result.result for result in results)
+        context.commands.accounts.note(
             actor, "oci.import", queue=WORKLOAD, site=site.id, details=dict(counts)
         )
     return results
@@ -112,14 +120,14 @@ def enqueue_fix(
     file: FileArgument,
     *,
     site: SiteOption,
-    file_format: AsFormat = None,
+    file_format: FormatOption = None,
     again: Annotated[
         bool, typer.Option("--again", help="Send delivered rows again even if nothing changed.")
     ] = False,
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why; kept in the history of each row.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Mend conversions from a file, delivered ones too.
 
@@ -128,163 +136,167 @@ def enqueue_fix(
     and the old row stays. A row that FAILED because of its data is corrected. Any other is left as
     it is. Exits with 1 if any row was rejected.
     """
-    kind = format_of(file, file_format)
+    chosen_format = detect_format(file, file_format)
 
-    def do(house: WorkloadContext, site: Site, rows: Sequence[Read]) -> list[RowResult]:
-        return fix(house, operator(), site, rows, reason=reason, again=again)
+    def process(
+        context: WorkloadContext, site: Site, rows: Sequence[ParsedRow]
+    ) -> list[IngestResult]:
+        return fix_rows(context, local_operator(), site, rows, reason=reason, again=again)
 
-    with open_house() as house:
-        place = site_of(house, site, "oci.fix")
-        hint = _NOT_AGAIN if again else _AGAIN
-        with opened(file, kind) as source:
-            told = _take(house, place, source, do, size=FIX_ROWS, hint=hint)
-    _tell(told, place, as_json=as_json, renamed={"duplicate": "left"})
+    with open_context() as context:
+        site_record = find_site(context, site, "oci.fix")
+        hint = _NO_RERUN_HINT if again else _RERUN_HINT
+        with open_source(file, chosen_format) as source:
+            summary = _process_file(context, site_record, source, process, size=FIX_ROWS, hint=hint)
+    _print_summary(summary, site_record, as_json=as_json, renamed={"duplicate": "left"})
 
 
 # Rows in
 
 
 @dataclass(slots=True)
-class _Taken:
-    """What became of the rows of a file."""
+class _FileSummary:
+    """The results of the rows of a file."""
 
     rows: int = 0
     results: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    first: list[tuple[int, RowResult]] = field(default_factory=list)  # rejected, by row
+    listed_rejects: list[tuple[int, IngestResult]] = field(default_factory=list)  # (row, result)
 
 
-Reject = Callable[[int, Read, RowResult], None]
+WriteReject = Callable[[int, ParsedRow, IngestResult], None]
 
 
-def _keep_none(_number: int, _row: Read, _result: RowResult) -> None:
-    """Rejected rows are only told."""
+def _ignore_reject(_number: int, _row: ParsedRow, _result: IngestResult) -> None:
+    """Write nothing: rejected rows are only listed."""
 
 
-def _take(
-    house: WorkloadContext,
+def _process_file(
+    context: WorkloadContext,
     site: Site,
-    source: Source,
-    do: Do,
+    source: RowSource,
+    process: ProcessRows,
     *,
-    reject: Reject = _keep_none,
+    write_reject: WriteReject = _ignore_reject,
     size: int = MAX_ROWS,
-    hint: str = _AGAIN,
-) -> _Taken:
-    taken = _Taken()
-    with _progress(source) as show:
+    hint: str = _RERUN_HINT,
+) -> _FileSummary:
+    summary = _FileSummary()
+    with _progress(source) as show_progress:
         batches = source.batches(size)
-        while batch := _next(batches, taken, hint):
-            _check_site(house, site, batch.site)
-            for row, result in zip(batch.rows, do(house, site, batch.rows), strict=True):
-                taken.rows += 1
-                taken.results[result.result] += 1
+        while batch := _next_batch(batches, summary, hint):
+            _check_site(context, site, batch.site)
+            for row, result in zip(batch.rows, process(context, site, batch.rows), strict=True):
+                summary.rows += 1
+                summary.results[result.result] += 1
                 if result.result == "rejected":
-                    taken.reasons[result.code or ""] += 1
-                    reject(taken.rows, row, result)
-                    if len(taken.first) < MOST_TOLD:
-                        taken.first.append((taken.rows, result))
-            show(taken)
-    return taken
+                    summary.reasons[result.code or ""] += 1
+                    write_reject(summary.rows, row, result)
+                    if len(summary.listed_rejects) < MAX_LISTED_REJECTS:
+                        summary.listed_rejects.append((summary.rows, result))
+            show_progress(summary)
+    return summary
 
 
-def _next(batches: Iterator[Batch], taken: _Taken, hint: str) -> Batch | None:
-    """The next batch; where the file cannot be read any further, what is in already is told."""
+def _next_batch(batches: Iterator[RowBatch], summary: _FileSummary, hint: str) -> RowBatch | None:
+    """The next batch; an error in the middle of the file says how many rows are done."""
     try:
         return next(batches, None)
     except Problem as problem:
-        if not taken.rows:
+        if not summary.rows:
             raise
-        done = f"the {taken.rows} rows before it are done ({_counts(taken)})"
+        done = f"the {summary.rows} rows before it are done ({_format_counts(summary)})"
         raise Problem(f"{problem.message}; {done}: {hint}", code=problem.code) from None
 
 
-def _check_site(house: WorkloadContext, site: Site, named: str | None) -> None:
-    found = house.commands.accounts.find_site(named) if named else site
-    if found is None or found.id != site.id:
-        raise Invalid(f"the file is for the site {named!r}, and --site says {site.id!r}")
+def _check_site(context: WorkloadContext, site: Site, name: str | None) -> None:
+    file_site = context.commands.accounts.find_site(name) if name else site
+    if file_site is None or file_site.id != site.id:
+        raise Invalid(f"the file is for the site {name!r}, and --site says {site.id!r}")
 
 
-def _counts(taken: _Taken, renamed: Mapping[str, str] | None = None) -> str:
-    names = {one: (renamed or {}).get(one, one) for one in RESULTS}
-    return ", ".join(f"{name} {taken.results[one]}" for one, name in names.items())
+def _format_counts(summary: _FileSummary, renamed: Mapping[str, str] | None = None) -> str:
+    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
+    return ", ".join(f"{name} {summary.results[outcome]}" for outcome, name in names.items())
 
 
-def _tell(
-    taken: _Taken,
+def _print_summary(
+    summary: _FileSummary,
     site: Site,
     *,
     as_json: bool,
     rejects: Path | None = None,
     renamed: Mapping[str, str] | None = None,
 ) -> None:
-    names = {one: (renamed or {}).get(one, one) for one in RESULTS}
+    names = {outcome: (renamed or {}).get(outcome, outcome) for outcome in RESULTS}
     if as_json:
         say_json(
             {
                 "site": site.id,
-                "rows": taken.rows,
-                **{name: taken.results[one] for one, name in names.items()},
-                "reasons": dict(taken.reasons.most_common()),
+                "rows": summary.rows,
+                **{name: summary.results[outcome] for outcome, name in names.items()},
+                "reasons": dict(summary.reasons.most_common()),
                 "rejects": str(rejects) if rejects else None,
-                "first_rejected": [_rejected(number, one) for number, one in taken.first],
+                "first_rejected": [
+                    _reject_record(number, result) for number, result in summary.listed_rejects
+                ],
             }
         )
     else:
-        _tell_rejected(taken, rejects)
-        say(f"{taken.rows} rows for {site.id}: {_counts(taken, renamed)}")
-    if taken.results["rejected"]:
-        raise typer.Exit(FAILED)
+        _print_rejected(summary, rejects)
+        say(f"{summary.rows} rows for {site.id}: {_format_counts(summary, renamed)}")
+    if summary.results["rejected"]:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _tell_rejected(taken: _Taken, rejects: Path | None) -> None:
-    for number, one in taken.first if rejects is None else ():
-        named = f" ({visible(one.external_id)})" if one.external_id else ""
-        warn(f"row {number}{named}: {one.code}, {visible(one.message or '')}")
-    if rejects is None and taken.results["rejected"] > len(taken.first):
-        more = taken.results["rejected"] - len(taken.first)
+def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:
+    for number, result in summary.listed_rejects if rejects is None else ():
+        suffix = f" ({visible(result.external_id)})" if result.external_id else ""
+        warn(f"row {number}{suffix}: {result.code}, {visible(result.message or '')}")
+    if rejects is None and summary.results["rejected"] > len(summary.listed_rejects):
+        more = summary.results["rejected"] - len(summary.listed_rejects)
         warn(f"and {more} more rows; --rejects OUT.csv keeps them all")
-    if taken.reasons:
-        warn(f"rejected: {tally(dict(taken.reasons.most_common()))}")
-    if rejects is not None and taken.reasons:
+    if summary.reasons:
+        warn(f"rejected: {format_counts(dict(summary.reasons.most_common()))}")
+    if rejects is not None and summary.reasons:
         warn(f"they are in {rejects}: mend them there and import that file")
 
 
-def _rejected(number: int, one: RowResult) -> dict[str, Any]:
+def _reject_record(number: int, result: IngestResult) -> dict[str, Any]:
     return {
         "row": number,
-        "external_id": one.external_id,
-        "code": one.code,
-        "field": one.field,
-        "message": one.message,
+        "external_id": result.external_id,
+        "code": result.code,
+        "field": result.field,
+        "message": result.message,
     }
 
 
 @contextmanager
-def _rejects(path: Path | None) -> Iterator[Reject]:
-    """Keeps rejected rows in a file from which they can be imported once they are mended."""
+def _open_rejects(path: Path | None) -> Iterator[WriteReject]:
+    """Open the file of rejected rows; once corrected, it can be imported."""
     if path is None:
-        yield _keep_none
+        yield _ignore_reject
         return
     with path.open("w", encoding="utf-8-sig", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(REJECTED)
+        writer.writerow(REJECT_COLUMNS)
 
-        def keep(number: int, row: Read, result: RowResult) -> None:
-            given = row if isinstance(row, Mapping) else {}
-            why = {
+        def write(number: int, row: ParsedRow, result: IngestResult) -> None:
+            cells = row if isinstance(row, Mapping) else {}
+            reason = {
                 "row": number,
                 "errorCode": result.code,
                 "errorField": result.field,
                 "errorMessage": result.message,
             }
-            writer.writerow([safe({**given, **why}.get(name)) for name in REJECTED])
+            writer.writerow([escape_cell({**cells, **reason}.get(name)) for name in REJECT_COLUMNS])
 
-        yield keep
+        yield write
 
 
 @contextmanager
-def _progress(source: Source) -> Iterator[Callable[[_Taken], None]]:
+def _progress(source: RowSource) -> Iterator[Callable[[_FileSummary], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -293,8 +305,10 @@ def _progress(source: Source) -> Iterator[Callable[[_Taken], None]]:
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=error_console(), transient=True) as bar:
         task = bar.add_task("reading", total=source.size)
-        yield lambda taken: bar.update(
-            task, completed=source.read, description=f"{taken.rows} rows: {_counts(taken)}"
+        yield lambda summary: bar.update(
+            task,
+            completed=source.bytes_read,
+            description=f"{summary.rows} rows: {_format_counts(summary)}",
         )
 
 
@@ -308,8 +322,8 @@ def export_dead_letters(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", dir_okay=False, help="Into this file."),
     ] = None,
-    lang: InLanguage = "en",
-    as_json: AsJson = False,
+    lang: LanguageOption = "en",
+    as_json: JsonOption = False,
 ) -> None:
     """Write a site's FAILED conversions as CSV.
 
@@ -317,41 +331,43 @@ def export_dead_letters(
     a formula to a spreadsheet. With --json the rows come as JSON, one a line; together with -o the
     CSV goes into the file and the summary is JSON.
     """
-    with open_house() as house:
-        place = site_of(house, site, "oci.dead_letters")
-        house.commands.accounts.note(operator(), "oci.dead_letters", queue=WORKLOAD, site=place.id)
-        parts = dead_letters(house, place, language=lang)
+    with open_context() as context:
+        site_record = find_site(context, site, "oci.dead_letters")
+        context.commands.accounts.note(
+            local_operator(), "oci.dead_letters", queue=WORKLOAD, site=site_record.id
+        )
+        chunks = dead_letter_chunks(context, site_record, language=lang)
         if out is None and as_json:
-            for one in _records(parts):
-                say_json(one, line=True)
+            for record in _records(chunks):
+                say_json(record, line=True)
             return
-        rows = _written(parts, out)
+        rows = _write_csv(chunks, out)
     if as_json:
-        say_json({"site": place.id, "rows": rows, "file": str(out)})
+        say_json({"site": site_record.id, "rows": rows, "file": str(out)})
     elif out is not None:
         say(f"wrote {rows} rows to {out}")
     elif not rows:
-        warn(f"{place.id} has no dead letters")
+        warn(f"{site_record.id} has no dead letters")
 
 
-def _written(parts: Iterable[str], out: Path | None) -> int:
-    """Write all of it; how many rows there were."""
-    rows = -1  # the header is none
+def _write_csv(chunks: Iterable[str], out: Path | None) -> int:
+    """Write the CSV; returns the number of rows."""
+    rows = -1  # the header does not count
     with nullcontext(sys.stdout.buffer) if out is None else out.open("wb") as file:
-        for part in parts:
-            file.write(part.encode())
-            rows += sum(1 for _ in _cells(part))
+        for chunk in chunks:
+            file.write(chunk.encode())
+            rows += sum(1 for _ in _csv_cells(chunk))
         file.flush()
     return rows
 
 
-def _records(parts: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The rows as they were before they became safe cells."""
-    lines = (cells for part in parts for cells in _cells(part))
+def _records(chunks: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The rows with their cells unescaped."""
+    lines = (cells for chunk in chunks for cells in _csv_cells(chunk))
     next(lines)
     for cells in lines:
-        yield dict(zip(COLUMNS, map(said, cells), strict=True))
+        yield dict(zip(DEAD_LETTER_COLUMNS, map(unescape_cell, cells), strict=True))
 
 
-def _cells(part: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(part, newline=""))
+def _csv_cells(chunk: str) -> Iterator[list[str]]:
+    return csv.reader(io.StringIO(chunk, newline=""))

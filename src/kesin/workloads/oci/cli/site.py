@@ -16,29 +16,29 @@ import typer
 from kesin.engine.access.sites import site_uuid
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
-from kesin.foundation.encryption import LARGEST_BYTES
-from kesin.foundation.problems import Invalid, Problem, Unknown
-from kesin.foundation.terminal import print_table, say, say_json, tally, warn
+from kesin.foundation.encryption import MAX_SECRET_BYTES
+from kesin.foundation.problems import Invalid, NotFound, Problem
+from kesin.foundation.terminal import format_counts, print_table, say, say_json, warn
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.oci.advice import Advice, Language, advice, codes
+from kesin.workloads.oci.advice import Language, OciAdvice, advice, codes
 from kesin.workloads.oci.cli.context import (
-    FAILED,
-    AsJson,
-    InLanguage,
+    EXIT_FAILED,
+    JsonOption,
+    LanguageOption,
     SiteArgument,
-    open_house,
-    operator,
-    site_of,
+    find_site,
+    local_operator,
+    open_context,
 )
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.connection_check import check_site
-from kesin.workloads.oci.google.credentials import Credentials, vault_name
+from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
 from kesin.workloads.oci.operations import SiteStats, site_stats
-from kesin.workloads.oci.site import WORKLOAD, Place, checked, visible
+from kesin.workloads.oci.site import WORKLOAD, SiteSettings, validate_settings, visible_sites
 
-REASONS: Final = 5  # of the latest failures that a doctor explains
+MAX_REASONS: Final = 5  # of recent failures that `doctor` explains
 _REMEDIES: Final = {
     "FAILED_SHARE_HIGH": "Mend the causes below; `kesin oci export-dead-letters` has every row.",
     "STUCK_PROCESSING": "Is the sweeper running? `kesin sweep` takes them back now.",
@@ -47,7 +47,7 @@ _REMEDIES: Final = {
     "SCRIPT_SILENT": "Look at the script's history in Google Ads, and at its schedule.",
     "UPLOAD_NOT_TAKEN": "Look at the request in Google, then send rows again with enqueue-fix.",
 }
-_TURN: Final[dict[Language, tuple[str, dict[str, str]]]] = {
+_WHO_ACTS: Final[dict[Language, tuple[str, dict[str, str]]]] = {
     "en": (
         "Whose turn it is",
         {
@@ -71,7 +71,7 @@ _TURN: Final[dict[Language, tuple[str, dict[str, str]]]] = {
 }
 
 
-def doctor(site: SiteArgument, *, lang: InLanguage = "en", as_json: AsJson = False) -> None:
+def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOption = False) -> None:
     """Check whether a site can upload now.
 
     Shows its settings, counts, warnings and why rows failed lately; then tries token, account and
@@ -79,55 +79,63 @@ def doctor(site: SiteArgument, *, lang: InLanguage = "en", as_json: AsJson = Fal
     of life. If all is well, a breaker that wrong credentials opened closes. Exits with 1 when a
     check fails or there is a warning.
     """
-    with open_house() as house:
-        place = site_of(house, site, "oci.check")
-        stats = site_stats(house, place, house.queue.store.flows(house.queue.name))
-        reasons = _reasons(house, place, lang)
-        ours = {} if place.channel == "script" else channels_of(house.settings)
-        findings = check_site(house, place, ours, language=lang)
-        house.commands.accounts.note(operator(), "oci.check", queue=WORKLOAD, site=place.id)
-        settings = _settings(house, place)
-        told = _record(house, place, stats)
-    good = all(one.ok for one in findings) and not stats.warnings
+    with open_context() as context:
+        site_record = find_site(context, site, "oci.check")
+        move_counts = context.queue.store.move_counts(context.queue.name)
+        stats = site_stats(context, site_record, move_counts)
+        reasons = _failure_reasons(context, site_record, lang)
+        channels = {} if site_record.channel == "script" else channels_of(context.settings)
+        findings = check_site(context, site_record, channels, language=lang)
+        context.commands.accounts.note(
+            local_operator(), "oci.check", queue=WORKLOAD, site=site_record.id
+        )
+        settings = _settings_record(context, site_record)
+        record = _stats_record(context, site_record, stats)
+    ok = all(finding.ok for finding in findings) and not stats.warnings
     if as_json:
         say_json(
             {
-                "ok": good,
+                "ok": ok,
                 "settings": settings,
-                "stats": told,
+                "stats": record,
                 "reasons": reasons,
-                "checks": [asdict(one) for one in findings],
+                "checks": [asdict(finding) for finding in findings],
             }
         )
     else:
         _print_settings(settings)
-        say(f"\n{tally(stats.totals) or 'no conversions yet'}\n")
+        say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
         breaker = advice(stats.breaker.code, stats.breaker.kind, lang).act
         remedies = {**_REMEDIES, "BREAKER_OPEN": breaker}
         print_table(
             ("", "check", "found", "what to do"),
             [
                 *(
-                    ("!", one["code"], one["message"], remedies.get(one["code"], ""))
-                    for one in stats.warnings
+                    ("!", each["code"], each["message"], remedies.get(each["code"], ""))
+                    for each in stats.warnings
                 ),
-                *(("✓" if one.ok else "✗", one.name, one.detail, one.advice) for one in findings),
+                *(
+                    ("✓" if each.ok else "✗", each.name, each.detail, each.advice)
+                    for each in findings
+                ),
             ],
         )
         if reasons:
             print_table(
                 ("failed lately", "rows", "what to do"),
-                [(one["code"], one["rows"], one["act"]) for one in reasons],
+                [(reason["code"], reason["rows"], reason["act"]) for reason in reasons],
             )
-    if not good:
-        raise typer.Exit(FAILED)
+    if not ok:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _reasons(house: WorkloadContext, site: Site, language: Language) -> list[dict[str, Any]]:
-    """Why the newest dead letters are dead, the most frequent first."""
+def _failure_reasons(
+    context: WorkloadContext, site: Site, language: Language
+) -> list[dict[str, Any]]:
+    """The reasons of the newest failures, the most frequent first."""
     where = Filter(states=("FAILED",), tenants=(site.id,))
-    newest = house.queue.jobs(where, limit=MAX_PAGE).jobs
-    seen = Counter((job.error_code or "", job.error_category or "") for job in newest)
+    newest = context.queue.jobs(where, limit=MAX_PAGE).jobs
+    counts = Counter((job.error_code or "", job.error_category or "") for job in newest)
     return [
         {
             "code": code,
@@ -135,7 +143,7 @@ def _reasons(house: WorkloadContext, site: Site, language: Language) -> list[dic
             "rows": rows,
             "act": advice(code, category, language).act,
         }
-        for (code, category), rows in seen.most_common(REASONS)
+        for (code, category), rows in counts.most_common(MAX_REASONS)
     ]
 
 
@@ -144,41 +152,47 @@ def stats(
         str | None, typer.Argument(metavar="SITE", help="Only this site; all without.")
     ] = None,
     *,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show how the sites stand.
 
     How many conversions are in each state, how many are stuck past their lease, which share of the
     finished ones failed, and what deserves a look.
     """
-    with open_house() as house:
-        flows = house.queue.store.flows(house.queue.name)
-        chosen = [site_of(house, site, "oci.stats")] if site else visible(house, operator())
-        told = [_record(house, one, site_stats(house, one, flows)) for one in chosen]
+    with open_context() as context:
+        move_counts = context.queue.store.move_counts(context.queue.name)
+        sites = (
+            [find_site(context, site, "oci.stats")]
+            if site
+            else visible_sites(context, local_operator())
+        )
+        records = [
+            _stats_record(context, each, site_stats(context, each, move_counts)) for each in sites
+        ]
     if as_json:
-        say_json(told)
+        say_json(records)
         return
-    states = list(told[0]["totals"]) if told else []
+    states = list(records[0]["totals"]) if records else []
     print_table(
         ("site", "channel", *map(str.lower, states), "stuck", "failed %", "breaker", "warnings"),
         [
             (
-                one["site"],
-                one["channel"],
-                *one["totals"].values(),
-                one["stuck"],
-                round(100 * one["failed_share"], 1),
-                one["breaker"],
-                ", ".join(warning["code"] for warning in one["warnings"]),
+                record["site"],
+                record["channel"],
+                *record["totals"].values(),
+                record["stuck"],
+                round(100 * record["failed_share"], 1),
+                record["breaker"],
+                ", ".join(warning["code"] for warning in record["warnings"]),
             )
-            for one in told
+            for record in records
         ],
         empty="there is no site yet: `kesin site add` makes one",
     )
 
 
-def _record(house: WorkloadContext, site: Site, stats: SiteStats) -> dict[str, Any]:
-    breaker = None if site.channel == "script" else stats.breaker.state(house.queue.now())
+def _stats_record(context: WorkloadContext, site: Site, stats: SiteStats) -> dict[str, Any]:
+    breaker = None if site.channel == "script" else stats.breaker.state(context.queue.now())
     return {
         "site": site.id,
         "channel": site.channel,
@@ -214,7 +228,7 @@ def settings(
         str | None,
         typer.Option(metavar="NAME", help="The action of rows that name none; '' takes it away."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the settings of a site, or change them.
 
@@ -227,22 +241,24 @@ def settings(
         changes["silent_hours"] = silent_hours or None
     if conversion_name is not None:
         changes["conversion_name"] = conversion_name.strip() or None
-    with open_house() as house:
-        place = site_of(house, site, "site.set")
+    with open_context() as context:
+        site_record = find_site(context, site, "site.set")
         if changes:
-            accounts = house.commands.accounts
-            accounts.set_site_settings(operator(), place.id, WORKLOAD, checked(changes))
-            place = site_of(house, place.id, "site.set")
-        told = _settings(house, place)
+            accounts = context.commands.accounts
+            accounts.set_site_settings(
+                local_operator(), site_record.id, WORKLOAD, validate_settings(changes)
+            )
+            site_record = find_site(context, site_record.id, "site.set")
+        record = _settings_record(context, site_record)
     if as_json:
-        say_json(told)
+        say_json(record)
     else:
-        _print_settings(told)
+        _print_settings(record)
 
 
-def _settings(house: WorkloadContext, site: Site) -> dict[str, Any]:
-    kept = Place.of(site)
-    secret = house.commands.accounts.directory.secret(vault_name(site.id))
+def _settings_record(context: WorkloadContext, site: Site) -> dict[str, Any]:
+    stored = SiteSettings.of(site)
+    secret = context.commands.accounts.directory.secret(vault_name(site.id))
     return {
         "site": site.id,
         "uuid": site_uuid(site.id),
@@ -250,24 +266,24 @@ def _settings(house: WorkloadContext, site: Site) -> dict[str, Any]:
         "channel": site.channel,
         "timezone": site.timezone,
         "currency": site.currency,
-        "recover_minutes": kept.recover_minutes,
-        "silent_hours": kept.silent_hours or house.settings.oci_silent_hours,
-        "conversion_name": kept.conversion_name or None,
+        "recover_minutes": stored.recover_minutes,
+        "silent_hours": stored.silent_hours or context.settings.oci_silent_hours,
+        "conversion_name": stored.conversion_name or None,
         "credentials_changed_at": iso(secret.changed_at) if secret else None,
     }
 
 
-def _print_settings(told: dict[str, Any]) -> None:
-    print_table(("setting", "value"), [(name.replace("_", " "), told[name]) for name in told])
+def _print_settings(record: dict[str, Any]) -> None:
+    print_table(("setting", "value"), [(name.replace("_", " "), record[name]) for name in record])
 
 
-# What else is on the line may be a secret: it must come here, not into an error message.
-_SITE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# Extra arguments may be secrets: the command takes them, so that no error message repeats them.
+_SITE_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CREDENTIALS_CONTEXT: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def credentials(
-    context: typer.Context,
+    ctx: typer.Context,
     site: SiteArgument,
     *,
     file: Annotated[
@@ -275,7 +291,7 @@ def credentials(
         typer.Option(metavar="FILE", help="Read the document here, not from standard input."),
     ] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Forget what is kept.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Keep a site's Google credentials, sealed.
 
@@ -284,80 +300,81 @@ def credentials(
     standard input: never from the command line, which others can see. It replaces what was kept
     and is never shown again. Needs KESIN_SECRET_KEYS; `kesin oci doctor` tries it at Google.
     """
-    if context.args or not _SITE.fullmatch(site):
+    if ctx.args or not _SITE_PATTERN.fullmatch(site):
         raise Invalid(
             "credentials come from --file or standard input, not from the command line; nothing "
             "was kept, and if that was a secret, others may have seen it"
         )
     if drop and file:
         raise Invalid("--drop forgets credentials and --file keeps some: give one of them")
-    with open_house() as house:
-        place = site_of(house, site, "oci.credentials")
+    with open_context() as context:
+        site_record = find_site(context, site, "oci.credentials")
         if drop:
-            _drop(house, place)
+            _drop_credentials(context, site_record)
         else:
-            house.vault.keys()  # before anything is asked for
-            kept = Credentials.read(_document(file))
-            house.vault.put(operator(), vault_name(place.id), kept.sealed_text())
+            context.vault.keys()  # fails here if there is no key, before the input is read
+            parsed = GoogleCredentials.parse(_read_document(file))
+            context.vault.put(local_operator(), vault_name(site_record.id), parsed.to_text())
     if as_json:
-        say_json({"site": place.id, "kept": not drop})
+        say_json({"site": site_record.id, "kept": not drop})
         return
-    say(f"dropped the credentials of {place.id}" if drop else f"kept, for {place.id}")
-    if not drop and place.channel == "script":
-        warn(f"they are used after `kesin site set {place.id} --channel api`: now it has a script")
+    say(f"dropped the credentials of {site_record.id}" if drop else f"kept, for {site_record.id}")
+    if not drop and site_record.channel == "script":
+        command = f"kesin site set {site_record.id} --channel api"
+        warn(f"they are used after `{command}`: now it has a script")
     elif not drop:
-        warn(f"`kesin oci doctor {place.id}` tries them at Google")
+        warn(f"`kesin oci doctor {site_record.id}` tries them at Google")
 
 
-def _drop(house: WorkloadContext, site: Site) -> None:
+def _drop_credentials(context: WorkloadContext, site: Site) -> None:
     try:
-        house.vault.drop(operator(), vault_name(site.id))
-    except Unknown:
-        raise Unknown(f"there are no credentials of {site.id}") from None
+        context.vault.drop(local_operator(), vault_name(site.id))
+    except NotFound:
+        raise NotFound(f"there are no credentials of {site.id}") from None
 
 
-def _document(file: Path | None) -> dict[str, Any]:
-    """What somebody wrote; no error repeats any of it."""
+def _read_document(file: Path | None) -> dict[str, Any]:
+    """Read the credentials document; no error repeats any of it."""
     if file is None and sys.stdin.isatty():
         raise Invalid("give the document with --file FILE or on standard input")
     with file.open("rb") if file else nullcontext(sys.stdin.buffer) as source:
-        raw = source.read(LARGEST_BYTES + 1)
+        raw = source.read(MAX_SECRET_BYTES + 1)
     try:
-        given = json.loads(raw.decode("utf-8-sig"))
+        document = json.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict) or len(raw) > LARGEST_BYTES:
+        document = None
+    if not isinstance(document, dict) or len(raw) > MAX_SECRET_BYTES:
         raise Problem(
-            f"the document must be a JSON object of at most {LARGEST_BYTES} bytes: "
+            f"the document must be a JSON object of at most {MAX_SECRET_BYTES} bytes: "
             '{"customer_id": "123-456-7890", "client_id": …}; nothing was kept'
         )
-    return given
+    return document
 
 
 def explain(
     code: Annotated[str, typer.Argument(metavar="CODE", help="An error code, as rows have it.")],
     *,
-    lang: InLanguage = "en",
-    as_json: AsJson = False,
+    lang: LanguageOption = "en",
+    as_json: JsonOption = False,
 ) -> None:
     """Say what an error code means and what to do."""
-    known = {one.casefold(): one for one in codes()}
-    found = advice(known.get(code.casefold(), code), None, lang)
-    if _is_general(found, lang):
+    names = {name.casefold(): name for name in codes()}
+    entry = advice(names.get(code.casefold(), code), None, lang)
+    if _is_general(entry, lang):
         from difflib import get_close_matches
 
-        near = get_close_matches(code.casefold(), list(known), n=1, cutoff=0.5)
-        meant = f": did you mean {known[near[0]]}?" if near else ""
-        raise Unknown(f"nobody has written about the code {code!r}{meant}")
+        matches = get_close_matches(code.casefold(), list(names), n=1, cutoff=0.5)
+        hint = f": did you mean {names[matches[0]]}?" if matches else ""
+        raise NotFound(f"nobody has written about the code {code!r}{hint}")
     if as_json:
-        say_json(asdict(found))
+        say_json(asdict(entry))
         return
-    say(found.code)
-    for text in (found.means, found.act, found.next):
+    say(entry.code)
+    for text in (entry.means, entry.act, entry.next):
         say(f"  {text}")
-    turn, who = _TURN[lang]
-    say(f"  {turn}: {who[found.who]}.")
+    label, roles = _WHO_ACTS[lang]
+    say(f"  {label}: {roles[entry.who]}.")
 
 
-def _is_general(found: Advice, language: Language) -> bool:
-    return found.means == advice(None, None, language).means
+def _is_general(entry: OciAdvice, language: Language) -> bool:
+    return entry.means == advice(None, None, language).means

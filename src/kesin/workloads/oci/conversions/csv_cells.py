@@ -1,7 +1,7 @@
-"""Cells of a file that people open: a spreadsheet runs whatever begins like a formula.
+"""Escapes CSV cells, since a spreadsheet evaluates a cell that begins like a formula.
 
-Such a cell gets an apostrophe in front, and one inside wherever a spreadsheet may part the line.
-Reading takes them off again, so a file that went out and came back says what it said.
+Such a cell gets a leading apostrophe, and one at each point where a spreadsheet may split the
+line. Reading removes them, so a file that is exported and imported again is unchanged.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "'")
-_GUARDED: Final = re.compile(r"'[=+\-@\t\r']")
-_PARTED: Final = re.compile(r"([;,\t\n\r])(?=[=+\-@'])")
-_PARTED_GUARDED: Final = re.compile(r"([;,\t\n\r])'(?=[=+\-@'])")
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "'")
+_ESCAPED: Final = re.compile(r"'[=+\-@\t\r']")
+_SPLIT_POINT: Final = re.compile(r"([;,\t\n\r])(?=[=+\-@'])")
+_ESCAPED_SPLIT_POINT: Final = re.compile(r"([;,\t\n\r])'(?=[=+\-@'])")
 
 
-def safe(value: Any) -> str:
-    """A cell that no spreadsheet takes for a formula, at whichever sign it parts the line."""
+def escape_cell(value: Any) -> str:
+    """Format a cell so that no spreadsheet evaluates it, whatever its delimiter."""
     text = "" if value is None else str(value)
-    text = _PARTED.sub(r"\1'", text)
-    return f"'{text}" if text.startswith(_STARTS) else text
+    text = _SPLIT_POINT.sub(r"\1'", text)
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def said(cell: str) -> str:
-    """What a cell said before it was made safe; any other stays as it is."""
-    return _PARTED_GUARDED.sub(r"\1", cell[1:] if _GUARDED.match(cell) else cell)
+def unescape_cell(cell: str) -> str:
+    """Undo `escape_cell`; a cell that was not escaped is unchanged."""
+    return _ESCAPED_SPLIT_POINT.sub(r"\1", cell[1:] if _ESCAPED.match(cell) else cell)

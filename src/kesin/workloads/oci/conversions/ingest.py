@@ -1,7 +1,7 @@
-"""Conversions in: queued, known already, corrected, or rejected with the reason; row by row.
+"""Takes conversions in: each row is queued, a duplicate, corrected, or rejected with a reason.
 
-Sending the same rows twice changes nothing. A row that rests in FAILED because its data was wrong
-is taken up again when the same external id comes with other data.
+Sending the same rows twice changes nothing. A row that FAILED because of its data is queued again
+when its external id arrives with other data.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from kesin.workloads.oci.conversions.conversion import (
     Conversion,
     Unsendable,
 )
-from kesin.workloads.oci.conversions.parsing import Read
+from kesin.workloads.oci.conversions.parsing import ParsedRow
 from kesin.workloads.oci.lifecycle import limits_of
 from kesin.workloads.oci.site import defaults_of
 
-Result = Literal["queued", "duplicate", "corrected", "rejected"]
+IngestOutcome = Literal["queued", "duplicate", "corrected", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
-class RowResult:
-    """What became of one row."""
+class IngestResult:
+    """The result of one row."""
 
     index: int
     external_id: str | None
-    result: Result
+    result: IngestOutcome
     id: str | None = None
     code: str | None = None
     field: str | None = None
@@ -44,127 +44,132 @@ class RowResult:
 
 
 def ingest(
-    house: WorkloadContext, site: Site, rows: Sequence[Read], *, actor: str
-) -> list[RowResult]:
-    """Take rows in; one result each, in order."""
-    read: dict[int, Conversion] = {}
-    results: dict[int, RowResult] = {}
-    defaults, now = defaults_of(site), house.queue.now()
+    context: WorkloadContext, site: Site, rows: Sequence[ParsedRow], *, actor: str
+) -> list[IngestResult]:
+    """Take rows in; returns one result per row, in order."""
+    conversions: dict[int, Conversion] = {}
+    results: dict[int, IngestResult] = {}
+    defaults, now = defaults_of(site), context.queue.now()
     for index, row in enumerate(rows):
         try:
             if isinstance(row, Unsendable):
                 raise row
-            read[index] = Conversion.read(row, defaults, now_us=now)
+            conversions[index] = Conversion.parse(row, defaults, now_us=now)
         except Unsendable as problem:
-            results[index] = rejected(index, row, problem)
-    first = {index: one for index, one in read.items() if one.revision == 1}
-    results |= _enqueue(house, site, first, actor)
-    results |= _later(house, site, {n: one for n, one in read.items() if n not in first})
-    results |= _correct(house, site, read, results, actor)
+            results[index] = build_rejection(index, row, problem)
+    first: dict[int, Conversion] = {}
+    later: dict[int, Conversion] = {}
+    for index, conversion in conversions.items():
+        (first if conversion.revision == 1 else later)[index] = conversion
+    results |= _enqueue(context, site, first, actor)
+    results |= _match_revisions(context, site, later)
+    results |= _correct(context, site, conversions, results, actor)
     return [results[index] for index in range(len(rows))]
 
 
-def rejected(index: int, row: Read, problem: Unsendable) -> RowResult:
-    """A row that is not taken, named as far as it can be."""
-    named = row.get("externalId") if isinstance(row, Mapping) else None
-    external_id = storable(str(named))[:MAX_EXTERNAL_ID] if isinstance(named, str | int) else None
+def build_rejection(index: int, row: ParsedRow, problem: Unsendable) -> IngestResult:
+    """The result of a rejected row, with its external id if it has one."""
+    value = row.get("externalId") if isinstance(row, Mapping) else None
+    external_id = storable(str(value))[:MAX_EXTERNAL_ID] if isinstance(value, str | int) else None
     field = problem.field or None
-    return RowResult(index, external_id, "rejected", None, problem.code, field, problem.message)
+    return IngestResult(index, external_id, "rejected", None, problem.code, field, problem.message)
 
 
 def _enqueue(
-    house: WorkloadContext, site: Site, read: Mapping[int, Conversion], actor: str
-) -> dict[int, RowResult]:
-    cap = limits_of(house.settings).max_attempts(site.channel)
-    news = [
+    context: WorkloadContext, site: Site, conversions: Mapping[int, Conversion], actor: str
+) -> dict[int, IngestResult]:
+    cap = limits_of(context.settings).max_attempts(site.channel)
+    new_jobs = [
         New(
-            one.payload(),
-            key=one.key,
+            conversion.payload(),
+            key=conversion.key,
             tenant=site.id,
             max_attempts=cap,
-            stamps={"conversion_at": one.at_us},
+            stamps={"conversion_at": conversion.at_us},
         )
-        for one in read.values()
+        for conversion in conversions.values()
     ]
-    answers = house.queue.enqueue_many(news, actor=actor) if news else []
+    outcomes = context.queue.enqueue_many(new_jobs, actor=actor) if new_jobs else []
     results = {}
-    for (index, one), answer in zip(read.items(), answers, strict=True):
-        if isinstance(answer, BadInput):
-            problem = Unsendable("BAD_PAYLOAD", answer.field, str(answer))
-            results[index] = rejected(index, one.payload(), problem)
+    for (index, conversion), outcome in zip(conversions.items(), outcomes, strict=True):
+        if isinstance(outcome, BadInput):
+            problem = Unsendable("BAD_PAYLOAD", outcome.field, str(outcome))
+            results[index] = build_rejection(index, conversion.payload(), problem)
         else:
-            result: Result = "queued" if answer.result == "inserted" else "duplicate"
-            results[index] = RowResult(index, one.external_id, result, answer.id)
+            result: IngestOutcome = "queued" if outcome.result == "inserted" else "duplicate"
+            results[index] = IngestResult(index, conversion.external_id, result, outcome.id)
     return results
 
 
-def _later(
-    house: WorkloadContext, site: Site, read: Mapping[int, Conversion]
-) -> dict[int, RowResult]:
-    """Revisions are made by operators; a producer can only correct one that is there."""
-    holders = house.queue.holders(site.id, [one.key for one in read.values()]) if read else {}
+def _match_revisions(
+    context: WorkloadContext, site: Site, conversions: Mapping[int, Conversion]
+) -> dict[int, IngestResult]:
+    """Match later revisions to their rows: only operators create revisions."""
+    keys = [conversion.key for conversion in conversions.values()]
+    holders = context.queue.holders(site.id, keys) if keys else {}
     results = {}
-    for index, one in read.items():
-        holder = holders.get(one.key)
+    for index, conversion in conversions.items():
+        holder = holders.get(conversion.key)
         if holder is None:
-            why = f"{one.external_id} has no revision {one.revision} here"
-            problem = Unsendable("INVALID_REVISION", "revision", why)
-            results[index] = rejected(index, one.payload(), problem)
+            message = f"{conversion.external_id} has no revision {conversion.revision} here"
+            problem = Unsendable("INVALID_REVISION", "revision", message)
+            results[index] = build_rejection(index, conversion.payload(), problem)
         else:
-            results[index] = RowResult(index, one.external_id, "duplicate", holder)
+            results[index] = IngestResult(index, conversion.external_id, "duplicate", holder)
     return results
 
 
 def _correct(
-    house: WorkloadContext,
+    context: WorkloadContext,
     site: Site,
-    read: Mapping[int, Conversion],
-    results: Mapping[int, RowResult],
+    conversions: Mapping[int, Conversion],
+    results: Mapping[int, IngestResult],
     actor: str,
-) -> dict[int, RowResult]:
-    """Of the duplicates, those that mend a row whose data was wrong."""
-    known = [one.id for one in results.values() if one.result == "duplicate" and one.id]
-    jobs = house.queue.find(known) if known else {}
-    wanted: dict[str, tuple[int, Conversion]] = {}
-    for index, one in results.items():
-        job = jobs.get(one.id or "") if one.result == "duplicate" else None
-        if job and _mends(job, read[index]) and job.id not in wanted:
-            wanted[job.id] = (index, read[index])
-    mended = {job_id: one for job_id, (_, one) in wanted.items()}
+) -> dict[int, IngestResult]:
+    """Apply the duplicates that correct a row whose data was wrong."""
+    duplicates = {index: row for index, row in results.items() if row.result == "duplicate"}
+    job_ids = [row.id for row in duplicates.values() if row.id]
+    jobs = context.queue.find(job_ids) if job_ids else {}
+    corrections: dict[str, tuple[int, Conversion]] = {}
+    for index, row in duplicates.items():
+        job = jobs.get(row.id or "")
+        if job and _is_correction(job, conversions[index]) and job.id not in corrections:
+            corrections[job.id] = (index, conversions[index])
+    new_data = {job_id: conversion for job_id, (_, conversion) in corrections.items()}
     corrected = {}
-    for outcome in correct(house, site, mended, role="producer", actor=actor):
+    for outcome in correct_rows(context, site, new_data, role="producer", actor=actor):
         if outcome.result == "moved":
-            index, new = wanted[outcome.id]
-            corrected[index] = RowResult(index, new.external_id, "corrected", outcome.id)
+            index, new = corrections[outcome.id]
+            corrected[index] = IngestResult(index, new.external_id, "corrected", outcome.id)
     return corrected
 
 
-def _mends(job: Job, new: Conversion) -> bool:
-    waits = job.state == "FAILED" and job.error_category == Category.VALIDATION.value
-    return waits and canonical_json(job.data) != canonical_json(new.payload())
+def _is_correction(job: Job, new: Conversion) -> bool:
+    failed_on_data = job.state == "FAILED" and job.error_category == Category.VALIDATION.value
+    return failed_on_data and canonical_json(job.data) != canonical_json(new.payload())
 
 
-def correct(
-    house: WorkloadContext,
+def correct_rows(
+    context: WorkloadContext,
     site: Site,
-    mended: Mapping[str, Conversion],
+    conversions: Mapping[str, Conversion],
     *,
     role: Literal["producer", "operator"],
     actor: str,
     note: str | None = None,
 ) -> list[Outcome]:
-    """Replace what failed rows say, and queue them again."""
-    if not mended:
+    """Replace the data of failed rows and queue them again."""
+    if not conversions:
         return []
-    cap = limits_of(house.settings).max_attempts(site.channel)
+    cap = limits_of(context.settings).max_attempts(site.channel)
     changes = [
         Change(
             job_id,
-            payload=canonical_json(one.payload()),
+            payload=canonical_json(conversion.payload()),
             max_attempts=cap,
             note=note,
-            stamps={"conversion_at": one.at_us},
+            stamps={"conversion_at": conversion.at_us},
         )
-        for job_id, one in mended.items()
+        for job_id, conversion in conversions.items()
     ]
-    return house.queue.apply("correct", changes, role=role, actor=actor, tenants=[site.id])
+    return context.queue.apply("correct", changes, role=role, actor=actor, tenants=[site.id])

@@ -1,6 +1,6 @@
-"""A request's body, whatever its spelling, as rows: JSON, NDJSON or CSV.
+"""Parses rows from a request body or a file in JSON, NDJSON or CSV.
 
-A row that cannot be read becomes the reason why; the others are read all the same.
+A row that cannot be parsed is replaced by the reason; the other rows are parsed all the same.
 """
 
 from __future__ import annotations
@@ -17,21 +17,33 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
 
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.workloads.oci.conversions.conversion import Unsendable
-from kesin.workloads.oci.conversions.csv_cells import said
+from kesin.workloads.oci.conversions.csv_cells import unescape_cell
 
 MAX_ROWS: Final = 10_000
 MAX_DIGITS: Final = 18
-Read = Mapping[str, Any] | Unsendable
+ParsedRow = Mapping[str, Any] | Unsendable
+FileFormat = Literal["csv", "ndjson", "json"]
 
-_NDJSON: Final = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
-_CSV: Final = frozenset({"text/csv", "application/csv"})
-_JSON: Final = frozenset({"application/json", "text/json", ""})
-TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
+_NDJSON_TYPES: Final = frozenset(
+    {"application/x-ndjson", "application/ndjson", "application/jsonl"}
+)
+_CSV_TYPES: Final = frozenset({"text/csv", "application/csv"})
+_JSON_TYPES: Final = frozenset({"application/json", "text/json", ""})
+CONTENT_TYPES: Final = ("application/json", "application/x-ndjson", "text/csv")
+_JSON_TYPE, _NDJSON_TYPE, _ = CONTENT_TYPES
+STDIN: Final = "-"
+_FORMAT_BY_SUFFIX: Final[dict[str, FileFormat]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "json",
+}
 _DELIMITERS: Final = ",;\t"
-_SAYS_NOTHING: Final = f'{_DELIMITERS}"'
-csv.field_size_limit(1_000_000_000)  # a body is bounded already
+_BLANK_CHARACTERS: Final = f'{_DELIMITERS}"'
+csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
-# Columns as other tools name them, without case, spaces and signs.
+# Column names of other tools, without case, spaces and punctuation.
 _COLUMNS: Final = {
     "externalid": "externalId",
     "revision": "revision",
@@ -46,90 +58,91 @@ _COLUMNS: Final = {
 }
 
 
-def read_body(body: bytes, content_type: str) -> tuple[str | None, list[Read]]:
-    """The site the body names itself, if it does, and its rows."""
-    kind = content_type.partition(";")[0].strip().lower()
+def parse_body(body: bytes, content_type: str) -> tuple[str | None, list[ParsedRow]]:
+    """Parse a body: the site it names, if any, and its rows."""
+    content_kind = content_type.partition(";")[0].strip().lower()
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Problem("the body is no UTF-8", code="not_utf8") from None
-    if kind in _CSV:
-        return None, _bounded(csv_rows(io.StringIO(text, newline="")))
-    if kind in _NDJSON:
-        return None, _bounded(_lines(text))
-    if kind in _JSON or kind.endswith("+json"):
+    if content_kind in _CSV_TYPES:
+        return None, _take_bounded(csv_rows(io.StringIO(text, newline="")))
+    if content_kind in _NDJSON_TYPES:
+        return None, _take_bounded(_ndjson_rows(text))
+    if content_kind in _JSON_TYPES or content_kind.endswith("+json"):
         return _json_rows(text)
     raise Problem(
-        f"conversions come as {', '.join(TYPES)}, not as {kind[:100]!r}", code="unsupported_type"
+        f"conversions come as {', '.join(CONTENT_TYPES)}, not as {content_kind[:100]!r}",
+        code="unsupported_type",
     )
 
 
-def _json_rows(text: str) -> tuple[str | None, list[Read]]:
+def _json_rows(text: str) -> tuple[str | None, list[ParsedRow]]:
     try:
-        given = parsed(text)
+        document = parse_json(text)
     except (ValueError, RecursionError):
         raise Problem("the body is no JSON", code="not_json") from None
     site = None
-    if isinstance(given, dict) and "conversions" in given:
-        site = given.get("siteId")
+    if isinstance(document, dict) and "conversions" in document:
+        site = document.get("siteId")
         if site is not None and not isinstance(site, str):
             raise Problem("siteId must be text", code="bad_site")
-        given = given["conversions"]
-        if not isinstance(given, list):
+        document = document["conversions"]
+        if not isinstance(document, list):
             raise Problem("conversions must be a list", code="not_a_list")
-    elif isinstance(given, dict):
-        named = given.get("siteId")
-        site = named if isinstance(named, str) else None
-        given = [given]
-    if not isinstance(given, list):
+    elif isinstance(document, dict):
+        site_id = document.get("siteId")
+        site = site_id if isinstance(site_id, str) else None
+        document = [document]
+    if not isinstance(document, list):
         raise Problem("send one conversion, a list, or {siteId, conversions}", code="not_a_list")
-    return site, _bounded(map(_row, given))
+    return site, _take_bounded(map(_check_row, document))
 
 
-def parsed(text: str) -> Any:
-    """JSON in which one strange number spoils its own row only; raises ValueError."""
-    return json.loads(text, parse_constant=float, parse_int=_whole)
+def parse_json(text: str) -> Any:
+    """Parse JSON so that an invalid number fails only its own row; raises ValueError."""
+    return json.loads(text, parse_constant=float, parse_int=_parse_int)
 
 
-def _whole(digits: str) -> int | str:
-    """A number of any length; too long for one, it stays text and its field refuses it."""
+def _parse_int(digits: str) -> int | str:
+    """Parse an integer; one that is too long stays text, and its field refuses it."""
     return int(digits) if len(digits) <= MAX_DIGITS else digits
 
 
-def _lines(text: str) -> Iterator[Read]:
+def _ndjson_rows(text: str) -> Iterator[ParsedRow]:
     for line in text.split("\n"):
         if not line.strip():
             continue
         try:
-            yield _row(parsed(line))
+            yield _check_row(parse_json(line))
         except (ValueError, RecursionError):
             yield Unsendable("NOT_JSON", "", "this line is no JSON")
 
 
-def _row(given: Any) -> Read:
-    if isinstance(given, dict):
-        return given
+def _check_row(value: Any) -> ParsedRow:
+    if isinstance(value, dict):
+        return value
     return Unsendable("NOT_AN_OBJECT", "", "a conversion is an object with fields")
 
 
-def csv_rows(lines: Iterable[str]) -> Iterator[Read]:
-    """The rows under a header, which is the first line that says something; raises Problem."""
+def csv_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
+    """Parse CSV whose header is the first line that is not blank; raises Problem."""
     lines, skipped = iter(lines), 0
-    first = ""
-    for first in lines:
-        if "".join(first.split()).strip(_SAYS_NOTHING):
+    first_line = ""
+    for first_line in lines:
+        if "".join(first_line.split()).strip(_BLANK_CHARACTERS):
             break
         skipped += 1
-    rows = csv.reader(chain([first], lines), delimiter=max(_DELIMITERS, key=first.count))
+    rows = csv.reader(chain([first_line], lines), delimiter=max(_DELIMITERS, key=first_line.count))
     header: list[str | None] = []
     try:
         for cells in rows:
             if not any(cell.strip() for cell in cells):
                 continue
             if header:
-                yield _cells(header, cells)
+                yield _csv_row(header, cells)
             else:
-                header = [_COLUMNS.get(_plain(cell)) for cell in cells]
+                header = [_COLUMNS.get(_normalise_header(cell)) for cell in cells]
                 _check_header(header)
     except csv.Error as problem:
         line = skipped + rows.line_num
@@ -137,87 +150,76 @@ def csv_rows(lines: Iterable[str]) -> Iterator[Read]:
 
 
 def _check_header(header: list[str | None]) -> None:
-    known = [name for name in header if name]
-    if "externalId" not in known:
+    names = [name for name in header if name]
+    if "externalId" not in names:
         raise Problem(
             "the first line must name the columns, externalId among them", code="no_header"
         )
-    twice = {name for name in known if known.count(name) > 1}
-    if twice:
-        raise Problem(f"the column {min(twice)} is there twice", code="column_twice")
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise Problem(f"the column {min(repeated)} is there twice", code="column_twice")
 
 
-def _cells(header: list[str | None], cells: list[str]) -> Read:
+def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
     if len(cells) > len(header):
         return Unsendable("NOT_AN_OBJECT", "", "this line has more cells than the header")
-    return {name: said(cell) for name, cell in zip(header, cells, strict=False) if name}
+    return {name: unescape_cell(cell) for name, cell in zip(header, cells, strict=False) if name}
 
 
-def _plain(header: str) -> str:
-    return "".join(sign for sign in header.lower() if sign.isalnum())
+def _normalise_header(header: str) -> str:
+    return "".join(char for char in header.lower() if char.isalnum())
 
 
-def _bounded(rows: Iterator[Read]) -> list[Read]:
-    read: list[Read] = []
+def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
+    taken: list[ParsedRow] = []
     for row in rows:
-        if len(read) == MAX_ROWS:
+        if len(taken) == MAX_ROWS:
             raise TooLarge(f"at most {MAX_ROWS} conversions a call: split them")
-        read.append(row)
-    return read
+        taken.append(row)
+    return taken
 
 
-Format = Literal["csv", "ndjson", "json"]
-
-STDIN: Final = "-"
-_ENDINGS: Final[dict[str, Format]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".json": "json",
-}
-_JSON_TYPE, _NDJSON_TYPE, _ = TYPES
-
-
-class Batch(NamedTuple):
-    """Some rows, and the site that the file itself names, if it does."""
+class RowBatch(NamedTuple):
+    """Some rows of a file, and the site that the file names, if any."""
 
     site: str | None
-    rows: list[Read]
+    rows: list[ParsedRow]
 
 
-def format_of(name: str, told: Format | None) -> Format:
-    """What somebody says it is, or what its name says; raises Invalid."""
-    if told is not None:
-        return told
-    found = _ENDINGS.get(PurePath(name).suffix.lower())
-    if found is None:
-        what = "standard input" if name == STDIN else repr(name)
-        raise Invalid(f"say with --format whether {what} is csv, ndjson or json")
-    return found
+def detect_format(name: str, chosen: FileFormat | None) -> FileFormat:
+    """The chosen format, or else the one of the file's suffix; raises Invalid."""
+    if chosen is not None:
+        return chosen
+    detected = _FORMAT_BY_SUFFIX.get(PurePath(name).suffix.lower())
+    if detected is None:
+        source = "standard input" if name == STDIN else repr(name)
+        raise Invalid(f"say with --format whether {source} is csv, ndjson or json")
+    return detected
 
 
-class Source:
-    """An open file, and how far it was read."""
+class RowSource:
+    """An open file of rows, and how far it was read."""
 
-    def __init__(self, name: str, kind: Format, raw: BinaryIO, size: int | None) -> None:
+    def __init__(self, name: str, file_format: FileFormat, raw: BinaryIO, size: int | None) -> None:
         self.name = name
-        self.kind: Format = kind
-        self.size = size  # in bytes; None where nobody knows
+        self.file_format: FileFormat = file_format
+        self.size = size  # in bytes; None if unknown
         self._raw = raw
-        newline = "" if kind == "csv" else "\n"
+        newline = "" if file_format == "csv" else "\n"
         self.text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline=newline)
 
     @property
-    def read(self) -> int:
-        """Bytes so far."""
+    def bytes_read(self) -> int:
+        """The number of bytes read so far."""
         return 0 if self.size is None else self._raw.tell()
 
-    def batches(self, rows: int = MAX_ROWS) -> Iterator[Batch]:
-        """Its rows, so many at a time; raises Problem where it cannot be read any further."""
-        how = {"csv": _of_csv, "ndjson": _of_ndjson, "json": _of_json}[self.kind]
+    def batches(self, rows: int = MAX_ROWS) -> Iterator[RowBatch]:
+        """Yield the rows in batches; raises Problem where the file cannot be read further."""
+        read_batches = {"csv": _csv_batches, "ndjson": _ndjson_batches, "json": _json_batches}[
+            self.file_format
+        ]
         try:
-            yield from how(self.text, min(rows, MAX_ROWS))
+            yield from read_batches(self.text, min(rows, MAX_ROWS))
         except UnicodeDecodeError:
             raise Problem(
                 f"{self.name} is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
@@ -226,46 +228,46 @@ class Source:
 
 
 @contextmanager
-def opened(name: str, kind: Format) -> Iterator[Source]:
-    """The file, or standard input for ``-``."""
+def open_source(name: str, file_format: FileFormat) -> Iterator[RowSource]:
+    """Open a file, or standard input for ``-``."""
     if name == STDIN:
-        source = Source("standard input", kind, sys.stdin.buffer, None)
+        source = RowSource("standard input", file_format, sys.stdin.buffer, None)
         try:
             yield source
         finally:
-            source.text.detach()  # standard input is not ours to close
+            source.text.detach()  # standard input stays open
         return
     path = Path(name)
     with path.open("rb") as raw:
         size = path.stat().st_size if path.is_file() else None
-        yield Source(name, kind, raw, size)
+        yield RowSource(name, file_format, raw, size)
 
 
-def _of_csv(text: TextIO, size: int) -> Iterator[Batch]:
+def _csv_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
     rows = csv_rows(text)
-    while part := list(islice(rows, size)):
-        yield Batch(None, part)
+    while batch := list(islice(rows, size)):
+        yield RowBatch(None, batch)
 
 
-def _of_ndjson(text: TextIO, size: int) -> Iterator[Batch]:
+def _ndjson_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
     lines = (line for line in text if line.strip())
-    while part := list(islice(lines, size)):
-        yield Batch(*read_body("".join(part).encode(), _NDJSON_TYPE))
+    while batch := list(islice(lines, size)):
+        yield RowBatch(*parse_body("".join(batch).encode(), _NDJSON_TYPE))
 
 
-def _of_json(text: TextIO, size: int) -> Iterator[Batch]:
-    """JSON ends where it ends: it is read as a whole, and only its rows are parted."""
-    whole = text.read()
+def _json_batches(text: TextIO, size: int) -> Iterator[RowBatch]:
+    """Read JSON as a whole and yield its rows in batches."""
+    content = text.read()
     try:
-        given = parsed(whole)
+        document = parse_json(content)
     except (ValueError, RecursionError):
         raise Problem("this is no JSON; for one document a line say --format ndjson") from None
-    site, rows = None, given
-    if isinstance(given, dict) and isinstance(given.get("conversions"), list):
-        site, rows = given.get("siteId"), given["conversions"]
+    site, rows = None, document
+    if isinstance(document, dict) and isinstance(document.get("conversions"), list):
+        site, rows = document.get("siteId"), document["conversions"]
     if not isinstance(rows, list) or len(rows) <= size:
-        yield Batch(*read_body(whole.encode(), _JSON_TYPE))
+        yield RowBatch(*parse_body(content.encode(), _JSON_TYPE))
         return
     for start in range(0, len(rows), size):
-        told = {"siteId": site, "conversions": rows[start : start + size]}
-        yield Batch(*read_body(json.dumps(told).encode(), _JSON_TYPE))
+        part = {"siteId": site, "conversions": rows[start : start + size]}
+        yield RowBatch(*parse_body(json.dumps(part).encode(), _JSON_TYPE))

@@ -1,1 +1,1 @@
-"""Everything that talks to Google."""
+"""The channels to Google: clients, credentials, error classification and the breaker."""

@@ -1,7 +1,7 @@
-"""Rows into requests, and requests that are refused as a whole into smaller ones.
+"""Groups rows into requests, and splits requests that Google refuses as a whole.
 
-A request that Google refuses without naming a row is halved until the guilty ones stand alone.
-Nothing is recorded by a refused request, so sending its rows again is safe.
+A request that Google refuses without naming a row is halved until the bad rows are alone. A
+refused request records nothing, so sending its rows again is safe.
 """
 
 from __future__ import annotations
@@ -15,40 +15,42 @@ from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.google.channel import (
     MAX_ROWS,
     NOT_SENT,
-    Accepted,
-    Refused,
-    Row,
-    Sent,
-    Trouble,
+    ConnectionTrouble,
+    RequestFailure,
+    RowAccepted,
+    RowRefused,
+    UploadResult,
+    UploadRow,
 )
-from kesin.workloads.oci.google.client import Failure
 from kesin.workloads.oci.google.error_table import CIRCUIT_OPEN, REQUEST_REFUSED
 
-MAX_REQUESTS: Final = 64  # of one call
+MAX_REQUESTS: Final = 64  # of one delivery
 
-Part = Sequence[int]  # positions of rows
+Positions = Sequence[int]  # of rows in a delivery
 
 
-class Reply(NamedTuple):
-    """What one request brought: an answer a row, or None for a row to be sent again."""
+class RequestReply(NamedTuple):
+    """The response to one request: an outcome per row, or None for a row to send again."""
 
-    rows: Sequence[Accepted | Refused | None]
-    trouble: Trouble | None = None
+    rows: Sequence[RowAccepted | RowRefused | None]
+    trouble: ConnectionTrouble | None = None
     request_id: str = ""
 
 
-Send = Callable[[Sequence[Row]], Reply | Failure]
+Send = Callable[[Sequence[UploadRow]], RequestReply | RequestFailure]
 
 
-def in_chunks(count: int) -> list[Part]:
-    """As few requests as possible."""
-    return [range(start, min(start + MAX_ROWS, count)) for start in range(0, count, MAX_ROWS)]
+def chunk_positions(row_count: int) -> list[Positions]:
+    """Split the rows into as few requests as possible."""
+    return [
+        range(start, min(start + MAX_ROWS, row_count)) for start in range(0, row_count, MAX_ROWS)
+    ]
 
 
-def without_twins(rows: Sequence[Row]) -> list[Part]:
-    """Requests in which no two rows share an order id, or a click and a second.
+def separate_twins(rows: Sequence[UploadRow]) -> list[Positions]:
+    """Split the rows so that no request has two with the same order id, or click and second.
 
-    Google refuses both twins of one request; one after the other, it takes the first.
+    Google refuses both twins of a request; sent one after the other, it takes the first.
     """
     seen: dict[tuple[str, ...] | str, int] = {}
     layers: list[list[int]] = []
@@ -60,87 +62,95 @@ def without_twins(rows: Sequence[Row]) -> list[Part]:
         if layer == len(layers):
             layers.append([])
         layers[layer].append(position)
-    return [[layer[one] for one in chunk] for layer in layers for chunk in in_chunks(len(layer))]
+    return [
+        [layer[index] for index in chunk]
+        for layer in layers
+        for chunk in chunk_positions(len(layer))
+    ]
 
 
 class _Delivery:
-    """The answers of one call as they come in."""
+    """The outcomes of one delivery as its requests are answered."""
 
-    def __init__(self, rows: Sequence[Row], send: Send) -> None:
+    def __init__(self, rows: Sequence[UploadRow], send: Send) -> None:
         self._rows = rows
         self._send = send
-        self.answers: dict[int, Accepted | Refused] = {}
-        self.asked = 0
+        self.outcomes: dict[int, RowAccepted | RowRefused] = {}
+        self.request_count = 0
         self._tried: set[int] = set()
-        self.passed = False  # whether Google took any request
-        self.halved: Refused | None = None  # why it was necessary to look for the guilty
-        self.trouble: Trouble | None = None
+        self.any_taken = False  # whether Google took any request
+        self.split_reason: RowRefused | None = None  # why a request was halved
+        self.trouble: ConnectionTrouble | None = None
         self.request_ids: list[str] = []
 
-    def ask(self, part: Part) -> Iterator[Part]:
-        """Send these rows; what is to be sent once more comes back."""
-        self.asked += 1
+    def send(self, part: Positions) -> Iterator[Positions]:
+        """Send these rows; yields the parts to send again."""
+        self.request_count += 1
         self._tried.update(part)
-        reply = self._send([self._rows[one] for one in part])
-        if isinstance(reply, Failure):
-            yield from self._failed(part, reply)
+        reply = self._send([self._rows[position] for position in part])
+        if isinstance(reply, RequestFailure):
+            yield from self._handle_failure(part, reply)
             return
-        self.passed = True
+        self.any_taken = True
         if reply.request_id:
             self.request_ids.append(reply.request_id)
         self.trouble = reply.trouble
-        again = []
-        for position, answer in zip(part, reply.rows, strict=True):
-            if answer is None:
-                again.append(position)
+        resend = []
+        for position, outcome in zip(part, reply.rows, strict=True):
+            if outcome is None:
+                resend.append(position)
             else:
-                self.answers[position] = answer
-        if again:
-            yield again
+                self.outcomes[position] = outcome
+        if resend:
+            yield resend
 
-    def _failed(self, part: Part, failure: Failure) -> Iterator[Part]:
+    def _handle_failure(self, part: Positions, failure: RequestFailure) -> Iterator[Positions]:
         if failure.trouble is None and len(part) > 1:
-            self.halved = failure.refused
+            self.split_reason = failure.refused
             middle = len(part) // 2
             yield part[:middle]
             yield part[middle:]
             return
         self.trouble = failure.trouble
-        self.answers.update(dict.fromkeys(part, failure.refused))
+        self.outcomes.update(dict.fromkeys(part, failure.refused))
 
-    def leave(self, part: Part) -> None:
-        """Answer for rows that are not asked about any more."""
-        for position in part:
-            self.answers[position] = self._left(position)
+    def skip(self, positions: Positions) -> None:
+        """Give an outcome to rows that are not sent any more."""
+        for position in positions:
+            self.outcomes[position] = self._skipped(position)
 
-    def _left(self, position: int) -> Refused:
-        if self.trouble is None and self.halved is not None and position in self._tried:
-            message = f"refused with others, and not yet alone: {self.halved.message}"
-            return Refused(REQUEST_REFUSED, message[:MAX_MESSAGE], Category.TRANSIENT)
+    def _skipped(self, position: int) -> RowRefused:
+        if self.trouble is None and self.split_reason is not None and position in self._tried:
+            message = f"refused with others, and not yet alone: {self.split_reason.message}"
+            return RowRefused(REQUEST_REFUSED, message[:MAX_MESSAGE], Category.TRANSIENT)
         message = "not sent: the request before it ended in trouble"
         if self.trouble is None:
             message = f"not sent: {MAX_REQUESTS} requests are enough for one call"
-        return Refused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
+        return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
 
 
-def deliver(rows: Sequence[Row], parts: Sequence[Part], send: Send) -> Sent:
-    """Send all parts, until one ends in trouble."""
-    todo = deque(parts)
+def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -> UploadResult:
+    """Send all parts until one ends in trouble."""
+    pending = deque(parts)
     delivery = _Delivery(rows, send)
-    while todo:
-        part = todo.popleft()
-        if delivery.trouble is not None or delivery.asked >= MAX_REQUESTS:
-            delivery.leave(part)
+    while pending:
+        part = pending.popleft()
+        if delivery.trouble is not None or delivery.request_count >= MAX_REQUESTS:
+            delivery.skip(part)
         else:
-            todo.extendleft(reversed(list(delivery.ask(part))))
-    if delivery.halved is not None and not delivery.passed and delivery.asked >= MAX_REQUESTS:
-        return _refused_whatever(len(rows), delivery.halved)
-    answers = [delivery.answers[position] for position in range(len(rows))]
-    return Sent(answers, delivery.trouble, tuple(delivery.request_ids))
+            pending.extendleft(reversed(list(delivery.send(part))))
+    if (
+        delivery.split_reason is not None
+        and not delivery.any_taken
+        and delivery.request_count >= MAX_REQUESTS
+    ):
+        return _refuse_all(len(rows), delivery.split_reason)
+    outcomes = [delivery.outcomes[position] for position in range(len(rows))]
+    return UploadResult(outcomes, delivery.trouble, tuple(delivery.request_ids))
 
 
-def _refused_whatever(count: int, refused: Refused) -> Sent:
-    """Every request was refused, whoever was in it: no single row is to blame."""
+def _refuse_all(count: int, refused: RowRefused) -> UploadResult:
+    """Refuse all rows: every request was refused, so no single row is to blame."""
     message = f"every request is refused: {refused.message}"[:MAX_MESSAGE]
-    row = Refused(REQUEST_REFUSED, message, Category.TRANSIENT, refused.note)
-    return Sent([row] * count, Trouble("TRANSIENT", REQUEST_REFUSED, message))
+    refusal = RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT, refused.note)
+    return UploadResult([refusal] * count, ConnectionTrouble("TRANSIENT", REQUEST_REFUSED, message))

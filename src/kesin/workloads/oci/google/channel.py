@@ -1,7 +1,7 @@
-"""What a way to Google must offer; `google_ads.py` and `data_manager.py` are two of them.
+"""The interface of an upload channel; `google_ads.py` and `data_manager.py` implement it.
 
-A channel never raises for anything the network or Google does: every outcome is a `Sent` with one
-answer a row. What follows from an answer is decided by the error table, not here.
+A channel never raises for anything the network or Google does: every upload returns an
+`UploadResult` with one outcome per row. The error table decides what follows from an outcome.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.credentials import GoogleCredentials
 
 TroubleKind = Literal["TRANSIENT", "RATE_LIMIT", "AUTH"]
-State = Literal["SUCCESS", "PARTIAL_SUCCESS", "FAILURE", "PROCESSING", "UNKNOWN"]
+RequestState = Literal["SUCCESS", "PARTIAL_SUCCESS", "FAILURE", "PROCESSING", "UNKNOWN"]
 
-MAX_ROWS: Final = 2_000  # in one request, on both channels
-NOT_SENT: Final[Mapping[str, Any]] = {"sent": False}  # the note of a row that never left
+MAX_ROWS: Final = 2_000  # of one request, on both channels
+NOT_SENT: Final[Mapping[str, Any]] = {"sent": False}  # the note of a row that was not sent
 
 
-class Row(NamedTuple):
-    """A conversion on its way, with the job it belongs to."""
+class UploadRow(NamedTuple):
+    """A conversion to upload, with the job it belongs to."""
 
     job_id: str
     conversion: Conversion
@@ -30,17 +30,17 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """Google has it; with a code, it had it already."""
+class RowAccepted:
+    """Google has the row; with a code, it had it before."""
 
     code: str | None = None
     message: str = ""
-    note: Mapping[str, Any] | None = None  # request id and whatever helps Google's support
+    note: Mapping[str, Any] | None = None  # request id and details for Google's support
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Google did not take it, or nobody knows whether it did."""
+class RowRefused:
+    """Google did not take the row, or it is unknown whether it did."""
 
     code: str
     message: str
@@ -49,13 +49,13 @@ class Refused:
 
     @property
     def was_sent(self) -> bool:
-        """Whether the row left at all; one that did not costs no attempt."""
+        """Whether the row was sent; a row that was not costs no attempt."""
         return self.note is None or self.note.get("sent", True) is not False
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Something wrong with the site's connection as a whole: its breaker is told."""
+class ConnectionTrouble:
+    """A problem of the site's connection as a whole; its breaker records it."""
 
     kind: TroubleKind
     code: str
@@ -63,53 +63,63 @@ class Trouble:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of each row, in the order they were given."""
+class RequestFailure(NamedTuple):
+    """A request that failed as a whole: the outcome of its rows, and the site's trouble.
 
-    rows: Sequence[Accepted | Refused]
-    trouble: Trouble | None = None
+    Without ``trouble`` Google refused it because of some rows and did not name them.
+    """
+
+    refused: RowRefused
+    trouble: ConnectionTrouble | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadResult:
+    """The outcome of each row, in order, and the trouble with the connection."""
+
+    rows: Sequence[RowAccepted | RowRefused]
+    trouble: ConnectionTrouble | None = None
     request_ids: tuple[str, ...] = ()
 
 
-class Status(NamedTuple):
-    """What became of an accepted request; details count events by Google's reason."""
+class RequestStatus(NamedTuple):
+    """The state of an accepted request; details count events by Google's reason."""
 
-    status: State
+    status: RequestState
     details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a check."""
+    """One line of a connection check."""
 
     name: str
     ok: bool
     detail: str
     advice: str = ""
-    code: str = ""  # of what is wrong
+    code: str = ""  # of the problem
 
 
 class Channel(Protocol):
-    """A way to Google."""
+    """An upload channel."""
 
-    def ready(self, credentials: Credentials) -> Trouble | None:
-        """What would keep every row from leaving; asked before any is claimed."""
+    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+        """The trouble that would stop every row; checked before rows are claimed."""
         ...
 
-    def upload(self, credentials: Credentials, rows: Sequence[Row]) -> Sent:
-        """Send these conversions; at most ``MAX_ROWS`` go into one request."""
+    def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
+        """Send these conversions, at most ``MAX_ROWS`` in one request."""
         ...
 
-    def check(self, credentials: Credentials) -> list[Finding]:
-        """Try token, account and conversion action without recording anything."""
+    def check(self, credentials: GoogleCredentials) -> list[Finding]:
+        """Check token, account and conversion action without recording anything."""
         ...
 
 
 @runtime_checkable
-class AnsweredLater(Protocol):
-    """A channel that tells of an accepted request only afterwards what became of it."""
+class StatusChannel(Protocol):
+    """A channel that reports the result of an accepted request only later."""
 
-    def status(self, credentials: Credentials, request_id: str) -> Status:
-        """How an accepted request ended; UNKNOWN while Google does not say."""
+    def status(self, credentials: GoogleCredentials, request_id: str) -> RequestStatus:
+        """The state of an accepted request; UNKNOWN while Google does not say."""
         ...

@@ -1,4 +1,4 @@
-"""The ways to Google, made once for a process: connections and access tokens are shared."""
+"""The upload channels, built once per process: they share connections and access tokens."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=8)
 def channels_of(settings: Settings) -> Mapping[str, Channel]:
-    """Every channel our worker uploads through."""
-    client = _client(settings)  # first: it says what to install
+    """Build every channel of our worker."""
+    client = _http_client(settings)  # first: its error says what to install
     from kesin.workloads.oci.google.data_manager import DataManager
     from kesin.workloads.oci.google.google_ads import GoogleAds
-    from kesin.workloads.oci.google.oauth import Tokens
+    from kesin.workloads.oci.google.oauth import AccessTokens
 
     monotonic = SystemClock().monotonic
-    tokens = Tokens(client, settings.oci_token_url, monotonic=monotonic)
+    tokens = AccessTokens(client, settings.oci_token_url, monotonic=monotonic)
     return {
         "api": GoogleAds(
             client,
@@ -39,7 +39,7 @@ def channels_of(settings: Settings) -> Mapping[str, Channel]:
     }
 
 
-def _client(settings: Settings) -> httpx.Client:
+def _http_client(settings: Settings) -> httpx.Client:
     try:
         import httpx
     except ImportError:

@@ -1,8 +1,7 @@
-"""What Google's errors mean for a row: judged by the table in `google_errors.py`.
+"""Classifies Google's errors by the table in `error_table.py`.
 
-Judged is the ``errorCode``, never the prose beside it: messages change, enums do not. The names
-that people use for the same things are aliases; they are looked for in a message only where an
-error brings no code at all.
+The ``errorCode`` decides, never the message beside it: messages change, enums do not. Common
+names of the same errors are aliases; a message is searched for them only if an error has no code.
 """
 
 from __future__ import annotations
@@ -14,35 +13,35 @@ from typing import Any, Final, NamedTuple
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category, Code
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
-from kesin.workloads.oci.google.channel import Accepted, Refused, TroubleKind
+from kesin.workloads.oci.google.channel import RowAccepted, RowRefused, TroubleKind
 from kesin.workloads.oci.google.error_table import (
     ACCOUNT,
     ALIASES,
-    HAD,
+    ALREADY_RECORDED,
+    ERROR_TABLE,
     LATER,
     OUR_FAULT,
-    OWN,
+    OWN_CODES,
     QUOTA,
     ROW,
     STATUSES,
-    TABLE,
-    YOUNG,
-    Says,
+    TOO_RECENT,
+    Meaning,
 )
 
-OURS: Final = ("api", "data_manager")  # where our own worker hears what Google says
+WORKER_CHANNELS: Final = ("api", "data_manager")  # the channels of our own worker
 
-_GRAVEST: Final = (ACCOUNT, ROW, OUR_FAULT, YOUNG, QUOTA, LATER, HAD)
-_RANK: Final = {says: rank for rank, says in enumerate(_GRAVEST)} | {
-    OUR_FAULT: _GRAVEST.index(ROW)  # neither is graver
+_WORST_FIRST: Final = (ACCOUNT, ROW, OUR_FAULT, TOO_RECENT, QUOTA, LATER, ALREADY_RECORDED)
+_SEVERITY: Final = {meaning: rank for rank, meaning in enumerate(_WORST_FIRST)} | {
+    OUR_FAULT: _WORST_FIRST.index(ROW)  # equally severe
 }
-_GROUPS: Final = {name.lower(): name for name in TABLE}
-_BY_ALIAS: Final = {name.casefold(): (name, says) for name, says in ALIASES.items()}
+_GROUPS: Final = {name.lower(): name for name in ERROR_TABLE}
+_BY_ALIAS: Final = {name.casefold(): (name, meaning) for name, meaning in ALIASES.items()}
 _WORD: Final = re.compile(r"\w+")
 
 
 class GoogleError(NamedTuple):
-    """One error as Google told it; ``group`` is the enum's key in ``errorCode``."""
+    """An error as Google reported it; ``group`` is the enum's key in ``errorCode``."""
 
     group: str
     value: str
@@ -50,77 +49,87 @@ class GoogleError(NamedTuple):
     raw: Any = None
 
 
-def code_of(group: str, value: str) -> str:
-    """The code that is stored: the enum's value, with its group where it would mislead alone."""
-    if group and (group == "dateError" or group not in TABLE or value.isdecimal()):
+def stored_code(group: str, value: str) -> str:
+    """The code to store: the enum's value, with its group where the value alone would mislead."""
+    if group and (group == "dateError" or group not in ERROR_TABLE or value.isdecimal()):
         value = f"{group[:1].upper()}{group[1:]}_{value}"
     return value[:MAX_CODE]
 
 
-def _names() -> dict[str, Says]:
-    """Every code that says the same in every group; of the others the caller knows more."""
-    said: dict[str, set[Says]] = {}
-    for group, (_, values) in TABLE.items():
-        for value, says in values.items():
-            said.setdefault(code_of(group, value), set()).add(says)
-    for name, says in (*ALIASES.items(), *STATUSES.items(), *OWN.items()):
-        said.setdefault(name, set()).add(says)
-    return {name: next(iter(ways)) for name, ways in said.items() if len(ways) == 1}
+def _unambiguous_codes() -> dict[str, Meaning]:
+    """The codes that mean the same in every group."""
+    meanings: dict[str, set[Meaning]] = {}
+    for group, (_, values) in ERROR_TABLE.items():
+        for value, meaning in values.items():
+            meanings.setdefault(stored_code(group, value), set()).add(meaning)
+    for name, meaning in (*ALIASES.items(), *STATUSES.items(), *OWN_CODES.items()):
+        meanings.setdefault(name, set()).add(meaning)
+    return {
+        name: next(iter(candidates))
+        for name, candidates in meanings.items()
+        if len(candidates) == 1
+    }
 
 
-_NAMES: Final = _names()
+_MEANINGS: Final = _unambiguous_codes()
 CODES: Final[tuple[Code, ...]] = tuple(
-    Code(name, says.category, says.verdict, says.move, OURS if says.verdict else ())
-    for name, says in _NAMES.items()
+    Code(
+        name,
+        meaning.category,
+        meaning.verdict,
+        meaning.move,
+        WORKER_CHANNELS if meaning.verdict else (),
+    )
+    for name, meaning in _MEANINGS.items()
 )
 
 
 def read_error(error: Any) -> GoogleError:
-    """An error of a `GoogleAdsFailure`, however its keys are spelled; never raises."""
-    told = error if isinstance(error, Mapping) else {}
-    group, value = _error_code(either(told, "errorCode", "error_code"))
-    message = told.get("message")
+    """Read an error of a `GoogleAdsFailure`, with REST or proto keys; never raises."""
+    fields = error if isinstance(error, Mapping) else {}
+    group, value = _error_code(get_either(fields, "errorCode", "error_code"))
+    message = fields.get("message")
     message = message if isinstance(message, str) else ""
-    details = told.get("details")
+    details = fields.get("details")
     if isinstance(details, Mapping):
-        hidden = either(details, "unpublishedErrorCode", "unpublished_error_code")
+        hidden = get_either(details, "unpublishedErrorCode", "unpublished_error_code")
         if hidden:
             message = f"{message} (unpublished code: {hidden})".strip()
     return GoogleError(group, value, storable(message), error)
 
 
-def either(told: Mapping[str, Any], camel: str, snake: str) -> Any:
-    """A field by the name REST gives it, or else by the one of the proto."""
-    found = told.get(camel)
-    return told.get(snake) if found is None else found
+def get_either(fields: Mapping[str, Any], camel: str, snake: str) -> Any:
+    """A field by its REST name, or else by its proto name."""
+    value = fields.get(camel)
+    return fields.get(snake) if value is None else value
 
 
-def _error_code(given: Any) -> tuple[str, str]:
-    """Group and value; both empty where there is no code."""
-    if isinstance(given, str):
-        return "", storable(given)
-    if isinstance(given, Mapping):
-        for key, value in given.items():
+def _error_code(code: Any) -> tuple[str, str]:
+    """Group and value; both empty if there is no code."""
+    if isinstance(code, str):
+        return "", storable(code)
+    if isinstance(code, Mapping):
+        for key, value in code.items():
             if value and isinstance(value, str | int) and not isinstance(value, bool):
                 name = str(key)
                 return _GROUPS.get(name.replace("_", "").lower(), name), storable(str(value))
     return "", ""
 
 
-def look_up(error: GoogleError) -> tuple[str, Says]:
-    """The stored code and what it says."""
-    known = TABLE.get(error.group)
-    if known:
-        return code_of(error.group, error.value), known.values.get(error.value, known.default)
+def look_up(error: GoogleError) -> tuple[str, Meaning]:
+    """The stored code of an error and its meaning."""
+    group = ERROR_TABLE.get(error.group)
+    if group:
+        return stored_code(error.group, error.value), group.values.get(error.value, group.default)
     if error.value:
         alias = _BY_ALIAS.get(error.value.casefold())
         if alias:
             return alias
-        code = code_of(error.group, error.value)
-        return code, _NAMES.get(code, LATER)
-    found = [_BY_ALIAS[word] for word in _words(error.message) if word in _BY_ALIAS]
-    if found:
-        return min(found, key=lambda one: _RANK[one[1]])
+        code = stored_code(error.group, error.value)
+        return code, _MEANINGS.get(code, LATER)
+    matches = [_BY_ALIAS[word] for word in _words(error.message) if word in _BY_ALIAS]
+    if matches:
+        return min(matches, key=lambda match: _SEVERITY[match[1]])
     return "UNKNOWN", LATER
 
 
@@ -128,108 +137,114 @@ def _words(message: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(message[: 10 * MAX_MESSAGE])]
 
 
-def judge(errors: Sequence[GoogleError]) -> Accepted | Refused:
-    """All errors of one row: the gravest decides, and only "had it already" alone is a success."""
+def classify_errors(errors: Sequence[GoogleError]) -> RowAccepted | RowRefused:
+    """Classify all errors of a row: the worst decides; only "already recorded" is a success."""
     if not errors:
         raise ValueError("a row without an error is not judged")
-    code, says = min((look_up(error) for error in errors), key=lambda one: _RANK[one[1]])
-    message = _joined(errors) or code
-    if says == HAD:
-        return Accepted(code, message)
-    return Refused(code, message, says.category)
+    code, meaning = min((look_up(error) for error in errors), key=lambda match: _SEVERITY[match[1]])
+    message = _join_messages(errors) or code
+    if meaning == ALREADY_RECORDED:
+        return RowAccepted(code, message)
+    return RowRefused(code, message, meaning.category)
 
 
-def _joined(errors: Sequence[GoogleError]) -> str:
+def _join_messages(errors: Sequence[GoogleError]) -> str:
     messages = dict.fromkeys(error.message for error in errors if error.message)
     return "; ".join(messages)[:MAX_MESSAGE]
 
 
-class Judged(NamedTuple):
-    """An HTTP error: what it says of every row, and whether it is the site's trouble.
+class ClassifiedResponse(NamedTuple):
+    """An HTTP error: the outcome of every row, and the kind of trouble of the site.
 
-    Without trouble it is about some of the rows, and nobody knows which.
+    Without trouble it concerns some of the rows, and it is unknown which.
     """
 
-    refused: Refused
+    refused: RowRefused
     trouble: TroubleKind | None
 
 
-_LATER_STATUS: Final = frozenset({408, 409, 425, 499})
-_SIZE: Final = frozenset(
+_TRANSIENT_STATUSES: Final = frozenset({408, 409, 425, 499})
+_SIZE_CODES: Final = frozenset(
     {"REQUEST_TOO_LARGE", "TOO_MANY_CONVERSIONS_IN_REQUEST", "TOO_MANY_EVENTS"}
 )
 _BAD_REQUEST, _TOO_LARGE, _TOO_MANY, _SERVER = 400, 413, 429, 500
 
 
-def judge_status(http_status: int, body: Any) -> Judged:
-    """An answer that is no 200; the body helps to name it, the status says how grave it is."""
+def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
+    """Classify a response that is not 200: the body gives the code, the status the severity."""
     error = body.get("error") if isinstance(body, Mapping) else None
-    told: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
-    errors = errors_in(body)
-    status = told.get("status")
-    named = [look_up(one) for one in errors]
+    fields: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    errors = read_errors(body)
+    status = fields.get("status")
+    matches = [look_up(error) for error in errors]
     if isinstance(status, str) and (status := storable(status).strip()):
-        named.append(_of_status(status))
-    category, trouble = _category_of(http_status, named[: len(errors)] or named)
+        matches.append(_look_up_status(status))
+    category, trouble = _category_of(http_status, matches[: len(errors)] or matches)
     code = next(
-        (name for name, says in named if says.category is category and says != HAD),
+        (
+            name
+            for name, meaning in matches
+            if meaning.category is category and meaning != ALREADY_RECORDED
+        ),
         f"HTTP_{http_status}",
     )
-    messages = [told.get("message"), *(one.message for one in errors)]
-    text = "; ".join(dict.fromkeys(storable(one) for one in messages if isinstance(one, str)))
+    messages = [fields.get("message"), *(item.message for item in errors)]
+    text = "; ".join(dict.fromkeys(storable(item) for item in messages if isinstance(item, str)))
     text = text.strip("; ")[:MAX_MESSAGE] or f"Google answered {http_status}"
-    return Judged(Refused(code, text, category), trouble)
+    return ClassifiedResponse(RowRefused(code, text, category), trouble)
 
 
-def _of_status(status: str) -> tuple[str, Says]:
+def _look_up_status(status: str) -> tuple[str, Meaning]:
     code = status[:MAX_CODE]
-    return _BY_ALIAS.get(code.casefold()) or (code, _NAMES.get(code, LATER))
+    return _BY_ALIAS.get(code.casefold()) or (code, _MEANINGS.get(code, LATER))
 
 
-def _category_of(status: int, found: list[tuple[str, Says]]) -> tuple[Category, TroubleKind | None]:
-    said = {says.category for _, says in found}
+def _category_of(
+    status: int, matches: list[tuple[str, Meaning]]
+) -> tuple[Category, TroubleKind | None]:
+    categories = {meaning.category for _, meaning in matches}
     if status == _TOO_LARGE:
         return Category.TRANSIENT, None
     if status == _BAD_REQUEST:
-        return _category_of_400(found)
+        return _category_of_400(matches)
     if status == _TOO_MANY:
         return (
             (Category.AUTH, "AUTH")
-            if Category.AUTH in said
+            if Category.AUTH in categories
             else (Category.RATE_LIMIT, "RATE_LIMIT")
         )
-    if status in _LATER_STATUS or status >= _SERVER or status < _BAD_REQUEST:
+    if status in _TRANSIENT_STATUSES or status >= _SERVER or status < _BAD_REQUEST:
         return Category.TRANSIENT, "TRANSIENT"
     return Category.AUTH, "AUTH"
 
 
-def _category_of_400(found: list[tuple[str, Says]]) -> tuple[Category, TroubleKind | None]:
-    """Whose fault a bad request is: the configuration's, the moment's, or that of some rows."""
-    if any(name in _SIZE for name, _ in found):
+def _category_of_400(matches: list[tuple[str, Meaning]]) -> tuple[Category, TroubleKind | None]:
+    """Whether a bad request is due to the configuration, to the moment or to some rows."""
+    if any(name in _SIZE_CODES for name, _ in matches):
         return Category.TRANSIENT, None
-    says = min((says for _, says in found), key=_RANK.__getitem__, default=ROW)
-    match says.category:
+    meaning = min((meaning for _, meaning in matches), key=_SEVERITY.__getitem__, default=ROW)
+    match meaning.category:
         case Category.AUTH:
             return Category.AUTH, "AUTH"
         case Category.RATE_LIMIT:
             return Category.RATE_LIMIT, "RATE_LIMIT"
-        case Category.TRANSIENT if says != YOUNG:
+        case Category.TRANSIENT if meaning != TOO_RECENT:
             return Category.TRANSIENT, "TRANSIENT"
         case Category.VALIDATION | Category.PERMANENT | Category.TRANSIENT:
-            return says.category, None
+            return meaning.category, None
 
 
-def errors_in(body: Any) -> list[GoogleError]:
-    """The errors in the details of an HTTP error: Google Ads' own, and the reasons of others."""
+def read_errors(body: Any) -> list[GoogleError]:
+    """Read the details of an HTTP error: errors of Google Ads and reasons of other APIs."""
     error = body.get("error") if isinstance(body, Mapping) else None
     details = error.get("details") if isinstance(error, Mapping) else None
-    found: list[GoogleError] = []
+    result: list[GoogleError] = []
     for detail in details if isinstance(details, list) else ():
         if not isinstance(detail, Mapping):
             continue
         errors = detail.get("errors")
-        found += [read_error(one) for one in errors] if isinstance(errors, list) else ()
+        result += [read_error(item) for item in errors] if isinstance(errors, list) else ()
         reason = detail.get("reason")
         if isinstance(reason, str) and reason:
-            found.append(GoogleError("errorReason", reason, "", detail))
-    return found
+            result.append(GoogleError("errorReason", reason, "", detail))
+    return result

@@ -1,111 +1,108 @@
-"""A line to Google in the name of a site: requests with its token, and what their errors mean."""
+"""Authorised requests to Google for a site, and what their failures mean."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 
 from kesin.lifecycle.errors import Category
-from kesin.workloads.oci.google.channel import NOT_SENT, Refused, Trouble
-from kesin.workloads.oci.google.classify import judge_status
-from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.channel import (
+    NOT_SENT,
+    ConnectionTrouble,
+    RequestFailure,
+    RowRefused,
+)
+from kesin.workloads.oci.google.classify import classify_response
+from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import (
     UNAUTHENTICATED,
     UNSENDABLE,
-    Answer,
-    Unreached,
-    Wire,
+    BoundedHttpClient,
+    GoogleResponse,
+    NoResponse,
     retry_after_s,
 )
-from kesin.workloads.oci.google.oauth import TokenRefused, Tokens
+from kesin.workloads.oci.google.oauth import AccessTokens, TokenRefused
 
 
-class Failure(NamedTuple):
-    """A request that failed as a whole: what it says of each row, and of the site.
-
-    Without ``trouble`` Google refused it for some of its rows and named none of them.
-    """
-
-    refused: Refused
-    trouble: Trouble | None = None
-
-
-class Line:
-    """Sends with the token of whoever's credentials are given."""
+class GoogleClient:
+    """Sends requests with the access token of the given credentials."""
 
     def __init__(
         self,
         client: httpx.Client,
-        tokens: Tokens,
+        tokens: AccessTokens,
         *,
         monotonic: Callable[[], float],
     ) -> None:
-        self._wire = Wire(client, monotonic=monotonic)
+        self._http = BoundedHttpClient(client, monotonic=monotonic)
         self._tokens = tokens
 
-    def ready(self, credentials: Credentials) -> Trouble | None:
-        """What keeps us from asking at all: there is no token to be had."""
+    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+        """The trouble with the access token, if there is none to be had."""
         try:
             self._tokens.get(credentials)
         except TokenRefused as problem:
-            return _without_token(problem).trouble
+            return _token_failure(problem).trouble
         return None
 
-    def ask(
+    def send(
         self,
-        credentials: Credentials,
+        credentials: GoogleCredentials,
         method: str,
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
         **request: Any,
-    ) -> Answer | Failure:
-        """Ask, and once more with a new token when Google does not take this one."""
-        for last in (False, True):
+    ) -> GoogleResponse | RequestFailure:
+        """Send a request; if Google rejects the token, send it once more with a new one."""
+        for is_last in (False, True):
             try:
                 token = self._tokens.get(credentials)
             except TokenRefused as problem:
-                return _without_token(problem)
-            told = {**(headers or {}), "Authorization": f"Bearer {token}"}
-            answer = self._wire.exchange(method, url, headers=told, **request)
-            if isinstance(answer, Unreached):
-                return _unreached(answer)
-            if last or answer.status != UNAUTHENTICATED:
-                return answer
+                return _token_failure(problem)
+            all_headers = {**(headers or {}), "Authorization": f"Bearer {token}"}
+            response = self._http.request(method, url, headers=all_headers, **request)
+            if isinstance(response, NoResponse):
+                return _no_response_failure(response)
+            if is_last or response.status != UNAUTHENTICATED:
+                return response
             self._tokens.forget(credentials, token)
-        raise AssertionError("two tries answer")
+        raise AssertionError("the second attempt returns")
 
 
-def failure_of(answer: Answer) -> Failure:
-    """An answer that is no 200."""
-    refused, kind = judge_status(answer.status, answer.body)
-    refused = replace(refused, note=note_of(answer.request_id))
+def failure_of(response: GoogleResponse) -> RequestFailure:
+    """The failure of a response that is not 200."""
+    refused, kind = classify_response(response.status, response.body)
+    refused = replace(refused, note=event_note(response.request_id))
     if kind is None:
-        return Failure(refused)
-    wait_s = retry_after_s(answer)
-    return Failure(refused, Trouble(kind, refused.code, refused.message, wait_s))
+        return RequestFailure(refused)
+    wait_s = retry_after_s(response)
+    return RequestFailure(refused, ConnectionTrouble(kind, refused.code, refused.message, wait_s))
 
 
-def note_of(request_id: str, **more: Any) -> dict[str, Any] | None:
-    """What is kept with a row's event, for Google's support."""
+def event_note(request_id: str, **more: Any) -> dict[str, Any] | None:
+    """Build the note of a row's event, for Google's support."""
     note = {"requestId": request_id, **more} if request_id else more
     return note or None
 
 
-def _without_token(problem: TokenRefused) -> Failure:
+def _token_failure(problem: TokenRefused) -> RequestFailure:
     if problem.transient:
-        refused = Refused(problem.code, problem.message, Category.TRANSIENT, NOT_SENT)
-        return Failure(refused, Trouble("TRANSIENT", problem.code, problem.message))
-    refused = Refused(problem.code, problem.message, Category.AUTH, NOT_SENT)
-    return Failure(refused, Trouble("AUTH", problem.code, problem.message))
+        refused = RowRefused(problem.code, problem.message, Category.TRANSIENT, NOT_SENT)
+        return RequestFailure(
+            refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message)
+        )
+    refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
+    return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
 
 
-def _unreached(what: Unreached) -> Failure:
-    if what.code == UNSENDABLE:
-        refused = Refused(what.code, what.message, Category.AUTH, NOT_SENT)
-        return Failure(refused, Trouble("AUTH", what.code, what.message))
-    refused = Refused(what.code, what.message, Category.TRANSIENT)
-    return Failure(refused, Trouble("TRANSIENT", what.code, what.message))
+def _no_response_failure(problem: NoResponse) -> RequestFailure:
+    if problem.code == UNSENDABLE:
+        refused = RowRefused(problem.code, problem.message, Category.AUTH, NOT_SENT)
+        return RequestFailure(refused, ConnectionTrouble("AUTH", problem.code, problem.message))
+    refused = RowRefused(problem.code, problem.message, Category.TRANSIENT)
+    return RequestFailure(refused, ConnectionTrouble("TRANSIENT", problem.code, problem.message))

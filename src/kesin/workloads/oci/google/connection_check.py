@@ -1,4 +1,4 @@
-"""What a validated trial upload tells of a site: token, account, conversion action."""
+"""Checks a site's connection with a validated trial upload: token, account, conversion action."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from kesin.lifecycle.errors import Category
 from kesin.store.directory import Site
 from kesin.workloads.oci.advice import Language, advice
 from kesin.workloads.oci.conversions.conversion import Conversion
-from kesin.workloads.oci.google.batching import Reply
-from kesin.workloads.oci.google.channel import Channel, Finding, Refused, Trouble
-from kesin.workloads.oci.google.circuit_breaker import breaker_of, close, opened
-from kesin.workloads.oci.google.client import Failure
+from kesin.workloads.oci.google.batching import RequestReply
+from kesin.workloads.oci.google.channel import (
+    Channel,
+    ConnectionTrouble,
+    Finding,
+    RequestFailure,
+    RowRefused,
+)
+from kesin.workloads.oci.google.circuit_breaker import close_breaker, open_credentials, read_breaker
 from kesin.workloads.oci.google.error_table import REQUEST_REFUSED
-from kesin.workloads.oci.site import HEARTBEAT, fact
+from kesin.workloads.oci.site import HEARTBEAT, read_metadata
 
-# Obviously no click: it is validated and never recorded, and it must belong to nobody.
-TRIAL: Final = Conversion(
+# A click id that cannot exist: the conversion is validated and never recorded.
+TRIAL_CONVERSION: Final = Conversion(
     external_id="kesin-check",
     order_id="kesin-check",
     gclid="KesinChecksThisAccountNoRealClick",
@@ -33,8 +38,8 @@ TRIAL: Final = Conversion(
     currency="USD",
 )
 
-_TOKEN: Final = ("INVALID_GRANT", "TOKEN_", "OAUTH_TOKEN", "ACCESS_TOKEN", "UNAUTHENTICATED")
-_ACTION: Final = (
+_TOKEN_CODES: Final = ("INVALID_GRANT", "TOKEN_", "OAUTH_TOKEN", "ACCESS_TOKEN", "UNAUTHENTICATED")
+_ACTION_CODES: Final = (
     "NO_CONVERSION_ACTION",
     "INVALID_CONVERSION_ACTION",
     "RESOURCE_NAME_",
@@ -48,79 +53,80 @@ _ADVICE: Final = {
     "action": "The action must exist in this account, be enabled and import from clicks",
     "later": "Google could not say; try again in a few minutes",
 }
-_FINE: Final = {
+_PASSED_DETAILS: Final = {
     "token": "Google gives access tokens",
     "account": "the account may be used",
     "action": "the conversion action takes uploads",
 }
 
 
-def findings(outcome: Failure | Reply) -> list[Finding]:
-    """One line for each thing, up to the first that is wrong.
+def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
+    """Build one finding per subject, up to the first that fails.
 
-    Complaints about the trial conversion itself are what is hoped for: account and action passed.
+    An error about the trial conversion itself is expected: account and action have passed.
     """
-    refused = outcome.refused if isinstance(outcome, Failure) else _gravest(outcome)
-    if refused is None or _about_the_row(outcome, refused):
-        return [_fine(name) for name in _FINE]
+    refused = outcome.refused if isinstance(outcome, RequestFailure) else _worst_refusal(outcome)
+    if refused is None or _is_about_row(outcome, refused):
+        return [_passed(name) for name in _PASSED_DETAILS]
     name = _subject(refused.code)
-    passed = [_fine(one) for one in list(_FINE)[: list(_FINE).index(name)]]
-    mendable = refused.category is Category.AUTH
+    subjects = list(_PASSED_DETAILS)
+    passed = [_passed(subject) for subject in subjects[: subjects.index(name)]]
+    fixable = refused.category is Category.AUTH
     detail = f"{refused.code}: {refused.message}"
-    advice = _ADVICE[name if mendable else "later"]
+    advice = _ADVICE[name if fixable else "later"]
     return [*passed, Finding(name, ok=False, detail=detail, advice=advice, code=refused.code)]
 
 
-def _gravest(reply: Reply) -> Refused | None:
-    refused = [one for one in reply.rows if isinstance(one, Refused)]
-    faults = [one for one in refused if one.category is Category.AUTH]
-    return next(iter(faults or refused), None)
+def _worst_refusal(reply: RequestReply) -> RowRefused | None:
+    refused = [refusal for refusal in reply.rows if isinstance(refusal, RowRefused)]
+    auth_refusals = [refusal for refusal in refused if refusal.category is Category.AUTH]
+    return next(iter(auth_refusals or refused), None)
 
 
-def _about_the_row(outcome: Failure | Reply, refused: Refused) -> bool:
-    if isinstance(outcome, Failure):
+def _is_about_row(outcome: RequestFailure | RequestReply, refused: RowRefused) -> bool:
+    if isinstance(outcome, RequestFailure):
         return outcome.trouble is None and refused.code != REQUEST_REFUSED
-    young = refused.code.startswith("TOO_RECENT_") or refused.code.endswith("_NOT_FOUND")
+    unknown_click = refused.code.startswith("TOO_RECENT_") or refused.code.endswith("_NOT_FOUND")
     return refused.category in {Category.VALIDATION, Category.PERMANENT} or (
-        young and refused.category is Category.TRANSIENT
+        unknown_click and refused.category is Category.TRANSIENT
     )
 
 
 def _subject(code: str) -> str:
-    if code.startswith(_TOKEN):
+    if code.startswith(_TOKEN_CODES):
         return "token"
-    return "action" if code.startswith(_ACTION) else "account"
+    return "action" if code.startswith(_ACTION_CODES) else "account"
 
 
-def _fine(name: str) -> Finding:
-    return Finding(name, ok=True, detail=_FINE[name])
+def _passed(name: str) -> Finding:
+    return Finding(name, ok=True, detail=_PASSED_DETAILS[name])
 
 
 def check_site(
-    house: WorkloadContext,
+    context: WorkloadContext,
     site: Site,
     channels: Mapping[str, Channel],
     *,
     language: Language = "en",
 ) -> list[Finding]:
-    """What was found; when all is well, a breaker that wrong credentials opened closes."""
-    findings = _found(house, site, channels)
-    return findings if language == "en" else [_translated(one, language) for one in findings]
+    """Check the site; if all passes, a breaker opened by wrong credentials closes."""
+    findings = _check(context, site, channels)
+    return findings if language == "en" else [_translate(finding, language) for finding in findings]
 
 
-def _translated(finding: Finding, language: Language) -> Finding:
-    """The same with the code's own advice; only that is written in every language."""
+def _translate(finding: Finding, language: Language) -> Finding:
+    """The finding with the advice on its code, the only text in every language."""
     if not finding.code:
         return finding
     return replace(finding, advice=advice(finding.code, "AUTH", language).act)
 
 
-def _found(house: WorkloadContext, site: Site, channels: Mapping[str, Channel]) -> list[Finding]:
+def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]) -> list[Finding]:
     channel = channels.get(site.channel)
     if channel is None:
-        return [_script(house, site)]
-    credentials = opened(house, site)
-    if isinstance(credentials, Trouble):
+        return [_script_finding(context, site)]
+    credentials = open_credentials(context, site)
+    if isinstance(credentials, ConnectionTrouble):
         code = credentials.code
         act = advice(code, "AUTH").act
         return [Finding("credentials", ok=False, detail=credentials.message, advice=act, code=code)]
@@ -128,14 +134,14 @@ def _found(house: WorkloadContext, site: Site, channels: Mapping[str, Channel]) 
         Finding("credentials", ok=True, detail="sealed and readable"),
         *channel.check(credentials),
     ]
-    if all(one.ok for one in findings) and breaker_of(house, site).kind == "AUTH":
-        close(house, site)
+    if all(finding.ok for finding in findings) and read_breaker(context, site).kind == "AUTH":
+        close_breaker(context, site)
         findings.append(Finding("breaker", ok=True, detail="was open, is closed now"))
     return findings
 
 
-def _script(house: WorkloadContext, site: Site) -> Finding:
-    beat = fact(house, site, HEARTBEAT)
+def _script_finding(context: WorkloadContext, site: Site) -> Finding:
+    beat = read_metadata(context, site, HEARTBEAT)
     if beat is None:
         return Finding(
             "script",
@@ -143,5 +149,5 @@ def _script(house: WorkloadContext, site: Site) -> Finding:
             detail="the site is left to a script, and none has ever reported",
             advice="Install the Google Ads Script, or move the site to the channel 'api'.",
         )
-    told = f"the script reported, version {beat.get('script_version', 'unknown')}"
-    return Finding("script", ok=True, detail=told)
+    detail = f"the script reported, version {beat.get('script_version', 'unknown')}"
+    return Finding("script", ok=True, detail=detail)

@@ -1,7 +1,7 @@
-"""What a site needs to upload by itself: sealed at rest, never shown again.
+"""A site's Google credentials: sealed at rest, never shown again.
 
-One JSON document a site, kept in the vault under ``oci/SITE``. Changing any part means putting the
-whole document anew, so nothing is ever read back to be edited.
+One JSON document per site, in the vault under ``oci/SITE``. Every change replaces the whole
+document, so nothing is read back to be edited.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kesin.foundation.problems import Invalid
 
 _DIGITS: Final = re.compile(r"[0-9]{6,20}")
 _ACTION: Final = re.compile(r"customers/[0-9]+/conversionActions/[0-9]+")
-_LONGEST: Final = 4_096
+_MAX_LENGTH: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Credentials:
-    """An OAuth client, a refresh token, and what to upload to."""
+class GoogleCredentials:
+    """An OAuth client, a refresh token and the conversion action to upload to."""
 
     customer_id: str
     client_id: str
@@ -29,57 +29,57 @@ class Credentials:
     refresh_token: str
     conversion_action_resource_name: str
     developer_token: str = ""  # ignored by Google since September 2026
-    login_customer_id: str = ""  # the manager account, where access comes through one
+    login_customer_id: str = ""  # the manager account, if access goes through one
 
     def __repr__(self) -> str:
-        """Nothing that is a secret: these may end in a log."""
+        """Without secrets: this may end up in a log."""
         return f"Credentials(customer_id={self.customer_id!r}, …)"
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
-        """Check what somebody typed; raises Invalid naming the field and never its value."""
-        names = [one.name for one in fields(cls)]
-        for name in given:
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """Validate a document; raises Invalid naming the field, never its value."""
+        names = [field.name for field in fields(cls)]
+        for name in document:
             if name not in names:
-                raise _wrong(name[:64], f"is no credential: there are {', '.join(names)}")
-        told = {}
+                raise _invalid(name[:64], f"is no credential: there are {', '.join(names)}")
+        values = {}
         for name in names:
-            value = given.get(name)
+            value = document.get(name)
             value = str(value) if isinstance(value, int) else value
             value = value.strip() if isinstance(value, str) else value
             if value is None or value == "":
                 if name not in {"developer_token", "login_customer_id"}:
-                    raise _wrong(name, "is missing")
+                    raise _invalid(name, "is missing")
                 value = ""
-            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-                raise _wrong(name, "must be one line of text")
-            told[name] = value
+            if not isinstance(value, str) or len(value) > _MAX_LENGTH or not value.isprintable():
+                raise _invalid(name, "must be one line of text")
+            values[name] = value
         for name in ("customer_id", "login_customer_id"):
-            given_none = not told[name]  # which the check above allows for one of the two
-            told[name] = told[name].replace("-", "").replace(" ", "")
-            if not given_none and not _DIGITS.fullmatch(told[name]):
-                raise _wrong(name, "must be the digits of a Google Ads account, 123-456-7890")
-        if not _ACTION.fullmatch(told["conversion_action_resource_name"]):
-            raise _wrong(
+            is_empty = not values[name]  # allowed above for login_customer_id
+            values[name] = values[name].replace("-", "").replace(" ", "")
+            if not is_empty and not _DIGITS.fullmatch(values[name]):
+                raise _invalid(name, "must be the digits of a Google Ads account, 123-456-7890")
+        if not _ACTION.fullmatch(values["conversion_action_resource_name"]):
+            raise _invalid(
                 "conversion_action_resource_name",
                 "must look like customers/1234567890/conversionActions/987654321",
             )
-        return cls(**told)
+        return cls(**values)
 
     @classmethod
-    def opened(cls, text: str) -> Self:
-        """From the vault."""
-        return cls.read(json.loads(text))
+    def from_text(cls, text: str) -> Self:
+        """Parse the text from the vault."""
+        return cls.parse(json.loads(text))
 
-    def sealed_text(self) -> str:
-        """For the vault."""
+    def to_text(self) -> str:
+        """The text to seal in the vault."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 def vault_name(site_id: str) -> str:
-    """Where a site's credentials are kept."""
+    """The vault's name for a site's credentials."""
     return f"oci/{site_id}"
 
 
-def _wrong(field: str, what: str) -> Invalid:
-    return Invalid(f"{field} {what}", code="bad_credentials", details={"field": field})
+def _invalid(field: str, problem: str) -> Invalid:
+    return Invalid(f"{field} {problem}", code="bad_credentials", details={"field": field})

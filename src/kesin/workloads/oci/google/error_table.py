@@ -1,6 +1,6 @@
-"""The table: every error of Google that can meet a conversion, and what it says.
+"""The table of Google's errors that a conversion can meet, and what each means.
 
-A value that Google adds later says what its enum's default says.
+A value that Google adds later has the meaning of its enum's default.
 """
 
 from __future__ import annotations
@@ -12,37 +12,39 @@ from typing import Final, NamedTuple
 from kesin.lifecycle.errors import Category, Verdict
 
 
-class Says(NamedTuple):
-    """What an error says: its category, and a verdict of its own where that is not enough."""
+class Meaning(NamedTuple):
+    """The meaning of an error: its category, and a verdict where the category is not enough."""
 
     category: Category
     verdict: Verdict | None = None
     move: str | None = None
 
 
-ROW = Says(Category.VALIDATION)  # this conversion is wrong
-ACCOUNT = Says(Category.AUTH)  # the account, the action or the access is wrong
-LATER = Says(Category.TRANSIENT)
-QUOTA = Says(Category.RATE_LIMIT)
-OUR_FAULT = Says(Category.PERMANENT)  # a request that should not have been built
-YOUNG = Says(Category.TRANSIENT, Verdict.WAIT)  # Google does not know the click yet
-HAD = Says(Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate")  # recorded before
+ROW = Meaning(Category.VALIDATION)  # the conversion is wrong
+ACCOUNT = Meaning(Category.AUTH)  # the account, the action or the access is wrong
+LATER = Meaning(Category.TRANSIENT)
+QUOTA = Meaning(Category.RATE_LIMIT)
+OUR_FAULT = Meaning(Category.PERMANENT)  # we built a wrong request
+TOO_RECENT = Meaning(Category.TRANSIENT, Verdict.WAIT)  # Google does not know the click yet
+ALREADY_RECORDED = Meaning(
+    Category.PERMANENT, Verdict.COMPLETE, "ack_duplicate"
+)  # by an earlier request
 
 
-class Group(NamedTuple):
-    """One enum: what a value says that is not listed, and what the listed ones say."""
+class ErrorGroup(NamedTuple):
+    """One enum: the meanings of its values, and the default of values not listed."""
 
-    default: Says
-    values: Mapping[str, Says]
-
-
-def _group(default: Says, *lines: tuple[Says, str]) -> Group:
-    values = {name: says for says, names in lines for name in names.split()}
-    told = {"UNSPECIFIED": default, "UNKNOWN": default, **values}
-    return Group(default, MappingProxyType(told))
+    default: Meaning
+    values: Mapping[str, Meaning]
 
 
-TABLE: Final[Mapping[str, Group]] = {
+def _group(default: Meaning, *lines: tuple[Meaning, str]) -> ErrorGroup:
+    values = {name: meaning for meaning, names in lines for name in names.split()}
+    all_values = {"UNSPECIFIED": default, "UNKNOWN": default, **values}
+    return ErrorGroup(default, MappingProxyType(all_values))
+
+
+ERROR_TABLE: Final[Mapping[str, ErrorGroup]] = {
     "conversionUploadError": _group(
         LATER,
         (
@@ -71,17 +73,17 @@ TABLE: Final[Mapping[str, Group]] = {
             CUSTOMER_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS
             """,
         ),
-        (YOUNG, "TOO_RECENT_EVENT TOO_RECENT_CALL TOO_RECENT_CONVERSION_ACTION"),
-        (LATER, "EVENT_NOT_FOUND CALL_NOT_FOUND"),  # until the cap: a click may be known later
+        (TOO_RECENT, "TOO_RECENT_EVENT TOO_RECENT_CALL TOO_RECENT_CONVERSION_ACTION"),
+        (LATER, "EVENT_NOT_FOUND CALL_NOT_FOUND"),  # until the cap: Google may know the click later
         (
-            LATER,  # twins and sizes: another request will do
+            LATER,  # duplicates and sizes: another request works
             """
             TOO_MANY_CONVERSIONS_IN_REQUEST DUPLICATE_ORDER_ID
             DUPLICATE_CLICK_CONVERSION_IN_REQUEST DUPLICATE_CALL_CONVERSION_IN_REQUEST
             """,
         ),
         (
-            HAD,
+            ALREADY_RECORDED,
             """
             ORDER_ID_ALREADY_IN_USE CLICK_CONVERSION_ALREADY_EXISTS CALL_CONVERSION_ALREADY_EXISTS
             """,
@@ -225,7 +227,7 @@ TABLE: Final[Mapping[str, Group]] = {
             """,
         ),
     ),
-    # Not an enum of Google Ads: the reasons that the Data Manager API and Google's front give.
+    # Not an enum of Google Ads: the reasons of the Data Manager API and Google's front end.
     "errorReason": _group(
         ROW,
         (
@@ -254,8 +256,8 @@ TABLE: Final[Mapping[str, Group]] = {
     ),
 }
 
-# Names from before there was this table, and the statuses of every Google API.
-ALIASES: Final[Mapping[str, Says]] = {
+# Older names of errors, and the statuses of every Google API.
+ALIASES: Final[Mapping[str, Meaning]] = {
     "ConversionPrecedesClick": ROW,
     "TooRecentConversion": ROW,
     "INVALID_GCLID": ROW,
@@ -272,7 +274,7 @@ ALIASES: Final[Mapping[str, Says]] = {
     "BACKEND_ERROR": LATER,
     "TEMPORARILY": LATER,
 }
-STATUSES: Final[Mapping[str, Says]] = {
+STATUSES: Final[Mapping[str, Meaning]] = {
     "UNAUTHENTICATED": ACCOUNT,
     "PERMISSION_DENIED": ACCOUNT,
     "NOT_FOUND": ACCOUNT,
@@ -283,12 +285,12 @@ STATUSES: Final[Mapping[str, Says]] = {
     "FAILED_PRECONDITION": ROW,
     "OUT_OF_RANGE": ROW,
 }
-# What the channels find themselves.
+# Codes of the channels themselves.
 PARTIAL_FAILURE_UNREADABLE: Final = "PARTIAL_FAILURE_UNREADABLE"
 UNREADABLE_RESPONSE: Final = "UNREADABLE_RESPONSE"
 REQUEST_REFUSED: Final = "REQUEST_REFUSED"
 CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
-OWN: Final[Mapping[str, Says]] = {
+OWN_CODES: Final[Mapping[str, Meaning]] = {
     PARTIAL_FAILURE_UNREADABLE: LATER,
     UNREADABLE_RESPONSE: LATER,
     REQUEST_REFUSED: LATER,

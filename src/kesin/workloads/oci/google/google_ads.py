@@ -11,121 +11,126 @@ import httpx
 
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.conversion import (
-    CLICKS,
+    CLICK_KINDS,
     Conversion,
-    google_time,
-    number,
+    format_google_time,
+    json_number,
 )
-from kesin.workloads.oci.google.batching import Reply, deliver, without_twins
+from kesin.workloads.oci.google.batching import RequestReply, deliver, separate_twins
 from kesin.workloads.oci.google.channel import (
-    Accepted,
     Channel,
+    ConnectionTrouble,
     Finding,
-    Refused,
-    Row,
-    Sent,
-    Trouble,
+    RequestFailure,
+    RowAccepted,
+    RowRefused,
+    UploadResult,
+    UploadRow,
 )
-from kesin.workloads.oci.google.classify import GoogleError, either, judge, read_error
-from kesin.workloads.oci.google.client import Failure, Line, failure_of, note_of
-from kesin.workloads.oci.google.connection_check import TRIAL, findings
-from kesin.workloads.oci.google.credentials import Credentials
+from kesin.workloads.oci.google.classify import GoogleError, classify_errors, get_either, read_error
+from kesin.workloads.oci.google.client import GoogleClient, event_note, failure_of
+from kesin.workloads.oci.google.connection_check import TRIAL_CONVERSION, build_findings
+from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.error_table import (
+    ERROR_TABLE,
     PARTIAL_FAILURE_UNREADABLE,
     REQUEST_REFUSED,
-    TABLE,
     UNREADABLE_RESPONSE,
 )
-from kesin.workloads.oci.google.http import OK, Answer
-from kesin.workloads.oci.google.oauth import Tokens
+from kesin.workloads.oci.google.http import OK, GoogleResponse
+from kesin.workloads.oci.google.oauth import AccessTokens
 
-FAILURE: Final = "GoogleAdsFailure"
+FAILURE_TYPE: Final = "GoogleAdsFailure"
 MAX_DIGITS: Final = 10
-MAX_NOTED: Final = 5  # errors of one row that are kept as they came
-MAX_NOTE: Final = 2_000  # characters of each
+MAX_NOTED_ERRORS: Final = 5  # errors noted per row
+MAX_NOTE_LENGTH: Final = 2_000  # characters of each
 
 
-class Unreadable(ValueError):
-    """An answer that does not say which row it speaks of."""
+class UnreadableResponse(ValueError):
+    """A response that does not say which row it is about."""
 
 
-def read_upload(body: Any, rows: Sequence[Row], request_id: str = "") -> list[Accepted | Refused]:
-    """One answer a row of a request that came back with 200."""
+def read_upload(
+    body: Any, rows: Sequence[UploadRow], request_id: str = ""
+) -> list[RowAccepted | RowRefused]:
+    """Read a response with status 200: one outcome per row."""
     if not isinstance(body, dict):
-        return _nobody(len(rows), UNREADABLE_RESPONSE, "the answer is no JSON object", request_id)
+        return _refuse_all(
+            len(rows), UNREADABLE_RESPONSE, "the answer is no JSON object", request_id
+        )
     try:
         failed = errors_by_row(partial_errors(body), len(rows))
         results = _results(body, rows)
-    except Unreadable as problem:
-        return _nobody(len(rows), PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)
-    accepted = Accepted(note=note_of(request_id))
-    unsure = Refused(
+    except UnreadableResponse as problem:
+        return _refuse_all(len(rows), PARTIAL_FAILURE_UNREADABLE, str(problem), request_id)
+    accepted = RowAccepted(note=event_note(request_id))
+    no_result = RowRefused(
         PARTIAL_FAILURE_UNREADABLE,
         "Google shows neither a result nor an error for this row",
         Category.TRANSIENT,
-        note_of(request_id),
+        event_note(request_id),
     )
     return [
-        judge_row(failed[position], request_id)
+        classify_row(failed[position], request_id)
         if position in failed
         else accepted
         if results[position]
-        else unsure
+        else no_result
         for position in range(len(rows))
     ]
 
 
-def judge_row(errors: Sequence[GoogleError], request_id: str) -> Accepted | Refused:
-    """All errors of a row, with those errors in its note."""
-    noted = [_noted(error) for error in errors[:MAX_NOTED]]
-    return replace(judge(errors), note=note_of(request_id, errors=noted))
+def classify_row(errors: Sequence[GoogleError], request_id: str) -> RowAccepted | RowRefused:
+    """Classify all errors of a row; its note holds the errors."""
+    noted = [_note_error(error) for error in errors[:MAX_NOTED_ERRORS]]
+    return replace(classify_errors(errors), note=event_note(request_id, errors=noted))
 
 
 def partial_errors(body: Mapping[str, Any]) -> list[Any]:
-    """The errors of the rows; raises Unreadable where Google says there are some and not which."""
-    status = either(body, "partialFailureError", "partial_failure_error")
+    """The errors of the rows; raises UnreadableResponse for a partial failure without errors."""
+    status = get_either(body, "partialFailureError", "partial_failure_error")
     if status is None:
         return []
     errors = failure_errors(status)
     if not errors:
-        raise Unreadable("a partial failure without errors")
+        raise UnreadableResponse("a partial failure without errors")
     return errors
 
 
 def failure_errors(status: Any) -> list[Any]:
-    """The errors in the details of a status; raises Unreadable."""
+    """The errors in the details of a status; raises UnreadableResponse."""
     details = status.get("details") if isinstance(status, dict) else None
     if not isinstance(details, list):
-        raise Unreadable("a failure without details")
+        raise UnreadableResponse("a failure without details")
     errors: list[Any] = []
     for detail in details:
         if not isinstance(detail, dict):
-            raise Unreadable("a failure with strange details")
-        found = detail.get("errors")
-        if isinstance(found, list):
-            errors += found
-        elif found is not None or str(detail.get("@type", FAILURE)).endswith(FAILURE):
-            raise Unreadable("a failure whose errors are no list")
+            raise UnreadableResponse("a failure with strange details")
+        entries = detail.get("errors")
+        if isinstance(entries, list):
+            errors += entries
+        elif entries is not None or str(detail.get("@type", FAILURE_TYPE)).endswith(FAILURE_TYPE):
+            raise UnreadableResponse("a failure whose errors are no list")
     return errors
 
 
 def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleError]]:
-    """All errors of each row; raises Unreadable for one that belongs to none."""
+    """Group the errors by row; raises UnreadableResponse for an error of no row."""
     grouped: dict[int, list[GoogleError]] = {}
     for error in errors:
         index = _index(error)
         if index is None or not 0 <= index < count:
-            raise Unreadable(f"an error of row {index}, in a request of {count}")
+            raise UnreadableResponse(f"an error of row {index}, in a request of {count}")
         grouped.setdefault(index, []).append(read_error(error))
     return grouped
 
 
 def _index(error: Any) -> int | None:
-    """The position that an error names, wherever in its path that stands."""
+    """The row index in the field path of an error."""
     for element in _path(error):
         if (
             isinstance(element, dict)
-            and either(element, "fieldName", "field_name") == "conversions"
+            and get_either(element, "fieldName", "field_name") == "conversions"
         ):
             index = element.get("index")
             if isinstance(index, str) and index.isascii() and index.isdecimal():
@@ -137,102 +142,106 @@ def _index(error: Any) -> int | None:
 def _path(error: Any) -> Iterator[Any]:
     location = error.get("location") if isinstance(error, dict) else None
     if isinstance(location, dict):
-        elements = either(location, "fieldPathElements", "field_path_elements")
+        elements = get_either(location, "fieldPathElements", "field_path_elements")
         yield from elements if isinstance(elements, list) else ()
 
 
-def _results(body: Mapping[str, Any], rows: Sequence[Row]) -> list[Any]:
-    """One result a row, empty for those that failed; raises Unreadable if they do not fit."""
+def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
+    """One result per row, empty for failed rows; raises UnreadableResponse on a mismatch."""
     results = body.get("results")
     if not isinstance(results, list) or len(results) != len(rows):
-        raise Unreadable(f"no result for each of {len(rows)} rows")
+        raise UnreadableResponse(f"no result for each of {len(rows)} rows")
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
-            raise Unreadable("a result that is no object")
+            raise UnreadableResponse("a result that is no object")
         kind, click = row.conversion.click
-        if any(result.get(one) for one in CLICKS) and result.get(kind) != click:
-            raise Unreadable("a result of another click")
+        if any(result.get(click_kind) for click_kind in CLICK_KINDS) and result.get(kind) != click:
+            raise UnreadableResponse("a result of another click")
     return results
 
 
-def _nobody(count: int, code: str, message: str, request_id: str) -> list[Accepted | Refused]:
-    return [Refused(code, message, Category.TRANSIENT, note_of(request_id))] * count
+def _refuse_all(
+    count: int, code: str, message: str, request_id: str
+) -> list[RowAccepted | RowRefused]:
+    return [RowRefused(code, message, Category.TRANSIENT, event_note(request_id))] * count
 
 
-def _noted(error: GoogleError) -> Any:
-    """As it came, or what matters of it if that is too long."""
-    if len(json.dumps(error.raw)) <= MAX_NOTE:
+def _note_error(error: GoogleError) -> Any:
+    """The error as received, or its code and message if it is too long."""
+    if len(json.dumps(error.raw)) <= MAX_NOTE_LENGTH:
         return error.raw
     return {"errorCode": {error.group: error.value[:200]}, "message": error.message[:1_000]}
 
 
 _BAD_REQUEST: Final = 400
-_NOT_THE_ROWS: Final = frozenset(  # told of each row, and true of Google as a whole
+_SITE_WIDE_CODES: Final = frozenset(  # reported per row, but about Google as a whole
     {UNREADABLE_RESPONSE, PARTIAL_FAILURE_UNREADABLE}
     | {
         value
         for group in ("internalError", "quotaError", "databaseError")
-        for value, says in TABLE[group].values.items()
-        if says.category in {Category.TRANSIENT, Category.RATE_LIMIT}
+        for value, meaning in ERROR_TABLE[group].values.items()
+        if meaning.category in {Category.TRANSIENT, Category.RATE_LIMIT}
     }
 )
 
 
 class GoogleAds(Channel):
-    """Uploads with partial failure: each row has its own fate."""
+    """Uploads with partial failure: each row has its own outcome."""
 
     def __init__(
         self,
         client: httpx.Client,
-        tokens: Tokens,
+        tokens: AccessTokens,
         *,
         base_url: str,
         version: str,
         monotonic: Callable[[], float],
     ) -> None:
-        self._base = f"{base_url.rstrip('/')}/{version}"
-        self._line = Line(client, tokens, monotonic=monotonic)
+        self._base_url = f"{base_url.rstrip('/')}/{version}"
+        self._client = GoogleClient(client, tokens, monotonic=monotonic)
 
-    def ready(self, credentials: Credentials) -> Trouble | None:
-        """Whether there is a token."""
-        return self._line.ready(credentials)
+    def precheck(self, credentials: GoogleCredentials) -> ConnectionTrouble | None:
+        """The trouble with the access token, if any."""
+        return self._client.precheck(credentials)
 
-    def upload(self, credentials: Credentials, rows: Sequence[Row]) -> Sent:
-        """Send these conversions; one answer a row, whatever happens."""
+    def upload(self, credentials: GoogleCredentials, rows: Sequence[UploadRow]) -> UploadResult:
+        """Send these conversions; always returns one outcome per row."""
 
-        def send(part: Sequence[Row]) -> Reply | Failure:
-            answer = self._ask(credentials, [row.conversion for row in part])
-            if isinstance(answer, Failure):
-                return answer
-            if answer.status != OK:
-                named = _named(answer, len(part)) if answer.status == _BAD_REQUEST else None
-                return named or failure_of(answer)
-            request_id = answer.request_id
-            answers = read_upload(answer.body, part, request_id)
-            return Reply(answers, _trouble_of(answers), request_id)
+        def send(part: Sequence[UploadRow]) -> RequestReply | RequestFailure:
+            response = self._upload(credentials, [row.conversion for row in part])
+            if isinstance(response, RequestFailure):
+                return response
+            if response.status != OK:
+                reply = (
+                    _read_refusal(response, len(part)) if response.status == _BAD_REQUEST else None
+                )
+                return reply or failure_of(response)
+            request_id = response.request_id
+            outcomes = read_upload(response.body, part, request_id)
+            return RequestReply(outcomes, _common_trouble(outcomes), request_id)
 
-        return deliver(rows, without_twins(rows), send)
+        return deliver(rows, separate_twins(rows), send)
 
-    def check(self, credentials: Credentials) -> list[Finding]:
-        """Token, account and action, by a conversion that is only validated."""
-        answer = self._ask(credentials, [TRIAL], validate_only=True)
-        if isinstance(answer, Failure):
-            return findings(answer)
-        if answer.status == OK:
-            return findings(Reply(_validated(answer)))
-        reply = _named(answer, 1) if answer.status == _BAD_REQUEST else None
-        return findings(reply or failure_of(answer))
+    def check(self, credentials: GoogleCredentials) -> list[Finding]:
+        """Check token, account and action with a conversion that is only validated."""
+        response = self._upload(credentials, [TRIAL_CONVERSION], validate_only=True)
+        if isinstance(response, RequestFailure):
+            return build_findings(response)
+        if response.status == OK:
+            return build_findings(RequestReply(_validation_result(response)))
+        reply = _read_refusal(response, 1) if response.status == _BAD_REQUEST else None
+        return build_findings(reply or failure_of(response))
 
-    def _ask(
+    def _upload(
         self,
-        credentials: Credentials,
+        credentials: GoogleCredentials,
         conversions: Sequence[Conversion],
         *,
         validate_only: bool = False,
-    ) -> Answer | Failure:
+    ) -> GoogleResponse | RequestFailure:
         action = credentials.conversion_action_resource_name
         body: dict[str, Any] = {
-            "conversions": [click_conversion(one, action) for one in conversions],
+            "conversions": [click_conversion(conversion, action) for conversion in conversions],
             "partialFailure": True,
         }
         if validate_only:
@@ -242,62 +251,64 @@ class GoogleAds(Channel):
             headers["developer-token"] = credentials.developer_token
         if credentials.login_customer_id:
             headers["login-customer-id"] = credentials.login_customer_id
-        url = f"{self._base}/customers/{credentials.customer_id}:uploadClickConversions"
-        return self._line.ask(credentials, "POST", url, headers=headers, json=body)
+        url = f"{self._base_url}/customers/{credentials.customer_id}:uploadClickConversions"
+        return self._client.send(credentials, "POST", url, headers=headers, json=body)
 
 
 def click_conversion(conversion: Conversion, action: str) -> dict[str, Any]:
-    """As Google wants it: one click id, the time with its offset, its order id."""
+    """The conversion as Google's ClickConversion: one click id, time with offset, order id."""
     kind, click = conversion.click
     return {
         kind: click,
         "conversionAction": action,
-        "conversionDateTime": google_time(conversion.at),
-        "conversionValue": number(conversion.value),
+        "conversionDateTime": format_google_time(conversion.at),
+        "conversionValue": json_number(conversion.value),
         "currencyCode": conversion.currency,
         "orderId": conversion.order_id,
     }
 
 
-def _named(answer: Answer, count: int) -> Reply | None:
-    """A refused request that names rows; None if some error names none."""
-    error = answer.body.get("error") if isinstance(answer.body, dict) else None
+def _read_refusal(response: GoogleResponse, count: int) -> RequestReply | None:
+    """Read a refused request that names rows; None if an error names no row."""
+    error = response.body.get("error") if isinstance(response.body, dict) else None
     try:
         grouped = errors_by_row(failure_errors(error), count)
-    except Unreadable:
+    except UnreadableResponse:
         return None
     if not grouped:
         return None
-    judged = {one: judge_row(errors, answer.request_id) for one, errors in grouped.items()}
-    other = Refused(
+    classified = {
+        position: classify_row(errors, response.request_id) for position, errors in grouped.items()
+    }
+    other = RowRefused(
         REQUEST_REFUSED,
         "refused with other rows of its request, and not recorded",
         Category.TRANSIENT,
-        note_of(answer.request_id),
+        event_note(response.request_id),
     )
-    rows = [judged.get(position, other) for position in range(count)]
-    return Reply(rows, _trouble_of(list(judged.values())), answer.request_id)
+    rows = [classified.get(position, other) for position in range(count)]
+    return RequestReply(rows, _common_trouble(list(classified.values())), response.request_id)
 
 
-def _trouble_of(answers: Sequence[Accepted | Refused]) -> Trouble | None:
-    """The site is wrong, not its rows, when every one of them meets the same kind of wall."""
-    refused = [one for one in answers if isinstance(one, Refused)]
-    if not refused or len(refused) < len(answers):
+def _common_trouble(outcomes: Sequence[RowAccepted | RowRefused]) -> ConnectionTrouble | None:
+    """The trouble of the site, if every row is refused for the same site-wide reason."""
+    refused = [refusal for refusal in outcomes if isinstance(refusal, RowRefused)]
+    if not refused or len(refused) < len(outcomes):
         return None
     first = refused[0]
-    if all(one.category is Category.AUTH for one in refused):
-        return Trouble("AUTH", first.code, first.message)
-    if all(one.code in _NOT_THE_ROWS for one in refused):
-        return Trouble("TRANSIENT", first.code, first.message)
+    if all(refusal.category is Category.AUTH for refusal in refused):
+        return ConnectionTrouble("AUTH", first.code, first.message)
+    if all(refusal.code in _SITE_WIDE_CODES for refusal in refused):
+        return ConnectionTrouble("TRANSIENT", first.code, first.message)
     return None
 
 
-def _validated(answer: Answer) -> list[Accepted | Refused]:
-    """What a validated request says of its one row: errors, and never a result."""
-    if not isinstance(answer.body, dict):
-        return [Refused(UNREADABLE_RESPONSE, "the answer is no JSON object", Category.TRANSIENT)]
+def _validation_result(response: GoogleResponse) -> list[RowAccepted | RowRefused]:
+    """The errors of a validated request with one row; it never has results."""
+    if not isinstance(response.body, dict):
+        return [RowRefused(UNREADABLE_RESPONSE, "the answer is no JSON object", Category.TRANSIENT)]
     try:
-        errors = partial_errors(answer.body)
-    except Unreadable as problem:
-        return [Refused(PARTIAL_FAILURE_UNREADABLE, str(problem), Category.TRANSIENT)]
-    return [judge([read_error(one) for one in errors])] if errors else []
+        errors = partial_errors(response.body)
+    except UnreadableResponse as problem:
+        return [RowRefused(PARTIAL_FAILURE_UNREADABLE, str(problem), Category.TRANSIENT)]
+    return [classify_errors([read_error(error) for error in errors])] if errors else []

@@ -1,6 +1,6 @@
-"""One exchange with Google over HTTP, bounded in size and time.
+"""HTTP requests to Google, bounded in size and time.
 
-Whatever the network does becomes a value: nothing here raises for it.
+A network failure is returned as a value, never raised.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kesin.foundation.text import storable
 OK: Final = 200
 UNAUTHENTICATED: Final = 401
 UNSENDABLE: Final = "REQUEST_UNSENDABLE"
-MAX_ANSWER: Final = 32 * 2**20  # bytes; two thousand errors are about two million
-LONGEST_WAIT_S: Final = 86_400.0
-TIMEOUT_S: Final = 60.0  # for a client that has none
-_DEADLINE: Final = 4  # an answer as a whole may take so many times the timeout
+MAX_RESPONSE_BYTES: Final = 32 * 2**20  # two thousand errors are about two million
+MAX_RETRY_AFTER_S: Final = 86_400.0
+TIMEOUT_S: Final = 60.0  # for a client without a timeout
+_DEADLINE_TIMEOUTS: Final = 4  # a whole response may take this many timeouts
 _DELAY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
-class Answer(NamedTuple):
-    """What came back; ``body`` is None where it is no JSON."""
+class GoogleResponse(NamedTuple):
+    """A response; ``body`` is None if it is not JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -35,58 +35,60 @@ class Answer(NamedTuple):
 
     @property
     def request_id(self) -> str:
-        """Google's name for the request, for its support."""
+        """Google's id of the request, for its support."""
         for name in ("request-id", "x-request-id", "x-goog-request-id"):
-            if found := self.headers.get(name):
-                return found[:200]
+            if request_id := self.headers.get(name):
+                return request_id[:200]
         for detail in details_of(self.body):
-            found = detail.get("requestId")
-            if isinstance(found, str):
-                return storable(found)[:200]
+            request_id = detail.get("requestId")
+            if isinstance(request_id, str):
+                return storable(request_id)[:200]
         return ""
 
 
-class Unreached(NamedTuple):
-    """No answer, or half of one: nobody knows what Google did."""
+class NoResponse(NamedTuple):
+    """No response, or a partial one: it is unknown what Google did."""
 
     code: str
     message: str
 
 
-class Wire:
-    """An HTTP client with its limits."""
+class BoundedHttpClient:
+    """An HTTP client with limits on time and size."""
 
     def __init__(self, client: httpx.Client, *, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
         self._timeout_s = client.timeout.read or TIMEOUT_S
 
-    def exchange(self, method: str, url: str, **request: Any) -> Answer | Unreached:
-        """Ask once. Redirects are not followed: they would carry the token elsewhere."""
-        ends_at = self._monotonic() + _DEADLINE * self._timeout_s
+    def request(self, method: str, url: str, **options: Any) -> GoogleResponse | NoResponse:
+        """Send one request. Redirects are not followed: they would leak the token."""
+        deadline = self._monotonic() + _DEADLINE_TIMEOUTS * self._timeout_s
         try:
             with self._client.stream(
-                method, url, timeout=self._timeout_s, follow_redirects=False, **request
+                method, url, timeout=self._timeout_s, follow_redirects=False, **options
             ) as response:
                 content = bytearray()
                 for chunk in response.iter_bytes():
                     content += chunk
-                    if len(content) > MAX_ANSWER:
-                        return Unreached("UNREADABLE_RESPONSE", "the answer is too long")
-                    if self._monotonic() > ends_at:
-                        return Unreached("TIMEOUT", "the answer took too long")
-                return Answer(response.status_code, response.headers, read_json(bytes(content)))
+                    if len(content) > MAX_RESPONSE_BYTES:
+                        return NoResponse("UNREADABLE_RESPONSE", "the answer is too long")
+                    if self._monotonic() > deadline:
+                        return NoResponse("TIMEOUT", "the answer took too long")
+                return GoogleResponse(
+                    response.status_code, response.headers, read_json(bytes(content))
+                )
         except httpx.TimeoutException as problem:
-            return Unreached("TIMEOUT", f"no answer in time ({type(problem).__name__})")
+            return NoResponse("TIMEOUT", f"no answer in time ({type(problem).__name__})")
         except httpx.HTTPError as problem:
-            return Unreached("CONNECTION_FAILED", f"no answer ({type(problem).__name__})")
-        except (httpx.InvalidURL, ValueError) as problem:  # a header or address with odd signs
+            return NoResponse("CONNECTION_FAILED", f"no answer ({type(problem).__name__})")
+        except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
             message = f"the request cannot be sent ({type(problem).__name__})"
-            return Unreached(UNSENDABLE, message)
+            return NoResponse(UNSENDABLE, message)
 
 
 def read_json(content: bytes) -> Any:
-    """The value, or None if it is no JSON."""
+    """Parse JSON; None if it is not JSON."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -94,50 +96,54 @@ def read_json(content: bytes) -> Any:
 
 
 def details_of(body: Any) -> list[dict[str, Any]]:
-    """The details of an error, whether it is one of the request or of some of its rows."""
-    told = body if isinstance(body, dict) else {}
-    error = told.get("error") or told.get("partialFailureError")
+    """The details of a request error or of a partial failure."""
+    document = body if isinstance(body, dict) else {}
+    error = document.get("error") or document.get("partialFailureError")
     details = error.get("details") if isinstance(error, dict) else None
-    return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []
+    return (
+        [detail for detail in details if isinstance(detail, dict)]
+        if isinstance(details, list)
+        else []
+    )
 
 
-def retry_after_s(answer: Answer) -> float | None:
-    """How long Google asks to wait: in a header, or in the details of a quota error."""
-    given = answer.headers.get("retry-after", "").strip()
-    if given.isdecimal() and given.isascii():
-        return _bounded(float(given[:10]))
-    asked = [] if not given else [_until(given, answer.headers.get("date", ""))]
-    asked += [_delay(one) for one in _delays(answer.body)]
-    known = [one for one in asked if one is not None]
-    return max(known, default=None)
+def retry_after_s(response: GoogleResponse) -> float | None:
+    """The wait Google asks for, in a header or in the details of a quota error."""
+    header = response.headers.get("retry-after", "").strip()
+    if header.isdecimal() and header.isascii():
+        return _bounded(float(header[:10]))
+    waits = [] if not header else [_seconds_until(header, response.headers.get("date", ""))]
+    waits += [_parse_delay(delay) for delay in _retry_delays(response.body)]
+    known_waits = [delay for delay in waits if delay is not None]
+    return max(known_waits, default=None)
 
 
-def _until(given: str, date: str) -> float | None:
-    """An HTTP date, measured by the clock of the server that wrote it."""
+def _seconds_until(moment: str, date: str) -> float | None:
+    """The seconds until an HTTP date, by the clock of the server that wrote it."""
     try:
         return _bounded(
-            (parsedate_to_datetime(given) - parsedate_to_datetime(date)).total_seconds()
+            (parsedate_to_datetime(moment) - parsedate_to_datetime(date)).total_seconds()
         )
     except (TypeError, ValueError, OverflowError):
         return None
 
 
-def _delay(given: Any) -> float | None:
-    found = _DELAY.fullmatch(given) if isinstance(given, str) else None
-    return _bounded(float(found[1])) if found else None
+def _parse_delay(text: Any) -> float | None:
+    match = _DELAY.fullmatch(text) if isinstance(text, str) else None
+    return _bounded(float(match[1])) if match else None
 
 
 def _bounded(seconds: float) -> float | None:
-    return min(max(seconds, 0.0), LONGEST_WAIT_S) if math.isfinite(seconds) else None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S) if math.isfinite(seconds) else None
 
 
-def _delays(body: Any) -> Iterator[Any]:
+def _retry_delays(body: Any) -> Iterator[Any]:
     """Every ``retryDelay`` in an error body: of ``QuotaErrorDetails`` or of ``RetryInfo``."""
     for detail in details_of(body):
         yield detail.get("retryDelay")
         errors = detail.get("errors")
-        for one in errors if isinstance(errors, list) else ():
-            more = one.get("details") if isinstance(one, dict) else None
-            quota = more.get("quotaErrorDetails") if isinstance(more, dict) else None
+        for error in errors if isinstance(errors, list) else ():
+            details = error.get("details") if isinstance(error, dict) else None
+            quota = details.get("quotaErrorDetails") if isinstance(details, dict) else None
             if isinstance(quota, dict):
                 yield quota.get("retryDelay")

@@ -1,7 +1,7 @@
-"""What became of an upload that Google only answers later (Data Manager).
+"""The status of accepted uploads whose result Google reports later (Data Manager).
 
-An accepted request is delivered as far as its rows are concerned. Its status is asked for half an
-hour later, and again; it is kept as a remark beside the queue, and a bad one warns at the site.
+For its rows an accepted request is delivered. Its status is polled after half an hour, and again;
+it is recorded as a note of the queue, and a bad status raises a warning for the site.
 """
 
 from __future__ import annotations
@@ -13,106 +13,117 @@ from typing import Any, Final
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.directory import Fact, Site
-from kesin.workloads.oci.google.channel import AnsweredLater, Channel, Status
-from kesin.workloads.oci.google.circuit_breaker import ACTOR, opened
-from kesin.workloads.oci.google.credentials import Credentials
-from kesin.workloads.oci.site import UPLOADS, WORKLOAD, fact
+from kesin.store.directory import MetadataEntry, Site
+from kesin.workloads.oci.google.channel import Channel, RequestStatus, StatusChannel
+from kesin.workloads.oci.google.circuit_breaker import WORKER_ACTOR, open_credentials
+from kesin.workloads.oci.google.credentials import GoogleCredentials
+from kesin.workloads.oci.site import UPLOADS, WORKLOAD, read_metadata
 
-FIRST_S: Final = 1_800
-LONGEST_S: Final = 6 * 3_600
-TRIES: Final = 8  # about a day and a half; then it is noted as it is
-SILENT_TRIES: Final = 100  # without an answer, half an hour apart
-PENDING: Final = 200  # requests a site waits for; older ones are let go
-AT_ONCE: Final = 10
-BAD: Final = ("PARTIAL_SUCCESS", "FAILURE")
+FIRST_POLL_S: Final = 1_800
+MAX_POLL_PAUSE_S: Final = 6 * 3_600
+MAX_POLLS: Final = 8  # about a day and a half; then it is recorded as it is
+MAX_SILENT_POLLS: Final = 100  # without a response, half an hour apart
+MAX_PENDING: Final = 200  # requests per site; older ones are dropped
+POLL_BATCH: Final = 10
+BAD_STATES: Final = ("PARTIAL_SUCCESS", "FAILURE")
 
 
-def expect(house: WorkloadContext, site: Site, request_ids: Sequence[str]) -> None:
-    """Remember to ask about these."""
+def remember_requests(context: WorkloadContext, site: Site, request_ids: Sequence[str]) -> None:
+    """Store these requests for polling."""
     if not request_ids:
         return
-    now = house.queue.now()
+    now = context.queue.now()
     new = [
-        {"requestId": one, "tries": 0, "askAt": now + FIRST_S * SECOND_US} for one in request_ids
+        {"requestId": request_id, "tries": 0, "askAt": now + FIRST_POLL_S * SECOND_US}
+        for request_id in request_ids
     ]
 
-    def add(kept: dict[str, Any]) -> None:
-        waiting = [*kept.get("pending", []), *new]
-        kept["pending"] = waiting[-PENDING:]
-        dropped.extend(one["requestId"] for one in waiting[:-PENDING])
+    def add(uploads: dict[str, Any]) -> None:
+        waiting = [*uploads.get("pending", []), *new]
+        uploads["pending"] = waiting[-MAX_PENDING:]
+        dropped.extend(request["requestId"] for request in waiting[:-MAX_PENDING])
 
     dropped: list[str] = []
-    _change(house, site, add)
-    for one in dropped:
-        _note(house, site, one, "UNKNOWN", "never asked: too many requests were waiting")
+    _update_uploads(context, site, add)
+    for request_id in dropped:
+        _add_note(
+            context, site, request_id, "UNKNOWN", "never asked: too many requests were waiting"
+        )
 
 
-def ask(house: WorkloadContext, site: Site, channel: Channel) -> int:
-    """Ask about the requests whose time has come; how many were asked about."""
-    if not isinstance(channel, AnsweredLater):
+def poll_requests(context: WorkloadContext, site: Site, channel: Channel) -> int:
+    """Poll the requests that are due; returns how many were polled."""
+    if not isinstance(channel, StatusChannel):
         return 0
-    now = house.queue.now()
-    pending = (fact(house, site, UPLOADS) or {}).get("pending", [])
-    due = [one for one in pending if one["askAt"] <= now][:AT_ONCE]
-    credentials = opened(house, site) if due else None
-    if not isinstance(credentials, Credentials):
+    now = context.queue.now()
+    pending = (read_metadata(context, site, UPLOADS) or {}).get("pending", [])
+    due = [request for request in pending if request["askAt"] <= now][:POLL_BATCH]
+    credentials = open_credentials(context, site) if due else None
+    if not isinstance(credentials, GoogleCredentials):
         return 0
-    for number, one in enumerate(due, start=1):
-        told = channel.status(credentials, one["requestId"])
-        _settle(house, site, one, told)
-        if told.status == "UNKNOWN":  # Google does not answer: the others can wait too
+    for number, request in enumerate(due, start=1):
+        result = channel.status(credentials, request["requestId"])
+        _record_status(context, site, request, result)
+        if result.status == "UNKNOWN":  # Google does not respond: the others can wait
             return number
     return len(due)
 
 
-def _settle(house: WorkloadContext, site: Site, asked: dict[str, Any], told: Status) -> None:
-    now, request_id = house.queue.now(), asked["requestId"]
-    silent = told.status == "UNKNOWN"
-    tries, silences = asked["tries"] + (not silent), asked.get("silences", 0) + silent
-    undecided = silent or told.status == "PROCESSING"
-    over = not undecided or tries >= TRIES or silences >= SILENT_TRIES
+def _record_status(
+    context: WorkloadContext, site: Site, request: dict[str, Any], result: RequestStatus
+) -> None:
+    now, request_id = context.queue.now(), request["requestId"]
+    silent = result.status == "UNKNOWN"
+    tries, silences = request["tries"] + (not silent), request.get("silences", 0) + silent
+    undecided = silent or result.status == "PROCESSING"
+    over = not undecided or tries >= MAX_POLLS or silences >= MAX_SILENT_POLLS
     settled: list[str] = []
 
-    def settle(kept: dict[str, Any]) -> None:
-        pending = kept.get("pending", [])
-        others = [one for one in pending if one["requestId"] != request_id]
+    def settle(uploads: dict[str, Any]) -> None:
+        pending = uploads.get("pending", [])
+        others = [other for other in pending if other["requestId"] != request_id]
         if len(others) == len(pending):
-            return  # somebody else heard it first
+            return  # another process recorded it first
         if not over:
-            pause_s = min(FIRST_S * 2**tries, LONGEST_S)
+            pause_s = min(FIRST_POLL_S * 2**tries, MAX_POLL_PAUSE_S)
             ask_at = now + pause_s * SECOND_US
-            others.append({**asked, "tries": tries, "silences": silences, "askAt": ask_at})
+            others.append({**request, "tries": tries, "silences": silences, "askAt": ask_at})
         else:
             settled.append(request_id)
-            if told.status in BAD:
-                kept["refused"] = {"requestId": request_id, "status": told.status, "at": now}
-            elif told.status == "SUCCESS":
-                kept.pop("refused", None)
-        kept["pending"] = others
+            if result.status in BAD_STATES:
+                uploads["refused"] = {"requestId": request_id, "status": result.status, "at": now}
+            elif result.status == "SUCCESS":
+                uploads.pop("refused", None)
+        uploads["pending"] = others
 
-    _change(house, site, settle)
+    _update_uploads(context, site, settle)
     if settled:
-        _note(house, site, request_id, told.status, told.details)
+        _add_note(context, site, request_id, result.status, result.details)
 
 
-def _note(house: WorkloadContext, site: Site, request_id: str, status: str, details: Any) -> None:
-    told = canonical_json({"requestId": request_id, "status": status, "details": details})
-    house.queue.store.add_note(
-        house.queue.name, kind="upload_status", actor=ACTOR, tenant=site.id, details=told
+def _add_note(
+    context: WorkloadContext, site: Site, request_id: str, status: str, details: Any
+) -> None:
+    note = canonical_json({"requestId": request_id, "status": status, "details": details})
+    context.queue.store.add_note(
+        context.queue.name, kind="upload_status", actor=WORKER_ACTOR, tenant=site.id, details=note
     )
 
 
-def dismiss(house: WorkloadContext, site: Site) -> None:
-    """Somebody has seen the warning; a request that Google takes whole ends it too."""
-    _change(house, site, lambda kept: kept.pop("refused", None))
+def dismiss_warning(context: WorkloadContext, site: Site) -> None:
+    """Clear the warning; a request that Google takes in full clears it too."""
+    _update_uploads(context, site, lambda uploads: uploads.pop("refused", None))
 
 
-def _change(house: WorkloadContext, site: Site, change: Callable[[dict[str, Any]], object]) -> None:
-    directory = house.commands.accounts.directory
-    now = house.queue.now()
+def _update_uploads(
+    context: WorkloadContext, site: Site, change: Callable[[dict[str, Any]], object]
+) -> None:
+    directory = context.commands.accounts.directory
+    now = context.queue.now()
     with directory.transaction():
-        held = directory.hold_fact(WORKLOAD, site.id, UPLOADS, now)
-        kept = json.loads(held.value) or {}
-        change(kept)
-        directory.put_fact(Fact(WORKLOAD, site.id, UPLOADS, canonical_json(kept), now))
+        row = directory.lock_metadata(WORKLOAD, site.id, UPLOADS, now)
+        uploads = json.loads(row.value) or {}
+        change(uploads)
+        directory.put_metadata(
+            MetadataEntry(WORKLOAD, site.id, UPLOADS, canonical_json(uploads), now)
+        )

@@ -1,1 +1,22 @@
 """The dashboard pages of a site: OCI Control and its settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kesin.lifecycle.budget import HOUR_S
+from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.oci.pages import control, settings
+from kesin.workloads.oci.pages.job_panel import job_panel
+from kesin.workloads.oci.pages.site_links import breaker_warnings, links, site_path
+
+PAGES: Final = WorkloadPages(
+    package=__name__,
+    routers=(control.router, settings.router),
+    links=links,
+    site_path=site_path,
+    job_panel=job_panel,
+    warnings=breaker_warnings,
+    overdue_after_s=3 * HOUR_S,  # Google's scripts come once an hour at most
+    polling_elements=frozenset({"oci-live", "oci-summary"}),
+)

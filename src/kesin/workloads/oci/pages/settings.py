@@ -1,4 +1,4 @@
-"""A site's settings, its credentials and its connection: seen by operators, changed by admins."""
+"""A site's settings, credentials and connection: shown to operators, changed by admins."""
 
 from __future__ import annotations
 
@@ -13,27 +13,39 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
 from kesin.store.directory import Site
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.navigation import control_path
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.workloads.oci.pages.control import PATH, Fields, frame, site_for
+from kesin.workloads.oci.advice import advice
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.circuit_breaker import read_breaker
+from kesin.workloads.oci.google.connection_check import check_site
+from kesin.workloads.oci.google.credentials import GoogleCredentials, vault_name
+from kesin.workloads.oci.pages.control import PATH, Fields, find_site, frame
+from kesin.workloads.oci.pages.site_links import control_path
+from kesin.workloads.oci.site import (
+    HEARTBEAT,
+    WORKLOAD,
+    SiteSettings,
+    read_metadata,
+    validate_settings,
+)
 
 router = guarded_router(include_in_schema=False)
 
 OPTIONAL: Final = ("developer_token", "login_customer_id")
 SECRET: Final = ("client_secret", "refresh_token", "developer_token")
-_OF_SITE: Final = ("name", "channel", "timezone", "currency")
+_SITE_FIELDS: Final = ("name", "channel", "timezone", "currency")
 
 
 @router.get(f"{PATH}/settings", response_class=HTMLResponse)
-def oci_settings(looking: Context, site_id: str, done: str = "") -> HTMLResponse:
-    """What is set for a site, whether it could upload, and since when."""
-    house, site = site_for(looking, site_id, "operate", "oci.settings")
-    return _page(looking, house, site, done=done)
+def oci_settings(ctx: Context, site_id: str, done: str = "") -> HTMLResponse:
+    """The settings of a site, and the state of its connection."""
+    context, site = find_site(ctx, site_id, "operate", "oci.settings")
+    return _page(ctx, context, site, done=done)
 
 
 def _page(
-    looking: PageContext,
-    house: WorkloadContext,
+    ctx: PageContext,
+    context: WorkloadContext,
     site: Site,
     *,
     done: str = "",
@@ -42,73 +54,66 @@ def _page(
     typed: dict[str, str] | None = None,
     findings: Any = None,
 ) -> HTMLResponse:
-    from kesin.workloads.oci.advice import advice
-    from kesin.workloads.oci.google.circuit_breaker import breaker_of
-    from kesin.workloads.oci.google.credentials import Credentials, vault_name
-    from kesin.workloads.oci.site import HEARTBEAT, Place, fact
-
-    place, breaker = Place.of(site), breaker_of(house, site)
+    site_settings, breaker = SiteSettings.of(site), read_breaker(context, site)
     values = {
-        **{name: getattr(site, name) for name in _OF_SITE},
-        "recover_minutes": str(place.recover_minutes),
-        "silent_hours": str(place.silent_hours or ""),
-        "conversion_name": place.conversion_name,
+        **{name: getattr(site, name) for name in _SITE_FIELDS},
+        "recover_minutes": str(site_settings.recover_minutes),
+        "silent_hours": str(site_settings.silent_hours or ""),
+        "conversion_name": site_settings.conversion_name,
     }
-    return looking.page(
-        "oci_settings.html",
+    return ctx.page(
+        "oci/settings.html",
         status=problem.status if problem else 200,
         values={**values, **(typed or {})},
-        usual_silent_hours=house.settings.oci_silent_hours,
+        usual_silent_hours=context.settings.oci_silent_hours,
         uuid=site_uuid(site.id),
         channels=CHANNELS,
-        credentials=[one.name for one in fields_of(Credentials)],
+        credentials=[credential.name for credential in fields_of(GoogleCredentials)],
         optional=OPTIONAL,
         secret_names=SECRET,
-        kept=house.commands.accounts.directory.secret(vault_name(site.id)),
-        sealing=house.settings.secret_keys is not None,
+        kept=context.commands.accounts.directory.secret(vault_name(site.id)),
+        sealing=context.settings.secret_keys is not None,
         breaker=breaker,
-        breaker_state=breaker.state(house.queue.now()),
-        breaker_advice=advice(breaker.code, breaker.kind or None, looking.language),
-        heartbeat=fact(house, site, HEARTBEAT),
+        breaker_state=breaker.state(context.queue.now()),
+        breaker_advice=advice(breaker.code, breaker.kind or None, ctx.language),
+        heartbeat=read_metadata(context, site, HEARTBEAT),
         done=done,
         problem=problem,
         about=about,
         wrong_field=(problem.details.get("field") if problem else None),
         findings=findings,
-        **frame(looking, house, site),
+        **frame(ctx, context, site),
     )
 
 
 @router.post(f"{PATH}/settings")
-def change_oci_settings(looking: Context, site_id: str, fields: Fields) -> Response:
-    """Change what an agency decides for one site; all of it or nothing."""
-    from kesin.workloads.oci.site import WORKLOAD, checked
-
-    house, site = site_for(looking, site_id, "admin", "site.set")
-    accounts = house.commands.accounts
-    told = {name: fields.get(name, "").strip() for name in _OF_SITE}
+def change_oci_settings(ctx: Context, site_id: str, fields: Fields) -> Response:
+    """Change the settings of a site; all of them or none."""
+    context, site = find_site(ctx, site_id, "admin", "site.set")
+    accounts = context.commands.accounts
+    site_values = {name: fields.get(name, "").strip() for name in _SITE_FIELDS}
     try:
-        changes = checked(_changes(fields))
+        changes = validate_settings(_changes(fields))
         with accounts.directory.transaction():
-            accounts.set_site(looking.actor, site.id, **{k: v or None for k, v in told.items()})
-            accounts.set_site_settings(looking.actor, site.id, WORKLOAD, changes)
+            accounts.set_site(ctx.actor, site.id, **{k: v or None for k, v in site_values.items()})
+            accounts.set_site_settings(ctx.actor, site.id, WORKLOAD, changes)
     except Invalid as problem:
         typed = {name: value for name, value in fields.items() if len(value) <= 200}  # noqa: PLR2004
-        return _page(looking, house, site, problem=problem, about="settings", typed=typed)
-    return _back(site, "settings")
+        return _page(ctx, context, site, problem=problem, about="settings", typed=typed)
+    return _redirect_back(site, "settings")
 
 
 def _changes(fields: dict[str, str]) -> dict[str, Any]:
     name = fields.get("conversion_name", "").strip()
     return {
-        "recover_minutes": _whole(fields, "recover_minutes"),
-        "silent_hours": _whole(fields, "silent_hours"),
+        "recover_minutes": _read_whole_number(fields, "recover_minutes"),
+        "silent_hours": _read_whole_number(fields, "silent_hours"),
         "conversion_name": name or None,
     }
 
 
-def _whole(fields: dict[str, str], name: str) -> int | None:
-    """A number somebody typed; nothing typed takes the setting away."""
+def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
+    """A typed number; an empty field removes the setting."""
     text = fields.get(name, "").strip()
     if not text:
         return None
@@ -118,35 +123,33 @@ def _whole(fields: dict[str, str], name: str) -> int | None:
 
 
 @router.post(f"{PATH}/credentials")
-def change_oci_credentials(looking: Context, site_id: str, fields: Fields) -> Response:
-    """Seal what was typed in the place of what was kept, or forget it; nothing comes back."""
-    from kesin.workloads.oci.google.credentials import Credentials, vault_name
-
-    house, site = site_for(looking, site_id, "admin", "oci.credentials")
+def change_oci_credentials(ctx: Context, site_id: str, fields: Fields) -> Response:
+    """Replace the sealed credentials, or delete them; they are never shown."""
+    context, site = find_site(ctx, site_id, "admin", "oci.credentials")
     name = vault_name(site.id)
     try:
         if fields.get("drop"):
-            house.vault.drop(looking.actor, name)
-            return _back(site, "dropped")
-        typed = {one.name: fields.get(one.name, "") for one in fields_of(Credentials)}
-        house.vault.put(looking.actor, name, Credentials.read(typed).sealed_text())
+            context.vault.drop(ctx.actor, name)
+            return _redirect_back(site, "dropped")
+        typed = {
+            credential.name: fields.get(credential.name, "")
+            for credential in fields_of(GoogleCredentials)
+        }
+        context.vault.put(ctx.actor, name, GoogleCredentials.parse(typed).to_text())
     except Problem as problem:
-        return _page(looking, house, site, problem=problem, about="credentials")
-    return _back(site, "credentials")
+        return _page(ctx, context, site, problem=problem, about="credentials")
+    return _redirect_back(site, "credentials")
 
 
 @router.post(f"{PATH}/check", response_class=HTMLResponse)
-def check_oci_connection(looking: Context, site_id: str) -> HTMLResponse:
-    """Try token, account and action without recording anything; well, the breaker closes."""
-    from kesin.workloads.oci.google.channels import channels_of
-    from kesin.workloads.oci.google.connection_check import check_site
-
-    house, site = site_for(looking, site_id, "operate", "oci.check")
-    ours = {} if site.channel == "script" else channels_of(house.settings)
-    findings = check_site(house, site, ours, language=looking.language)
-    house.commands.accounts.note(looking.actor, "oci.check", queue="oci", site=site.id)
-    return _page(looking, house, site, findings=findings)
+def check_oci_connection(ctx: Context, site_id: str) -> HTMLResponse:
+    """Check token, account and conversion action without uploading; success closes the breaker."""
+    context, site = find_site(ctx, site_id, "operate", "oci.check")
+    channels = {} if site.channel == "script" else channels_of(context.settings)
+    findings = check_site(context, site, channels, language=ctx.language)
+    context.commands.accounts.note(ctx.actor, "oci.check", queue="oci", site=site.id)
+    return _page(ctx, context, site, findings=findings)
 
 
-def _back(site: Site, done: str) -> Response:
+def _redirect_back(site: Site, done: str) -> Response:
     return RedirectResponse(f"{control_path(site.id)}/settings?done={done}", status_code=303)

@@ -1,7 +1,7 @@
-"""Who stands at the door of the workload, and what its routes share.
+"""HTTP dependencies and responses that all routes of the workload share.
 
-Whatever is wrong with a request is told with the code the seed has for it, E_VALIDATION, whether
-the framework finds it or we do.
+Every invalid request is reported with the seed's code E_VALIDATION, whether FastAPI or the
+workload's own parser rejects it.
 """
 
 from __future__ import annotations
@@ -18,70 +18,72 @@ from pydantic import BaseModel
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.orders.payload import FieldProblem, refused
+from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 
 JSON: Final = "application/json"
-PRIVATE: Final = {"cache-control": "private, no-store"}  # orders have names and phones in them
+PRIVATE_HEADERS: Final = {"cache-control": "private, no-store"}  # orders hold names and phones
 
 
-async def asker(request: Request) -> Actor:
-    """Whoever asks; one without any right is sent to sign in."""
+async def current_actor(request: Request) -> Actor:
+    """Return the caller; raises NotSignedIn if the caller has no permission at all."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
     return actor
 
 
-async def whole_body(request: Request) -> bytes:
-    """The body as it came: we read it ourselves, and strictly."""
+async def read_body(request: Request) -> bytes:
+    """Return the raw body: the routes parse it themselves, and strictly."""
     return await request.body()
 
 
 async def content_type(request: Request) -> str:
-    """What the body says it is, without its parameters."""
+    """Return the media type of the body, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-Asker = Annotated[Actor, Depends(asker)]
-Body = Annotated[bytes, Depends(whole_body)]
+CurrentActor = Annotated[Actor, Depends(current_actor)]
+Body = Annotated[bytes, Depends(read_body)]
 ContentType = Annotated[str, Depends(content_type)]
 
 
 class OrderRoute(APIRoute):
-    """A route whose bad parameters are told as E_VALIDATION, like bad bodies."""
+    """A route that reports invalid parameters as E_VALIDATION, like invalid bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, with the framework's refusals in our words."""
+        """Return the handler, with FastAPI's validation errors translated."""
         handler = super().get_route_handler()
 
-        async def told(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
             except RequestValidationError as problem:
-                raise _in_our_words(problem) from None
+                raise _from_fastapi_error(problem) from None
 
-        return told
+        return handle
 
 
-def _in_our_words(problem: RequestValidationError) -> OrderProblem:
-    return refused(
+def _from_fastapi_error(problem: RequestValidationError) -> OrderProblem:
+    return validation_problem(
         [
-            FieldProblem(tuple(one["loc"][1:]), f"{one['msg'][:1].lower()}{one['msg'][1:]}")
-            for one in problem.errors()
+            FieldProblem(tuple(error["loc"][1:]), f"{error['msg'][:1].lower()}{error['msg'][1:]}")
+            for error in problem.errors()
         ]
     )
 
 
-def json_of(body: bytes, kind: str) -> Any:
-    """The JSON value in a body; raises OrderProblem for everything else."""
+def parse_json(body: bytes, kind: str) -> Any:
+    """Parse a JSON body; raises OrderProblem."""
     if kind != JSON:
-        raise refused([FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}")])
+        raise validation_problem(
+            [FieldProblem((), f"must be sent as {JSON}, not as {kind or 'nothing'}")]
+        )
     try:
         return json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise refused([FieldProblem((), f"is no JSON: {problem}")]) from None
+        raise validation_problem([FieldProblem((), f"is no JSON: {problem}")]) from None
 
 
-def sent(body: BaseModel, status: int = 200) -> Response:
-    """The body as it is sent: written here, in the handler's thread, and not checked again."""
-    return Response(body.model_dump_json(), status, dict(PRIVATE), media_type=JSON)
+def json_response(body: BaseModel, status: int = 200) -> Response:
+    """Serialise a response here, in the handler's thread, without validating it again."""
+    return Response(body.model_dump_json(), status, dict(PRIVATE_HEADERS), media_type=JSON)

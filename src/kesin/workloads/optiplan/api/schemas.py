@@ -1,7 +1,7 @@
-"""What goes through the doors, in the seed's spelling: snake_case throughout.
+"""Request and response schemas of the API, in the seed's spelling: snake_case throughout.
 
-What comes in is read by `payload.py` and `rules.py`, which say more than a schema can; what is said
-of it here is for whoever reads `/openapi.json`, and no stricter than they are.
+`payload.py` and `rules.py` validate requests and say more than a schema can. The request schemas
+here document them in `/openapi.json` and are no stricter.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
-from kesin.workloads.optiplan.advice import describe
+from kesin.workloads.optiplan.advice import advice_json
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER
+from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders.payload import (
     MAX_NAME,
     MAX_PARTS,
     MAX_PHONE,
     MAX_QUANTITY,
     MAX_TEXT,
-    Mode,
-    Order,
+    CuttingOrder,
+    OptiMode,
     payload_json,
 )
 from kesin.workloads.optiplan.orders.spreadsheet import CSV, XLSX
-from kesin.workloads.optiplan.pipeline.shared_folder import Entry, plain_files
-from kesin.workloads.optiplan.pipeline.solution import are_there
-from kesin.workloads.optiplan.service import OrderDesk
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
+from kesin.workloads.optiplan.pipeline.solution import has_all_xml
+from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.rules import MAX_RETRIES
 
 State = Literal[
@@ -180,7 +180,7 @@ class OrderJob(BaseModel):
     error_code: str | None
     error_message: str | None
     retry_count: int
-    opti_mode: Mode | None
+    opti_mode: OptiMode | None
     revision: int
     next_run_at: str | None = Field(description="when it is looked at next; null while it rests")
     manual_trigger_approved: Literal[0, 1]
@@ -307,12 +307,12 @@ class PathsTold(BaseModel):
 RESTING: Final = frozenset({"DONE", "HOLD", "FAILED"})
 
 
-def job_body(desk: OrderDesk, job: Job) -> OrderJob:
-    """A job; one that came past our doors and carries no order is told without it."""
-    order = _order(job)
-    approved = job.flags & desk.queue.lifecycle.flag_bit(APPROVED)
-    told = describe(job.error_code) if job.error_code else None
-    return OrderJob.model_construct(  # our own values
+def job_body(service: OrderService, job: Job) -> OrderJob:
+    """Build the response for a job; a job enqueued without the API may carry no order."""
+    order = _read_order(job)
+    approved = job.flags & service.queue.lifecycle.flag_bit(APPROVED)
+    advice = advice_json(job.error_code) if job.error_code else None
+    return OrderJob.model_construct(  # trusted values
         id=job.id,
         order_id=order.payload.order_id if order else None,
         state=cast("State", job.state),
@@ -326,33 +326,35 @@ def job_body(desk: OrderDesk, job: Job) -> OrderJob:
         created_at=iso(job.created_at) or "",
         updated_at=iso(job.moved_at) or "",
         payload=payload_json(order.payload) if order else None,
-        ready_to_approve=is_ready(desk, job),
-        advice={language: dict(text) for language, text in told.items()} if told else None,
+        ready_to_approve=is_ready_to_approve(service, job),
+        advice={language: dict(text) for language, text in advice.items()} if advice else None,
     )
 
 
-def is_ready(
-    desk: OrderDesk, job: Job, listed: Callable[[], Sequence[Entry]] | None = None
+def is_ready_to_approve(
+    service: OrderService, job: Job, list_files: Callable[[], Sequence[FolderEntry]] | None = None
 ) -> bool:
-    """Whether a job waits for an operator who has done the work: its XML has appeared.
+    """Whether a held job waits only for its approval: its XML is in the export folder.
 
-    The runner looks again after the approval, and takes its time: a file may still be growing.
-    ``listed`` is the export folder as somebody has listed it already.
+    After the approval the runner checks again until the files stop growing. ``list_files`` returns
+    the export folder's files if the caller has listed it already.
     """
-    if job.state != "HOLD" or job.error_code != TRIGGER:
+    if job.state != "HOLD" or job.error_code != TRIGGER_REQUIRED:
         return False
-    stems = desk.dossier(job).stems
+    stems = service.progress(job).stems
     if not stems:
         return False
     try:
-        entries = listed() if listed else plain_files(desk.workshop.paths().export_folder)
-        return are_there(entries, job.id, stems)
-    except (OrderProblem, OSError):  # a list of jobs must not fail with a share
+        entries = (
+            list_files() if list_files else list_plain_files(service.workshop.paths().export_folder)
+        )
+        return has_all_xml(entries, job.id, stems)
+    except (OrderProblem, OSError):  # an unavailable share must not fail a list of jobs
         return False
 
 
-def _order(job: Job) -> Order | None:
+def _read_order(job: Job) -> CuttingOrder | None:
     try:
-        return Order.of(job)
+        return CuttingOrder.from_job(job)
     except OrderProblem:
         return None

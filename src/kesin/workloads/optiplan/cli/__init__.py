@@ -1,4 +1,4 @@
-"""`kesin optiplan …`: orders from files, plans right here, customers, a saw played, a doctor."""
+"""`kesin optiplan`: import orders, plan cuts, manage customers, simulate a saw, run checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kesin.foundation.terminal import examples, print_table, say, say_json, warn
+from kesin.foundation.terminal import format_examples, print_table, say, say_json, warn
 from kesin.workloads.optiplan.cli.context import FAILED, AsJson, open_workshop
 from kesin.workloads.optiplan.cli.customers import app as customers
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
@@ -26,13 +26,13 @@ rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
 app.command(
     "import",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan import order.xlsx --order-id 2027-114 --phone 05321234567",
     ),
 )(import_order)
 app.command(
     "optimize",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan optimize order.xlsx --out plans --lang tr",
     ),
 )(optimize)
@@ -42,7 +42,7 @@ app.add_typer(rules, name="rules")
 
 @app.command(
     "saw-simulator",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan saw-simulator --once",
     ),
 )
@@ -61,24 +61,24 @@ def saw_simulator(
 
     And says so as the real one does. Never let it loose on the folder of a real saw.
     """
-    from kesin.workloads.optiplan.pipeline.saw_simulator import Saw
+    from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
 
     folder = open_workshop().paths().machine_drop_folder
-    saw = Saw(folder)
+    saw = SawSimulator(folder)
     if once:
-        _took(saw.pass_once(), as_json=as_json)
+        _report_moved(saw.process_inbox(), as_json=as_json)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         saw.run(
-            threading.Event(),  # a signal ends it
+            threading.Event(),  # never set: a signal ends the loop
             every,
-            took=lambda moved: _took(moved, as_json=as_json),
-            away=lambda problem: warn(problem.message),
+            on_moved=lambda moved: _report_moved(moved, as_json=as_json),
+            on_unavailable=lambda problem: warn(problem.message),
         )
 
 
-def _took(moved: int, *, as_json: bool) -> None:
+def _report_moved(moved: int, *, as_json: bool) -> None:
     if as_json:
         say_json({"moved": moved}, line=True)
     else:
@@ -87,7 +87,7 @@ def _took(moved: int, *, as_json: bool) -> None:
 
 @app.command(
     "doctor",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan doctor",
     ),
 )
@@ -96,23 +96,23 @@ def doctor(*, as_json: AsJson = False) -> None:
 
     Rules, folders, template, optimiser and the machine's share. Exits with 1 if a check fails.
     """
-    from kesin.workloads.optiplan.cli.doctor import examined
+    from kesin.workloads.optiplan.cli.doctor import run_checks
 
-    checks = list(examined(open_workshop()))
+    checks = list(run_checks(open_workshop()))
     if as_json:
-        say_json([asdict(one) for one in checks])
+        say_json([asdict(check) for check in checks])
     else:
         print_table(
             ("", "what", "found"),
-            [("✓" if one.ok else "✗", one.name, one.detail) for one in checks],
+            [("✓" if check.ok else "✗", check.name, check.detail) for check in checks],
         )
-    if not all(one.ok for one in checks):
+    if not all(check.ok for check in checks):
         raise typer.Exit(FAILED)
 
 
 @rules.command(
     "show",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan rules show --json",
     ),
 )
@@ -120,16 +120,16 @@ def show_rules(*, as_json: AsJson = False) -> None:
     """Show the rules in force, as rules.json spells them."""
     from kesin.workloads.optiplan.workshop.rules import rules_json
 
-    told = rules_json(open_workshop().rules())
+    values = rules_json(open_workshop().rules())
     if as_json:
-        say_json(told)
+        say_json(values)
         return
-    print_table(("rule", "value"), [(name, _shown(value)) for name, value in told.items()])
+    print_table(("rule", "value"), [(name, _format_rule(value)) for name, value in values.items()])
 
 
-def _shown(value: object) -> str:
+def _format_rule(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_format_rule(nested)}" for name, nested in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_format_rule, value))
     return "—" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What every `kesin optiplan` command begins with: the store open, the order desk, who types."""
+"""What every `kesin optiplan` command needs: the order service, the workshop, the operator."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import set_up_logs
-from kesin.foundation.permissions import Actor, system
+from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.settings import load_settings
-from kesin.foundation.terminal import typist
+from kesin.foundation.terminal import cli_actor
 from kesin.store.directory import Directory
 from kesin.store.open import open_store
 from kesin.store.postgres.reachability import check_reachable
 from kesin.workloads.optiplan.advice import Language
 
 if TYPE_CHECKING:
-    from kesin.workloads.optiplan.service import OrderDesk
+    from kesin.workloads.optiplan.service import OrderService
     from kesin.workloads.optiplan.workshop.config import Workshop
 
-FAILED: Final = 1  # the exit code of what could not be done, or not wholly
+FAILED: Final = 1  # the exit code of a command that failed, also in part
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 InLanguage = Annotated[
@@ -34,9 +34,9 @@ InLanguage = Annotated[
 
 
 @contextmanager
-def open_order_desk() -> Iterator[OrderDesk]:
-    """The order desk over the store of the settings; a file that is not there is made."""
-    from kesin.workloads.optiplan.service import QUEUE, OrderDesk
+def open_order_service() -> Iterator[OrderService]:
+    """Open the order service over the configured store; a missing SQLite file is created."""
+    from kesin.workloads.optiplan.service import QUEUE, OrderService
     from kesin.workloads.optiplan.workshop.config import configured_lifecycle
 
     settings = load_settings()
@@ -46,13 +46,13 @@ def open_order_desk() -> Iterator[OrderDesk]:
     try:
         queue = Queue(QUEUE, configured_lifecycle(), store)
         commands = Commands({QUEUE: queue}, Accounts(Directory(store)), frozenset({QUEUE}))
-        yield OrderDesk(WorkloadContext(settings, commands, queue))
+        yield OrderService(WorkloadContext(settings, commands, queue))
     finally:
         store.close()
 
 
 def open_workshop() -> Workshop:
-    """Rules and paths, for commands that need no store."""
+    """Open the workshop's rules and paths, for commands that need no store."""
     from kesin.workloads.optiplan.workshop.config import Workshop
 
     settings = load_settings()
@@ -60,6 +60,6 @@ def open_workshop() -> Workshop:
     return Workshop(settings)
 
 
-def operator() -> Actor:
-    """Whoever types: at the machine itself everything is allowed, and all of it is noted."""
-    return system(typist())
+def local_operator() -> Actor:
+    """Return the user at the terminal: local commands are all permitted, and audited."""
+    return system_actor(cli_actor())

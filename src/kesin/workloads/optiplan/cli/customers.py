@@ -1,4 +1,4 @@
-"""`kesin optiplan customers`: who the workshop knows, by phone."""
+"""`kesin optiplan customers`: list, add and remove customers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kesin.foundation.problems import Unknown
-from kesin.foundation.terminal import examples, print_table, say, say_json, visible
-from kesin.workloads.optiplan.cli.context import AsJson, open_order_desk, operator
+from kesin.foundation.problems import NotFound
+from kesin.foundation.terminal import format_examples, print_table, say, say_json, visible
+from kesin.workloads.optiplan.cli.context import AsJson, local_operator, open_order_service
 
 app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
@@ -19,27 +19,27 @@ Phone = Annotated[
 
 @app.command(
     "list",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan customers list",
     ),
 )
 def list_customers(*, as_json: AsJson = False) -> None:
     """List the customers."""
-    with open_order_desk() as desk:
-        found = desk.customers.all()
+    with open_order_service() as service:
+        customer_list = service.customers.all()
     if as_json:
-        say_json([{"name": one.name, "phone": one.phone} for one in found])
+        say_json([{"name": customer.name, "phone": customer.phone} for customer in customer_list])
         return
     print_table(
         ("phone", "name"),
-        [(one.phone, one.name) for one in found],
+        [(customer.phone, customer.name) for customer in customer_list],
         empty="there is no customer yet",
     )
 
 
 @app.command(
     "add",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan customers add 'Ayşe Usta' 05321234567",
     ),
 )
@@ -50,8 +50,8 @@ def add_customer(
     as_json: AsJson = False,
 ) -> None:
     """Add a customer, or give a known phone another name."""
-    with open_order_desk() as desk:
-        customer, new = desk.add_customer(operator(), name, phone)
+    with open_order_service() as service:
+        customer, new = service.add_customer(local_operator(), name, phone)
     if as_json:
         say_json({"name": customer.name, "phone": customer.phone, "new": new})
         return
@@ -60,16 +60,16 @@ def add_customer(
 
 @app.command(
     "remove",
-    epilog=examples(
+    epilog=format_examples(
         "kesin optiplan customers remove 05321234567",
     ),
 )
 def remove_customer(phone: Phone, *, as_json: AsJson = False) -> None:
     """Forget a customer; orders that wait are held from now on."""
-    with open_order_desk() as desk:
-        customer = desk.remove_customer(operator(), phone)
+    with open_order_service() as service:
+        customer = service.remove_customer(local_operator(), phone)
     if customer is None:
-        raise Unknown(f"nobody has the phone {phone}")
+        raise NotFound(f"nobody has the phone {phone}")
     if as_json:
         say_json({"name": customer.name, "phone": customer.phone})
         return

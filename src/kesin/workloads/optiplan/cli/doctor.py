@@ -1,4 +1,4 @@
-"""`kesin optiplan doctor`: whether an order could go its whole way here; if not, what to do."""
+"""`kesin optiplan doctor`: check that orders can be processed here, and say what to fix."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.orders.payload import Mode
-from kesin.workloads.optiplan.pipeline.program import macro_command, trigger_for
-from kesin.workloads.optiplan.pipeline.xlsx_template import check_template
+from kesin.workloads.optiplan.orders.payload import OptiMode
+from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
+from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
 
-_WHO: Final[dict[Mode, str]] = {
+_MODE_MEANING: Final[dict[OptiMode, str]] = {
     "A": "Kesin starts the optimiser",
     "B": "Kesin starts the macro",
     "C": "an operator starts OptiPlanning, then approves",
@@ -24,82 +24,84 @@ _WHO: Final[dict[Mode, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor."""
+class WorkshopCheck:
+    """The result of one check."""
 
     name: str
     ok: bool
     detail: str
 
 
-def examined(workshop: Workshop) -> Iterator[Check]:
-    """Everything, in the order in which one would mend it."""
-    mode: Mode | None = None
+def run_checks(workshop: Workshop) -> Iterator[WorkshopCheck]:
+    """Run every check, in the order in which to fix failures."""
+    mode: OptiMode | None = None
     try:
         rules = workshop.rules()
-        yield Check("rules", ok=True, detail=str(workshop.rules_file))
+        yield WorkshopCheck("rules", ok=True, detail=str(workshop.rules_file))
         mode = rules.opti_mode_default
     except OrderProblem as problem:
-        yield Check("rules", ok=False, detail=problem.message)
+        yield WorkshopCheck("rules", ok=False, detail=problem.message)
     try:
         paths = workshop.paths()
     except OrderProblem as problem:
-        yield Check("paths", ok=False, detail=problem.message)
+        yield WorkshopCheck("paths", ok=False, detail=problem.message)
         return
-    yield Check("paths", ok=True, detail=str(workshop.paths_file))
-    yield _template(paths)
-    yield _writable("import folder", paths.import_folder)
-    yield _writable("export folder", paths.export_folder)
+    yield WorkshopCheck("paths", ok=True, detail=str(workshop.paths_file))
+    yield _check_template(paths)
+    yield _check_writable("import folder", paths.import_folder)
+    yield _check_writable("export folder", paths.export_folder)
     for folder in (paths.inbox, paths.processed, paths.failed):
-        yield _writable(f"machine {folder.name}", folder)
-    yield from _optimiser(workshop, paths, mode or ("A" if paths.built_in_optimiser else "C"))
+        yield _check_writable(f"machine {folder.name}", folder)
+    yield from _check_optimiser(workshop, paths, mode or ("A" if paths.built_in_optimiser else "C"))
     if workshop.settings.optiplan_xsd is not None:
-        yield _schema(workshop.settings.optiplan_xsd)
+        yield _check_schema(workshop.settings.optiplan_xsd)
 
 
-def _template(paths: Paths) -> Check:
+def _check_template(paths: Paths) -> WorkshopCheck:
     try:
-        check_template(paths.template)
+        read_template(paths.template)
     except OrderProblem as problem:
-        return Check("template", ok=False, detail=problem.message)
-    return Check("template", ok=True, detail=str(paths.template))
+        return WorkshopCheck("template", ok=False, detail=problem.message)
+    return WorkshopCheck("template", ok=True, detail=str(paths.template))
 
 
-def _writable(name: str, folder: Path) -> Check:
-    """A small file is put there and taken away; the machine looks at no hidden ones."""
+def _check_writable(name: str, folder: Path) -> WorkshopCheck:
+    """Create and delete an empty file; it is hidden, so the machine ignores it."""
     trial = folder / f".kesin-doctor-{secrets.token_hex(4)}.tmp"
     try:
         trial.write_bytes(b"")
         trial.unlink()
     except OSError as problem:
         why = problem.strerror or type(problem).__name__
-        return Check(name, ok=False, detail=f"{folder} cannot be written: {why}")
-    return Check(name, ok=True, detail=str(folder))
+        return WorkshopCheck(name, ok=False, detail=f"{folder} cannot be written: {why}")
+    return WorkshopCheck(name, ok=True, detail=str(folder))
 
 
-def _optimiser(workshop: Workshop, paths: Paths, mode: Mode) -> Iterator[Check]:
-    yield Check("mode", ok=True, detail=f"{mode}: {_WHO[mode]}")
+def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterator[WorkshopCheck]:
+    yield WorkshopCheck("mode", ok=True, detail=f"{mode}: {_MODE_MEANING[mode]}")
     if mode == "C":
         return
     try:
-        told = workshop.settings.optiplan_macro_command
-        macro = macro_command(told) if mode == "B" else ()
-        command = trigger_for(mode, paths, [], macro).command
+        setting = workshop.settings.optiplan_macro_command
+        macro = parse_macro_command(setting) if mode == "B" else ()
+        command = build_launch(mode, paths, [], macro).command
     except OrderProblem as problem:
-        yield Check("optimiser", ok=False, detail=problem.message)
+        yield WorkshopCheck("optimiser", ok=False, detail=problem.message)
         return
     if not hasattr(os, "pidfd_open"):
-        told = "programs are started on Linux only: set optiModeDefault to C"
-        yield Check("optimiser", ok=False, detail=told)
+        problem_text = "programs are started on Linux only: set optiModeDefault to C"
+        yield WorkshopCheck("optimiser", ok=False, detail=problem_text)
         return
-    yield Check("optimiser", ok=True, detail="built in" if paths.built_in_optimiser else command[0])
+    yield WorkshopCheck(
+        "optimiser", ok=True, detail="built in" if paths.built_in_optimiser else command[0]
+    )
 
 
-def _schema(xsd: Path) -> Check:
+def _check_schema(xsd: Path) -> WorkshopCheck:
     from lxml import etree  # type: ignore[import-untyped]
 
     try:
         etree.XMLSchema(etree.parse(str(xsd), etree.XMLParser(no_network=True)))
     except (OSError, etree.LxmlError) as problem:
-        return Check("XSD", ok=False, detail=f"{xsd} cannot be used: {problem}")
-    return Check("XSD", ok=True, detail=str(xsd))
+        return WorkshopCheck("XSD", ok=False, detail=f"{xsd} cannot be used: {problem}")
+    return WorkshopCheck("XSD", ok=True, detail=str(xsd))

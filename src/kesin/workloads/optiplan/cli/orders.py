@@ -1,4 +1,4 @@
-"""`kesin optiplan import` and `optimize`: an order from a file, to the queue or cut right here."""
+"""`kesin optiplan import` and `optimize`: enqueue an order from a file, or plan it locally."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from kesin.foundation.terminal import print_table, say, say_json, warn
 from kesin.workloads.optiplan.cli.context import (
     AsJson,
     InLanguage,
-    open_order_desk,
+    local_operator,
+    open_order_service,
     open_workshop,
-    operator,
 )
-from kesin.workloads.optiplan.cli.order_file import content, order_in
+from kesin.workloads.optiplan.cli.order_file import read_file, read_order
 from kesin.workloads.optiplan.optimizer import (
-    Conditions,
-    Figures,
-    Plan,
+    CuttingPlan,
+    PlanDefaults,
+    PlanStatistics,
     Unplannable,
-    figures,
+    compute_statistics,
     optimise,
     read_batch,
     write_plans,
 )
 from kesin.workloads.optiplan.optimizer.output.texts import Language
 from kesin.workloads.optiplan.orders.order_list import ListDefaults
-from kesin.workloads.optiplan.orders.payload import Mode
-from kesin.workloads.optiplan.orders.spreadsheet import Unreadable, read_sheets
-from kesin.workloads.optiplan.pipeline.transform import transform
+from kesin.workloads.optiplan.orders.payload import OptiMode
+from kesin.workloads.optiplan.orders.spreadsheet import UnreadableSpreadsheet, read_sheets
+from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import plain_letters, write_batches
-from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, check_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, read_template
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.rules import Rules, rules_json
 
-NOBODY: Final = ""  # the phone of an order that is only planned
+NO_PHONE: Final = ""  # the phone of an order that is only planned
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A plan, and what it comes to."""
+class PlannedBatch:
+    """A plan of a batch and its figures."""
 
     batch: str
-    plan: Plan
-    sums: Figures
+    plan: CuttingPlan
+    sums: PlanStatistics
 
-    def record(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "batch": self.batch,
             "material": self.plan.demand.material,
@@ -65,53 +65,57 @@ class Planned:
         }
 
 
-def planned(
+def plan_files(
     workshop: Workshop,
     files: Sequence[Path],
     out: Path,
     *,
     color: str | None = None,
     language: Language = "en",
-) -> list[Planned]:
+) -> list[PlannedBatch]:
     """Plan import files or whole orders, and write XML, SVG and PDF for each batch.
 
-    Raises Invalid with what cannot be cut; then nothing of that file is written.
+    Raises Invalid if a file cannot be planned; then nothing of that file is written.
     """
     rules = workshop.rules()
-    conditions = Conditions.of_rules(rules_json(rules))
-    made: list[Planned] = []
+    plan_defaults = PlanDefaults.from_rules(rules_json(rules))
+    planned_batches: list[PlannedBatch] = []
     stems: set[str] = set()
     try:
         with tempfile.TemporaryDirectory(prefix="kesin-optiplan-") as folder:
             for file in files:
-                batches: dict[str, list[Plan]] = {}
-                for batch in _batches(file, Path(folder), workshop, rules, color):
+                batches: dict[str, list[CuttingPlan]] = {}
+                for batch in _import_files(file, Path(folder), workshop, rules, color):
                     _add_stem(stems, batch.stem, file)
-                    batches[batch.stem] = [optimise(one) for one in read_batch(batch, conditions)]
+                    batches[batch.stem] = [
+                        optimise(demand) for demand in read_batch(batch, plan_defaults)
+                    ]
                 for stem, plans in batches.items():
                     write_plans(out, stem, plans, language)
-                    made += [Planned(stem, plan, figures(plan)) for plan in plans]
+                    planned_batches += [
+                        PlannedBatch(stem, plan, compute_statistics(plan)) for plan in plans
+                    ]
     except Unplannable as problem:
         raise Invalid(str(problem)) from None
-    return made
+    return planned_batches
 
 
 def _add_stem(stems: set[str], stem: str, file: Path) -> None:
-    """Two of one name would be one: the second would be planned and written as the first."""
+    """Add a stem; raises Unplannable if it is taken, since the second would replace the first."""
     if stem in stems:
         raise Unplannable(f"{file}: another file of this name was given too")
     stems.add(stem)
 
 
-def _batches(
+def _import_files(
     file: Path, folder: Path, workshop: Workshop, rules: Rules, color: str | None
 ) -> Iterator[Path]:
-    """The import file itself; of an order, those it would be written into."""
+    """Yield an import file itself, or the import files written for an order."""
     if _is_import_file(file):
         yield file
         return
-    payload = order_in(
-        file, order_id=None, phone=NOBODY, rules=rules, defaults=ListDefaults(color=color)
+    payload = read_order(
+        file, order_id=None, phone=NO_PHONE, rules=rules, defaults=ListDefaults(color=color)
     )
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
@@ -119,8 +123,8 @@ def _batches(
     yield from write_batches(
         folder,
         plain_letters(file.stem),
-        transform(payload, rules).batches,
-        check_template(workshop.paths().template),
+        transform_order(payload, rules).batches,
+        read_template(workshop.paths().template),
         plate=plate,
         kerf_mm=rules.kerf_mm,
     )
@@ -130,8 +134,8 @@ def _is_import_file(file: Path) -> bool:
     if file.suffix.lower() != ".xlsx":
         return False
     try:
-        return SHEET in (one.name for one in read_sheets(content(file)))
-    except Unreadable:
+        return SHEET in (sheet.name for sheet in read_sheets(read_file(file)))
+    except UnreadableSpreadsheet:
         return False
 
 
@@ -154,7 +158,7 @@ def import_order(
         typer.Option("--phone", metavar="PHONE", help="The customer's; JSON has its own."),
     ] = None,
     mode: Annotated[
-        Mode | None, typer.Option("--mode", metavar="A|B|C", help="Who starts the optimiser.")
+        OptiMode | None, typer.Option("--mode", metavar="A|B|C", help="Who starts the optimiser.")
     ] = None,
     color: Color = None,
     as_json: AsJson = False,
@@ -163,27 +167,24 @@ def import_order(
 
     All rows are good or nothing is made. The same order again finds the job it has.
     """
-    from kesin.workloads.optiplan.cli.order_file import order_in
-    from kesin.workloads.optiplan.orders.order_list import ListDefaults
-
-    with open_order_desk() as desk:
-        payload = order_in(
+    with open_order_service() as service:
+        payload = read_order(
             file,
             order_id=order_id,
             phone=phone,
-            rules=desk.workshop.rules(),
+            rules=service.workshop.rules(),
             defaults=ListDefaults(opti_mode=mode, color=color),
         )
-        made = desk.create(operator(), payload)
-        known = desk.knows_customer(payload)
+        enqueued = service.create_order(local_operator(), payload)
+        customer_known = service.has_customer(payload)
     pieces = sum(part.quantity for part in payload.parts)
     if as_json:
-        told = {"id": made.job.id, "state": made.job.state, "new": made.new}
-        say_json({**told, "pieces": pieces, "customer_known": known})
+        body = {"id": enqueued.job.id, "state": enqueued.job.state, "new": enqueued.new}
+        say_json({**body, "pieces": pieces, "customer_known": customer_known})
         return
-    how = "is queued" if made.new else f"was there already, {made.job.state}"
-    say(f"{made.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}")
-    if not known:
+    how = "is queued" if enqueued.new else f"was there already, {enqueued.job.state}"
+    say(f"{enqueued.job.id}: order {payload.order_id!r}, {pieces} pieces, {how}")
+    if not customer_known:
         warn("nobody has this phone: the order is held until the customer is added")
 
 
@@ -204,25 +205,26 @@ def optimize(
 
     Prints boards and yield, and writes an XML, an SVG and a PDF for each batch.
     """
-    made = [
-        one.record() for one in planned(open_workshop(), files, out, color=color, language=lang)
+    records = [
+        record.as_json()
+        for record in plan_files(open_workshop(), files, out, color=color, language=lang)
     ]
     if as_json:
-        say_json(made)
+        say_json(records)
         return
     print_table(
         ("batch", "material", "pieces", "boards", "at least", "yield %", "band m"),
         [
             (
-                one["batch"],
-                one["material"],
-                one["pieces"],
-                one["boards"],
-                one["least_boards"],
-                one["yield_percent"],
-                round(sum(one["band_metres"].values()), 1),
+                record["batch"],
+                record["material"],
+                record["pieces"],
+                record["boards"],
+                record["least_boards"],
+                record["yield_percent"],
+                round(sum(record["band_metres"].values()), 1),
             )
-            for one in made
+            for record in records
         ],
     )
     say(f"XML, SVG and PDF are in {out}")

@@ -1,59 +1,59 @@
-"""The built-in optimiser: parts in, boards cut edge to edge out, and a proof of every plan.
+"""The built-in optimiser: plans how parts are cut from boards and verifies every plan.
 
-It stands where OptiPlanning stands, so it is a program of its own (``python -m
-kesin.workloads.optiplan.optimizer``) and knows nothing of jobs, queues or the web.
+It replaces OptiPlanning, so it is a program of its own (``python -m
+kesin.workloads.optiplan.optimizer``) and imports nothing of jobs, queues or the web.
 """
 
 from __future__ import annotations
 
-from kesin.workloads.optiplan.optimizer.checker import faults
-from kesin.workloads.optiplan.optimizer.input import Conditions, read_batch
+from kesin.workloads.optiplan.optimizer.checker import find_faults
+from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
 from kesin.workloads.optiplan.optimizer.model import (
     Band,
     Board,
     Cut,
+    CutPart,
+    CuttingPlan,
     Demand,
     Layout,
-    Part,
     PartTooLarge,
     Placement,
-    Plan,
     Rect,
     Trims,
     Unplannable,
     hundredths,
 )
 from kesin.workloads.optiplan.optimizer.optimise import Effort, optimise
-from kesin.workloads.optiplan.optimizer.output.cut_list import CutList, cut_list
+from kesin.workloads.optiplan.optimizer.output.cut_list import CutList, build_cut_list
 from kesin.workloads.optiplan.optimizer.output.files import write_plans
 from kesin.workloads.optiplan.optimizer.output.pdf import print_plans
-from kesin.workloads.optiplan.optimizer.output.statistics import Figures, figures
-from kesin.workloads.optiplan.optimizer.output.svg import draw, draw_board
+from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
+from kesin.workloads.optiplan.optimizer.output.svg import draw_board_svg, draw_svg
 from kesin.workloads.optiplan.optimizer.output.xml import GENERATOR, solution_xml
 
 __all__ = [
     "GENERATOR",
     "Band",
     "Board",
-    "Conditions",
     "Cut",
     "CutList",
+    "CutPart",
+    "CuttingPlan",
     "Demand",
     "Effort",
-    "Figures",
     "Layout",
-    "Part",
     "PartTooLarge",
     "Placement",
-    "Plan",
+    "PlanDefaults",
+    "PlanStatistics",
     "Rect",
     "Trims",
     "Unplannable",
-    "cut_list",
-    "draw",
-    "draw_board",
-    "faults",
-    "figures",
+    "build_cut_list",
+    "compute_statistics",
+    "draw_board_svg",
+    "draw_svg",
+    "find_faults",
     "hundredths",
     "optimise",
     "print_plans",

@@ -1,8 +1,9 @@
-"""``python -m kesin.workloads.optiplan.optimizer FILES… --out FOLDER``: what mode A runs.
+"""``python -m kesin.workloads.optiplan.optimizer FILES… --out FOLDER``: the program of mode A.
 
-For each batch file a solution XML, a drawing and a printable plan go into the folder; the XML
-comes last, so whoever waits for it finds everything. Nothing is written unless all files can be
-planned. Exit codes: 0 planned, 2 the call is wrong, 3 the order cannot be cut, 4 a defect of ours.
+For each batch file it writes a drawing, a printable plan and a solution XML into the folder. The
+XML is written last, so a process that waits for it finds all files. Nothing is written unless all
+files can be planned. Exit codes: 0 planned, 2 usage error, 3 the order cannot be cut, 4 defect of
+the optimiser.
 """
 
 from __future__ import annotations
@@ -15,71 +16,75 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from kesin.workloads.optiplan.optimizer.input import Conditions, read_batch, read_json
-from kesin.workloads.optiplan.optimizer.model import Plan, Unplannable
+from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch, read_json
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Unplannable
 from kesin.workloads.optiplan.optimizer.optimise import Effort, WrongPlan, optimise
 from kesin.workloads.optiplan.optimizer.output.files import write_plans
 
-PLANNED, WRONG_CALL, NOT_CUTTABLE, OUR_DEFECT = 0, 2, 3, 4
-LONGEST_S: Final = 3_600.0
+EXIT_PLANNED, EXIT_USAGE, EXIT_UNPLANNABLE, EXIT_DEFECT = 0, 2, 3, 4
+MAX_SECONDS: Final = 3_600.0
 
 
-class _OneSentence(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
+class _OneLineParser(argparse.ArgumentParser):
+    """An argument parser that reports an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_CALL, f"{message}\n")
+        self.exit(EXIT_USAGE, f"{message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plan the files; the exit code."""
-    asked = _parser().parse_args(arguments)
+    """Plan the files and return the exit code."""
+    options = _build_parser().parse_args(arguments)
     try:
-        _check_names(asked.files)
-        rules = Conditions.of_rules(read_json(asked.rules)) if asked.rules else Conditions()
-        effort = Effort(seconds=asked.time_limit)
-        batches: dict[str, list[Plan]] = {}
-        for file in asked.files:
-            batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, rules)]
+        _check_names(options.files)
+        defaults = (
+            PlanDefaults.from_rules(read_json(options.rules)) if options.rules else PlanDefaults()
+        )
+        effort = Effort(seconds=options.time_limit)
+        batches: dict[str, list[CuttingPlan]] = {}
+        for file in options.files:
+            batches[file.stem] = [optimise(demand, effort) for demand in read_batch(file, defaults)]
         for stem, plans in batches.items():
-            write_plans(asked.out, stem, plans, asked.language)
+            write_plans(options.out, stem, plans, options.language)
     except Unplannable as problem:
-        return _say(problem, NOT_CUTTABLE)
+        return _report(problem, EXIT_UNPLANNABLE)
     except WrongPlan as problem:
-        return _say(problem, OUR_DEFECT)
+        return _report(problem, EXIT_DEFECT)
     except OSError as problem:
-        return _say(problem, WRONG_CALL)
-    return PLANNED
+        return _report(problem, EXIT_USAGE)
+    return EXIT_PLANNED
 
 
 def _check_names(files: Sequence[Path]) -> None:
-    """Two files of one name would write the same XML."""
-    twice = [stem for stem, count in Counter(file.stem for file in files).items() if count > 1]
-    if twice:
-        raise Unplannable(f"{twice[0]}: two files of this name were given")
+    """Raise Unplannable if two files have the same name: they would write the same XML."""
+    duplicates = [stem for stem, count in Counter(file.stem for file in files).items() if count > 1]
+    if duplicates:
+        raise Unplannable(f"{duplicates[0]}: two files of this name were given")
 
 
-def _say(problem: Exception, code: int) -> int:
+def _report(problem: Exception, code: int) -> int:
     sys.stderr.write(f"{problem}\n")
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _OneSentence(
+def _build_parser() -> argparse.ArgumentParser:
+    parser = _OneLineParser(
         prog="python -m kesin.workloads.optiplan.optimizer", description="Plan the cutting."
     )
     parser.add_argument("files", nargs="+", type=Path, help="batch files (.xlsx)")
     parser.add_argument("--out", required=True, type=Path, help="the folder the XML is awaited in")
     parser.add_argument("--rules", type=Path, help="rules.json of the workload")
-    parser.add_argument("--time-limit", type=_seconds, default=60.0, help="safety net, seconds")
+    parser.add_argument(
+        "--time-limit", type=_parse_seconds, default=60.0, help="safety net, seconds"
+    )
     parser.add_argument("--language", choices=["en", "tr"], default="en", help="of the drawings")
     return parser
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value) or not 0 < value <= LONGEST_S:
-        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {LONGEST_S:g}")
+    if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {MAX_SECONDS:g}")
     return value
 
 

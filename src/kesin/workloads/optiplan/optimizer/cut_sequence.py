@@ -1,7 +1,7 @@
-"""From pieces in corners to cuts in order: what the saw does, and what every cut leaves.
+"""The cut sequence: turns placed pieces into ordered cuts and the panels each cut leaves.
 
-Cuts come stage by stage, as a panel saw works: first all that run one way through the board, then
-each strip by itself, then what has to be turned once more.
+Cuts are ordered by stage, as a panel saw works: first all cuts in one direction through the board,
+then each strip by itself, then the panels that have to be turned once more.
 """
 
 from __future__ import annotations
@@ -12,75 +12,85 @@ from dataclasses import dataclass, field
 
 from kesin.workloads.optiplan.optimizer.model import (
     Cut,
+    CutDirection,
     Demand,
     Hundredths,
     Layout,
     Placement,
     Rect,
-    Runs,
 )
 from kesin.workloads.optiplan.optimizer.problem import Drop, Fillings
 
 
-def layouts(
+def build_layouts(
     demand: Demand, members: Sequence[Sequence[int]], fillings: Fillings
 ) -> tuple[Layout, ...]:
-    """The boards with their cuts, equal boards told once; ``members`` as ``task_of`` gives them."""
+    """Build the boards with their cuts; equal boards are one layout.
+
+    ``members`` lists the parts of each kind, as ``build_task`` returns them.
+    """
     stock = [Counter(parts) for parts in members]
-    alike = Counter(tuple(sorted(filling)) for filling in fillings)
-    found: Counter[Layout] = Counter()
-    for filling, boards in alike.items():
-        cuts, pieces, offcuts = _saw(demand, filling)
-        left = boards
-        while left:
-            times, parts = _named(stock, pieces, left)
+    board_counts = Counter(tuple(sorted(filling)) for filling in fillings)
+    layout_counts: Counter[Layout] = Counter()
+    for filling, boards in board_counts.items():
+        cuts, pieces, offcuts = _saw_board(demand, filling)
+        remaining = boards
+        while remaining:
+            times, parts = _assign_parts(stock, pieces, remaining)
             placements = tuple(
                 Placement(part, rect, drop.turned)
                 for part, (drop, rect) in zip(parts, pieces, strict=True)
             )
-            layout = Layout(1, tuple(sorted(placements, key=_place)), offcuts, cuts)
-            found[layout] += times
-            left -= times
-    ordered = sorted(found, key=lambda one: (-_taken(one), one.placements[0].part, _key(one)))
-    return tuple(Layout(found[one], one.placements, one.offcuts, one.cuts) for one in ordered)
+            layout = Layout(1, tuple(sorted(placements, key=_placement_key)), offcuts, cuts)
+            layout_counts[layout] += times
+            remaining -= times
+    ordered = sorted(
+        layout_counts,
+        key=lambda item: (-_used_area(item), item.placements[0].part, _layout_key(item)),
+    )
+    return tuple(
+        Layout(layout_counts[item], item.placements, item.offcuts, item.cuts) for item in ordered
+    )
 
 
-def _place(placement: Placement) -> tuple[Hundredths, Hundredths]:
+def _placement_key(placement: Placement) -> tuple[Hundredths, Hundredths]:
     return placement.rect.y, placement.rect.x
 
 
-def _key(layout: Layout) -> list[tuple[Rect, int]]:
+def _layout_key(layout: Layout) -> list[tuple[Rect, int]]:
     return [(placement.rect, placement.part) for placement in layout.placements]
 
 
-def _taken(layout: Layout) -> int:
+def _used_area(layout: Layout) -> int:
     return sum(placement.rect.area for placement in layout.placements)
 
 
-def _named(
-    stock: list[Counter[int]], pieces: Sequence[tuple[Drop, Rect]], most: int
+def _assign_parts(
+    stock: list[Counter[int]], pieces: Sequence[tuple[Drop, Rect]], max_boards: int
 ) -> tuple[int, list[int]]:
-    """Which part each piece is, on as many equal boards as possible; taken out of the stock."""
-    for times in range(most, 0, -1):
+    """Assign a part to each piece, for as many equal boards as possible, and reduce the stock."""
+    for times in range(max_boards, 0, -1):
         trial = {drop.kind: stock[drop.kind].copy() for drop, _ in pieces}
         parts: list[int] = []
         for drop, _ in pieces:
-            left = trial[drop.kind]
-            part = next((number for number in sorted(left) if left[number] >= times), None)
+            remaining = trial[drop.kind]
+            part = next(
+                (number for number in sorted(remaining) if remaining[number] >= times), None
+            )
             if part is None:
                 break
-            left[part] -= times
+            remaining[part] -= times
             parts.append(part)
         else:
-            for kind, left in trial.items():
-                stock[kind] = left
+            for kind, remaining in trial.items():
+                stock[kind] = remaining
             return times, parts
     raise AssertionError("a filling holds pieces that nobody ordered")
 
 
 @dataclass(slots=True)
-class _Bench:
-    """What lies on the saw; sizes still have the kerf in them."""
+class _SawState:
+    """The state of sawing one board; sizes include the kerf."""
 
     demand: Demand
     drops: dict[tuple[int, int, int, int], Drop]
@@ -88,101 +98,101 @@ class _Bench:
     pieces: list[tuple[Drop, Rect]] = field(default_factory=list)
     offcuts: list[Rect] = field(default_factory=list)
 
-    def real(self, x: int, y: int, length: int, width: int) -> Rect:
-        """A place on the board without the kerf behind it."""
+    def to_rect(self, x: int, y: int, length: int, width: int) -> Rect:
+        """Return the rectangle on the board, without the kerf."""
         usable, kerf = self.demand.board.usable, self.demand.kerf
         return Rect(usable.x + x, usable.y + y, length - kerf, width - kerf)
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """A panel on its way: to be looked up, or (``drop``) freed of what is beside its piece."""
+    """A panel still to be cut; with ``drop``, its first cut is made and the piece is freed next."""
 
     x: int
     y: int
     length: int
     width: int
     stage: int
-    runs: Runs | None
+    runs: CutDirection | None
     drop: Drop | None = None
 
     @property
-    def place(self) -> tuple[int, int, int, int]:
+    def key(self) -> tuple[int, int, int, int]:
         return self.x, self.y, self.length, self.width
 
 
-def _saw(
+def _saw_board(
     demand: Demand, filling: Sequence[Drop]
 ) -> tuple[tuple[Cut, ...], tuple[tuple[Drop, Rect], ...], tuple[Rect, ...]]:
     usable, kerf = demand.board.usable, demand.kerf
     drops = {drop[:4]: drop for drop in filling}
-    bench = _Bench(demand, drops)
-    whole = _Panel(0, 0, usable.length + kerf, usable.width + kerf, 1, None)
+    state = _SawState(demand, drops)
+    board_panel = _Panel(0, 0, usable.length + kerf, usable.width + kerf, 1, None)
     stage = 1
-    now: deque[_Panel] = deque([whole])
+    current: deque[_Panel] = deque([board_panel])
     later: deque[_Panel] = deque()
-    while now or later:
-        if not now:
-            now, later, stage = later, now, stage + 1
-        panel = now.popleft()
-        if _stage(bench, panel) > stage:
+    while current or later:
+        if not current:
+            current, later, stage = later, current, stage + 1
+        panel = current.popleft()
+        if _next_stage(state, panel) > stage:
             later.append(panel)
         else:
-            now.extendleft(reversed(_part(bench, panel)))
-    return tuple(bench.cuts), tuple(bench.pieces), tuple(sorted(bench.offcuts))
+            current.extendleft(reversed(_cut_panel(state, panel)))
+    return tuple(state.cuts), tuple(state.pieces), tuple(sorted(state.offcuts))
 
 
-def _stage(bench: _Bench, panel: _Panel) -> int:
-    """The stage in which a panel is cut next."""
-    drop = panel.drop or bench.drops.get(panel.place)
+def _next_stage(state: _SawState, panel: _Panel) -> int:
+    """Return the stage of a panel's next cut."""
+    drop = panel.drop or state.drops.get(panel.key)
     if drop is None:
         return panel.stage
-    rips = _rips(bench, drop) != (panel.drop is not None)
+    rips = _rips(state, drop) != (panel.drop is not None)
     whole, size = (panel.width, drop.across) if rips else (panel.length, drop.along)
-    runs: Runs = "rip" if rips else "cross"
+    runs: CutDirection = "rip" if rips else "cross"
     return panel.stage + (size != whole and panel.runs not in {None, runs})
 
 
-def _part(bench: _Bench, panel: _Panel) -> list[_Panel]:
-    """Cut a panel once, or put it aside; the panels to go on with, in their order."""
-    drop = panel.drop or bench.drops.get(panel.place)
+def _cut_panel(state: _SawState, panel: _Panel) -> list[_Panel]:
+    """Cut a panel once, or record it as an offcut; return the panels left to cut, in order."""
+    drop = panel.drop or state.drops.get(panel.key)
     if drop is None:
-        offcut = bench.real(*panel.place)
+        offcut = state.to_rect(*panel.key)
         if offcut.length > 0 < offcut.width:
-            bench.offcuts.append(offcut)
+            state.offcuts.append(offcut)
         return []
-    freed = panel.drop is not None
-    rips = _rips(bench, drop) != freed
+    frees_piece = panel.drop is not None
+    rips = _rips(state, drop) != frees_piece
     size, whole = (drop.across, panel.width) if rips else (drop.along, panel.length)
-    runs: Runs = "rip" if rips else "cross"
+    runs: CutDirection = "rip" if rips else "cross"
     if size == whole:  # nothing to cut off
-        stage, keeps = panel.stage, panel.runs
+        stage, direction = panel.stage, panel.runs
     else:
-        stage, keeps = _stage(bench, panel), runs
-        rect = bench.real(*panel.place)
+        stage, direction = _next_stage(state, panel), runs
+        rect = state.to_rect(*panel.key)
         start = rect.y if rips else rect.x
-        bench.cuts.append(Cut(rect, runs, start + size - bench.demand.kerf, stage))
+        state.cuts.append(Cut(rect, runs, start + size - state.demand.kerf, stage))
     if rips:
-        first = _Panel(panel.x, panel.y, panel.length, size, stage, keeps, drop)
-        rest = _Panel(panel.x, panel.y + size, panel.length, whole - size, stage, keeps)
+        first = _Panel(panel.x, panel.y, panel.length, size, stage, direction, drop)
+        remainder = _Panel(panel.x, panel.y + size, panel.length, whole - size, stage, direction)
     else:
-        first = _Panel(panel.x, panel.y, size, panel.width, stage, keeps, drop)
-        rest = _Panel(panel.x + size, panel.y, whole - size, panel.width, stage, keeps)
-    ongoing = [] if size == whole else [rest]
-    if not freed:
-        return [first, *ongoing]
-    real = bench.real(*first.place)
-    bench.pieces.append((drop, real))
-    return ongoing
+        first = _Panel(panel.x, panel.y, size, panel.width, stage, direction, drop)
+        remainder = _Panel(panel.x + size, panel.y, whole - size, panel.width, stage, direction)
+    remainders = [] if size == whole else [remainder]
+    if not frees_piece:
+        return [first, *remainders]
+    piece_rect = state.to_rect(*first.key)
+    state.pieces.append((drop, piece_rect))
+    return remainders
 
 
-def _rips(bench: _Bench, drop: Drop) -> bool:
-    """Which cut comes first; where both rests are empty, the one that leaves the larger offcut."""
-    over, beside = drop.width - drop.across, drop.length - drop.along
+def _rips(state: _SawState, drop: Drop) -> bool:
+    """Whether the rip cut comes first; if both rests are empty, the larger offcut decides."""
+    above, beside = drop.width - drop.across, drop.length - drop.along
     rests = (
-        (drop.x, drop.y + drop.across, drop.length if drop.rip_first else drop.along, over),
+        (drop.x, drop.y + drop.across, drop.length if drop.rip_first else drop.along, above),
         (drop.x + drop.along, drop.y, beside, drop.across if drop.rip_first else drop.width),
     )
-    if any(rest in bench.drops for rest in rests):
+    if any(rest in state.drops for rest in rests):
         return drop.rip_first
-    return drop.length * over >= drop.width * beside
+    return drop.length * above >= drop.width * beside

@@ -1,8 +1,8 @@
-"""The words of a cutting plan: boards, parts, cuts, layouts.
+"""The model of a cutting plan: boards, parts, cuts, layouts.
 
-Every length is a whole number of hundredths of a millimetre, as fine as an order can be; nothing
-is rounded on the way from the order to the saw. A board lies with its long side along x: that is
-the way its grain runs. A part's length lies along x too, unless the part is turned.
+Every length is an integer number of hundredths of a millimetre, the precision of an order, so
+nothing is rounded between the order and the saw. The long side of a board, and its grain, run
+along x. A part's length runs along x too, unless the part is turned.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Final, Literal
 
 MM: Final = 100  # hundredths
-MOST_PIECES: Final = 5_000  # of one demand
-TURNING_GRAINS: Final = frozenset({0, 3})  # 1 and 2 keep the part's length along the board's
+MAX_PIECES: Final = 5_000  # of one demand
+TURNABLE_GRAINS: Final = frozenset({0, 3})  # with 1 and 2 the part's length stays along the board's
 
 Hundredths = int
-Runs = Literal["rip", "cross"]  # along the board's length; across it
+CutDirection = Literal["rip", "cross"]  # along the board's length; across it
 
 
 class Unplannable(ValueError):
-    """An order no plan can be made for; the message says which part or value, and why."""
+    """No plan can be made for an order; the message names the part or value, and the reason."""
 
 
 class PartTooLarge(Unplannable):
-    """A part that fits the board in no allowed way."""
+    """A part does not fit the board in any allowed orientation."""
 
 
 def hundredths(mm: float | str | Decimal) -> Hundredths:
-    """Millimetres as hundredths, ties rounded up."""
+    """Convert millimetres to hundredths, ties rounded up."""
     return int((Decimal(str(mm)) * MM).to_integral_value(ROUND_HALF_UP))
 
 
 def mm_text(value: Hundredths) -> str:
-    """Millimetres for people: 600, 598.4, 12.25."""
+    """Format hundredths as millimetres: 600, 598.4, 12.25."""
     return f"{Decimal(value) / MM:.2f}".rstrip("0").rstrip(".") if value % MM else str(value // MM)
 
 
 def metres(value: Hundredths) -> float:
-    """Metres, for sums that people read."""
+    """Convert hundredths of a millimetre to metres, for totals."""
     return value / (1_000 * MM)
 
 
 def square_metres(area: int) -> float:
-    """Square metres of an area in square hundredths."""
+    """Convert an area in square hundredths of a millimetre to square metres."""
     return area / (1_000 * MM) ** 2
 
 
@@ -72,7 +72,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Trims:
-    """What is cut off a board's four sides before anything else, saw blade included."""
+    """What is cut off a board's four sides first, saw blade included."""
 
     left: Hundredths
     right: Hundredths
@@ -95,13 +95,13 @@ class Board:
 
     @classmethod
     def of(cls, one_mm: float, other_mm: float, trim_mm: float = 10) -> Board:
-        """A board from its sides in either order: the long one is its length."""
+        """Build a board from its sides in either order: the longer one is its length."""
         sides = sorted((hundredths(one_mm), hundredths(other_mm)))
         return cls(sides[1], sides[0], Trims.of(hundredths(trim_mm)))
 
     @property
     def usable(self) -> Rect:
-        """What is left between the trims."""
+        """Return the area inside the trims."""
         trims = self.trims
         return Rect(
             trims.left,
@@ -117,17 +117,17 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """An edge band: its name in the order, and its thickness where the order tells one."""
+    """An edge band: its name in the order, and its thickness if the order states one."""
 
     name: str
     thickness: Hundredths = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A line of the order. ``length`` and ``width`` are what the saw cuts.
+class CutPart:
+    """A line of the order. ``length`` and ``width`` are the sizes the saw cuts.
 
-    The finished size differs where edge bands are put on afterwards. ``up`` and ``lo`` run along
+    The finished size differs if edge bands are applied afterwards. ``up`` and ``lo`` run along
     the length, ``sx`` and ``dx`` along the width.
     """
 
@@ -146,7 +146,7 @@ class Part:
 
     @property
     def may_turn(self) -> bool:
-        return self.grain in TURNING_GRAINS
+        return self.grain in TURNABLE_GRAINS
 
     @property
     def area(self) -> int:
@@ -154,21 +154,21 @@ class Part:
 
     @property
     def finished(self) -> tuple[Hundredths, Hundredths]:
-        """Length and width once banded."""
+        """Return length and width with the edge bands."""
         return self.finished_length or self.length, self.finished_width or self.width
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Everything a plan is made from: one material, its board, the saw blade and the parts."""
+    """The input of a plan: one material, its board, the saw blade and the parts."""
 
     name: str
     board: Board
-    parts: tuple[Part, ...]
+    parts: tuple[CutPart, ...]
     kerf: Hundredths = 4 * MM
     material: str = ""
-    offcut_length: Hundredths = 400 * MM  # an offcut at least so long
-    offcut_width: Hundredths = 150 * MM  # and so wide is worth keeping
+    offcut_length: Hundredths = 400 * MM  # an offcut at least this long
+    offcut_width: Hundredths = 150 * MM  # and this wide is worth keeping
     board_price: float = 0.0
     band_price_per_metre: float = 0.0
 
@@ -177,14 +177,14 @@ class Demand:
         return sum(part.quantity for part in self.parts)
 
     def is_reusable(self, rect: Rect) -> bool:
-        """Whether a rest goes to the rack and not into the bin."""
+        """Whether an offcut is large enough to be kept."""
         short, long = sorted((rect.length, rect.width))
         return long >= self.offcut_length and short >= self.offcut_width
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One piece on a board; ``part`` counts the demand's parts from 0."""
+    """A piece on a board; ``part`` is the index of the demand's part, from 0."""
 
     part: int
     rect: Rect
@@ -193,21 +193,21 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut through a whole panel, edge to edge.
+    """A cut through a whole panel, edge to edge.
 
     The panel's first piece ends at ``at`` (x of a cross cut, y of a rip cut); the blade takes the
     kerf behind it. ``stage`` counts how often the direction has changed on the way to the panel.
     """
 
     panel: Rect
-    runs: Runs
+    runs: CutDirection
     at: Hundredths
     stage: int
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A board's cuts in their order, and what they leave; sawn ``times`` over."""
+    """A board's cuts in their order, and the resulting pieces; ``times`` boards are cut so."""
 
     times: int
     placements: tuple[Placement, ...]
@@ -216,14 +216,14 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How a demand is cut, by which strategy, and how few boards could do at the very least."""
+class CuttingPlan:
+    """How a demand is cut, by which strategy, and the lower bound of the number of boards."""
 
     demand: Demand
     strategy: str
     layouts: tuple[Layout, ...]
     least_boards: int
-    others: tuple[tuple[str, int], ...] = ()  # what each strategy needed: its name, its boards
+    strategy_boards: tuple[tuple[str, int], ...] = ()  # per strategy: its name, its boards
 
     @property
     def boards(self) -> int:
@@ -231,7 +231,7 @@ class Plan:
 
 
 def check_demand(demand: Demand) -> None:
-    """Refuse, with a sentence that names the culprit, what cannot be planned."""
+    """Raise Unplannable, naming the part or value, if a demand cannot be planned."""
     usable = demand.board.usable
     if min(demand.board.length, demand.board.width) <= 0 or demand.kerf < 0:
         raise Unplannable(f"{demand.name}: board sizes must be positive, the kerf not negative")
@@ -239,15 +239,15 @@ def check_demand(demand: Demand) -> None:
         raise Unplannable(f"{demand.name}: the trims leave nothing of the board")
     if not demand.parts:
         raise Unplannable(f"{demand.name}: there are no parts to cut")
-    if demand.pieces > MOST_PIECES:
+    if demand.pieces > MAX_PIECES:
         raise Unplannable(
-            f"{demand.name}: {demand.pieces} pieces in one plan; at most {MOST_PIECES} are taken"
+            f"{demand.name}: {demand.pieces} pieces in one plan; at most {MAX_PIECES} are taken"
         )
     for part in demand.parts:
         _check_part(demand, part, usable)
 
 
-def _check_part(demand: Demand, part: Part, usable: Rect) -> None:
+def _check_part(demand: Demand, part: CutPart, usable: Rect) -> None:
     if part.quantity <= 0 or part.length <= 0 or part.width <= 0:
         raise Unplannable(
             f"part {part.name!r}: sizes and quantity must be positive,"
@@ -255,7 +255,7 @@ def _check_part(demand: Demand, part: Part, usable: Rect) -> None:
         )
     if part.grain not in range(4):
         raise Unplannable(f"part {part.name!r}: the grain must be 0, 1, 2 or 3, got {part.grain}")
-    if not ways(part, usable):
+    if not orientations(part, usable):
         fixed = "" if part.may_turn else f" and grain {part.grain} forbids turning it"
         raise PartTooLarge(
             f"part {part.name!r} ({mm_text(part.length)} × {mm_text(part.width)} mm) is larger than"
@@ -269,8 +269,8 @@ def _sides(trims: Trims) -> Sequence[Hundredths]:
     return (trims.left, trims.right, trims.bottom, trims.top)
 
 
-def ways(part: Part, room: Rect) -> tuple[bool, ...]:
-    """The ways, turned or not, in which a part may lie in a room; none if it does not fit."""
+def orientations(part: CutPart, room: Rect) -> tuple[bool, ...]:
+    """Return the allowed orientations (turned or not) of a part that fit; empty if none does."""
     lying = ((False, part.length, part.width), (True, part.width, part.length))
     allowed = lying if part.may_turn and part.length != part.width else lying[:1]
     return tuple(

@@ -1,8 +1,8 @@
-"""All strategies, both first cuts, the best plan kept, and kept only if the checker agrees.
+"""The optimiser: runs all strategies and returns the best plan that the checker accepts.
 
-Fewest boards wins. Among plans with equally many boards (their yield is the same) the one with the
-clearly larger offcut wins, because that is half a board for the next order; then the one with fewer
-different boards, the one whose panels are turned least, and the one with fewer cuts.
+The plan with the fewest boards wins. Among plans with equally many boards (their yield is the same)
+the plan with the clearly larger offcut wins, because the next order can use it; then the plan with
+fewer different boards, fewer turns of panels, and fewer cuts.
 """
 
 from __future__ import annotations
@@ -12,67 +12,77 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
 
-from kesin.workloads.optiplan.optimizer.checker import faults
-from kesin.workloads.optiplan.optimizer.cut_sequence import layouts
-from kesin.workloads.optiplan.optimizer.model import Demand, Layout, Plan, check_demand
+from kesin.workloads.optiplan.optimizer.checker import find_faults
+from kesin.workloads.optiplan.optimizer.cut_sequence import build_layouts
+from kesin.workloads.optiplan.optimizer.model import CuttingPlan, Demand, Layout, check_demand
 from kesin.workloads.optiplan.optimizer.problem import (
     Budget,
     Effort,
     Fillings,
-    Task,
+    PackingTask,
+    build_task,
     fill_area,
-    task_of,
 )
-from kesin.workloads.optiplan.optimizer.strategies.column_generation import Pool, pays, whole_boards
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import FITS, PARTS, split
-from kesin.workloads.optiplan.optimizer.strategies.local_search import improve, settle
-from kesin.workloads.optiplan.optimizer.strategies.strips import LYING, strips
+from kesin.workloads.optiplan.optimizer.strategies.column_generation import (
+    Pool,
+    generate_boards,
+    is_worthwhile,
+)
+from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
+    FIT_RULES,
+    SPLIT_RULES,
+    fill_boards,
+)
+from kesin.workloads.optiplan.optimizer.strategies.local_search import gather_space, improve
+from kesin.workloads.optiplan.optimizer.strategies.strips import PREFERENCES, fill_strips
 
 __all__ = ["Effort", "optimise"]
 
-COMPARED: Final = 4  # plans of a strategy that are sawn to the end, to see their offcuts
-OFFCUT_STEPS: Final = 20  # an offcut is larger if it is so by a twentieth of a board
-POOL: Final = 6_000  # boards remembered for the cover
+COMPARED: Final = 4  # plans of a strategy whose cuts are worked out, to compare their offcuts
+OFFCUT_STEPS: Final = 20  # offcuts are compared in steps of a twentieth of a board
+POOL: Final = 6_000  # boards kept as columns
 STRIP_SHARE, SPLIT_SHARE, COLUMN_SHARE, REPACK_SHARE = (
     0.2,
     0.35,
     0.55,
     0.9,
-)  # of the work, when each has ended
+)  # of the budget: where each strategy ends
 
 Rank = Callable[[int], tuple[int, ...]]
 
 
 class WrongPlan(AssertionError):
-    """A strategy made a plan that the checker refuses: a defect of ours, never handed over."""
+    """A strategy made a plan that the checker rejects: a defect of the optimiser."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """What has been found so far."""
+    """The plans and boards found so far."""
 
-    task: Task
+    task: PackingTask
     plans: list[tuple[int, float, str, Fillings]] = field(default_factory=list)
     pool: Pool = field(default_factory=dict)
-    needed: dict[str, int] = field(default_factory=dict)
+    boards_by_strategy: dict[str, int] = field(default_factory=dict)
 
     def keep(self, strategy: str, fillings: Fillings) -> None:
-        """Remember a whole plan."""
+        """Record a plan if it needs no more boards than the best."""
         self.remember(fillings)
         boards = len(fillings)
-        self.needed[strategy] = min(boards, self.needed.get(strategy, boards))
+        self.boards_by_strategy[strategy] = min(
+            boards, self.boards_by_strategy.get(strategy, boards)
+        )
         if self.plans and boards > self.fewest:
             return
         emptiest = min(fill_area(filling) for filling in fillings) / self.task.area
         self.plans.append((boards, emptiest, strategy, fillings))
         self.plans.sort(key=lambda plan: plan[:2])
-        alike = [plan for plan in self.plans if plan[2] == strategy]
-        if len(alike) > COMPARED:
-            self.plans.remove(alike[-1])
+        same_strategy = [plan for plan in self.plans if plan[2] == strategy]
+        if len(same_strategy) > COMPARED:
+            self.plans.remove(same_strategy[-1])
         self.plans = [plan for plan in self.plans if plan[0] == self.fewest]
 
     def remember(self, fillings: Fillings) -> None:
-        """Remember boards by what is on them."""
+        """Add boards to the pool, keyed by their piece counts."""
         for filling in fillings:
             if len(self.pool) >= POOL:
                 return
@@ -86,85 +96,90 @@ class _Search:
         return self.plans[0][0]
 
 
-def optimise(demand: Demand, effort: Effort | None = None) -> Plan:
-    """The best plan found; ``Unplannable`` names what cannot be cut."""
+def optimise(demand: Demand, effort: Effort | None = None) -> CuttingPlan:
+    """Return the best plan found; raises Unplannable, naming what cannot be cut."""
     check_demand(demand)
-    budget = Budget((effort or Effort()).of(demand.pieces))
-    task, members = task_of(demand)
+    budget = Budget((effort or Effort()).scaled_to(demand.pieces))
+    task, members = build_task(demand)
     least = task.least_boards()
     search = _Search(task)
     _try_strips(search, budget)
     _try_splits(search, budget)
-    if search.fewest > least and budget.effort.solver and pays(task):
+    if search.fewest > least and budget.effort.solver and is_worthwhile(task):
         _try_columns(search, budget)
     if search.fewest > least:
         _repack(search, budget, least)
-    _settle(search, budget)
-    strategy, chosen = min(
-        _sawn(demand, members, search.plans),
-        key=lambda sawn: (_preference(demand, sawn[1]), sawn[0]),
+    _gather_space(search, budget)
+    strategy, layouts = min(
+        _cut_plans(demand, members, search.plans),
+        key=lambda candidate: (_preference(demand, candidate[1]), candidate[0]),
     )
-    plan = Plan(demand, strategy, chosen, least, tuple(sorted(search.needed.items())))
-    if wrong := faults(plan):
-        raise WrongPlan(f"{demand.name}: {strategy}: {wrong[0]}")
+    plan = CuttingPlan(
+        demand, strategy, layouts, least, tuple(sorted(search.boards_by_strategy.items()))
+    )
+    if faults := find_faults(plan):
+        raise WrongPlan(f"{demand.name}: {strategy}: {faults[0]}")
     return plan
 
 
 def _try_strips(search: _Search, budget: Budget) -> None:
     pieces = search.task.pieces()
-    for lying in LYING:
+    for preference in PREFERENCES:
         for cross_first in (False, True):
-            if search.plans and not budget.left(STRIP_SHARE):
+            if search.plans and not budget.has_left(STRIP_SHARE):
                 return
             search.keep(
-                "STRIPS", strips(search.task, pieces, lying, budget, cross_first=cross_first)
+                "STRIPS",
+                fill_strips(search.task, pieces, preference, budget, cross_first=cross_first),
             )
 
 
 def _try_splits(search: _Search, budget: Budget) -> None:
-    for fillings in _splits(search.task, budget, SPLIT_SHARE, lambda: search.fewest):
+    for fillings in _split_plans(search.task, budget, SPLIT_SHARE, lambda: search.fewest):
         search.keep("SPLIT", fillings)
 
 
-def _splits(
-    task: Task, budget: Budget, share: float, most_boards: Callable[[], int]
+def _split_plans(
+    task: PackingTask, budget: Budget, share: float, max_boards: Callable[[], int]
 ) -> Iterator[Fillings]:
-    """Every rule of splitting in every order of the pieces, as far as the work lasts."""
-    for rank, part, fit, first_board in product(_ranks(task), PARTS, FITS, (False, True)):
-        if not budget.left(share):
+    """Yield a plan for every split rule and every order of pieces, as far as the budget lasts."""
+    for rank, split_rule, fit_rule, first_board in product(
+        _sort_keys(task), SPLIT_RULES, FIT_RULES, (False, True)
+    ):
+        if not budget.has_left(share):
             return
-        fillings = split(
+        fillings = fill_boards(
             task,
             sorted(task.pieces(), key=rank),
-            fit,
-            part,
+            fit_rule,
+            split_rule,
             budget,
             first_board=first_board,
-            most_boards=most_boards(),
+            max_boards=max_boards(),
         )
         if fillings is not None:
             yield fillings
 
 
 def _try_columns(search: _Search, budget: Budget) -> None:
-    """Whole boards of the linear programme, and the rest as a small order of its own."""
-    boards, rest = whole_boards(search.task, search.pool, budget, COLUMN_SHARE - 0.05)
+    """Take whole boards from the linear programme, and plan the rest as a small order."""
+    boards, rest = generate_boards(search.task, search.pool, budget, COLUMN_SHARE - 0.05)
     if not boards:
         return
     if not any(rest.counts):
         search.keep("COLUMNS", boards)
         return
-    small = _Search(rest)
+    rest_search = _Search(rest)
     pieces = rest.pieces()
-    small.keep("STRIPS", strips(rest, pieces, "flat", budget, cross_first=False))
-    for fillings in _splits(rest, budget, COLUMN_SHARE, lambda: small.fewest):
-        small.keep("SPLIT", fillings)
-    search.keep("COLUMNS", [*boards, *small.plans[0][3]])
+    rest_search.keep("STRIPS", fill_strips(rest, pieces, "flat", budget, cross_first=False))
+    for fillings in _split_plans(rest, budget, COLUMN_SHARE, lambda: rest_search.fewest):
+        rest_search.keep("SPLIT", fillings)
+    search.keep("COLUMNS", [*boards, *rest_search.plans[0][3]])
 
 
-def _ranks(task: Task) -> Iterator[Rank]:
-    """Orders in which pieces are put down: the large and unwieldy first, by one measure each."""
-    sides = [way[0][:2] for way in task.ways]
+def _sort_keys(task: PackingTask) -> Iterator[Rank]:
+    """Yield sort keys for the pieces: the largest first, by one measure each."""
+    sides = [orientation[0][:2] for orientation in task.orientations]
     yield lambda kind: (-sides[kind][0] * sides[kind][1], kind)
     yield lambda kind: (-max(sides[kind]), -min(sides[kind]), kind)
     yield lambda kind: (-min(sides[kind]), -max(sides[kind]), kind)
@@ -175,7 +190,7 @@ def _ranks(task: Task) -> Iterator[Rank]:
 
 
 def _repack(search: _Search, budget: Budget, least: int) -> None:
-    """Improve the best plans in turn, each with its share of the work."""
+    """Improve the best plans in turn, each with its share of the budget."""
     starts = [plan[3] for plan in search.plans[:2]]
     for number, start in enumerate(starts):
         share = COLUMN_SHARE + (REPACK_SHARE - COLUMN_SHARE) * (number + 1) / len(starts)
@@ -185,7 +200,7 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
             budget,
             share=share,
             least=least,
-            found=search.remember,
+            on_repacked=search.remember,
             seed=number,
         )
         search.keep("REPACK", better)
@@ -193,26 +208,28 @@ def _repack(search: _Search, budget: Budget, least: int) -> None:
             return
 
 
-def _settle(search: _Search, budget: Budget) -> None:
+def _gather_space(search: _Search, budget: Budget) -> None:
     _, _, strategy, best = search.plans[0]
-    settled = settle(search.task, best, budget, seed=7)
-    if settled is not best:
-        search.keep(strategy, settled)
+    gathered = gather_space(search.task, best, budget, seed=7)
+    if gathered is not best:
+        search.keep(strategy, gathered)
 
 
-def _sawn(
+def _cut_plans(
     demand: Demand,
     members: Sequence[Sequence[int]],
     plans: Sequence[tuple[int, float, str, Fillings]],
 ) -> Iterator[tuple[str, tuple[Layout, ...]]]:
     for boards, _, strategy, fillings in plans:
         if boards == plans[0][0]:
-            yield strategy, layouts(demand, members, fillings)
+            yield strategy, build_layouts(demand, members, fillings)
 
 
-def _preference(demand: Demand, found: tuple[Layout, ...]) -> tuple[int, ...]:
-    """Smaller is better."""
-    offcut = max((rest.area for layout in found for rest in layout.offcuts), default=0)
-    turns = sum(layout.times * max((c.stage for c in layout.cuts), default=0) for layout in found)
-    cuts = sum(layout.times * len(layout.cuts) for layout in found)
-    return -(offcut * OFFCUT_STEPS // demand.board.area), len(found), turns, cuts, -offcut
+def _preference(demand: Demand, layouts: tuple[Layout, ...]) -> tuple[int, ...]:
+    """Return the sort key of a plan; the smallest is preferred."""
+    offcut = max((rest.area for layout in layouts for rest in layout.offcuts), default=0)
+    turns = sum(
+        layout.times * max((cut.stage for cut in layout.cuts), default=0) for layout in layouts
+    )
+    cuts = sum(layout.times * len(layout.cuts) for layout in layouts)
+    return -(offcut * OFFCUT_STEPS // demand.board.area), len(layouts), turns, cuts, -offcut

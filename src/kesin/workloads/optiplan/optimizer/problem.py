@@ -1,8 +1,8 @@
-"""A demand as the strategies see it: the kerf folded into every size, equal parts made one kind.
+"""The packing task that strategies solve: sizes include the kerf, equal parts form one kind.
 
-A piece and the blade behind it take ``size + kerf``; the board's far edge needs no blade, so the
-room is a kerf larger too. n pieces then need ``sum + (n - 1) × kerf``, exactly as at the saw, and
-no strategy thinks of the kerf again.
+A piece takes ``size + kerf``. The board's far edge needs no blade, so the usable area is a kerf
+larger too. n pieces then need ``sum + (n - 1) × kerf``, exactly as at the saw, and the strategies
+need not handle the kerf.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from kesin.workloads.optiplan.optimizer.model import Demand, Hundredths, ways
+from kesin.workloads.optiplan.optimizer.model import Demand, Hundredths, orientations
 
 
 class Drop(NamedTuple):
-    """One piece in the lower left corner of a free rectangle, and which way the rest is parted.
+    """A piece in the lower left corner of a free rectangle, and how the rest is split.
 
     ``rip_first``: the first cut runs along x above the piece, over the rectangle's whole length.
     """
@@ -34,16 +34,17 @@ class Drop(NamedTuple):
 
 Filling = list[Drop]  # one board
 Fillings = list[Filling]
-Way = tuple[Hundredths, Hundredths, bool]  # along, across, turned
+Orientation = tuple[Hundredths, Hundredths, bool]  # along, across, turned
+FreeRectangle = tuple[int, int, int, int, int]  # board, x, y, length, width
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Sizes with the kerf in them. A kind is a size and the ways it may lie; it has an index."""
+class PackingTask:
+    """Sizes include the kerf. A kind, given by its index, is a size and its orientations."""
 
     length: Hundredths
     width: Hundredths
-    ways: tuple[tuple[Way, ...], ...]
+    orientations: tuple[tuple[Orientation, ...], ...]
     counts: tuple[int, ...]
 
     @property
@@ -51,60 +52,61 @@ class Task:
         return self.length * self.width
 
     def area_of(self, kind: int) -> int:
-        along, across, _ = self.ways[kind][0]
+        along, across, _ = self.orientations[kind][0]
         return along * across
 
     def pieces(self) -> list[int]:
-        """Every piece by its kind."""
+        """Return the kind of every piece."""
         return [kind for kind, count in enumerate(self.counts) for _ in range(count)]
 
     def least_boards(self) -> int:
-        """How few boards could do: by area, and by the pieces no two of which share a board."""
+        """Return a lower bound: by area, and by the pieces too large to share a board."""
         pieces = self.pieces()
         by_area = -(-sum(map(self.area_of, pieces)) // self.area)
         alone = sum(self.counts[kind] for kind in range(len(self.counts)) if self._is_big(kind))
         return max(1, by_area, alone)
 
     def _is_big(self, kind: int) -> bool:
-        """Whether two such pieces never lie side by side, however they are turned."""
+        """Whether two pieces of this kind never fit on one board, in any orientation."""
         return all(
             2 * along > self.length and 2 * across > self.width
-            for along, across, _ in self.ways[kind]
+            for along, across, _ in self.orientations[kind]
         )
 
-    def across(self) -> Task:
-        """The same with x and y changed over."""
+    def transpose(self) -> PackingTask:
+        """Return the task with x and y swapped."""
         turned = tuple(
-            tuple((across, along, flag) for along, across, flag in kind) for kind in self.ways
+            tuple((across, along, flag) for along, across, flag in kind)
+            for kind in self.orientations
         )
-        return Task(self.width, self.length, turned, self.counts)
+        return PackingTask(self.width, self.length, turned, self.counts)
 
 
-def task_of(demand: Demand) -> tuple[Task, tuple[tuple[int, ...], ...]]:
-    """The task, and for each of its kinds the parts (one entry a piece) that it stands for."""
-    room = demand.board.usable
-    members: dict[tuple[Way, ...], list[int]] = {}
+def build_task(demand: Demand) -> tuple[PackingTask, tuple[tuple[int, ...], ...]]:
+    """Build the task, and for each of its kinds the list of parts, one entry per piece."""
+    usable = demand.board.usable
+    members: dict[tuple[Orientation, ...], list[int]] = {}
     for number, part in enumerate(demand.parts):
         along, across = part.length + demand.kerf, part.width + demand.kerf
-        lying = tuple(
+        kind = tuple(
             (across, along, True) if turned else (along, across, False)
-            for turned in ways(part, room)
+            for turned in orientations(part, usable)
         )
-        members.setdefault(lying, []).extend([number] * part.quantity)
-    kinds = sorted(members, key=lambda lying: (-lying[0][0] * lying[0][1], lying))
+        members.setdefault(kind, []).extend([number] * part.quantity)
+    kind_keys = sorted(members, key=lambda kind: (-kind[0][0] * kind[0][1], kind))
     return (
-        Task(
-            room.length + demand.kerf,
-            room.width + demand.kerf,
-            tuple(kinds),
-            tuple(len(members[kind]) for kind in kinds),
+        PackingTask(
+            usable.length + demand.kerf,
+            usable.width + demand.kerf,
+            tuple(kind_keys),
+            tuple(len(members[kind_key]) for kind_key in kind_keys),
         ),
-        tuple(tuple(members[kind]) for kind in kinds),
+        tuple(tuple(members[kind_key]) for kind_key in kind_keys),
     )
 
 
-def back_across(fillings: Fillings) -> Fillings:
-    """What was planned for ``Task.across``, as it lies on the board itself."""
+def transpose_back(fillings: Fillings) -> Fillings:
+    """Swap x and y back in the result for a transposed task."""
     return [
         [
             Drop(
@@ -125,31 +127,31 @@ def back_across(fillings: Fillings) -> Fillings:
 
 
 def fill_area(filling: Sequence[Drop]) -> int:
-    """What a board's pieces take, blades included."""
+    """Return the area of a board's pieces, kerf included."""
     return sum(drop.along * drop.across for drop in filling)
 
 
-LOOKS: Final = 1_600_000  # well under a second here
-PIECES: Final = 100  # that so much is meant for; larger orders get more, up to six times
+LOOKS: Final = 1_600_000  # well under a second
+PIECES: Final = 100  # pieces this is meant for; larger orders get up to six times as much
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Limits of one plan. A look is one piece held against one free rectangle."""
+    """The limits of planning. A look compares one piece with one free rectangle."""
 
     looks: int = LOOKS
     seconds: float = 60.0
     solver: bool = True  # use HiGHS where it is installed
     now: Callable[[], float] = time.monotonic
 
-    def of(self, pieces: int) -> Effort:
-        """What an order of this many pieces gets."""
+    def scaled_to(self, pieces: int) -> Effort:
+        """Return the effort for this many pieces."""
         return replace(self, looks=round(self.looks * min(max(pieces / PIECES, 1), 6)))
 
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of an effort."""
+    """The part of an effort that is used up."""
 
     effort: Effort
     spent: int = 0
@@ -161,6 +163,6 @@ class Budget:
     def spend(self, looks: int) -> None:
         self.spent += looks
 
-    def left(self, share: float = 1.0) -> bool:
-        """Whether less than this share of the work is done, and the clock has not struck."""
+    def has_left(self, share: float = 1.0) -> bool:
+        """Whether less than this share of the looks is spent, and the time limit is not reached."""
         return self.spent < self.effort.looks * share and self.effort.now() < self.ends

@@ -1,4 +1,4 @@
-"""What a cell of an order list says. What can be read in two ways is refused, not guessed."""
+"""Parsing of the cells and the heading of an order list; ambiguous values are rejected."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from kesin.workloads.optiplan.orders.numbers import (
     between,
-    exact,
-    key_of,
-    shown,
+    format_number,
+    format_value,
+    parse_number,
     whole_between,
 )
 from kesin.workloads.optiplan.orders.payload import MAX_QUANTITY
@@ -34,82 +34,85 @@ def is_blank(cell: Any) -> bool:
 
 
 def looks_numeric(cell: Any) -> bool:
-    """Whether somebody meant a number here, well spelled or not."""
+    """Whether the cell is meant as a number, even a malformed one."""
     if isinstance(cell, str):
         return _NUMERIC.fullmatch(cell.translate(_SPACES)) is not None
     return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
-def text_in(cell: Any) -> str:
-    """The cell as text; a number as people write it, ``35`` and not ``35.0``."""
+def read_text(cell: Any) -> str:
+    """Return the cell as text; a number is written ``35``, not ``35.0``."""
     if looks_numeric(cell) and not isinstance(cell, str) and math.isfinite(cell):
-        return key_of(exact(cell))
+        return format_number(parse_number(cell))
     return "" if cell is None else str(cell).strip()
 
 
-def number_in(cell: Any) -> Decimal:
-    """The number in a cell; raises ValueError. ``722,5`` is one, ``1.960`` might be two."""
+def read_number(cell: Any) -> Decimal:
+    """Parse the number in a cell; raises ValueError.
+
+    ``722,5`` is accepted; ``1.960`` is ambiguous and rejected.
+    """
     if not isinstance(cell, str):
-        return exact(cell) if looks_numeric(cell) else _no_number(cell)
-    found = _NUMBER.fullmatch(cell.translate(_SPACES))
-    if found is None:
-        return _no_number(cell)
-    whole, part = found[1], found[2] or ""
-    if len(part) == _THOUSANDS:
+        return parse_number(cell) if looks_numeric(cell) else _raise_no_number(cell)
+    match = _NUMBER.fullmatch(cell.translate(_SPACES))
+    if match is None:
+        return _raise_no_number(cell)
+    whole, decimals = match[1], match[2] or ""
+    if len(decimals) == _THOUSANDS:
         raise ValueError(
-            f"{shown(cell)} may be {whole}{part} or {whole}.{part}: write it with no more than two"
-            " decimals"
+            f"{format_value(cell)} may be {whole}{decimals} or {whole}.{decimals}: write it with no"
+            " more than two decimals"
         )
-    return exact(Decimal(f"{whole}.{part}") if part else Decimal(whole))
+    return parse_number(Decimal(f"{whole}.{decimals}") if decimals else Decimal(whole))
 
 
-def size_mm_in(cell: Any) -> Decimal:
-    """A length or a width; raises ValueError."""
-    return _SIZE_MM(number_in(cell))
+def read_size_mm(cell: Any) -> Decimal:
+    """Parse a length or a width; raises ValueError."""
+    return _SIZE_MM(read_number(cell))
 
 
-def quantity_in(cell: Any) -> int:
-    """How many; raises ValueError."""
-    return _QUANTITY(number_in(cell))
+def read_quantity(cell: Any) -> int:
+    """Parse a quantity; raises ValueError."""
+    return _QUANTITY(read_number(cell))
 
 
-def grain_in(cell: Any, default: int) -> int:
-    """``2``, ``2-Enine``, or nothing at all; raises ValueError."""
-    text = text_in(cell)
+def read_grain(cell: Any, default: int) -> int:
+    """Parse a grain, ``2`` or ``2-Enine``; a blank cell means the default. Raises ValueError."""
+    text = read_text(cell)
     if not text:
         return default
-    found = _GRAIN.fullmatch(text)
-    if found is None:
-        raise ValueError(f"must be 0, 1, 2 or 3, got {shown(text)}")
-    return int(found[1])
+    match = _GRAIN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"must be 0, 1, 2 or 3, got {format_value(text)}")
+    return int(match[1])
 
 
-def edge_in(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
-    """The band of an edge: one that is named, the usual one for a tick; raises ValueError."""
+def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
+    """Parse the band of an edge: a band's name, or a tick for ``tick``; raises ValueError."""
     if isinstance(cell, bool):
         return tick if cell else None
-    text = text_in(cell).translate(_SPACES).translate(_TURKISH_I).lower()
-    known = {name.translate(_SPACES).translate(_TURKISH_I).lower(): name for name in bands}
-    if text in known:
-        return known[text]
+    text = read_text(cell).translate(_SPACES).translate(_TURKISH_I).lower()
+    names_by_key = {name.translate(_SPACES).translate(_TURKISH_I).lower(): name for name in bands}
+    if text in names_by_key:
+        return names_by_key[text]
     if text in _NO_BAND:
         return None
     if text != "1" and looks_numeric(text):
-        names = ", ".join(known.values())
+        names = ", ".join(names_by_key.values())
         raise ValueError(
-            f"{shown(text_in(cell))} is no tick and no band: write x, or one of {names}"
+            f"{format_value(read_text(cell))} is no tick and no band: write x, or one of {names}"
         )
     return tick
 
 
-def _no_number(cell: Any) -> Decimal:
+def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
         raise ValueError("is empty, a number is needed")
-    raise ValueError(f"must be a number, got {shown(text_in(cell))}")
+    raise ValueError(f"must be a number, got {format_value(read_text(cell))}")
 
 
-SCANNED_ROWS: Final = 10
-_THINNEST, _THICKEST = 1, 60  # mm of a bare number that can be a board
+MAX_HEADING_ROWS: Final = 10
+_MIN_BOARD_MM, _MAX_BOARD_MM = 1, 60  # a bare number in this range is a board's thickness
 _CM_BELOW: Final = 1_000
 _DIGITS: Final = r"([0-9]{1,5}(?:[.,][0-9]{1,2})?)"
 _THICKNESS: Final = re.compile(rf"(?<![0-9.,]){_DIGITS}\s*MM\b", re.IGNORECASE)
@@ -120,10 +123,10 @@ PlateMm = tuple[Decimal, Decimal]  # width, height
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """What the list says of all its parts; None where it says nothing."""
+class ListHeading:
+    """What an order list states for all its parts; None where it states nothing."""
 
-    thicknesses_mm: tuple[Decimal, ...] = ()  # several: it cannot be told which is meant
+    thicknesses_mm: tuple[Decimal, ...] = ()  # more than one is ambiguous
     plate_mm: PlateMm | None = None
     color: str | None = None
 
@@ -132,70 +135,70 @@ class Heading:
         return self.thicknesses_mm[0] if len(self.thicknesses_mm) == 1 else None
 
 
-def read_heading(above: Sequence[Sequence[Any]]) -> Heading:
-    """The rows above the first part; only the first ten are looked at."""
-    rows = above[:SCANNED_ROWS]
-    texts = [text_in(cell) for cells in rows for cell in cells]
-    named = [_number(found[1]) for text in texts for found in _THICKNESS.finditer(text)]
+def read_heading(above: Sequence[Sequence[Any]]) -> ListHeading:
+    """Read the rows above the first part; only the first ten count."""
+    rows = above[:MAX_HEADING_ROWS]
+    texts = [read_text(cell) for cells in rows for cell in cells]
+    named = [_parse_decimal(match[1]) for text in texts for match in _THICKNESS.finditer(text)]
     bare = [thickness for cells in rows if (thickness := bare_thickness_mm(cells)) is not None]
-    plates = [found for text in texts for found in _PLATE.finditer(text)]
-    return Heading(
+    plates = [match for text in texts for match in _PLATE.finditer(text)]
+    return ListHeading(
         thicknesses_mm=tuple(dict.fromkeys(named or bare)),
-        plate_mm=(_mm(plates[0][1]), _mm(plates[0][2])) if plates else None,
-        color=next(_colors(rows), None),
+        plate_mm=(_parse_side_mm(plates[0][1]), _parse_side_mm(plates[0][2])) if plates else None,
+        color=next(_find_colors(rows), None),
     )
 
 
 def row_thicknesses_mm(rows: Sequence[Sequence[Any]]) -> list[Decimal | None]:
-    """What column A says of each part. Where it only counts the rows, it says nothing."""
+    """Return the thickness in column A of each part; a column that only numbers rows has none."""
     bare = [bare_thickness_mm(cells) for cells in rows]
-    numbers = [number for cells in rows if (number := _number_in_a(cells)) is not None]
+    numbers = [number for cells in rows if (number := _number_in_column_a(cells)) is not None]
     counting = numbers == list(range(1, len(numbers) + 1))
-    said: list[Decimal | None] = []
+    thicknesses: list[Decimal | None] = []
     for cells, number in zip(rows, bare, strict=True):
-        named = _THICKNESS.search(text_in(cells[0])) if cells else None
-        said.append(_number(named[1]) if named else None if counting else number)
-    return said
+        named = _THICKNESS.search(read_text(cells[0])) if cells else None
+        thicknesses.append(_parse_decimal(named[1]) if named else None if counting else number)
+    return thicknesses
 
 
 def bare_thickness_mm(cells: Sequence[Any]) -> Decimal | None:
-    """A number in column A that can be a board's thickness."""
-    number = _number_in_a(cells)
-    return number if number is not None and _THINNEST <= number <= _THICKEST else None
+    """Return the number in column A if it can be a board's thickness."""
+    number = _number_in_column_a(cells)
+    return number if number is not None and _MIN_BOARD_MM <= number <= _MAX_BOARD_MM else None
 
 
-def label(thickness_mm: Decimal, plate_mm: PlateMm | None) -> str:
-    """A board as OptiPlanning lists it: ``18MM 210*280``, the plate in centimetres."""
-    name = f"{key_of(thickness_mm)}MM"
+def material_label(thickness_mm: Decimal, plate_mm: PlateMm | None) -> str:
+    """Format a board as OptiPlanning lists it: ``18MM 210*280``, the plate in centimetres."""
+    name = f"{format_number(thickness_mm)}MM"
     if plate_mm is None:
         return name
-    width, height = (key_of(exact(side / 10)) for side in plate_mm)
+    width, height = (format_number(parse_number(side / 10)) for side in plate_mm)
     return f"{name} {width}*{height}"
 
 
-def _number_in_a(cells: Sequence[Any]) -> Decimal | None:
+def _number_in_column_a(cells: Sequence[Any]) -> Decimal | None:
     try:
-        return number_in(cells[0]) if cells else None
+        return read_number(cells[0]) if cells else None
     except ValueError:
         return None
 
 
-def _colors(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+def _find_colors(rows: Sequence[Sequence[Any]]) -> Iterator[str]:
     for cells in rows:
         for index, cell in enumerate(cells):
-            found = _COLOR.fullmatch(text_in(cell))
-            if not found:
+            match = _COLOR.fullmatch(read_text(cell))
+            if not match:
                 continue
-            if found[1].strip():
-                yield found[1].strip()
+            if match[1].strip():
+                yield match[1].strip()
             elif index + 1 < len(cells) and not is_blank(cells[index + 1]):
-                yield text_in(cells[index + 1])
+                yield read_text(cells[index + 1])
 
 
-def _number(digits: str) -> Decimal:
-    return exact(Decimal(digits.replace(",", ".")))
+def _parse_decimal(digits: str) -> Decimal:
+    return parse_number(Decimal(digits.replace(",", ".")))
 
 
-def _mm(digits: str) -> Decimal:
-    side = _number(digits)
-    return exact(side * 10) if side < _CM_BELOW else side
+def _parse_side_mm(digits: str) -> Decimal:
+    side = _parse_decimal(digits)
+    return parse_number(side * 10) if side < _CM_BELOW else side

@@ -1,8 +1,8 @@
-"""An order list as the workshop keeps it: twelve fixed columns, sizes in millimetres.
+"""The workshop's order lists: twelve fixed columns, sizes in millimetres.
 
 Columns A…L: thickness or a note, length, width, quantity, grain, bands U1 U2 K1 K2, two drill
-codes, information. The rows above the first part may tell thickness, plate and colour. All rows are
-good or none is taken: a list with a part missing would be cut with a part missing.
+codes, information. The rows above the first part may state thickness, plate and colour. A list is
+accepted only if all its rows are valid: otherwise a part would be missing from the cut.
 """
 
 from __future__ import annotations
@@ -17,35 +17,39 @@ from typing import Any, Final, TypeVar
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.list_cells import (
-    Heading,
+    ListHeading,
     PlateMm,
-    edge_in,
-    grain_in,
     is_blank,
-    label,
     looks_numeric,
-    quantity_in,
+    material_label,
+    read_edge,
+    read_grain,
     read_heading,
+    read_quantity,
+    read_size_mm,
+    read_text,
     row_thicknesses_mm,
-    size_mm_in,
-    text_in,
 )
-from kesin.workloads.optiplan.orders.numbers import as_json, key_of
+from kesin.workloads.optiplan.orders.numbers import format_number, json_number
 from kesin.workloads.optiplan.orders.payload import (
     MAX_TEXT,
-    UNFIT,
+    UNPRINTABLE,
     FieldProblem,
-    Mode,
+    OptiMode,
     PartType,
     Payload,
-    checked,
+    validate_payload,
 )
-from kesin.workloads.optiplan.orders.spreadsheet import Sheet, Unreadable, read_sheets
+from kesin.workloads.optiplan.orders.spreadsheet import (
+    UnreadableSpreadsheet,
+    Worksheet,
+    read_sheets,
+)
 
 COLUMNS: Final = "ABCDEFGHIJKL"
-_PROBLEMS_MAX: Final = 200
-_IN_MESSAGE: Final = 5
-_BACK: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
+_MAX_PROBLEMS: Final = 200
+_MAX_IN_MESSAGE: Final = 5
+_BACK_PANEL: Final = re.compile(r"\barkal[ıi]k\b", re.IGNORECASE)
 _SIZES: Final = slice(1, 4)  # length, width, quantity
 _COLUMN_OF: Final = {
     "thickness_mm": "A",
@@ -66,22 +70,22 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ListDefaults:
-    """What holds where a list says nothing itself."""
+    """The values to use where a list states nothing."""
 
     material_code: str | None = None  # otherwise thickness and plate, "18MM 210*280"
     color: str | None = None
     thickness_mm: Decimal | None = None
     plate_mm: PlateMm | None = None  # width, height
-    part_type: PartType = "GOVDE"  # where column A does not say ARKALIK
-    band: str = "1mm"  # what a tick means
-    bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names an edge may say itself
+    part_type: PartType = "GOVDE"  # unless column A says ARKALIK
+    band: str = "1mm"  # the meaning of a tick
+    bands: tuple[str, ...] = ("040", "1mm", "2mm")  # names that an edge may state
     grain: int = 0
-    opti_mode: Mode | None = None
+    opti_mode: OptiMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """What is wrong where; row 0 is the whole file, an empty column the whole row."""
+    """An invalid cell; row 0 means the whole file, an empty column the whole row."""
 
     row: int
     column: str
@@ -93,17 +97,20 @@ class RowProblem:
 
 
 class BadOrderList(OrderProblem):
-    """A list nothing was made of, with everything that is wrong with it."""
+    """An order list was rejected; it carries every problem found."""
 
     def __init__(self, problems: Sequence[RowProblem]) -> None:
-        self.problems = tuple(sorted(problems, key=lambda one: one.row)[:_PROBLEMS_MAX])
-        told = "; ".join(map(str, self.problems[:_IN_MESSAGE]))
-        more = len(problems) - _IN_MESSAGE
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.row)[:_MAX_PROBLEMS])
+        message = "; ".join(map(str, self.problems[:_MAX_IN_MESSAGE]))
+        omitted = len(problems) - _MAX_IN_MESSAGE
         rows = [
-            {"row": one.row, "column": one.column, "message": one.message} for one in self.problems
+            {"row": problem.row, "column": problem.column, "message": problem.message}
+            for problem in self.problems
         ]
         super().__init__(
-            OptiCode.VALIDATION, f"{told}; and {more} more" if more > 0 else told, {"rows": rows}
+            OptiCode.VALIDATION,
+            f"{message}; and {omitted} more" if omitted > 0 else message,
+            {"rows": rows},
         )
 
 
@@ -115,43 +122,43 @@ def read_order_file(
     customer_phone: str,
     defaults: ListDefaults | None = None,
 ) -> Payload:
-    """The order in an XLSX or CSV; raises BadOrderList with every row that is wrong.
+    """Read the order in an XLSX or CSV; raises BadOrderList with every invalid row.
 
-    The file is named after the customer.
+    The file's name is the customer's name.
     """
     defaults = defaults or ListDefaults()
-    sheet, start = _list_in(data)
-    reading = _Reading(read_heading(sheet.rows[:start]), defaults)
-    reading.problems += _almost_parts(sheet.rows[:start])
-    reading.read(sheet.rows[start:], start + 1)
-    if reading.problems:
-        raise BadOrderList(reading.problems)
+    sheet, start = _find_list(data)
+    reader = _ListReader(read_heading(sheet.rows[:start]), defaults)
+    reader.problems += _near_parts(sheet.rows[:start])
+    reader.read(sheet.rows[start:], start + 1)
+    if reader.problems:
+        raise BadOrderList(reader.problems)
     body: dict[str, Any] = {
         "order_id": order_id,
         "customer_phone": customer_phone,
-        "customer_snapshot_name": _customer_of(name),
+        "customer_snapshot_name": _customer_name(name),
         "opti_mode": defaults.opti_mode,
-        "plate_size": reading.plate_size(),
-        "parts": reading.parts,
+        "plate_size": reader.plate_size(),
+        "parts": reader.parts,
     }
-    payload = checked(body)
+    payload = validate_payload(body)
     if isinstance(payload, Payload):
         return payload
-    raise BadOrderList([_located(one, reading.numbers) for one in payload])
+    raise BadOrderList([_row_problem(problem, reader.numbers) for problem in payload])
 
 
 @dataclass(slots=True)
-class _Reading:
-    """The parts found so far, with their rows, and what was wrong with the others."""
+class _ListReader:
+    """Collects the parts of a list with their row numbers, and the problems of the other rows."""
 
-    heading: Heading
+    heading: ListHeading
     defaults: ListDefaults
     parts: list[dict[str, Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     problems: list[RowProblem] = field(default_factory=list)
 
     def read(self, rows: Sequence[Sequence[Any]], first: int) -> None:
-        """Every row from the first part on."""
+        """Read every row from the first part on."""
         filled = [
             (number, [*cells, *[""] * len(COLUMNS)][: len(COLUMNS)])
             for number, cells in enumerate(rows, first)
@@ -159,42 +166,46 @@ class _Reading:
         ]
         color = self.heading.color or self.defaults.color
         if color is None:
-            self._whole("no colour is given: write RENK: and its name above the parts")
-        said = row_thicknesses_mm([cells for _, cells in filled])
-        usual = self._usual_thickness(said)
-        if usual is None and None in said:
-            self._whole(self._no_thickness())
-        for (number, cells), own in zip(filled, said, strict=True):
-            self._part(number, cells, own or usual, color)
+            self._add_file_problem("no colour is given: write RENK: and its name above the parts")
+        thicknesses = row_thicknesses_mm([cells for _, cells in filled])
+        usual = self._usual_thickness(thicknesses)
+        if usual is None and None in thicknesses:
+            self._add_file_problem(self._missing_thickness_message())
+        for (number, cells), own in zip(filled, thicknesses, strict=True):
+            self._read_part(number, cells, own or usual, color)
 
     def plate_mm(self) -> PlateMm | None:
         return self.heading.plate_mm or self.defaults.plate_mm
 
     def plate_size(self) -> dict[str, Any] | None:
         plate = self.plate_mm()
-        return plate and {"width_mm": as_json(plate[0]), "height_mm": as_json(plate[1])}
+        return plate and {"width_mm": json_number(plate[0]), "height_mm": json_number(plate[1])}
 
-    def _usual_thickness(self, said: Sequence[Decimal | None]) -> Decimal | None:
-        """Of a row that names none: the heading's, the default, or the one all others name."""
-        others = {one for one in said if one is not None}
-        alone = next(iter(others)) if len(others) == 1 else None
-        return self.heading.thickness_mm or self.defaults.thickness_mm or alone
+    def _usual_thickness(self, thicknesses: Sequence[Decimal | None]) -> Decimal | None:
+        """The thickness of a row without one: heading, default, or the rows' only thickness."""
+        distinct = {thickness for thickness in thicknesses if thickness is not None}
+        only = next(iter(distinct)) if len(distinct) == 1 else None
+        return self.heading.thickness_mm or self.defaults.thickness_mm or only
 
-    def _no_thickness(self) -> str:
-        several = ", ".join(map(key_of, self.heading.thicknesses_mm))
+    def _missing_thickness_message(self) -> str:
+        several = ", ".join(map(format_number, self.heading.thicknesses_mm))
         if several:
             return f"several thicknesses are named above the parts ({several} mm): leave one"
         return "no thickness is given: write 18MM above the parts or in column A"
 
-    def _part(
+    def _read_part(
         self, number: int, cells: Sequence[Any], thickness_mm: Decimal | None, color: str | None
     ) -> None:
         before = len(self.problems)
-        length_mm = self._cell(number, "B", size_mm_in, cells)
-        width_mm = self._cell(number, "C", size_mm_in, cells)
-        quantity = self._cell(number, "D", quantity_in, cells)
-        grain = self._cell(number, "E", lambda cell: grain_in(cell, self.defaults.grain), cells)
-        up, lo, sx, dx = (self._cell(number, column, self._edge, cells) for column in "FGHI")
+        length_mm = self._read_cell(number, "B", read_size_mm, cells)
+        width_mm = self._read_cell(number, "C", read_size_mm, cells)
+        quantity = self._read_cell(number, "D", read_quantity, cells)
+        grain = self._read_cell(
+            number, "E", lambda cell: read_grain(cell, self.defaults.grain), cells
+        )
+        up, lo, sx, dx = (
+            self._read_cell(number, column, self._read_edge, cells) for column in "FGHI"
+        )
         if len(self.problems) > before or thickness_mm is None or color is None:
             return
         self.numbers.append(number)
@@ -203,7 +214,7 @@ class _Reading:
                 "id": f"r{number}",
                 "part_type": self._part_type(cells[0]),
                 "material_code": self.defaults.material_code
-                or label(thickness_mm, self.plate_mm()),
+                or material_label(thickness_mm, self.plate_mm()),
                 "length_cm": length_mm and length_mm / 10,
                 "width_cm": width_mm and width_mm / 10,
                 "quantity": quantity,
@@ -214,12 +225,12 @@ class _Reading:
                 "edge_lo": lo,
                 "edge_sx": sx,
                 "edge_dx": dx,
-                "delik_kodu": text_in(cells[9]) or None,
-                "desc1": " ".join(filter(None, map(text_in, cells[10:12]))) or None,
+                "delik_kodu": read_text(cells[9]) or None,
+                "desc1": " ".join(filter(None, map(read_text, cells[10:12]))) or None,
             }
         )
 
-    def _cell(
+    def _read_cell(
         self, number: int, column: str, read: Callable[[Any], _T], cells: Sequence[Any]
     ) -> _T | None:
         try:
@@ -228,52 +239,54 @@ class _Reading:
             self.problems.append(RowProblem(number, column, str(problem)))
             return None
 
-    def _edge(self, cell: Any) -> str | None:
-        return edge_in(cell, self.defaults.band, self.defaults.bands)
+    def _read_edge(self, cell: Any) -> str | None:
+        return read_edge(cell, self.defaults.band, self.defaults.bands)
 
     def _part_type(self, cell: Any) -> PartType:
-        return "ARKALIK" if _BACK.search(text_in(cell)) else self.defaults.part_type
+        return "ARKALIK" if _BACK_PANEL.search(read_text(cell)) else self.defaults.part_type
 
-    def _whole(self, message: str) -> None:
+    def _add_file_problem(self, message: str) -> None:
         self.problems.append(RowProblem(0, "", message))
 
 
-def _list_in(data: bytes) -> tuple[Sheet, int]:
-    """The sheet with the parts, and how many rows come before the first of them."""
+def _find_list(data: bytes) -> tuple[Worksheet, int]:
+    """Find the sheet with the parts, and the number of rows above the first part."""
     try:
         sheets = read_sheets(data)
-    except Unreadable as problem:
+    except UnreadableSpreadsheet as problem:
         raise BadOrderList([RowProblem(0, "", str(problem))]) from None
-    found = [(sheet, start) for sheet in sheets if (start := _start(sheet.rows)) is not None]
-    if len(found) == 1:
-        return found[0]
+    matches = [
+        (sheet, start) for sheet in sheets if (start := _first_part_row(sheet.rows)) is not None
+    ]
+    if len(matches) == 1:
+        return matches[0]
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
-    if found:
-        names = " and ".join(sheet.name for sheet, _ in found[:2])
+    if matches:
+        names = " and ".join(sheet.name for sheet, _ in matches[:2])
         message = f"the sheets {names} both hold parts: one list a file is taken"
     raise BadOrderList([RowProblem(0, "", message)])
 
 
-def _start(rows: Sequence[Sequence[Any]]) -> int | None:
-    return next((index for index, cells in enumerate(rows) if _missing(cells) == 0), None)
+def _first_part_row(rows: Sequence[Sequence[Any]]) -> int | None:
+    return next((index for index, cells in enumerate(rows) if _missing_sizes(cells) == 0), None)
 
 
-def _missing(cells: Sequence[Any]) -> int:
-    """How many of length, width and quantity are no numbers."""
+def _missing_sizes(cells: Sequence[Any]) -> int:
+    """Count how many of length, width and quantity are not numbers."""
     return 3 - sum(map(looks_numeric, cells[_SIZES]))
 
 
-def _almost_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:
-    """Rows that would be parts but for a slip; they must not pass for a heading."""
+def _near_parts(above: Sequence[Sequence[Any]]) -> Iterator[RowProblem]:
+    """Report heading rows that look like misspelled parts; they must not pass for a heading."""
     for number, cells in enumerate(above, 1):
-        if _missing(cells) == 1:
+        if _missing_sizes(cells) == 1:
             yield RowProblem(
                 number, "", "this looks like a part, but not all of B, C, D are numbers"
             )
 
 
-def _located(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
-    """A field of the order as a cell of the list."""
+def _row_problem(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
+    """Translate a field of the order to a cell of the list."""
     match problem.path:
         case ("parts", int(index), str(name)) if index < len(numbers):
             return RowProblem(numbers[index], _COLUMN_OF.get(name, ""), problem.message)
@@ -281,6 +294,6 @@ def _located(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
             return RowProblem(0, "", f"{problem.field}: {problem.message}")
 
 
-def _customer_of(name: str) -> str | None:
-    stem = PureWindowsPath(name).stem  # which parts names at / too
-    return UNFIT.sub(" ", storable(stem)).strip()[:MAX_TEXT] or None
+def _customer_name(name: str) -> str | None:
+    stem = PureWindowsPath(name).stem  # splits at / too
+    return UNPRINTABLE.sub(" ", storable(stem)).strip()[:MAX_TEXT] or None

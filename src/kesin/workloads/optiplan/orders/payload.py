@@ -1,7 +1,7 @@
-"""An order as it comes in: parts in centimetres, checked once and strictly.
+"""The order payload: parts in centimetres, validated once and strictly.
 
-Whoever sends something we would ignore hears of it: an unknown key is refused by its name, a
-boolean is no number, a number is no text. Everything has an upper bound.
+Nothing is ignored silently: an unknown key is rejected by name, a boolean is not a number, and a
+number is not text. Everything has an upper bound.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import (
     between,
+    format_value,
     plain_json,
-    shown,
     whole_between,
 )
 
-Mode = Literal["A", "B", "C"]
+OptiMode = Literal["A", "B", "C"]
 PartType = Literal["GOVDE", "ARKALIK"]
 
 MAX_PARTS: Final = 1_000
@@ -34,11 +34,11 @@ MAX_TEXT: Final = 250
 MAX_NAME: Final = 100
 MAX_PHONE: Final = 40
 MAX_QUANTITY: Final = 10_000
-MAX_TOLD: Final = 100  # problems of one order; the message names fewer
-_IN_MESSAGE: Final = 5
-UNFIT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+MAX_REPORTED_PROBLEMS: Final = 100  # of one order, in the details; the message names fewer
+_MAX_IN_MESSAGE: Final = 5
+UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
-_WORDS: Final = {
+_MESSAGES: Final = {
     "missing": "is missing",
     "extra_forbidden": "is not a known field",
     "value_error": "{error}",
@@ -54,46 +54,48 @@ _WORDS: Final = {
 }
 
 
-def one_line(text: str) -> str:
-    """A check: nothing that a database, a sheet or a list on a page would choke on."""
-    found = UNFIT.search(text)
-    if found:
-        raise ValueError(f"must be one line of text, without the character {found.group()!a}")
+def check_one_line(text: str) -> str:
+    """Validate that the text has no control characters and no line breaks."""
+    match = UNPRINTABLE.search(text)
+    if match:
+        raise ValueError(f"must be one line of text, without the character {match.group()!a}")
     return text
 
 
-def filled(text: str) -> str:
-    """A check: more than blanks."""
+def check_not_blank(text: str) -> str:
+    """Validate that the text is not blank."""
     if not text.strip():
         raise ValueError("must not be empty")
     return text
 
 
-Line = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(one_line)]
-Name = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(one_line), AfterValidator(filled)]
-Phone = Annotated[str, Field(max_length=MAX_PHONE), AfterValidator(one_line)]
+TextLine = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(check_one_line)]
+Name = Annotated[
+    str, Field(max_length=MAX_NAME), AfterValidator(check_one_line), AfterValidator(check_not_blank)
+]
+Phone = Annotated[str, Field(max_length=MAX_PHONE), AfterValidator(check_one_line)]
 PlateSideMm = Annotated[Decimal, BeforeValidator(between("1", "10000"))]
 PartCm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
 ThicknessMm = Annotated[Decimal, BeforeValidator(between("0.1", "1000"))]
 Quantity = Annotated[int, BeforeValidator(whole_between(1, MAX_QUANTITY))]
 Grain = Annotated[int, BeforeValidator(whole_between(0, 3))]
-Edge = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(one_line)]
+Edge = Annotated[str, Field(max_length=MAX_NAME), AfterValidator(check_one_line)]
 
 
-class Strict(BaseModel):
-    """Nothing is converted, ignored or changed later."""
+class StrictModel(BaseModel):
+    """A frozen model that converts nothing and ignores nothing."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class PlateSize(Strict):
-    """A board as it lies in the store."""
+class PlateSize(StrictModel):
+    """The size of a full board."""
 
     width_mm: PlateSideMm
     height_mm: PlateSideMm
 
 
-class Part(Strict):
+class OrderPart(StrictModel):
     """One kind of panel. An edge is the name of a band; ``up`` and ``lo`` run along the length."""
 
     id: Name
@@ -109,56 +111,56 @@ class Part(Strict):
     edge_lo: Edge | None = None
     edge_sx: Edge | None = None
     edge_dx: Edge | None = None
-    iidesc: Line | None = None
-    desc1: Line | None = None
-    delik_kodu: Line | None = None  # the drill code
+    iidesc: TextLine | None = None
+    desc1: TextLine | None = None
+    delik_kodu: TextLine | None = None  # the drill code
 
 
-def _counted(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _check_part_count(parts: tuple[OrderPart, ...]) -> tuple[OrderPart, ...]:
     if not 1 <= len(parts) <= MAX_PARTS:
         raise ValueError(f"must hold 1…{MAX_PARTS} parts, got {len(parts)}")
     return parts
 
 
-class Payload(Strict):
-    """A whole order. The mode and the plate fall back to the rules; they are not filled in here."""
+class Payload(StrictModel):
+    """A whole order. The rules supply a missing mode or plate; they are not filled in here."""
 
     order_id: Name
-    customer_phone: Phone  # as written; nothing at all ends as a customer nobody knows
-    customer_snapshot_name: Line | None = None
-    opti_mode: Mode | None = None
+    customer_phone: Phone  # as written; an empty phone matches no customer
+    customer_snapshot_name: TextLine | None = None
+    opti_mode: OptiMode | None = None
     plate_size: PlateSize | None = None
-    parts: Annotated[tuple[Part, ...], Field(strict=False), AfterValidator(_counted)]
+    parts: Annotated[tuple[OrderPart, ...], Field(strict=False), AfterValidator(_check_part_count)]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One field that is wrong: where it is, and what it should be."""
+    """An invalid field: its path and what it should be."""
 
     path: tuple[str | int, ...]
     message: str
 
     @property
     def field(self) -> str:
-        """The path as people write it, ``parts[3].length_cm``."""
-        told = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in self.path)
-        return told.removeprefix(".") or "order"
+        """The path as text, ``parts[3].length_cm``."""
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return path.removeprefix(".") or "order"
 
 
 def read_payload(body: Any) -> Payload:
-    """Check an order; raises OrderProblem with every field that is wrong."""
-    read = checked(body)
-    if isinstance(read, Payload):
-        return read
-    raise refused(read)
+    """Validate an order; raises OrderProblem with every invalid field."""
+    result = validate_payload(body)
+    if isinstance(result, Payload):
+        return result
+    raise validation_problem(result)
 
 
-def checked(body: Any) -> Payload | list[FieldProblem]:
-    """The order, or everything that is wrong with it."""
+def validate_payload(body: Any) -> Payload | list[FieldProblem]:
+    """Validate an order; returns it or every invalid field."""
     if not isinstance(body, dict):
-        return [FieldProblem((), f"must be an object with fields, got {shown(body)}")]
+        return [FieldProblem((), f"must be an object with fields, got {format_value(body)}")]
     if isinstance(body.get("parts"), list) and len(body["parts"]) > MAX_PARTS:
-        count = len(body["parts"])  # before each of them is looked at
+        count = len(body["parts"])  # before each part is validated
         return [FieldProblem(("parts",), f"must hold 1…{MAX_PARTS} parts, got {count}")]
     try:
         return Payload.model_validate(body)
@@ -167,62 +169,69 @@ def checked(body: Any) -> Payload | list[FieldProblem]:
 
 
 def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
-    """What pydantic found, in our words."""
+    """Translate pydantic's errors into our messages."""
     errors = problem.errors(include_url=False)
-    within = {error["loc"][:-1] for error in errors}
+    parents = {error["loc"][:-1] for error in errors}
     for error in errors:
-        if error["type"] == "too_short" and error["loc"] in within:
-            continue  # pydantic does not count the wrong ones
+        if error["type"] == "too_short" and error["loc"] in parents:
+            continue  # pydantic counts only the valid items
         path = tuple(
-            storable(shown(one).strip("'") if len(one) > MAX_NAME else one)
-            if isinstance(one, str)
-            else one
-            for one in error["loc"]
+            storable(format_value(step).strip("'") if len(step) > MAX_NAME else step)
+            if isinstance(step, str)
+            else step
+            for step in error["loc"]
         )
-        yield FieldProblem(path, _words(error))
+        yield FieldProblem(path, _message(error))
 
 
-def refused(problems: Sequence[FieldProblem]) -> OrderProblem:
-    """All of them as one: the first in the message, the others in the details."""
-    told = "; ".join(f"{one.field}: {one.message}" for one in problems[:_IN_MESSAGE])
-    more = len(problems) - _IN_MESSAGE
+def validation_problem(problems: Sequence[FieldProblem]) -> OrderProblem:
+    """Build one OrderProblem: the message names the first fields, the details list them."""
+    message = "; ".join(
+        f"{problem.field}: {problem.message}" for problem in problems[:_MAX_IN_MESSAGE]
+    )
+    omitted = len(problems) - _MAX_IN_MESSAGE
     return OrderProblem(
         OptiCode.VALIDATION,
-        f"{told}; and {more} more" if more > 0 else told,
-        {"fields": [{"field": one.field, "message": one.message} for one in problems[:MAX_TOLD]]},
+        f"{message}; and {omitted} more" if omitted > 0 else message,
+        {
+            "fields": [
+                {"field": problem.field, "message": problem.message}
+                for problem in problems[:MAX_REPORTED_PROBLEMS]
+            ]
+        },
     )
 
 
 def payload_json(payload: Payload) -> dict[str, Any]:
-    """As it is stored and shown; `read_payload` reads it back. What was not given is left out."""
-    told: dict[str, Any] = plain_json(payload.model_dump(exclude_none=True))
-    return told
+    """Convert to the stored JSON, without absent fields; `read_payload` reads it back."""
+    body: dict[str, Any] = plain_json(payload.model_dump(exclude_none=True))
+    return body
 
 
 def payload_hash(payload: Payload) -> str:
-    """The same for the same order, however its keys and numbers were spelled."""
+    """Hash an order; the spelling of its keys and numbers does not matter."""
     return hashlib.sha256(canonical_json(payload_json(payload)).encode()).hexdigest()
 
 
-def _words(error: ErrorDetails) -> str:
-    given = shown(error["input"])
-    words = _WORDS.get(error["type"])
-    if words is None:
-        return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {given}"
-    return words.format(given=given, **error.get("ctx", {}))
+def _message(error: ErrorDetails) -> str:
+    value = format_value(error["input"])
+    template = _MESSAGES.get(error["type"])
+    if template is None:
+        return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {value}"
+    return template.format(given=value, **error.get("ctx", {}))
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a job carries. The mode was settled when the order came in."""
+class CuttingOrder:
+    """An order as a job carries it. The mode was decided when the order was created."""
 
     payload: Payload
-    mode: Mode
+    mode: OptiMode
     revision: int = 1
 
     @property
     def key(self) -> str:
-        """One job for the same payload, until a new revision is asked for."""
+        """The deduplication key: one job for a payload and revision."""
         return f"{payload_hash(self.payload)}:r{self.revision}"
 
     def as_json(self) -> dict[str, Any]:
@@ -233,7 +242,7 @@ class Order:
         }
 
     @classmethod
-    def of(cls, job: Job) -> Self:
-        """As the job keeps it; raises OrderProblem for what no order is."""
-        kept = job.data if isinstance(job.data, dict) else {}
-        return cls(read_payload(kept.get("order")), kept.get("mode", "C"), kept.get("revision", 1))
+    def from_job(cls, job: Job) -> Self:
+        """Read the order of a job; raises OrderProblem if it carries none."""
+        data = job.data if isinstance(job.data, dict) else {}
+        return cls(read_payload(data.get("order")), data.get("mode", "C"), data.get("revision", 1))

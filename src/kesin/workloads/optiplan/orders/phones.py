@@ -1,7 +1,7 @@
-"""A phone number in the one spelling customers are found by.
+"""Normalised phone numbers, by which customers are found.
 
-People write the same number in many ways; both the customer table and the order go through here, so
-the two agree. Numbers are Turkish unless they say otherwise, with ``+`` or ``00``.
+The same number is written in many ways. Customers and orders are both normalised here, so they
+match. Numbers are Turkish unless they begin with ``+`` or ``00``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _NATIONAL_DIGITS: Final = 10
 _PLUS: Final = frozenset("+＋")  # noqa: RUF001 - phones set to East Asian keyboards type it
 
 
-def normalised_phone(text: str) -> str:
-    """``+`` and digits, or nothing when the text holds no digit but zeros.
+def normalise_phone(text: str) -> str:
+    """Return ``+`` and digits, or an empty text if there is no digit but zeros.
 
-    Normalising twice changes nothing. Letters, spaces, brackets and dashes do not count, and
-    neither does the zero of ``+90 (0) 555 …``.
+    Normalising twice changes nothing. Letters, spaces, brackets and dashes are ignored, and so is
+    the zero of ``+90 (0) 555 …``.
     """
     digits = "".join(str(int(sign)) for sign in text if sign.isdecimal())
     if not digits.strip("0"):

@@ -1,8 +1,8 @@
-"""Whether an XLSX may be opened at all: libraries unpack and lay out whatever a file claims.
+"""Safety checks before an XLSX is opened: libraries unpack and allocate whatever a file claims.
 
-A few kilobytes can claim gigabytes, a single cell in the last corner a sheet of billions. Both are
-found here by looking at the parts, before any library believes them. What a library gets is packed
-anew from the parts that were looked at: it may follow other names and sizes than we did.
+A few kilobytes can unpack to gigabytes, and one cell in the last corner makes a sheet of billions.
+Both are detected here in the parts, before a library reads them. The library gets an archive that
+is repacked from the checked parts, because it may follow other names and sizes than we did.
 """
 
 from __future__ import annotations
@@ -14,59 +14,59 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-_PARTS_MAX: Final = 300
+_MAX_PARTS: Final = 300
 _LETTERS: Final = 26
-_REFERENCE: Final = re.compile(rb"\sr\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-_EMPTY_ROW: Final = re.compile(  # LibreOffice puts some at the very end; no cell can hide in one
+_REFERENCE_ATTRIBUTE: Final = re.compile(rb"\sr\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_EMPTY_ROW: Final = re.compile(  # LibreOffice writes some at the very end; they hold no cells
     rb"<(?:[\w.-]+:)?row(?:\s+[\w:.-]+\s*=\s*(?:\"[^\"<]*\"|'[^'<]*'))*\s*/>"
 )
 _ROW_OR_CELL: Final = re.compile(rb"<(?:[\w.-]+:)?(row|c)(?=[\s/>])")
-_PLACE: Final = re.compile(rb"([A-Za-z]{0,3})([0-9]{1,7})")
-_DECLARED: Final = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)")
-_NEEDED: Final = frozenset({"[Content_Types].xml", "xl/workbook.xml"})
-_OF_OTHERS: Final = frozenset({"content.xml", "mimetype", "xl/workbook.bin"})
+_CELL_REFERENCE: Final = re.compile(rb"([A-Za-z]{0,3})([0-9]{1,7})")
+_DECLARED_ENCODING: Final = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)")
+_REQUIRED_PARTS: Final = frozenset({"[Content_Types].xml", "xl/workbook.xml"})
+_FOREIGN_PARTS: Final = frozenset({"content.xml", "mimetype", "xl/workbook.bin"})
 
 
 class UnsafeXlsx(ValueError):
-    """A file that is no workbook, or one nobody should open."""
+    """A file that is not a workbook, or is not safe to open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """How large a workbook may be."""
+class XlsxBounds:
+    """The largest workbook to accept."""
 
-    bytes_max: int = 5_000_000
-    unpacked_max: int = 20_000_000
-    rows_max: int = 5_000
-    columns_max: int = 256
+    max_bytes: int = 5_000_000
+    max_unpacked_bytes: int = 20_000_000
+    max_rows: int = 5_000
+    max_columns: int = 256
 
 
-def checked_xlsx(data: bytes, bounds: Bounds) -> bytes:
-    """The same workbook, of parts that were looked at and no others; raises UnsafeXlsx.
+def repack_xlsx(data: bytes, bounds: XlsxBounds) -> bytes:
+    """Repack a workbook from its checked parts only; raises UnsafeXlsx.
 
-    Pictures and the like are left out: nobody reads a sheet from them.
+    Pictures and the like are left out: reading cells does not need them.
     """
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w") as archive:
         for name, text in _parts(data, bounds).items():
             archive.writestr(zipfile.ZipInfo(name), text)
-    return packed.getvalue()
+    return output.getvalue()
 
 
-def check_xlsx(data: bytes, bounds: Bounds) -> None:
+def check_xlsx(data: bytes, bounds: XlsxBounds) -> None:
     """Raise UnsafeXlsx unless this is an XLSX within the bounds, without tricks."""
     _parts(data, bounds)
 
 
-def _parts(data: bytes, bounds: Bounds) -> dict[str, bytes]:
-    if len(data) > bounds.bytes_max:
-        raise UnsafeXlsx(f"the file has {len(data)} bytes, at most {bounds.bytes_max} are taken")
+def _parts(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
+    if len(data) > bounds.max_bytes:
+        raise UnsafeXlsx(f"the file has {len(data)} bytes, at most {bounds.max_bytes} are taken")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
         raise UnsafeXlsx(f"the file is no XLSX: {problem}") from None
-    except (RuntimeError, NotImplementedError):  # a password, a way of packing nobody uses
+    except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
         raise UnsafeXlsx("the file is locked, or packed in an unusual way") from None
     except UnsafeXlsx:
         raise
@@ -74,28 +74,28 @@ def _parts(data: bytes, bounds: Bounds) -> dict[str, bytes]:
         raise UnsafeXlsx(f"the file is no XLSX: {type(problem).__name__}") from None
 
 
-def _checked_parts(archive: zipfile.ZipFile, bounds: Bounds) -> dict[str, bytes]:
+def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, bytes]:
     parts = archive.infolist()
     names = {part.filename for part in parts}
-    if len(parts) > _PARTS_MAX or len(names) != len(parts):
+    if len(parts) > _MAX_PARTS or len(names) != len(parts):
         raise UnsafeXlsx("the file has too many parts, or one part twice")
-    if not names >= _NEEDED or names & _OF_OTHERS:
+    if not names >= _REQUIRED_PARTS or names & _FOREIGN_PARTS:
         raise UnsafeXlsx("the file is no XLSX: it is packed, but holds no workbook")
     unpacked = sum(part.file_size for part in parts)
-    if unpacked > bounds.unpacked_max:
+    if unpacked > bounds.max_unpacked_bytes:
         raise UnsafeXlsx(
-            f"the file unpacks to {unpacked} bytes, at most {bounds.unpacked_max} are taken"
+            f"the file unpacks to {unpacked} bytes, at most {bounds.max_unpacked_bytes} are taken"
         )
-    looked_at = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
-    texts = {part.filename: archive.read(part) for part in looked_at}
+    xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
+    texts = {part.filename: archive.read(part) for part in xml_parts}
     for text in texts.values():
         _check_xml(text, bounds)
     return texts
 
 
-def _check_xml(text: bytes, bounds: Bounds) -> None:
+def _check_xml(text: bytes, bounds: XlsxBounds) -> None:
     text = text.removeprefix(b"\xef\xbb\xbf")
-    declared = _DECLARED.match(text)
+    declared = _DECLARED_ENCODING.match(text)
     encoding = declared[1].lower() if declared else b"utf-8"
     if not text.startswith(b"<") or b"\x00" in text or encoding not in {b"utf-8", b"us-ascii"}:
         raise UnsafeXlsx("the file holds XML that is no UTF-8")
@@ -104,29 +104,29 @@ def _check_xml(text: bytes, bounds: Bounds) -> None:
     if b"sheetData" not in text:
         return
     _check_counts(text, bounds)
-    for found in _REFERENCE.finditer(_EMPTY_ROW.sub(b"", text)):
-        place = _PLACE.fullmatch(found[1] if found[1] is not None else found[2])
-        if place is None:
+    for match in _REFERENCE_ATTRIBUTE.finditer(_EMPTY_ROW.sub(b"", text)):
+        reference = _CELL_REFERENCE.fullmatch(match[1] if match[1] is not None else match[2])
+        if reference is None:
             raise UnsafeXlsx("a sheet has a cell whose place cannot be read")
-        row, column = int(place[2]), _column(place[1].upper())
-        if row > bounds.rows_max or column > bounds.columns_max:
+        row, column = int(reference[2]), _column(reference[1].upper())
+        if row > bounds.max_rows or column > bounds.max_columns:
             raise UnsafeXlsx(
-                f"a sheet reaches to {place[0].decode()}, at most {bounds.rows_max} rows and"
-                f" {bounds.columns_max} columns are taken: delete what lies beyond"
+                f"a sheet reaches to {reference[0].decode()}, at most {bounds.max_rows} rows and"
+                f" {bounds.max_columns} columns are taken: delete what lies beyond"
             )
 
 
-def _check_counts(text: bytes, bounds: Bounds) -> None:
-    """Rows and cells that tell no place come after the one before: so many may there be."""
+def _check_counts(text: bytes, bounds: XlsxBounds) -> None:
+    """Count rows and cells too: those without a reference follow the one before."""
     rows = cells = 0
-    for found in _ROW_OR_CELL.finditer(text):
-        if found[1] == b"c":
+    for match in _ROW_OR_CELL.finditer(text):
+        if match[1] == b"c":
             cells += 1
         else:
             rows, cells = rows + 1, 0
-        if rows > bounds.rows_max or cells > bounds.columns_max:
+        if rows > bounds.max_rows or cells > bounds.max_columns:
             raise UnsafeXlsx(
-                f"a sheet has more than {bounds.rows_max} rows or {bounds.columns_max} columns"
+                f"a sheet has more than {bounds.max_rows} rows or {bounds.max_columns} columns"
             )
 
 

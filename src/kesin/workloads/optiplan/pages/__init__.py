@@ -1,1 +1,18 @@
-"""The dashboard pages of the workshop."""
+"""The dashboard pages of the workshop: orders, a new order, customers and rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.optiplan.pages import new_order, orders, setup
+from kesin.workloads.optiplan.pages.job_panel import job_name, job_panel, links
+
+PAGES: Final = WorkloadPages(
+    package=__name__,
+    routers=(orders.router, new_order.router, setup.router),
+    links=links,
+    job_panel=job_panel,
+    job_name=job_name,
+    polling_elements=frozenset({"orders"}),
+)

@@ -1,4 +1,4 @@
-"""Cutting orders: those that wait for a person first, then all of them, and what to do."""
+"""The page of cutting orders: held orders first, then all of them, and their actions."""
 
 from __future__ import annotations
 
@@ -7,77 +7,75 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import FastAPI, Query
 from fastapi.responses import HTMLResponse
 
-from kesin.foundation.problems import Refused
+from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.model import Job
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.frame.navigation import may_see_orders
-from kesin.web.dashboard.frame.page import Context, PageContext, once
-from kesin.web.dashboard.state_groups import families
+from kesin.web.dashboard.frame.page import Context, PageContext, app_state
+from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
+from kesin.workloads.optiplan.advice import find_advice
+from kesin.workloads.optiplan.api.schemas import is_ready_to_approve
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
+from kesin.workloads.optiplan.orders.phones import normalise_phone
+from kesin.workloads.optiplan.pages.job_panel import may_see_orders
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderEntry, list_plain_files
+from kesin.workloads.optiplan.service import OrderService
 
-if TYPE_CHECKING:
-    from kesin.workloads.optiplan.pipeline.shared_folder import Entry
-    from kesin.workloads.optiplan.service import OrderDesk
-
-LOOK_EVERY_S: Final = 3.0
+FOLDER_CACHE_S: Final = 3.0
 
 
 class ReadyOrders:
-    """One for an app."""
+    """Finds held orders whose plan is ready; each service has a single instance."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._seen: Sequence[Entry] = ()
+        self._entries: Sequence[FolderEntry] = ()
         self._until = 0.0
 
-    def is_ready(self, desk: OrderDesk, job: Job) -> bool:
-        """Whether the order waits for an operator who has done the work already."""
-        from kesin.workloads.optiplan.api.schemas import is_ready
+    def is_ready(self, orders: OrderService, job: Job) -> bool:
+        """Whether an operator's plan for the order is in the export folder."""
+        return is_ready_to_approve(orders, job, lambda: self._folder_entries(orders))
 
-        return is_ready(desk, job, lambda: self._listed(desk))
-
-    def _listed(self, desk: OrderDesk) -> Sequence[Entry]:
-        """The folder as it was a moment ago; one that is away looks empty."""
-        from kesin.workloads.optiplan.errors import OrderProblem
-        from kesin.workloads.optiplan.pipeline.shared_folder import plain_files
-
+    def _folder_entries(self, orders: OrderService) -> Sequence[FolderEntry]:
+        """The folder's files, cached for a moment; empty if it cannot be read."""
         with self._lock:
             if self._now() >= self._until:
                 try:
-                    self._seen = plain_files(desk.workshop.paths().export_folder)
+                    self._entries = list_plain_files(orders.workshop.paths().export_folder)
                 except (OrderProblem, OSError):
-                    self._seen = ()
-                self._until = self._now() + LOOK_EVERY_S
-            return self._seen
+                    self._entries = ()
+                self._until = self._now() + FOLDER_CACHE_S
+            return self._entries
 
 
 def ready_orders(app: FastAPI) -> ReadyOrders:
-    """The app's own."""
-    return once(app, "ready_orders", ReadyOrders)
+    """The cache of this app."""
+    return app_state(app, "ready_orders", ReadyOrders)
 
 
 router = guarded_router(include_in_schema=False)
 
 PATH: Final = "/dashboard/optiplan"
-ROWS: Final = 25
-HELD: Final = 20
+MAX_ROWS: Final = 25
+MAX_HELD: Final = 20
 CHANGED: Final = {"HX-Trigger": json.dumps({"orders-changed": ""})}
 ON_THE_WAY: Final = frozenset(
     {"NEW", "PREPARED", "OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "HOLD"}
 )
 
-Call = Literal["approve", "retry", "reissue", "cancel"]
+OrderAction = Literal["approve", "retry", "reissue", "cancel"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """An order as the list shows it; nothing is read again but what was stored."""
+class OrderRow:
+    """A row of the list, from what is stored of an order."""
 
     job: Job
     order_id: str
@@ -86,48 +84,46 @@ class Line:
     revision: int
     parts: int
     has_plan: bool
-    calls: tuple[Call, ...]
+    actions: tuple[OrderAction, ...]
     ready: bool = False
-    unknown: bool = False  # nobody has its phone: approving it would hold it again
+    unknown: bool = False  # its customer is unknown: approving would hold it again
     means: str = ""
     act: str = ""
 
 
-def desk_of(looking: PageContext) -> OrderDesk:
-    """The workshop's desk; who may do what is checked there."""
-    from kesin.workloads.optiplan.service import OrderDesk
-
-    service = looking.service
-    return OrderDesk(service.house(service.workloads["optiplan"]))
+def order_service(ctx: PageContext) -> OrderService:
+    """The order service, which checks permissions."""
+    service = ctx.service
+    return OrderService(service.workload_context("optiplan"))
 
 
-def reader_desk(looking: PageContext) -> OrderDesk:
-    """The same, for whoever may look; the others are refused and noted."""
-    desk = desk_of(looking)
-    if not may_see_orders(looking):
-        if looking.actor.has("read"):
-            desk.house.commands.queue(looking.actor, "optiplan", "read", "read")
-        desk.house.commands.accounts.require(
-            looking.actor, "optiplan", "optiplan.read", queue="optiplan"
+def readable_order_service(ctx: PageContext) -> OrderService:
+    """The order service, for users who may see orders; others are refused with an audit line."""
+    orders = order_service(ctx)
+    if not may_see_orders(ctx):
+        if ctx.actor.has("read"):
+            orders.context.commands.queue(ctx.actor, "optiplan", "read", "read")
+        orders.context.commands.accounts.require(
+            ctx.actor, "optiplan", "optiplan.read", queue="optiplan"
         )
-    return desk
+    return orders
 
 
-def frame(looking: PageContext, here: str) -> dict[str, Any]:
-    """What every page of the workshop shows."""
-    operates = looking.actor.has("operate") and may_see_orders(looking)
+def frame(ctx: PageContext, here: str) -> dict[str, Any]:
+    """Values that every page of the workshop shows."""
+    operates = ctx.actor.has("operate") and may_see_orders(ctx)
     return {
         "path": PATH,
         "here": here,
-        "may_create": looking.actor.has("optiplan"),
+        "may_create": ctx.actor.has("optiplan"),
         "may_operate": operates,
-        "may_read_rules": looking.actor.has("read"),
+        "may_read_rules": ctx.actor.has("read"),
     }
 
 
 @router.get(PATH, response_class=HTMLResponse)
-def orders_page(  # noqa: PLR0917  # each one is a query parameter
-    looking: Context,
+def orders_page(  # noqa: PLR0917  # each is a query parameter
+    ctx: Context,
     state: Annotated[str, Query(max_length=32)] = "",
     order_id: Annotated[str, Query(max_length=100)] = "",
     cursor: Cursor = None,
@@ -135,128 +131,123 @@ def orders_page(  # noqa: PLR0917  # each one is a query parameter
     known: Literal["", "1"] = "",
     part: Literal["", "orders"] = "",
 ) -> HTMLResponse:
-    """Holds on top, then the orders."""
-    desk = reader_desk(looking)
-    states = desk.queue.lifecycle.state
-    page = desk.jobs(
-        looking.actor,
+    """Held orders, then all of them."""
+    orders = readable_order_service(ctx)
+    states = orders.queue.lifecycle.state
+    page = orders.jobs(
+        ctx.actor,
         state=state if state in states else None,
         order_id=order_id.strip() or None,
-        limit=ROWS,
+        limit=MAX_ROWS,
         cursor=cursor,
     )
-    held = desk.jobs(looking.actor, state="HOLD", limit=HELD)
-    counts = desk.queue.stats().states
-    return looking.page(
-        "part_orders.html" if part else "optiplan.html",
-        orders=[_line(looking, desk, job) for job in page.jobs],
+    held = orders.jobs(ctx.actor, state="HOLD", limit=MAX_HELD)
+    counts = orders.queue.stats().states
+    return ctx.page(
+        "optiplan/part_orders.html" if part else "optiplan/orders.html",
+        orders=[_order_row(ctx, orders, job) for job in page.jobs],
         following=page.cursor,
         cursor=cursor,
-        held=[_line(looking, desk, job) for job in held.jobs],
+        held=[_order_row(ctx, orders, job) for job in held.jobs],
         held_count=counts.get("HOLD", 0),
         counts={name: counts.get(name, 0) for name in states},
         state=state,
         order_id=order_id,
-        family=families(desk.queue.lifecycle),
-        now=desk.queue.now(),
+        family=state_groups(orders.queue.lifecycle),
+        now=orders.queue.now(),
         made=made,
         known=known,
-        **frame(looking, "orders"),
+        **frame(ctx, "orders"),
     )
 
 
-def _line(looking: PageContext, desk: OrderDesk, job: Job) -> Line:
-    from kesin.workloads.optiplan.advice import advice
-
-    kept = job.data if isinstance(job.data, dict) else {}
-    order = kept.get("order")
+def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
+    payload = job.data if isinstance(job.data, dict) else {}
+    order = payload.get("order")
     order = order if isinstance(order, dict) else {}
     parts = order.get("parts")
-    told = advice(job.error_code, looking.language) if job.error_code else None
-    means, act = (told.means, told.act) if told else ("", "")
-    customer = _missed(desk, job, order)
+    advice = find_advice(job.error_code, ctx.language) if job.error_code else None
+    means, act = (advice.means, advice.act) if advice else ("", "")
+    customer = _missing_customer(orders, job, order)
     if customer == "known":
-        means = looking.say("Its customer was not known when it came, and is known now.")
-        act = looking.say("Approve it.")
-    return Line(
+        means = ctx.say("Its customer was not known when it came, and is known now.")
+        act = ctx.say("Approve it.")
+    return OrderRow(
         job,
         str(order.get("order_id", "–")),
         str(order.get("customer_snapshot_name") or ""),
-        str(kept.get("mode", "")),
-        int(kept.get("revision", 1)),
+        str(payload.get("mode", "")),
+        int(payload.get("revision", 1)),
         len(parts) if isinstance(parts, list) else 0,
-        bool(desk.dossier(job).xml),
-        _calls(job),
-        ready_orders(looking.request.app).is_ready(desk, job),
+        bool(orders.progress(job).xml),
+        _order_actions(job),
+        ready_orders(ctx.request.app).is_ready(orders, job),
         customer == "unknown",
         means,
         act,
     )
 
 
-def _missed(desk: OrderDesk, job: Job, order: dict[str, Any]) -> Literal["", "unknown", "known"]:
-    """How it is now with the customer for want of whom an order waits."""
-    from kesin.workloads.optiplan.errors import OptiCode
-    from kesin.workloads.optiplan.orders.phones import normalised_phone
-
+def _missing_customer(
+    orders: OrderService, job: Job, order: dict[str, Any]
+) -> Literal["", "unknown", "known"]:
+    """Whether the customer that a held order waits for is known by now."""
     if job.state != "HOLD" or job.error_code != OptiCode.CRM_NO_MATCH:
         return ""
-    phone = normalised_phone(str(order.get("customer_phone") or ""))
+    phone = normalise_phone(str(order.get("customer_phone") or ""))
     if not phone:
         return ""
-    return "unknown" if desk.customers.find(phone) is None else "known"
+    return "unknown" if orders.customers.find(phone) is None else "known"
 
 
-def _calls(job: Job) -> tuple[Call, ...]:
-    """What an operator may try; the desk has the last word."""
-    from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
-
-    found: list[Call] = []
+def _order_actions(job: Job) -> tuple[OrderAction, ...]:
+    """The actions to offer; the order service decides."""
+    actions: list[OrderAction] = []
     if job.state == "HOLD":
-        found.append("approve")
+        actions.append("approve")
     if job.state == "FAILED" and job.error_code not in NEVER_RETRIED:
-        found.append("retry")
+        actions.append("retry")
     if job.state in {"FAILED", "DONE"}:
-        found.append("reissue")
+        actions.append("reissue")
     if job.state in ON_THE_WAY:
-        found.append("cancel")
-    return tuple(found)
+        actions.append("cancel")
+    return tuple(actions)
 
 
-@router.get(f"{PATH}/orders/{{job_id}}/{{call}}", response_class=HTMLResponse)
-def ask_about_order(looking: Context, job_id: str, call: Call) -> HTMLResponse:
-    """A sheet that says what the button behind it does."""
-    desk = reader_desk(looking)
-    if not frame(looking, "")["may_operate"]:
-        raise Refused("this needs the right 'operate'", details={"needs": "operate"})
-    job = desk.job(looking.actor, job_id)
-    return looking.page(
-        "part_order_sheet.html",
-        line=_line(looking, desk, job),
-        call=call,
-        family=families(desk.queue.lifecycle),
-        **frame(looking, "orders"),
+@router.get(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
+def order_dialog(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
+    """The dialog of an action on an order."""
+    orders = readable_order_service(ctx)
+    if not frame(ctx, "")["may_operate"]:
+        raise Forbidden("this needs the right 'operate'", details={"needs": "operate"})
+    job = orders.job(ctx.actor, job_id)
+    return ctx.page(
+        "optiplan/part_order_dialog.html",
+        line=_order_row(ctx, orders, job),
+        action=action,
+        family=state_groups(orders.queue.lifecycle),
+        **frame(ctx, "orders"),
     )
 
 
-@router.post(f"{PATH}/orders/{{job_id}}/{{call}}", response_class=HTMLResponse)
-def move_order(looking: Context, job_id: str, call: Call) -> HTMLResponse:
-    """Do it, and say what came of it."""
-    desk = desk_of(looking)
+@router.post(f"{PATH}/orders/{{job_id}}/{{action}}", response_class=HTMLResponse)
+def move_order(ctx: Context, job_id: str, action: OrderAction) -> HTMLResponse:
+    """Take the action and report the result."""
+    orders = order_service(ctx)
     new = None
-    if call == "reissue":
-        new = desk.reissue(looking.actor, job_id).job
-        job = desk.job(looking.actor, job_id)
+    if action == "reissue":
+        new = orders.reissue(ctx.actor, job_id).job
+        job = orders.job(ctx.actor, job_id)
     else:
-        acts = {"approve": desk.approve, "retry": desk.retry, "cancel": desk.cancel}
-        job = acts[call](looking.actor, job_id)
-    answer = looking.page(
-        "part_order_moved.html",
-        line=_line(looking, desk, job),
-        call=call,
+        acts = {"approve": orders.approve, "retry": orders.retry, "cancel": orders.cancel}
+        job = acts[action](ctx.actor, job_id)
+    response = ctx.page(
+        "optiplan/part_order_moved.html",
+        line=_order_row(ctx, orders, job),
+        action=action,
         new=new,
-        family=families(desk.queue.lifecycle),
-        **frame(looking, "orders"),
+        family=state_groups(orders.queue.lifecycle),
+        **frame(ctx, "orders"),
     )
-    answer.headers.update(CHANGED)
-    return answer
+    response.headers.update(CHANGED)
+    return response

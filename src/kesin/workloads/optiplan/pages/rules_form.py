@@ -1,7 +1,7 @@
-"""The workshop's rules as a form: tables where the file has mappings, and what a change changes.
+"""The workshop's rules as a form, with tables for the file's mappings, and the list of changes.
 
-The form is drawn and read by `schema_form.py`, from a schema whose bounds are those of the rules'
-own. A rule that the form does not show keeps its value.
+`schema_form.py` draws and reads the form, from a schema with the same bounds as the rules. A rule
+that the form does not show keeps its value.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kesin.workloads.optiplan.api.schemas import RULES
+from kesin.workloads.optiplan.workshop.rules import NO_BAND
+
 Say = Callable[[str], str]
-Rules = Mapping[str, Any]  # as rules.json spells them
-FIXED: Final = ("ackMode",)  # there is one way only: nothing to choose
-TWICE: Final = "is there twice"
+Rules = Mapping[str, Any]  # as in rules.json
+HIDDEN_RULES: Final = ("ackMode",)  # only a single value is allowed, so the form does not show it
+DUPLICATE: Final = "is there twice"
 EMPTY: Final = "must not be empty"
 
-# Where each rule stands in the form: a group, and its name in there.
-_PLACES: Final = {
+# Where each rule is in the form: its group, and its name in the group.
+_FORM_PATHS: Final = {
     "kerf_mm": ("saw", "kerf_mm"),
     "cm_to_mm_multiplier": ("saw", "cm_to_mm_multiplier"),
     "defaultPlateSize": ("board", ""),
@@ -28,7 +31,7 @@ _PLACES: Final = {
     "mergePolicy.defaultDisabled": ("ways", "defaultDisabled"),
     "mergePolicy.requiresOperatorApproval": ("ways", "requiresOperatorApproval"),
 }
-# What a rule is called, and its unit; ``%(key)s`` is a key of its own.
+# The label of a rule and its unit; ``%(key)s`` is the rule's own key.
 LABELS: Final = {
     "kerf_mm": ("Saw blade", "mm"),
     "cm_to_mm_multiplier": ("Millimetres in a centimetre", "mm"),
@@ -49,8 +52,8 @@ LABELS: Final = {
 }
 
 
-class Changed(NamedTuple):
-    """One rule before and after; None where it is not there."""
+class RuleChange(NamedTuple):
+    """A rule before and after a change; None where the rule is absent."""
 
     label: str
     before: str | None
@@ -59,29 +62,27 @@ class Changed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Typed:
-    """Rules that somebody typed into the form, and where each of them stands in it."""
+class TypedRules:
+    """Rules typed into the form, and the pointer of each rule's field."""
 
     rules: dict[str, Any]
-    wrong: dict[str, list[str]] = field(default_factory=dict)  # by pointer
-    places: dict[str, str] = field(default_factory=dict)  # pointers, by a rule's own path
+    errors: dict[str, list[str]] = field(default_factory=dict)  # by pointer
+    pointers: dict[str, str] = field(default_factory=dict)  # by a rule's own path
 
-    def place(self, path: str) -> str:
-        """Where a rule stands: the field itself, else what is around it."""
+    def pointer_of(self, path: str) -> str:
+        """The pointer of a rule's field, or of the nearest enclosing field; empty if none."""
         while path:
-            if path in self.places:
-                return self.places[path]
+            if path in self.pointers:
+                return self.pointers[path]
             path = path.rpartition("." if path.rfind(".") > path.rfind("[") else "[")[0]
         return ""
 
 
 def form_schema(say: Say) -> dict[str, Any]:
-    """What the form asks for, with titles in the looker's language."""
-    from kesin.workloads.optiplan.api.schemas import RULES
-
+    """The schema of the form, with titles in the user's language."""
     bounds = RULES["properties"]
     minutes = bounds["retry_backoff_minutes"]["items"]
-    thin = bounds["backingThicknesses"]["items"]
+    thickness = bounds["backingThicknesses"]["items"]
     plate = bounds["defaultPlateSize"]["properties"]
 
     def rule(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def form_schema(say: Say) -> dict[str, Any]:
         return {"type": "array", "title": title, "description": hint, "items": row, **more}
 
     grains = {"enum": [0, 1, 2, 3]}
-    whole = group(
+    schema_root = group(
         "",
         {
             "saw": group(
@@ -118,21 +119,21 @@ def form_schema(say: Say) -> dict[str, Any]:
             "trims": table(
                 say("Trims"),
                 {
-                    "thickness": number(say("Board thickness"), thin, "mm"),
-                    "trim": number(say("Trim on every side"), thin, "mm"),
+                    "thickness": number(say("Board thickness"), thickness, "mm"),
+                    "trim": number(say("Trim on every side"), thickness, "mm"),
                 },
                 say("An order with a board of another thickness waits."),
             ),
             "backs": table(
                 say("Backs"),
-                {"thickness": number(say("Thickness of a back"), thin, "mm")},
+                {"thickness": number(say("Thickness of a back"), thickness, "mm")},
                 maxItems=bounds["backingThicknesses"]["maxItems"],
             ),
             "bands": table(
                 say("Bands"),
                 {
                     "name": {"type": "string", "title": say("Name"), "maxLength": 100},
-                    "thickness": number(say("Thickness of the band"), thin, "mm"),
+                    "thickness": number(say("Thickness of the band"), thickness, "mm"),
                 },
                 say("Without a thickness, the name means that there is no band."),
             ),
@@ -175,80 +176,77 @@ def form_schema(say: Say) -> dict[str, Any]:
             ),
         },
     )
-    whole["required"].remove("board")
-    return whole
+    schema_root["required"].remove("board")
+    return schema_root
 
 
-def to_form(rules: Rules) -> dict[str, Any]:
-    """Rules as the form has them; what is missing or odd is left for somebody to mend."""
-    from kesin.workloads.optiplan.workshop.rules import NO_BAND
-
-    told: dict[str, Any] = {"saw": {}, "ways": {}, "retries": {}}
-    for path, (group, name) in _PLACES.items():
-        value = _inside(rules, path)
+def form_value(rules: Rules) -> dict[str, Any]:
+    """The form's value for some rules; missing or odd rules are left for the user to correct."""
+    form: dict[str, Any] = {"saw": {}, "ways": {}, "retries": {}}
+    for path, (group, name) in _FORM_PATHS.items():
+        value = _get_by_path(rules, path)
         if value is None:
             continue
         if name:
-            told[group][name] = value
+            form[group][name] = value
         elif isinstance(value, Mapping):
-            told[group] = dict(value)
-    told["trims"] = [
-        {"thickness": _number(key), "trim": one} for key, one in _items(rules, "trimByThickness")
+            form[group] = dict(value)
+    form["trims"] = [
+        {"thickness": _number(key), "trim": trim}
+        for key, trim in _mapping_items(rules, "trimByThickness")
     ]
-    told["bands"] = [
-        {"name": key, **({} if one is None else {"thickness": one})}
-        for key, one in _items(rules, "edgeMapping")
+    form["bands"] = [
+        {"name": key, **({} if thickness is None else {"thickness": thickness})}
+        for key, thickness in _mapping_items(rules, "edgeMapping")
         if key != NO_BAND
     ]
-    told["grain"] = dict(_items(rules, "grainMapping"))
-    told["backs"] = [{"thickness": one} for one in _listed(rules, "backingThicknesses")]
-    told["pauses"] = [{"minutes": one} for one in _listed(rules, "retry_backoff_minutes")]
-    return told
+    form["grain"] = dict(_mapping_items(rules, "grainMapping"))
+    form["backs"] = [{"thickness": item} for item in _list_items(rules, "backingThicknesses")]
+    form["pauses"] = [{"minutes": item} for item in _list_items(rules, "retry_backoff_minutes")]
+    return form
 
 
-def to_rules(value: Any, before: Rules) -> Typed:
-    """The rules that a form's value means; ``before`` has what the form does not show."""
-    from kesin.workloads.optiplan.workshop.rules import NO_BAND
-
+def read_typed_rules(value: Any, before: Rules) -> TypedRules:
+    """The rules in a form's value; ``before`` supplies the rules that the form does not show."""
     form = value if isinstance(value, Mapping) else {}
-    typed = Typed({name: before[name] for name in FIXED if name in before})
+    typed = TypedRules({name: before[name] for name in HIDDEN_RULES if name in before})
     rules = typed.rules | {"timeouts": {}, "mergePolicy": {}, "optiModeDefault": None}
     typed.rules = rules
-    for path, (group, name) in _PLACES.items():
-        typed.places[path] = f"/{group}/{name}".rstrip("/")
-        given = form.get(group)
+    for path, (group, name) in _FORM_PATHS.items():
+        typed.pointers[path] = f"/{group}/{name}".rstrip("/")
+        group_value = form.get(group)
         outer, _, inner = path.rpartition(".")
-        place = rules[outer] if outer else rules
-        if name and isinstance(given, Mapping) and name in given:
-            place[inner] = given[name]
-        elif not name and isinstance(given, Mapping):
-            rules[path] = dict(given)
-            typed.places |= {
-                f"{path}.{one}": f"/{group}/{one}" for one in ("width_mm", "height_mm")
+        target = rules[outer] if outer else rules
+        if name and isinstance(group_value, Mapping) and name in group_value:
+            target[inner] = group_value[name]
+        elif not name and isinstance(group_value, Mapping):
+            rules[path] = dict(group_value)
+            typed.pointers |= {
+                f"{path}.{side}": f"/{group}/{side}" for side in ("width_mm", "height_mm")
             }
-    rules["trimByThickness"] = _mapping(
+    rules["trimByThickness"] = _read_table(
         typed, form, "trims", "trimByThickness", "thickness", "trim"
     )
-    bands = _mapping(typed, form, "bands", "edgeMapping", "name", "thickness", {NO_BAND: None})
+    bands = _read_table(typed, form, "bands", "edgeMapping", "name", "thickness", {NO_BAND: None})
     rules["edgeMapping"] = bands
-    rules["grainMapping"] = dict(_items(form, "grain"))
-    typed.places |= {f"grainMapping.{key}": f"/grain/{key}" for key in ("0", "1", "2", "3")}
+    rules["grainMapping"] = dict(_mapping_items(form, "grain"))
+    typed.pointers |= {f"grainMapping.{key}": f"/grain/{key}" for key in ("0", "1", "2", "3")}
     for group, name, path in (
         ("backs", "thickness", "backingThicknesses"),
         ("pauses", "minutes", "retry_backoff_minutes"),
     ):
-        rows = _listed(form, group)
-        rules[path] = [one.get(name) if isinstance(one, Mapping) else one for one in rows]
-        typed.places[path] = f"/{group}"
-        for n, one in enumerate(rules[path]):
-            typed.places[f"{path}[{n}]"] = f"/{group}/{n}/{name}"
-            if one is None:
-                typed.wrong[f"/{group}/{n}/{name}"] = [EMPTY]
+        rows = _list_items(form, group)
+        rules[path] = [row.get(name) if isinstance(row, Mapping) else row for row in rows]
+        typed.pointers[path] = f"/{group}"
+        for n, item in enumerate(rules[path]):
+            typed.pointers[f"{path}[{n}]"] = f"/{group}/{n}/{name}"
+            if item is None:
+                typed.errors[f"/{group}/{n}/{name}"] = [EMPTY]
     return typed
 
 
-def _mapping(  # noqa: PLR0917  # a table of the form and the mapping it stands for
-    typed: Typed,
+def _read_table(  # noqa: PLR0917  # a table of the form and its mapping in the rules
+    typed: TypedRules,
     form: Rules,
     group: str,
     path: str,
@@ -256,84 +254,86 @@ def _mapping(  # noqa: PLR0917  # a table of the form and the mapping it stands 
     value_name: str,
     first: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A table's rows as a mapping; a key that is none, or twice there, is told at its cell."""
-    found: dict[str, Any] = dict(first or {})
-    typed.places[path] = f"/{group}"
-    for n, row in enumerate(_listed(form, group)):
+    """A table's rows as a mapping; an invalid or duplicate key is an error at its cell."""
+    mapping: dict[str, Any] = dict(first or {})
+    typed.pointers[path] = f"/{group}"
+    for n, row in enumerate(_list_items(form, group)):
         cells = row if isinstance(row, Mapping) else {}
-        given = cells.get(key_name)
-        key = "" if given is None else _spelled(given).strip()
-        at = f"/{group}/{n}/{key_name}"
+        typed_key = cells.get(key_name)
+        key = "" if typed_key is None else _format_value(typed_key).strip()
+        pointer = f"/{group}/{n}/{key_name}"
         if not key:
-            typed.wrong[at] = [EMPTY]
-        elif key_name == "thickness" and not isinstance(given, int | float):
-            typed.wrong[at] = [f"must be a number, got {key[:40]!r}"]
-        elif key in found:
-            typed.wrong[at] = [TWICE]
+            typed.errors[pointer] = [EMPTY]
+        elif key_name == "thickness" and not isinstance(typed_key, int | float):
+            typed.errors[pointer] = [f"must be a number, got {key[:40]!r}"]
+        elif key in mapping:
+            typed.errors[pointer] = [DUPLICATE]
         else:
-            found[key] = cells.get(value_name)
-            typed.places[f"{path}.{key}"] = f"/{group}/{n}/{value_name}"
-            if found[key] is None and group == "trims":
-                typed.wrong[typed.places[f"{path}.{key}"]] = [EMPTY]
-            typed.places[f"{path}.{key}.[key]"] = at
-    return found
+            mapping[key] = cells.get(value_name)
+            typed.pointers[f"{path}.{key}"] = f"/{group}/{n}/{value_name}"
+            if mapping[key] is None and group == "trims":
+                typed.errors[typed.pointers[f"{path}.{key}"]] = [EMPTY]
+            typed.pointers[f"{path}.{key}.[key]"] = pointer
+    return mapping
 
 
-def changes(say: Say, before: Rules, after: Rules) -> list[Changed]:
-    """Every single rule that differs, in the order of the form."""
-    old, new = _flat(before), _flat(after)
-    found = []
-    for path in sorted(old.keys() | new.keys(), key=lambda one: (_rank(one[0]), one[1])):
+def list_changes(say: Say, before: Rules, after: Rules) -> list[RuleChange]:
+    """Every rule that differs, in the order of the form."""
+    old, new = _flatten(before), _flatten(after)
+    changes = []
+    for path in sorted(old.keys() | new.keys(), key=lambda path: (_rank(path[0]), path[1])):
         if old.get(path) != new.get(path):
             label, unit = LABELS.get(path[0], (path[0], ""))
             title = say(label) % {"key": path[1]} if path[1] else say(label)
-            found.append(Changed(title, old.get(path), new.get(path), say(unit) if unit else ""))
-    return found
+            changes.append(
+                RuleChange(title, old.get(path), new.get(path), say(unit) if unit else "")
+            )
+    return changes
 
 
 def _rank(path: str) -> int:
     return list(LABELS).index(path) if path in LABELS else len(LABELS)
 
 
-def _flat(rules: Rules) -> dict[tuple[str, str], str]:
-    """Each rule by its path and its own key, spelled for people."""
-    found = {}
+def _flatten(rules: Rules) -> dict[tuple[str, str], str]:
+    """The formatted value of each rule, by its path and its own key."""
+    values = {}
     for name, value in rules.items():
         if not isinstance(value, Mapping):
-            found[name, ""] = _spelled(value)
+            values[name, ""] = _format_value(value)
         elif name in LABELS:
-            found |= {(name, key): _spelled(one) for key, one in value.items()}
+            values |= {(name, key): _format_value(item) for key, item in value.items()}
         else:
-            found |= {(f"{name}.{key}", ""): _spelled(one) for key, one in value.items()}
-    return found
+            values |= {(f"{name}.{key}", ""): _format_value(item) for key, item in value.items()}
+    return values
 
 
-def _spelled(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_spelled, value))
+        return ", ".join(map(_format_value, value))
     if value is None or isinstance(value, bool):
         return "–" if value is None else str(value).lower()
     return str(value).removesuffix(".0")
 
 
 def _number(text: str) -> Any:
-    from kesin.web.dashboard.forms.schema_form import number_in
+    from kesin.web.dashboard.forms.schema_form import parse_number
 
-    return number_in(text)
+    return parse_number(text)
 
 
-def _inside(rules: Rules, path: str) -> Any:
-    found: Any = rules
+def _get_by_path(rules: Rules, path: str) -> Any:
+    value: Any = rules
     for step in path.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
 
 
-def _items(value: Rules, name: str) -> list[tuple[str, Any]]:
-    found = value.get(name)
-    return list(found.items()) if isinstance(found, Mapping) else []
+def _mapping_items(value: Rules, name: str) -> list[tuple[str, Any]]:
+    mapping = value.get(name)
+    return list(mapping.items()) if isinstance(mapping, Mapping) else []
 
 
-def _listed(value: Rules, name: str) -> list[Any]:
-    found = value.get(name)
-    return found if isinstance(found, list) else []
+def _list_items(value: Rules, name: str) -> list[Any]:
+    items = value.get(name)
+    return items if isinstance(items, list) else []

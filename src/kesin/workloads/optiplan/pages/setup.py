@@ -1,34 +1,47 @@
-"""The workshop's customers, its rules and where its folders are."""
+"""The pages of the workshop's customers, its rules and its folders."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.ids import ID_PATTERN, is_id
-from kesin.foundation.problems import Clash, Invalid, Problem
+from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.web.dashboard.frame.routes import form
-from kesin.workloads.optiplan.pages.orders import PATH, desk_of, frame, reader_desk
-from kesin.workloads.optiplan.pages.rules_form import Typed, changes, form_schema, to_form, to_rules
-
-if TYPE_CHECKING:
-    from kesin.workloads.optiplan.service import OrderDesk
-    from kesin.workloads.optiplan.workshop.rules import Rules
+from kesin.web.dashboard.frame.routes import read_fields
+from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
+from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
+from kesin.workloads.optiplan.pages.rules_form import (
+    TypedRules,
+    form_schema,
+    form_value,
+    list_changes,
+    read_typed_rules,
+)
+from kesin.workloads.optiplan.rule_changes import (
+    FROM_NEXT_START,
+    change_rules,
+    check_unchanged,
+    rules_digest,
+)
+from kesin.workloads.optiplan.service import OrderService
+from kesin.workloads.optiplan.workshop.paths import paths_json
+from kesin.workloads.optiplan.workshop.rules import Rules, read_rules, rules_json
 
 router = guarded_router(include_in_schema=False)
 
-CUSTOMERS: Final = 50
-MARK: Final = 64  # letters of the mark that rules are known by
-Fields = Annotated[dict[str, str], Depends(form)]
+PAGE_CUSTOMERS: Final = 50
+MAX_DIGEST_CHARS: Final = 64  # of the digest that identifies the rules
+Fields = Annotated[dict[str, str], Depends(read_fields)]
 Phone = Annotated[str, Query(max_length=40)]
 
 
@@ -37,20 +50,22 @@ Phone = Annotated[str, Query(max_length=40)]
 
 @router.get(f"{PATH}/customers", response_class=HTMLResponse)
 def customers_page(
-    looking: Context,
+    ctx: Context,
     phone: Phone = "",
     cursor: Phone = "",
     done: Phone = "",
     order: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> HTMLResponse:
-    """Everybody the workshop knows, or whoever has a phone; with an order, its customer to keep."""
-    desk = reader_desk(looking)
-    return _customers(looking, desk, phone=phone.strip(), cursor=cursor, done=done, order=order)
+    """All customers, or the customer with a phone; with an order, its customer to be saved."""
+    orders = readable_order_service(ctx)
+    return _render_customers(
+        ctx, orders, phone=phone.strip(), cursor=cursor, done=done, order=order
+    )
 
 
-def _customers(
-    looking: PageContext,
-    desk: OrderDesk,
+def _render_customers(
+    ctx: PageContext,
+    orders: OrderService,
     *,
     phone: str = "",
     cursor: str = "",
@@ -61,239 +76,231 @@ def _customers(
 ) -> HTMLResponse:
     following = None
     if phone:
-        found = desk.lookup(looking.actor, phone)[1]
-        customers = [found] if found else []
+        customer = orders.look_up_customer(ctx.actor, phone)[1]
+        customers = [customer] if customer else []
     else:
-        customers, following = desk.customer_page(
-            looking.actor, limit=CUSTOMERS, cursor=cursor or None
+        customers, following = orders.customer_page(
+            ctx.actor, limit=PAGE_CUSTOMERS, cursor=cursor or None
         )
-    told = frame(looking, "customers")
-    may_keep = told["may_create"] or told["may_operate"]
-    brought = _brought(looking, desk, order) if order and may_keep else {}
-    return looking.page(
-        "optiplan_customers.html",
+    shared = frame(ctx, "customers")
+    may_keep = shared["may_create"] or shared["may_operate"]
+    order_customer = _order_customer(ctx, orders, order) if order and may_keep else {}
+    return ctx.page(
+        "optiplan/customers.html",
         status=problem.status if problem else 200,
         customers=customers,
         following=following,
         phone=phone,
         done=done,
         problem=problem,
-        typed=typed or brought,
-        order=brought,
+        typed=typed or order_customer,
+        order=order_customer,
         may_keep=may_keep,
-        **told,
+        **shared,
     )
 
 
-def _brought(looking: PageContext, desk: OrderDesk, job_id: str) -> dict[str, str]:
-    """An order's customer as the order has them; looked up here: no phone stands in an address."""
-    kept = desk.job(looking.actor, job_id).data
-    order = kept.get("order") if isinstance(kept, dict) else None
-    told = order if isinstance(order, dict) else {}
+def _order_customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict[str, str]:
+    """The customer named in an order; looked up here so that no URL contains a phone number."""
+    payload = orders.job(ctx.actor, job_id).data
+    order = payload.get("order") if isinstance(payload, dict) else None
+    values = order if isinstance(order, dict) else {}
     return {
         "id": job_id,
-        "number": str(told.get("order_id") or ""),
-        "name": str(told.get("customer_snapshot_name") or ""),
-        "phone": str(told.get("customer_phone") or ""),
+        "number": str(values.get("order_id") or ""),
+        "name": str(values.get("customer_snapshot_name") or ""),
+        "phone": str(values.get("customer_phone") or ""),
     }
 
 
 @router.post(f"{PATH}/customers")
-def keep_customer(looking: Context, fields: Fields) -> Response:
-    """Keep somebody: a name by a phone number. A known phone gets the new name."""
-    from kesin.workloads.optiplan.errors import OrderProblem
-
-    desk = desk_of(looking)
-    asked = fields.get("order", "")
-    order = asked if is_id(asked) else None
+def save_customer(ctx: Context, fields: Fields) -> Response:
+    """Save a customer by phone number; a known phone gets the new name."""
+    orders = order_service(ctx)
+    order_id = fields.get("order", "")
+    order = order_id if is_id(order_id) else None
     try:
-        _, new = desk.add_customer(looking.actor, fields.get("name", ""), fields.get("phone", ""))
+        _, new = orders.add_customer(ctx.actor, fields.get("name", ""), fields.get("phone", ""))
     except OrderProblem as problem:
         typed = {name: fields.get(name, "")[:200] for name in ("name", "phone")}
-        return _customers(looking, desk, problem=problem, typed=typed, order=order)
+        return _render_customers(ctx, orders, problem=problem, typed=typed, order=order)
     if order:
         return RedirectResponse(f"{PATH}#held-{order}", status_code=303)
-    return _to("customers", "new" if new else "renamed")
+    return _redirect("customers", "new" if new else "renamed")
 
 
 @router.post(f"{PATH}/customers/remove")
-def forget_customer(looking: Context, fields: Fields) -> Response:
-    """Forget whoever has this phone."""
-    desk = desk_of(looking)
-    gone = desk.remove_customer(looking.actor, fields.get("phone", "")[:40])
-    return _to("customers", "removed" if gone else "")
+def delete_customer(ctx: Context, fields: Fields) -> Response:
+    """Delete the customer with this phone."""
+    orders = order_service(ctx)
+    deleted = orders.remove_customer(ctx.actor, fields.get("phone", "")[:40])
+    return _redirect("customers", "removed" if deleted else "")
 
 
 # Rules and paths
 
 
 @router.get(f"{PATH}/rules", response_class=HTMLResponse)
-def rules_page(looking: Context, done: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
-    """The rules in force as a form, the file behind it, and where everything is."""
-    desk = reader_desk(looking)
-    desk.house.commands.queue(looking.actor, "optiplan")
-    return _rules(looking, desk, changed=done)
+def rules_page(ctx: Context, done: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
+    """The rules in force as a form and as JSON, and the folders."""
+    orders = readable_order_service(ctx)
+    orders.context.commands.queue(ctx.actor, "optiplan")
+    return _render_rules(ctx, orders, changed=done)
 
 
-def _rules(
-    looking: PageContext,
-    desk: OrderDesk,
+def _render_rules(
+    ctx: PageContext,
+    orders: OrderService,
     *,
     changed: str = "",
     problem: Problem | None = None,
     value: Any = None,
     source: str | None = None,
-    typed: Typed | None = None,
+    typed: TypedRules | None = None,
     seen: str = "",
 ) -> HTMLResponse:
-    """The page; with what was typed, in the fields or as JSON, where that was not good."""
-    from kesin.workloads.optiplan.rule_changes import FROM_NEXT_START
-    from kesin.workloads.optiplan.workshop.paths import paths_json
-    from kesin.workloads.optiplan.workshop.rules import rules_json
-
-    rules = rules_json(desk.workshop.rules())
-    errors, wrong = _sorted(problem, typed or Typed({})) if problem else ({}, [])
-    names = [one for one in changed.split(",") if one in rules]
-    drawn = _form(looking, desk, to_form(rules) if value is None else value, errors)
-    return looking.page(
-        "optiplan_rules.html",
+    """The page; after an error, with the values as typed in the form or as JSON."""
+    rules = rules_json(orders.workshop.rules())
+    errors, wrong = _sort_problems(problem, typed or TypedRules({})) if problem else ({}, [])
+    names = [name for name in changed.split(",") if name in rules]
+    form_values = _form_values(ctx, orders, form_value(rules) if value is None else value, errors)
+    return ctx.page(
+        "optiplan/rules.html",
         status=problem.status if problem else 200,
-        **drawn | ({"seen": seen} if seen else {}),
+        **form_values | ({"seen": seen} if seen else {}),
         source=json.dumps(rules, ensure_ascii=False, indent=2) if source is None else source,
         as_json=source is not None,
-        paths=paths_json(desk.workshop.paths()),
+        paths=paths_json(orders.workshop.paths()),
         changed=names,
         nothing_changed=changed == "none",
-        from_next_start=[one for one in names if one in FROM_NEXT_START],
+        from_next_start=[name for name in names if name in FROM_NEXT_START],
         problem=problem,
         wrong=wrong,
         marked=len(errors),
-        **frame(looking, "rules"),
+        **frame(ctx, "rules"),
     )
 
 
-def _form(
-    looking: PageContext, desk: OrderDesk, value: Any, errors: dict[str, list[str]] | None = None
+def _form_values(
+    ctx: PageContext, orders: OrderService, value: Any, errors: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
-    """The fields, filled in, and the mark of the rules that are being edited."""
-    from kesin.workloads.optiplan.rule_changes import mark_of
-
-    form = SchemaForm(form_schema(looking.say), errors or {})
+    """The template's values: the form, filled in, and the digest of the rules being edited."""
+    form = SchemaForm(form_schema(ctx.say), errors or {})
     return {
         "root": form.draw(value),
-        "seen": mark_of(desk.workshop.rules()),
+        "seen": rules_digest(orders.workshop.rules()),
         "form_id": "rules-form",
         "form_path": f"{PATH}/rules",
     }
 
 
 @router.post(f"{PATH}/rules/form", response_class=HTMLResponse)
-def change_rules_form(looking: Context, fields: WideForm) -> HTMLResponse:
-    """The fields with a row more or less; nothing that was typed is lost, nothing is kept yet."""
-    desk = desk_of(looking)
-    desk.house.commands.queue(looking.actor, "optiplan", "operate", "rules")
-    form = SchemaForm(form_schema(looking.say))
+def change_rules_form(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """The form with a row added or removed; keeps what was typed and saves nothing."""
+    orders = order_service(ctx)
+    orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
+    form = SchemaForm(form_schema(ctx.say))
     value = form.read(fields)
     do, _, pointer = fields.get("do", "").partition(":")
     if do not in {"add", "remove"}:
         raise Invalid("say what to change: add or remove:N")
-    value = form.added(value, pointer) if do == "add" else form.removed(value, pointer)
-    told = _form(looking, desk, value) | {"seen": fields.get("seen", "")[:MARK]}
-    return looking.page("part_rules_form.html", **told, **frame(looking, "rules"))
+    value = form.with_added(value, pointer) if do == "add" else form.with_removed(value, pointer)
+    values = _form_values(ctx, orders, value) | {"seen": fields.get("seen", "")[:MAX_DIGEST_CHARS]}
+    return ctx.page("optiplan/part_rules_form.html", **values, **frame(ctx, "rules"))
 
 
 @router.post(f"{PATH}/rules")
-def change_rules_page(looking: Context, fields: WideForm) -> Response:
-    """Check what was typed and show what would change; with ``sure``, put it in force."""
-    from kesin.workloads.optiplan.errors import OrderProblem
-    from kesin.workloads.optiplan.rule_changes import (
-        FROM_NEXT_START,
-        change_rules,
-        check_seen,
-        mark_of,
-    )
-    from kesin.workloads.optiplan.workshop.rules import read_rules, rules_json
-
-    desk = desk_of(looking)
-    desk.house.commands.queue(looking.actor, "optiplan", "operate", "rules")
-    before = desk.workshop.rules()
-    source, seen = fields.get("source"), fields.get("seen", "")[:MARK]
-    typed = Typed({})
+def change_rules_page(ctx: Context, fields: WideForm) -> Response:
+    """Validate the typed rules and show what would change; with ``sure``, put them in force."""
+    orders = order_service(ctx)
+    orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
+    before = orders.workshop.rules()
+    source, seen = fields.get("source"), fields.get("seen", "")[:MAX_DIGEST_CHARS]
+    typed = TypedRules({})
     value: Any = None
     try:
         if source is None:
-            value = SchemaForm(form_schema(looking.say)).read(fields)
-            typed = to_rules(value, rules_json(before))
+            value = SchemaForm(form_schema(ctx.say)).read(fields)
+            typed = read_typed_rules(value, rules_json(before))
             body: Any = typed.rules
         else:
-            body = _json(source)
+            body = _parse_json(source)
         if fields.get("do") == "edit" and isinstance(body, dict):
-            return _rules(looking, desk, value=to_form(body), seen=seen)
-        after = _checked(read_rules, body, typed)
+            return _render_rules(ctx, orders, value=form_value(body), seen=seen)
+        after = _validate(read_rules, body, typed)
         if "sure" in fields:
-            made = change_rules(desk, looking.actor, body, seen=seen)
-            return _to("rules", ",".join(made.changed) or "none")
+            change = change_rules(orders, ctx.actor, body, expected_digest=seen)
+            return _redirect("rules", ",".join(change.changed) or "none")
         if seen:
-            check_seen(before, seen)
-    except (OrderProblem, Invalid, Clash) as problem:
-        return _rules(looking, desk, problem=problem, value=value, source=source, typed=typed)
-    changed = changes(looking.say, rules_json(before), rules_json(after))
+            check_unchanged(before, seen)
+    except (OrderProblem, Invalid, RequestConflict) as problem:
+        return _render_rules(ctx, orders, problem=problem, value=value, source=source, typed=typed)
+    changed = list_changes(ctx.say, rules_json(before), rules_json(after))
     if not changed:
-        return _to("rules", "none")
-    return looking.page(
-        "optiplan_rules_review.html",
+        return _redirect("rules", "none")
+    return ctx.page(
+        "optiplan/rules_review.html",
         changed=changed,
         source=json.dumps(rules_json(after), ensure_ascii=False),
-        seen=mark_of(before),
-        later=[one for one in sorted(FROM_NEXT_START) if _differs(one, before, after)],
-        **frame(looking, "rules"),
+        seen=rules_digest(before),
+        later=[name for name in sorted(FROM_NEXT_START) if _differs(name, before, after)],
+        **frame(ctx, "rules"),
     )
 
 
-def _checked(read: Callable[[Any], Rules], body: Any, typed: Typed) -> Rules:
-    """The rules, if the form's own tables are good too; else everything that is wrong at once."""
-    from kesin.workloads.optiplan.errors import OrderProblem
-    from kesin.workloads.optiplan.orders.payload import FieldProblem, refused
-
-    if not typed.wrong:
+def _validate(read: Callable[[Any], Rules], body: Any, typed: TypedRules) -> Rules:
+    """The rules, if the form's tables are valid too; else raises all problems at once."""
+    if not typed.errors:
         return read(body)
-    own = [FieldProblem((place,), one) for place, told in typed.wrong.items() for one in told]
+    problems = [
+        FieldProblem((pointer,), message)
+        for pointer, messages in typed.errors.items()
+        for message in messages
+    ]
     try:
         read(body)
     except OrderProblem as problem:
-        others = [FieldProblem((one["field"],), one["message"]) for one in _fields(problem)]
-        own += [one for one in others if typed.place(one.field) not in typed.wrong]
-    raise refused(own)
+        in_rules = [
+            FieldProblem((row["field"],), row["message"]) for row in _field_problems(problem)
+        ]
+        problems += [rule for rule in in_rules if typed.pointer_of(rule.field) not in typed.errors]
+    raise validation_problem(problems)
 
 
-def _fields(problem: Problem) -> Sequence[Mapping[str, str]]:
-    told: Sequence[Mapping[str, str]] = problem.details.get("fields", ())
-    return told
+def _field_problems(problem: Problem) -> Sequence[Mapping[str, str]]:
+    problems: Sequence[Mapping[str, str]] = problem.details.get("fields", ())
+    return problems
 
 
-def _sorted(problem: Problem, typed: Typed) -> tuple[dict[str, list[str]], list[Mapping[str, str]]]:
-    """What is wrong: by the field of the form it is at, and what is at none of them."""
+def _sort_problems(
+    problem: Problem, typed: TypedRules
+) -> tuple[dict[str, list[str]], list[Mapping[str, str]]]:
+    """The problems by the pointer of their form field, and the problems without a field."""
     errors: dict[str, list[str]] = {}
-    rest = []
-    for one in _fields(problem):
-        place = one["field"] if one["field"] in typed.wrong else typed.place(one["field"])
-        if place:
-            errors.setdefault(place, []).append(one["message"])
+    unplaced = []
+    for field_problem in _field_problems(problem):
+        pointer = (
+            field_problem["field"]
+            if field_problem["field"] in typed.errors
+            else typed.pointer_of(field_problem["field"])
+        )
+        if pointer:
+            errors.setdefault(pointer, []).append(field_problem["message"])
         else:
-            rest.append(one)
-    return errors, rest
+            unplaced.append(field_problem)
+    return errors, unplaced
 
 
 def _differs(name: str, before: Rules, after: Rules) -> bool:
     return bool(getattr(before, name) != getattr(after, name))
 
 
-def _json(source: str) -> Any:
+def _parse_json(source: str) -> Any:
     try:
         return json.loads(source)
     except (ValueError, RecursionError) as problem:
         raise Invalid(f"the JSON cannot be read: {problem}", code="not_json") from None
 
 
-def _to(page: str, done: str) -> Response:
+def _redirect(page: str, done: str) -> Response:
     return RedirectResponse(f"{PATH}/{page}?done={done}", status_code=303)

@@ -1,11 +1,11 @@
-"""Solutions on their way to the machine, each taken once.
+"""Delivery of solutions to the machine, each file at most once.
 
-The machine has a folder with ``inbox``, ``processed`` and ``failed`` in it; by moving a file it
-says what became of it. Beside a file in ``inbox`` lie at most two hidden ones that no machine looks
-at: the *staged* copy, from which it comes by a rename and into which it goes back by a rename, and
-a mark that it was *sent*. So after a crash at any point it is known whether the machine could have
-had the file: sent, not staged and nowhere to be seen means that it has it in hand, and such a file
-is never copied again. A file of our name with other content decides nothing.
+The machine has a folder with ``inbox``, ``processed`` and ``failed``, and reports a result by
+moving a file. Up to two hidden files that the machine ignores lie beside a file in ``inbox``: the
+*staged* copy, which is renamed into the inbox and back, and a marker that the file was *sent*. So
+after a crash at any point it is known whether the machine could have had the file: a file that is
+sent, not staged and in no folder is being processed by the machine, and is never copied again. A
+file of the same name with other content is ignored.
 """
 
 from __future__ import annotations
@@ -20,169 +20,181 @@ from typing import Any, Final, NoReturn
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.shared_folder import (
-    NotWhole,
-    holds,
-    minding,
-    move,
-    plain_files,
-    read_whole,
-    remove,
+    UnusableFile,
+    has_content,
+    list_plain_files,
+    move_file,
+    read_plain_file,
+    remove_file,
     sync_folder,
+    translate_os_errors,
 )
-from kesin.workloads.optiplan.workshop.json_file import UNFINISHED, write_whole
+from kesin.workloads.optiplan.workshop.json_file import UNFINISHED_SUFFIX, write_atomically
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
-_SENT: Final = ".sent"
-_NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
+_SENT_SUFFIX: Final = ".sent"
+_XML_NAME: Final = re.compile(r"[^./\\][^/\\]*\.xml", re.IGNORECASE)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """One file: where it comes from, what it is called in the inbox, and what is in it."""
+class DeliveryFile:
+    """A file to deliver: its source, its name in the inbox and the hash of its content."""
 
     source: Path
     name: str
     sha256: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
+        if not _XML_NAME.fullmatch(self.name) or not _SHA256.fullmatch(self.sha256):
             raise ValueError(f"no name and sha256 of an XML: {self.name!r}, {self.sha256!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is to be delivered; recorded before anything is copied."""
+    """The files of a delivery attempt; recorded before any of them is copied."""
 
-    try_no: int
-    files: tuple[Parcel, ...]
+    attempt: int
+    files: tuple[DeliveryFile, ...]
 
     def as_json(self) -> dict[str, Any]:
         files = [
-            {"source": str(one.source), "name": one.name, "sha256": one.sha256}
-            for one in self.files
+            {"source": str(file.source), "name": file.name, "sha256": file.sha256}
+            for file in self.files
         ]
-        return {"try": self.try_no, "files": files}
+        return {"try": self.attempt, "files": files}
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Delivery:
-        """As it was recorded; raises KeyError, TypeError or ValueError."""
-        files = (Parcel(Path(one["source"]), one["name"], one["sha256"]) for one in told["files"])
-        return cls(int(told["try"]), tuple(files))
+    def from_json(cls, record: Mapping[str, Any]) -> Delivery:
+        """Read a recorded delivery; raises KeyError, TypeError or ValueError."""
+        files = (
+            DeliveryFile(Path(file["source"]), file["name"], file["sha256"])
+            for file in record["files"]
+        )
+        return cls(int(record["try"]), tuple(files))
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class MachineAcknowledged:
     """The machine has processed every file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The machine has put these aside as failed."""
+class MachineRefused:
+    """The machine has moved these files to ``failed``."""
 
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Nothing is decided yet: these lie in the inbox, those are nowhere to be seen."""
+class MachineWaiting:
+    """The machine has not decided yet: some files are in the inbox, the others in no folder."""
 
     inbox: tuple[str, ...]
     missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """The machine has none of the files, and will find none."""
+class FilesWithdrawn:
+    """The machine has none of the files, and cannot take any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The machine has these, or had them last."""
+class FilesTaken:
+    """The machine has taken these files."""
 
     files: tuple[str, ...]
 
 
-def plan_delivery(xml_files: Iterable[Path], job_id: str, try_no: int) -> Delivery:
-    """Name each file for the inbox and note its content; raises OrderProblem or FolderAway.
+def plan_delivery(xml_files: Iterable[Path], job_id: str, attempt: int) -> Delivery:
+    """Name each file for the inbox and hash it; raises OrderProblem or FolderUnavailable.
 
-    From the second try on the name tells the try: what an earlier one left in the machine's
-    folders is then no file of this one.
+    From the second attempt on the name holds the attempt's number: files that an earlier attempt
+    left in the machine's folders are then not mistaken for this one's.
     """
-    if try_no < 1:
-        raise ValueError(f"tries are counted from 1, got {try_no}")
+    if attempt < 1:
+        raise ValueError(f"tries are counted from 1, got {attempt}")
     files = []
     for source in xml_files:
-        sha256 = hashlib.sha256(_read(source)).hexdigest()
-        files.append(Parcel(source, _inbox_name(source, job_id, try_no), sha256))
-    if not files or len({one.name.lower() for one in files}) != len(files):
-        names = [one.name for one in files]
+        sha256 = hashlib.sha256(_read_source(source)).hexdigest()
+        files.append(DeliveryFile(source, _inbox_name(source, job_id, attempt), sha256))
+    if not files or len({file.name.lower() for file in files}) != len(files):
+        names = [file.name for file in files]
         raise ValueError(f"expected one file or more, of different names, got {names}")
-    return Delivery(try_no, tuple(files))
+    return Delivery(attempt, tuple(files))
 
 
-def drop(machine_folder: Path, delivery: Delivery) -> None:
-    """Put every file into the inbox that the machine cannot have had yet; raises FolderAway.
+def put_in_inbox(machine_folder: Path, delivery: Delivery) -> None:
+    """Put every file into the inbox that the machine cannot have had; raises FolderUnavailable.
 
-    To be called again on every wake-up, before `ack`. Raises OrderProblem if a file is no longer
-    what was planned.
+    To be called again on every wake-up, before `read_ack`. Raises OrderProblem if a file has
+    changed since it was planned.
     """
-    with minding(machine_folder):
-        for folder in (INBOX, PROCESSED, FAILED):
-            (machine_folder / folder).mkdir(parents=True, exist_ok=True)
-        for parcel in delivery.files:
-            _drop(_Way(machine_folder, parcel))
+    with translate_os_errors(machine_folder):
+        for name in (INBOX, PROCESSED, FAILED):
+            (machine_folder / name).mkdir(parents=True, exist_ok=True)
+        for file in delivery.files:
+            _put_file_in_inbox(_DeliveryPaths(machine_folder, file))
 
 
-def ack(machine_folder: Path, delivery: Delivery) -> Acknowledged | Refused | Waiting:
-    """What the machine says; raises FolderAway, which is no answer."""
-    with minding(machine_folder):
-        sights = {one.name: _Way(machine_folder, one).look() for one in delivery.files}
-    refused = tuple(name for name, sight in sights.items() if sight.failed)
-    if refused:
-        return Refused(refused)
-    open_ones = {name: one for name, one in sights.items() if one.inbox or not one.processed}
-    if not open_ones:
-        return Acknowledged()
-    return Waiting(
-        inbox=tuple(name for name, sight in open_ones.items() if sight.inbox),
-        missing=tuple(name for name, sight in open_ones.items() if not sight.inbox),
+def read_ack(
+    machine_folder: Path, delivery: Delivery
+) -> MachineAcknowledged | MachineRefused | MachineWaiting:
+    """Read the machine's result; FolderUnavailable means that there is none yet."""
+    with translate_os_errors(machine_folder):
+        statuses = {
+            file.name: _DeliveryPaths(machine_folder, file).read_status() for file in delivery.files
+        }
+    refused_names = tuple(name for name, status in statuses.items() if status.failed)
+    if refused_names:
+        return MachineRefused(refused_names)
+    undecided = {
+        name: status for name, status in statuses.items() if status.inbox or not status.processed
+    }
+    if not undecided:
+        return MachineAcknowledged()
+    return MachineWaiting(
+        inbox=tuple(name for name, status in undecided.items() if status.inbox),
+        missing=tuple(name for name, status in undecided.items() if not status.inbox),
     )
 
 
-def withdraw(machine_folder: Path, delivery: Delivery, *, whole: bool = True) -> Withdrawn | Taken:
-    """Take the files back, for a cancel or before a retry; raises FolderAway.
+def withdraw(
+    machine_folder: Path, delivery: Delivery, *, all_or_nothing: bool = True
+) -> FilesWithdrawn | FilesTaken:
+    """Withdraw the files, for a cancel or before a retry; raises FolderUnavailable.
 
-    Whoever renames a file first has it: the machine or we. If the machine has one already, the
-    others stay where they are, since the job goes on; without ``whole`` they are taken back all
-    the same. A refused file is not taken. To be called again after a crash, or `drop` undoes it.
+    The first rename of a file wins: the machine's or ours. If the machine already has a file, the
+    others stay in place, since the job goes on; without ``all_or_nothing`` they are withdrawn
+    anyway. A refused file does not count as taken. To be called again after a crash, or
+    `put_in_inbox` undoes it.
     """
-    with minding(machine_folder):
-        ways = [_Way(machine_folder, parcel) for parcel in delivery.files]
-        taken = tuple(way.parcel.name for way in ways if way.look().taken)
-        if taken and whole:
-            return Taken(taken)
-        taken = tuple(way.parcel.name for way in ways if not _take_back(way))
-        if taken and whole:
-            for way in ways:
-                _put_back(way)
-            return Taken(taken)
-        for way in ways:
-            if way.parcel.name not in taken:
-                _forget(way)
-    return Taken(taken) if taken else Withdrawn()
+    with translate_os_errors(machine_folder):
+        path_sets = [_DeliveryPaths(machine_folder, file) for file in delivery.files]
+        taken_names = tuple(paths.file.name for paths in path_sets if paths.read_status().taken)
+        if taken_names and all_or_nothing:
+            return FilesTaken(taken_names)
+        taken_names = tuple(paths.file.name for paths in path_sets if not _withdraw_file(paths))
+        if taken_names and all_or_nothing:
+            for paths in path_sets:
+                _restore_file(paths)
+            return FilesTaken(taken_names)
+        for paths in path_sets:
+            if paths.file.name not in taken_names:
+                _remove_file_markers(paths)
+    return FilesTaken(taken_names) if taken_names else FilesWithdrawn()
 
 
-def forget(machine_folder: Path, delivery: Delivery) -> None:
-    """Remove our hidden files, once what became of the delivery is recorded; raises FolderAway."""
-    with minding(machine_folder):
-        for parcel in delivery.files:
-            _forget(_Way(machine_folder, parcel))
+def remove_markers(machine_folder: Path, delivery: Delivery) -> None:
+    """Remove our hidden files, once the result is recorded; raises FolderUnavailable."""
+    with translate_os_errors(machine_folder):
+        for file in delivery.files:
+            _remove_file_markers(_DeliveryPaths(machine_folder, file))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """Where a file is, of our name and content."""
+class _FileStatus:
+    """The folders in which a file with our name and content is."""
 
     inbox: bool
     processed: bool
@@ -191,109 +203,110 @@ class _Sight:
     sent: bool
 
     @property
-    def in_hand(self) -> bool:
-        """Sent and nowhere: the machine works on it, or somebody has cleared it away."""
+    def at_machine(self) -> bool:
+        """Sent and in no folder: the machine processes it, or a person has removed it."""
         return self.sent and not (self.inbox or self.processed or self.failed or self.staged)
 
     @property
     def taken(self) -> bool:
-        return self.processed or self.in_hand
+        return self.processed or self.at_machine
 
 
-class _Way:
-    """The places a file can be at."""
+class _DeliveryPaths:
+    """The paths at which a delivered file can be."""
 
-    def __init__(self, machine_folder: Path, parcel: Parcel) -> None:
-        self.parcel = parcel
-        self.inbox = machine_folder / INBOX / parcel.name
-        self.processed = machine_folder / PROCESSED / parcel.name
-        self.failed = machine_folder / FAILED / parcel.name
-        hidden = f".{parcel.name}.{parcel.sha256[:12]}"
-        self.staged = self.inbox.with_name(f"{hidden}{UNFINISHED}")
-        self.sent = self.inbox.with_name(f"{hidden}{_SENT}")
-        self.unfinished = f".{hidden}."  # how names begin that a write of either begins with
+    def __init__(self, machine_folder: Path, file: DeliveryFile) -> None:
+        self.file = file
+        self.inbox = machine_folder / INBOX / file.name
+        self.processed = machine_folder / PROCESSED / file.name
+        self.failed = machine_folder / FAILED / file.name
+        hidden = f".{file.name}.{file.sha256[:12]}"
+        self.staged = self.inbox.with_name(f"{hidden}{UNFINISHED_SUFFIX}")
+        self.sent = self.inbox.with_name(f"{hidden}{_SENT_SUFFIX}")
+        self.unfinished = f".{hidden}."  # the prefix of unfinished writes of either
 
-    def look(self) -> _Sight:
-        """The inbox first: a file the machine moves meanwhile is then seen where it goes.
+    def read_status(self) -> _FileStatus:
+        """Read where the file is.
 
-        Without an inbox the share is not there; without the others the machine never used them.
+        The inbox comes first: a file that the machine moves meanwhile is found in its new folder.
+        A missing inbox means that the share is unavailable; the other folders may not exist yet.
         """
         if not self.inbox.parent.is_dir():
             raise FileNotFoundError(2, "there is no inbox in it")
-        sha256 = self.parcel.sha256
-        return _Sight(
-            inbox=holds(self.inbox, sha256),
-            processed=holds(self.processed, sha256),
-            failed=holds(self.failed, sha256),
-            staged=holds(self.staged, sha256),
+        sha256 = self.file.sha256
+        return _FileStatus(
+            inbox=has_content(self.inbox, sha256),
+            processed=has_content(self.processed, sha256),
+            failed=has_content(self.failed, sha256),
+            staged=has_content(self.staged, sha256),
             sent=self.sent.exists(),
         )
 
 
-def _drop(way: _Way) -> None:
-    sight = way.look()
-    if sight.inbox or sight.processed or sight.failed or sight.in_hand:
+def _put_file_in_inbox(paths: _DeliveryPaths) -> None:
+    status = paths.read_status()
+    if status.inbox or status.processed or status.failed or status.at_machine:
         return
-    if not sight.staged:
-        content = _read(way.parcel.source)
-        if hashlib.sha256(content).hexdigest() != way.parcel.sha256:
-            _changed(way.parcel.source, "is not what it was when it was checked")
-        _remove_unfinished(way)
-        write_whole(way.staged, content)
-    if not sight.sent:
-        write_whole(way.sent, b"")
-    move(way.staged, way.inbox)
+    if not status.staged:
+        content = _read_source(paths.file.source)
+        if hashlib.sha256(content).hexdigest() != paths.file.sha256:
+            _raise_source_problem(paths.file.source, "is not what it was when it was checked")
+        _remove_unfinished(paths)
+        write_atomically(paths.staged, content)
+    if not status.sent:
+        write_atomically(paths.sent, b"")
+    move_file(paths.staged, paths.inbox)
 
 
-def _take_back(way: _Way) -> bool:
-    """Whether the machine has not got it."""
-    if way.look().inbox:
+def _withdraw_file(paths: _DeliveryPaths) -> bool:
+    """Withdraw a file from the inbox; returns whether the machine does not have it."""
+    if paths.read_status().inbox:
         with suppress(FileNotFoundError):  # the machine was faster
-            move(way.inbox, way.staged)
-    return not way.look().taken
+            move_file(paths.inbox, paths.staged)
+    return not paths.read_status().taken
 
 
-def _put_back(way: _Way) -> None:
-    """Only what was there before: one that was never sent has no mark, and is left to `drop`."""
-    sight = way.look()
-    if sight.staged and sight.sent and not (sight.inbox or sight.processed or sight.failed):
-        move(way.staged, way.inbox)
+def _restore_file(paths: _DeliveryPaths) -> None:
+    """Put a withdrawn file back; an unsent file has no marker and is left to `put_in_inbox`."""
+    status = paths.read_status()
+    if status.staged and status.sent and not (status.inbox or status.processed or status.failed):
+        move_file(paths.staged, paths.inbox)
 
 
-def _forget(way: _Way) -> None:
-    """The mark goes first: without it a staged file is one that was never sent."""
-    remove(way.sent)
-    remove(way.staged)
-    _remove_unfinished(way)
+def _remove_file_markers(paths: _DeliveryPaths) -> None:
+    """Remove the marker first: without it, a staged file was never sent."""
+    remove_file(paths.sent)
+    remove_file(paths.staged)
+    _remove_unfinished(paths)
 
 
-def _remove_unfinished(way: _Way) -> None:
-    for one in plain_files(way.staged.parent):
-        if one.name.startswith(way.unfinished) and one.name.endswith(UNFINISHED):
-            one.path.unlink(missing_ok=True)
-    sync_folder(way.staged.parent)
+def _remove_unfinished(paths: _DeliveryPaths) -> None:
+    for entry in list_plain_files(paths.staged.parent):
+        if entry.name.startswith(paths.unfinished) and entry.name.endswith(UNFINISHED_SUFFIX):
+            entry.path.unlink(missing_ok=True)
+    sync_folder(paths.staged.parent)
 
 
-def _inbox_name(source: Path, job_id: str, try_no: int) -> str:
+def _inbox_name(source: Path, job_id: str, attempt: int) -> str:
     stem = source.stem if job_id.lower() in source.stem.lower() else f"{job_id}_{source.stem}"
-    return f"{stem}{source.suffix}" if try_no == 1 else f"{stem}_try{try_no}{source.suffix}"
+    return f"{stem}{source.suffix}" if attempt == 1 else f"{stem}_try{attempt}{source.suffix}"
 
 
-def _read(source: Path) -> bytes:
-    with minding(source):
+def _read_source(source: Path) -> bytes:
+    with translate_os_errors(source):
         try:
-            return read_whole(source)
-        except NotWhole as problem:
-            _changed(source, f"cannot be sent: {problem}")
+            return read_plain_file(source)
+        except UnusableFile as problem:
+            _raise_source_problem(source, f"cannot be sent: {problem}")
         except FileNotFoundError:
             if not source.parent.is_dir():
                 raise
-            _changed(source, "has gone")
+            _raise_source_problem(source, "has gone")
 
 
-def _changed(source: Path, what: str) -> NoReturn:
+def _raise_source_problem(source: Path, reason: str) -> NoReturn:
     raise OrderProblem(
         OptiCode.OPTI_RUNNER_FAILED,
-        f"{source.name} {what}: have it made again",
+        f"{source.name} {reason}: have it made again",
         {"file": str(source)},
     ) from None

@@ -1,8 +1,8 @@
-"""A job's deliveries, try after try: what the machine has of one, the next never sends again.
+"""The delivery attempts of a job: a file that the machine has taken is never sent again.
 
-A try that fails leaves files behind: refused, in the inbox, in the machine's hand, or cut. The next
-one takes back what it can and takes over what the machine has, file by file, however the new XML
-differs. So only the last try ever counts.
+A failed attempt leaves files behind: refused, in the inbox, taken by the machine, or cut. The next
+attempt withdraws what it can and carries over what the machine has taken, file by file, even if the
+new XML differs. So only the last attempt counts.
 """
 
 from __future__ import annotations
@@ -14,105 +14,120 @@ from typing import Any, Final
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
-    Parcel,
-    Taken,
+    DeliveryFile,
+    FilesTaken,
     plan_delivery,
     withdraw,
 )
-from kesin.workloads.optiplan.pipeline.progress import Dossier, Dossiers
-from kesin.workloads.optiplan.pipeline.shared_folder import FolderAway
+from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
+from kesin.workloads.optiplan.pipeline.shared_folder import FolderUnavailable
 from kesin.workloads.optiplan.workshop.paths import INBOX
 
 OPEN, WITHDRAWN, REFUSED = "open", "withdrawn", "refused"
-_FOR_ALL: Final = ""  # the batch of an XML that is for all of them
+_ALL_BATCHES: Final = ""  # the stem of an XML that is for all batches
 
 
-def add_try(machine: Path, export: Path, job_id: str, dossier: Dossier) -> None:
-    """Plan the next try and note it in the dossier; raises OrderProblem or FolderAway.
+def add_attempt(
+    machine_folder: Path, export_folder: Path, job_id: str, progress: OrderProgress
+) -> None:
+    """Plan the next attempt and record it; raises OrderProblem or FolderUnavailable.
 
-    To be kept before anything of it is sent. May be called again if it was not.
+    The caller saves the progress before sending any file. May be called again if it was not saved.
     """
-    taken = _taken(machine, dossier)
+    taken = _withdraw_last_attempt(machine_folder, progress)
     files = {}
-    if _FOR_ALL not in taken:
-        files = {_batch(dossier, name): export / name for name in dossier.xml}
-    if taken and _FOR_ALL in files:
+    if _ALL_BATCHES not in taken:
+        files = {_batch_stem(progress, name): export_folder / name for name in progress.xml}
+    if taken and _ALL_BATCHES in files:
         raise OrderProblem(
             OptiCode.OSI_ACK_FAILED,
             "the machine has part of the order already, and the new XML is for all of it",
-            {"files": [one.name for one in taken.values()]},
+            {"files": [file.name for file in taken.values()]},
         )
-    number = len(dossier.deliveries) + 1
-    new = [path for batch, path in files.items() if batch not in taken]
-    parcels = plan_delivery(new, job_id, number).files if new else ()
-    _check_unchanged(parcels, dossier)
-    delivery = Delivery(number, (*parcels, *taken.values()))
-    dossier.deliveries.append({"delivery": delivery.as_json(), "state": OPEN})
-    dossier.current = number - 1
+    number = len(progress.deliveries) + 1
+    new_files = [path for batch, path in files.items() if batch not in taken]
+    planned_files = plan_delivery(new_files, job_id, number).files if new_files else ()
+    _check_unchanged(planned_files, progress)
+    delivery = Delivery(number, (*planned_files, *taken.values()))
+    progress.deliveries.append({"delivery": delivery.as_json(), "state": OPEN})
+    progress.current = number - 1
 
 
-def taken_back(machine: Path, dossier: Dossier, *, whole: bool = True) -> bool:
-    """Take back what lies in the inbox; False once the machine has something of a try.
+def withdraw_attempts(
+    machine_folder: Path, progress: OrderProgress, *, all_or_nothing: bool = True
+) -> bool:
+    """Withdraw what is in the inbox; returns False if the machine has taken a file of an attempt.
 
-    Then the rest stays there, unless it is taken back without ``whole``. Raises FolderAway.
+    Then the attempt's other files stay, unless ``all_or_nothing`` is False. Raises
+    FolderUnavailable.
     """
-    free = True
-    for one in dossier.deliveries:
-        had = withdraw(machine, _delivery(one), whole=whole and one["state"] != REFUSED)
-        if isinstance(had, Taken) and one["state"] != REFUSED:
-            free = False
-        elif one["state"] == OPEN:
-            one["state"] = WITHDRAWN
-    return free
+    withdrawn_all = True
+    for attempt in progress.deliveries:
+        outcome = withdraw(
+            machine_folder,
+            _read_delivery(attempt),
+            all_or_nothing=all_or_nothing and attempt["state"] != REFUSED,
+        )
+        if isinstance(outcome, FilesTaken) and attempt["state"] != REFUSED:
+            withdrawn_all = False
+        elif attempt["state"] == OPEN:
+            attempt["state"] = WITHDRAWN
+    return withdrawn_all
 
 
-def withdrawn(machine: Path, dossiers: Dossiers, job_id: str, *, whole: bool = True) -> bool:
-    """The same for a job that no runner has, and that none can get meanwhile."""
-    dossier = dossiers.read(job_id)
-    free = taken_back(machine, dossier, whole=whole)
-    if dossier.deliveries:
-        dossiers.write(job_id, dossier)
-    return free
+def withdraw_job_files(
+    machine_folder: Path, progress_store: ProgressStore, job_id: str, *, all_or_nothing: bool = True
+) -> bool:
+    """Withdraw the files of a job that no runner has claimed or can claim meanwhile."""
+    progress = progress_store.read(job_id)
+    withdrawn_all = withdraw_attempts(machine_folder, progress, all_or_nothing=all_or_nothing)
+    if progress.deliveries:
+        progress_store.write(job_id, progress)
+    return withdrawn_all
 
 
-def check_there(machine: Path) -> None:
-    """A machine without its inbox is away: making one would only hide that."""
-    if not (machine / INBOX).is_dir():
-        raise FolderAway(
-            f"{machine} cannot be used: there is no {INBOX} in it",
-            details={"place": str(machine), "reason": f"no {INBOX}"},
+def check_inbox_exists(machine_folder: Path) -> None:
+    """Raise FolderUnavailable without an inbox: creating one would hide the missing share."""
+    if not (machine_folder / INBOX).is_dir():
+        raise FolderUnavailable(
+            f"{machine_folder} cannot be used: there is no {INBOX} in it",
+            details={"place": str(machine_folder), "reason": f"no {INBOX}"},
         )
 
 
-def _taken(machine: Path, dossier: Dossier) -> dict[str, Parcel]:
-    """What the machine has of the last try, by batch; everything else of it is taken back."""
-    if not dossier.deliveries:
+def _withdraw_last_attempt(
+    machine_folder: Path, progress: OrderProgress
+) -> dict[str, DeliveryFile]:
+    """Withdraw the last attempt; returns the files that the machine has taken, by batch."""
+    if not progress.deliveries:
         return {}
-    last = dossier.deliveries[-1]
-    had = withdraw(machine, _delivery(last), whole=False)
+    last = progress.deliveries[-1]
+    outcome = withdraw(machine_folder, _read_delivery(last), all_or_nothing=False)
     if last["state"] == OPEN:
         last["state"] = WITHDRAWN
-    names = had.files if isinstance(had, Taken) else ()
+    names = outcome.files if isinstance(outcome, FilesTaken) else ()
     return {
-        _batch(dossier, one.source.name): one for one in _delivery(last).files if one.name in names
+        _batch_stem(progress, file.source.name): file
+        for file in _read_delivery(last).files
+        if file.name in names
     }
 
 
-def _delivery(one: Mapping[str, Any]) -> Delivery:
-    return Delivery.of_json(one["delivery"])
+def _read_delivery(attempt: Mapping[str, Any]) -> Delivery:
+    return Delivery.from_json(attempt["delivery"])
 
 
-def _batch(dossier: Dossier, name: str) -> str:
-    """The batch that an XML is for."""
-    fitting = [stem for stem in dossier.stems if name.lower().startswith(stem.lower())]
-    return max(fitting, key=len, default=_FOR_ALL)
+def _batch_stem(progress: OrderProgress, name: str) -> str:
+    """Return the stem of the batch that an XML belongs to."""
+    matches = [stem for stem in progress.stems if name.lower().startswith(stem.lower())]
+    return max(matches, key=len, default=_ALL_BATCHES)
 
 
-def _check_unchanged(parcels: tuple[Parcel, ...], dossier: Dossier) -> None:
-    """What is sent is what was checked."""
-    told = (one["sha256"] for one in dossier.summary.get("files", ()))
-    checked = dict(zip(dossier.xml, told, strict=True))
-    changed = [one.source.name for one in parcels if one.sha256 != checked[one.source.name]]
+def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -> None:
+    """Raise OrderProblem if a file differs from the one that was checked."""
+    hashes = (file["sha256"] for file in progress.summary.get("files", ()))
+    checked = dict(zip(progress.xml, hashes, strict=True))
+    changed = [file.source.name for file in files if file.sha256 != checked[file.source.name]]
     if changed:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,

@@ -1,7 +1,7 @@
-"""What must be settled before anything is converted: the customer, the plate, the template.
+"""Checks before an order is transformed: its customer, its plate and the template.
 
-In this order, and the first that fails decides: an order without a known customer is never looked
-at any further.
+They run in this order and the first failure decides: an order without a known customer is not
+examined further.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import Payload, PlateSize
-from kesin.workloads.optiplan.orders.phones import normalised_phone
-from kesin.workloads.optiplan.pipeline.xlsx_template import Template, check_template
+from kesin.workloads.optiplan.orders.phones import normalise_phone
+from kesin.workloads.optiplan.pipeline.xlsx_template import ImportTemplate, read_template
 from kesin.workloads.optiplan.workshop.paths import Paths
 from kesin.workloads.optiplan.workshop.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
-    """What the gates settled; the template is the very one that was checked."""
+class PrecheckResult:
+    """The results of the prechecks, with the template that was checked."""
 
     customer: Customer
     plate: PlateSize
-    template: Template
+    template: ImportTemplate
 
 
-def check_gates(
+def run_prechecks(
     payload: Payload, rules: Rules, paths: Paths, find_customer: Callable[[str], Customer | None]
-) -> Cleared:
-    """Pass the gates; raises OrderProblem with the code of the first that holds the order."""
-    customer = _customer(payload, find_customer)
+) -> PrecheckResult:
+    """Run the prechecks; raises OrderProblem with the code of the first failure."""
+    customer = _find_customer(payload, find_customer)
     plate = payload.plate_size or rules.default_plate_size
     if plate is None:
         raise OrderProblem(
@@ -39,17 +39,17 @@ def check_gates(
             "the order names no plate size and rules.json has no defaultPlateSize",
             {"order_id": payload.order_id},
         )
-    return Cleared(customer, plate, check_template(paths.template))
+    return PrecheckResult(customer, plate, read_template(paths.template))
 
 
-def _customer(payload: Payload, find_customer: Callable[[str], Customer | None]) -> Customer:
-    phone = normalised_phone(payload.customer_phone)
+def _find_customer(payload: Payload, find_customer: Callable[[str], Customer | None]) -> Customer:
+    phone = normalise_phone(payload.customer_phone)
     customer = find_customer(phone) if phone else None
     if customer is None:
-        told = f"no customer has the phone {phone}" if phone else "the order has no phone number"
+        message = f"no customer has the phone {phone}" if phone else "the order has no phone number"
         raise OrderProblem(
             OptiCode.CRM_NO_MATCH,
-            told,
+            message,
             {"phone_normalized": phone, "order_id": payload.order_id},
         )
     return customer

@@ -1,7 +1,7 @@
-"""What is remembered of a job between two looks: its files, its program, its deliveries.
+"""The progress of an order between two passes: its files, its program, its deliveries.
 
-One fact beside the job. Whoever takes the job over, after a crash or on another machine, reads here
-what was begun: everything is written down before it is done.
+It is stored as a metadata entry beside the job. Every step is recorded before it is done, so a
+runner that continues the job after a crash or on another machine knows what was started.
 """
 
 from __future__ import annotations
@@ -12,59 +12,63 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from kesin.foundation.text import canonical_json
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.workloads.optiplan.customers import WORKLOAD
 
-FACT: Final = "dossier"
+_NAME: Final = "dossier"  # stored
 
 
 @dataclass(slots=True)
-class Dossier:
-    """Plain JSON throughout."""
+class OrderProgress:
+    """The recorded progress of a job; plain JSON, and the field names are stored."""
 
-    files: list[str] = field(default_factory=list)  # names in the import folder, one a batch
-    runs: int = 0  # programs started for this job, ever
-    program: dict[str, Any] | None = None  # the one of this stay in OPTI_RUNNING: run, host
-    seen: dict[str, list[int]] = field(default_factory=dict)  # XMLs as they were at the last look
+    files: list[str] = field(default_factory=list)  # names in the import folder, one per batch
+    runs: int = 0  # programs started for this job so far
+    program: dict[str, Any] | None = None  # since the job entered OPTI_RUNNING: run, host
+    seen: dict[str, list[int]] = field(default_factory=dict)  # XML states at the last poll
     xml: list[str] = field(default_factory=list)  # names in the export folder
-    invalid: dict[str, Any] | None = None  # what is wrong with them, once that is known
-    summary: dict[str, Any] = field(default_factory=dict)  # what the checked XMLs say of themselves
-    deliveries: list[dict[str, Any]] = field(default_factory=list)  # every try: delivery, state
-    current: int | None = None  # the try of this stay in XML_READY
+    invalid: dict[str, Any] | None = None  # the problem of invalid XMLs
+    summary: dict[str, Any] = field(default_factory=dict)  # the results of the XML check
+    deliveries: list[dict[str, Any]] = field(default_factory=list)  # every attempt: delivery, state
+    current: int | None = None  # the attempt since the job entered XML_READY
 
     @property
     def stems(self) -> list[str]:
-        """The names of the batches."""
+        """The file stems of the batches."""
         return [name.rsplit(".", 1)[0] for name in self.files]
 
     @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> Self:
-        """As it was kept; what another version kept is passed over."""
-        known = {name: kept[name] for name in cls.__dataclass_fields__ if name in kept}
-        return cls(**known)
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Read a stored record; unknown fields of other versions are ignored."""
+        fields = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
+        return cls(**fields)
 
 
-class Dossiers:
-    """Where they are kept."""
+class ProgressStore:
+    """The progress records in the store."""
 
     def __init__(self, directory: Directory, now: Callable[[], int]) -> None:
         self._directory = directory
         self._now = now
 
-    def read(self, job_id: str) -> Dossier:
-        """The job's, or an empty one."""
-        fact = self._directory.fact(WORKLOAD, job_id, FACT)
-        return Dossier() if fact is None else Dossier.of_json(json.loads(fact.value) or {})
+    def read(self, job_id: str) -> OrderProgress:
+        """Read the progress of a job; empty if there is none."""
+        entry = self._directory.metadata_entry(WORKLOAD, job_id, _NAME)
+        return (
+            OrderProgress()
+            if entry is None
+            else OrderProgress.from_json(json.loads(entry.value) or {})
+        )
 
-    def write(self, job_id: str, dossier: Dossier) -> None:
-        """Keep it in the place of what was kept before."""
-        told = canonical_json(asdict(dossier))
-        self._directory.put_fact(Fact(WORKLOAD, job_id, FACT, told, self._now()))
+    def write(self, job_id: str, progress: OrderProgress) -> None:
+        """Replace the progress of a job."""
+        value = canonical_json(asdict(progress))
+        self._directory.put_metadata(MetadataEntry(WORKLOAD, job_id, _NAME, value, self._now()))
 
-    def of_jobs(self) -> list[str]:
-        """The jobs that have one."""
-        return [one.site for one in self._directory.facts(WORKLOAD, name=FACT)]
+    def job_ids(self) -> list[str]:
+        """Return the ids of the jobs with a progress record."""
+        return [entry.site for entry in self._directory.metadata_entries(WORKLOAD, name=_NAME)]
 
-    def drop(self, job_id: str) -> bool:
-        """Forget a job that is no more."""
-        return self._directory.drop_fact(WORKLOAD, job_id, FACT)
+    def delete(self, job_id: str) -> bool:
+        """Delete the progress of a job; returns whether there was any."""
+        return self._directory.delete_metadata(WORKLOAD, job_id, _NAME)

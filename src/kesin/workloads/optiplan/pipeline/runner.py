@@ -1,8 +1,8 @@
-"""One pass of an order: as far as it can go now, then it waits, stops for a person, or is done.
+"""The runner: one pass takes an order as far as it can go; then it waits, is held, or is done.
 
-The claim travels with the job from state to state. Where something else has to happen first (the
-slot to become free, the XML to appear, the machine to acknowledge) the claim is dropped and the job
-wakes up later: no thread sits and waits. Every step may be met half done by the next runner.
+A job keeps its claim from state to state. Where it must wait (for the free slot, the XML or the
+machine's acknowledgement), the claim is dropped and the job wakes up later, so no thread blocks.
+Every step must tolerate being found half done by the next runner.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.engine.queue import Queue, StaleClaim
-from kesin.engine.results import Act, Answer, Done, Run, Wait
+from kesin.engine.results import Act, Done, HandlerResult, Run, Wait
 from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
 from kesin.foundation.problems import Unavailable
@@ -26,36 +26,36 @@ from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
 from kesin.workloads.optiplan.customers import Customers
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_ASKED, TRIGGER
-from kesin.workloads.optiplan.orders.payload import Order
+from kesin.workloads.optiplan.lifecycle import APPROVED, CANCEL_REQUESTED, TRIGGER_REQUIRED
+from kesin.workloads.optiplan.orders.payload import CuttingOrder
 from kesin.workloads.optiplan.pipeline import program
 from kesin.workloads.optiplan.pipeline.delivery import (
-    Acknowledged,
     Delivery,
-    Refused,
-    ack,
-    drop,
-    forget,
+    MachineAcknowledged,
+    MachineRefused,
+    put_in_inbox,
+    read_ack,
+    remove_markers,
     withdraw,
 )
 from kesin.workloads.optiplan.pipeline.delivery_attempts import (
     OPEN,
     REFUSED,
-    add_try,
-    check_there,
-    taken_back,
+    add_attempt,
+    check_inbox_exists,
+    withdraw_attempts,
 )
-from kesin.workloads.optiplan.pipeline.prechecks import check_gates
-from kesin.workloads.optiplan.pipeline.program import macro_command, trigger_for
-from kesin.workloads.optiplan.pipeline.progress import Dossier, Dossiers
+from kesin.workloads.optiplan.pipeline.prechecks import run_prechecks
+from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
+from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.solution import (
-    Checked,
-    Found,
+    CheckedXml,
+    FoundXml,
     check_xml,
     find_xml,
     set_aside,
 )
-from kesin.workloads.optiplan.pipeline.transform import transform
+from kesin.workloads.optiplan.pipeline.transform import transform_order
 from kesin.workloads.optiplan.pipeline.workbook import write_batches
 from kesin.workloads.optiplan.workshop.config import Workshop
 from kesin.workloads.optiplan.workshop.paths import Paths
@@ -63,352 +63,358 @@ from kesin.workloads.optiplan.workshop.rules import Rules
 
 log = Logger("kesin.optiplan")
 
-LANES: Final = 2
-FIRST_LOOK_S: Final = 0.5
-LONGEST_LOOK_S: Final = 10.0
-LOOK_SHARE: Final = 0.1  # of the time waited so far: long waits are looked at less often
-_WAITS: Final = frozenset({"OPTI_RUNNING", "XML_READY"})
-_PASSING: Final = frozenset({OptiCode.EXPORT_DIR_UNWRITABLE, OptiCode.CONFIG_UNAVAILABLE})
+WORKER_THREADS: Final = 2
+FIRST_POLL_S: Final = 0.5
+MAX_POLL_S: Final = 10.0
+POLL_SHARE: Final = 0.1  # of the time waited so far: long waits are polled less often
+_WAITING_STATES: Final = frozenset({"OPTI_RUNNING", "XML_READY"})
+_TEMPORARY_CODES: Final = frozenset({OptiCode.EXPORT_DIR_UNWRITABLE, OptiCode.CONFIG_UNAVAILABLE})
 
-Next = str | Answer  # the state to go on in, or the answer that ends the pass
+StepResult = str | HandlerResult  # the next state, or the result that ends the pass
 
 
 @dataclass(slots=True)
-class _Pass:
-    """What a pass works with."""
+class _PassContext:
+    """What the steps of a pass share."""
 
     job: Job
     run: Run
-    at: str  # the state it has reached
-    order: Order = field(init=False)
+    state: str  # the state that the pass has reached
+    order: CuttingOrder = field(init=False)
     rules: Rules = field(init=False)
     paths: Paths = field(init=False)
-    dossier: Dossier = field(init=False)
+    progress: OrderProgress = field(init=False)
 
     @property
-    def machine(self) -> Path:
+    def machine_folder(self) -> Path:
         return self.paths.machine_drop_folder
 
     @property
-    def export(self) -> Path:
+    def export_folder(self) -> Path:
         return self.paths.export_folder
 
 
 class Runner:
-    """The handler of the queue."""
+    """The queue's handler."""
 
     def __init__(self, workshop: Workshop, queue: Queue, *, host: str | None = None) -> None:
         self._workshop = workshop
         self._queue = queue
         self._host = host or socket.gethostname()
         directory = Directory(queue.store)
-        self._dossiers = Dossiers(directory, queue.now)
+        self._progress_store = ProgressStore(directory, queue.now)
         self._customers = Customers(directory, queue.now)
-        self._steps: Mapping[str, Callable[[_Pass], Next]] = {
-            "NEW": self._prepared,
-            "PREPARED": self._imported,
-            "OPTI_IMPORTED": self._running,
-            "OPTI_RUNNING": self._collected,
-            "OPTI_DONE": self._validated,
-            "XML_READY": self._delivered,
-            "DELIVERED": self._done,
+        self._steps: Mapping[str, Callable[[_PassContext], StepResult]] = {
+            "NEW": self._prepare,
+            "PREPARED": self._import,
+            "OPTI_IMPORTED": self._run,
+            "OPTI_RUNNING": self._collect,
+            "OPTI_DONE": self._validate,
+            "XML_READY": self._deliver,
+            "DELIVERED": self._finish,
         }
 
-    def __call__(self, job: Job, run: Run) -> Answer:
-        """Take the job as far as it goes."""
-        here = _Pass(job, run, job.state)
+    def __call__(self, job: Job, run: Run) -> HandlerResult:
+        """Take the job as far as it can go."""
+        ctx = _PassContext(job, run, job.state)
         try:
-            here.order = Order.of(job)
-            here.rules, here.paths = self._workshop.rules(), self._workshop.paths()
-            here.dossier = self._dossiers.read(job.id)
-            return self._go(here)
+            ctx.order = CuttingOrder.from_job(job)
+            ctx.rules, ctx.paths = self._workshop.rules(), self._workshop.paths()
+            ctx.progress = self._progress_store.read(job.id)
+            return self._run_steps(ctx)
         except StaleClaim:
             log.warning("claim_lost", job=job.id)
-            return Wait(FIRST_LOOK_S)  # refused like everything else of a lost claim
-        except StoreUnreachable as problem:  # no fault of the order: the next runner goes on
-            log.warning("store_away", job=job.id, why=str(problem))
+            return Wait(FIRST_POLL_S)  # rejected, like everything of a lost claim
+        except StoreUnreachable as problem:  # not the order's fault: the next runner continues
+            log.warning("store_unreachable", job=job.id, why=str(problem))
             return Act("release")
         except (Unavailable, OrderProblem) as problem:
-            return self._stopped(here, problem)
+            return self._handle_problem(ctx, problem)
 
-    def _stopped(self, here: _Pass, problem: Unavailable | OrderProblem) -> Answer:
-        """What is away or cannot be read is waited for, where a job can wait."""
-        known = isinstance(problem, OrderProblem)
-        code = problem.code if known else OptiCode.EXPORT_DIR_UNWRITABLE
-        if here.at in _WAITS and code in _PASSING:
-            log.warning("waiting_for_help", job=here.job.id, why=problem.message)
-            return Wait(self._pause_s(here.job))
-        return self._aside(OptiCode(code), problem.message, dict(problem.details))
+    def _handle_problem(
+        self, ctx: _PassContext, problem: Unavailable | OrderProblem
+    ) -> HandlerResult:
+        """Wait for what is unavailable, if the job can wait in its state; else hold or fail it."""
+        code = problem.code if isinstance(problem, OrderProblem) else OptiCode.EXPORT_DIR_UNWRITABLE
+        if ctx.state in _WAITING_STATES and code in _TEMPORARY_CODES:
+            log.warning("resource_unavailable", job=ctx.job.id, why=problem.message)
+            return Wait(self._pause_s(ctx.job))
+        return self._hold_or_fail(code, problem.message, dict(problem.details))
 
-    def _go(self, here: _Pass) -> Answer:
-        """Step after step. Who asked for a cancel gets it also where the order fails meanwhile."""
+    def _run_steps(self, ctx: _PassContext) -> HandlerResult:
+        """Run step after step. A requested cancel also wins over a failure of the order."""
         try:
-            while not self._is_cancelled(here):
-                reached = self._steps[here.at](here)
-                if not isinstance(reached, str):
-                    return reached
-                here.at = reached
+            while not self._withdraw_if_cancelled(ctx):
+                result = self._steps[ctx.state](ctx)
+                if not isinstance(result, str):
+                    return result
+                ctx.state = result
         except OrderProblem:
-            if not self._is_cancelled(here):
+            if not self._withdraw_if_cancelled(ctx):
                 raise
-        return self._aside(OptiCode.CANCELLED, "cancelled by an operator")
+        return self._hold_or_fail(OptiCode.CANCELLED, "cancelled by an operator")
 
     # NEW → PREPARED → OPTI_IMPORTED
 
-    def _prepared(self, here: _Pass) -> Next:
-        payload = here.order.payload
-        cleared = check_gates(payload, here.rules, here.paths, self._customers.find)
-        made = transform(payload, here.rules)
+    def _prepare(self, ctx: _PassContext) -> StepResult:
+        payload = ctx.order.payload
+        prechecked = run_prechecks(payload, ctx.rules, ctx.paths, self._customers.find)
+        transformed = transform_order(payload, ctx.rules)
         details = {
-            "batch_count": len(made.batches),
-            "backing_edge_reset_count": made.backing_edge_reset_count,
+            "batch_count": len(transformed.batches),
+            "backing_edge_reset_count": transformed.backing_edge_reset_count,
         }
-        here.run.move("prepare", note=details)
-        if made.backing_edge_reset_count:
+        ctx.run.move("prepare", note=details)
+        if transformed.backing_edge_reset_count:
             self._queue.store.add_note(
                 self._queue.name,
                 kind="BACKING_EDGE_RESET",
-                actor=here.job.worker or "runner",
-                job_id=here.job.id,
-                tenant=here.job.tenant,
-                details=canonical_json({"count": made.backing_edge_reset_count}),
+                actor=ctx.job.worker or "runner",
+                job_id=ctx.job.id,
+                tenant=ctx.job.tenant,
+                details=canonical_json({"count": transformed.backing_edge_reset_count}),
                 now=self._queue.clock.now(),
             )
-        imported_by_hand = here.order.mode == "C" and self._flag(here.job, APPROVED)
+        imported_by_hand = ctx.order.mode == "C" and self._has_flag(ctx.job, APPROVED)
         files = write_batches(
-            here.paths.import_folder,
-            here.job.id,
-            made.batches,
-            cleared.template,
-            plate=cleared.plate,
-            kerf_mm=here.rules.kerf_mm,
+            ctx.paths.import_folder,
+            ctx.job.id,
+            transformed.batches,
+            prechecked.template,
+            plate=prechecked.plate,
+            kerf_mm=ctx.rules.kerf_mm,
             replace=not imported_by_hand,
         )
-        here.dossier.files = [one.name for one in files]
-        self._save(here)
+        ctx.progress.files = [file.name for file in files]
+        self._save_progress(ctx)
         return "PREPARED"
 
-    def _imported(self, here: _Pass) -> Next:
-        here.run.move("import", note={"import_files": here.dossier.files})
+    def _import(self, ctx: _PassContext) -> StepResult:
+        ctx.run.move("import", note={"import_files": ctx.progress.files})
         return "OPTI_IMPORTED"
 
     # OPTI_IMPORTED → OPTI_RUNNING
 
-    def _running(self, here: _Pass) -> Next:
-        if here.order.mode == "C" and not self._flag(here.job, APPROVED):
-            return self._aside(
-                OptiCode(TRIGGER),
+    def _run(self, ctx: _PassContext) -> StepResult:
+        if ctx.order.mode == "C" and not self._has_flag(ctx.job, APPROVED):
+            return self._hold_or_fail(
+                OptiCode(TRIGGER_REQUIRED),
                 "start OptiPlanning by hand, then approve",
-                {"import_files": here.dossier.files},
+                {"import_files": ctx.progress.files},
             )
-        here.dossier.program = None
-        self._save(here)
-        outcome = here.run.move("run", note={"mode": here.order.mode})
+        ctx.progress.program = None
+        self._save_progress(ctx)
+        outcome = ctx.run.move("run", note={"mode": ctx.order.mode})
         if outcome.result == "busy":
-            return Wait(self._pause_s(here.job))
+            return Wait(self._pause_s(ctx.job))
         return "OPTI_RUNNING"
 
     # OPTI_RUNNING → OPTI_DONE
 
-    def _collected(self, here: _Pass) -> Next:
-        if here.order.mode != "C":
-            waiting = self._program_ended(here)
+    def _collect(self, ctx: _PassContext) -> StepResult:
+        if ctx.order.mode != "C":
+            waiting = self._wait_for_program(ctx)
             if waiting is not None:
                 return waiting
         else:
-            self._hold(here)
-            program.end_earlier(self._workshop.run_folder)
-        found = self._look(here)
-        if here.order.mode == "A" and here.paths.built_in_optimiser and not found.complete:
-            found = self._look(here)  # nobody writes any more: what is the same now stays so
-        if not found.complete:
-            return Wait(self._pause_s(here.job))
-        here.dossier.xml = [one.name for one in found.paths]
-        here.dossier.invalid = None
-        self._save(here)
-        here.run.move("collect", note={"xml_file": ", ".join(here.dossier.xml)})
+            self._renew_claim(ctx)
+            program.end_current(self._workshop.run_folder)
+        xml = self._find_xml(ctx)
+        if ctx.order.mode == "A" and ctx.paths.built_in_optimiser and not xml.complete:
+            xml = self._find_xml(ctx)  # the program has ended: the files are final
+        if not xml.complete:
+            return Wait(self._pause_s(ctx.job))
+        ctx.progress.xml = [path.name for path in xml.paths]
+        ctx.progress.invalid = None
+        self._save_progress(ctx)
+        ctx.run.move("collect", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "OPTI_DONE"
 
-    def _look(self, here: _Pass) -> Found:
-        found = find_xml(here.export, here.job.id, here.dossier.stems, here.dossier.seen)
-        if found.seen != here.dossier.seen:
-            here.dossier.seen = found.seen
-            self._save(here)
-        return found
+    def _find_xml(self, ctx: _PassContext) -> FoundXml:
+        xml = find_xml(ctx.export_folder, ctx.job.id, ctx.progress.stems, ctx.progress.seen)
+        if xml.file_states != ctx.progress.seen:
+            ctx.progress.seen = xml.file_states
+            self._save_progress(ctx)
+        return xml
 
-    def _program_ended(self, here: _Pass) -> Answer | None:
-        """None once the program has ended well; before that, how to wait for it.
+    def _wait_for_program(self, ctx: _PassContext) -> HandlerResult | None:
+        """Return None once the program has succeeded, else the result that waits for it.
 
-        It runs on one machine: runners elsewhere only look whether it is their turn again.
+        The program runs on one machine; runners on other machines only wait.
         """
-        begun = here.dossier.program
-        if begun is None:
-            return self._start(here)
-        if begun["host"] != self._host:
-            return Wait(self._pause_s(here.job))
-        match program.look(self._workshop.run_folder, here.job.id, begun["run"]):
-            case program.Running():
-                return Wait(self._pause_s(here.job))
-            case program.Ended(exit=0, timed_out=False):
+        started = ctx.progress.program
+        if started is None:
+            return self._start_program(ctx)
+        if started["host"] != self._host:
+            return Wait(self._pause_s(ctx.job))
+        match program.read_state(self._workshop.run_folder, ctx.job.id, started["run"]):
+            case program.ProgramRunning():
+                return Wait(self._pause_s(ctx.job))
+            case program.ProgramEnded(exit=0, timed_out=False):
                 return None
-            case program.Ended() as ended:
-                said = f"{ended.exit}: {ended.tail[-300:]}".rstrip(": \n")
+            case program.ProgramEnded() as ended:
+                end_text = f"{ended.exit}: {ended.tail[-300:]}".rstrip(": \n")
                 raise OrderProblem(
                     OptiCode.OPTI_RUNNER_FAILED,
                     "the optimiser took too long and was ended"
                     if ended.timed_out
-                    else f"the optimiser ended with {said}",
+                    else f"the optimiser ended with {end_text}",
                     {"exit": ended.exit, "timed_out": ended.timed_out},
                 )
-            case _:  # no trace of it: whoever was to start it died first
-                return self._start(here)
+            case _:  # the runner that recorded it crashed before the start
+                return self._start_program(ctx)
 
-    def _start(self, here: _Pass) -> Answer:
-        """Start the program; whatever runs here for an earlier one is ended first."""
+    def _start_program(self, ctx: _PassContext) -> HandlerResult:
+        """Start the program; a program of an earlier job is ended first."""
         settings = self._workshop.settings
-        files = [here.paths.import_folder / name for name in here.dossier.files]
-        mode: Literal["A", "B"] = "A" if here.order.mode == "A" else "B"
-        macro = macro_command(settings.optiplan_macro_command) if mode == "B" else ()
-        trigger = trigger_for(mode, here.paths, files, macro)
-        here.dossier.runs += 1
-        here.dossier.program = {"run": here.dossier.runs, "host": self._host}
-        here.dossier.seen = {}
-        self._save(here)
-        program.end_earlier(self._workshop.run_folder)
-        set_aside(here.export, here.job.id, here.dossier.stems, "old")
+        files = [ctx.paths.import_folder / name for name in ctx.progress.files]
+        mode: Literal["A", "B"] = "A" if ctx.order.mode == "A" else "B"
+        macro = parse_macro_command(settings.optiplan_macro_command) if mode == "B" else ()
+        trigger = build_launch(mode, ctx.paths, files, macro)
+        ctx.progress.runs += 1
+        ctx.progress.program = {"run": ctx.progress.runs, "host": self._host}
+        ctx.progress.seen = {}
+        self._save_progress(ctx)
+        program.end_current(self._workshop.run_folder)
+        set_aside(ctx.export_folder, ctx.job.id, ctx.progress.stems, "old")
         program.start(
             self._workshop.run_folder,
-            here.job.id,
-            here.dossier.runs,
+            ctx.job.id,
+            ctx.progress.runs,
             trigger,
             settings.optiplan_program_timeout_s,
         )
-        return Wait(self._pause_s(here.job))
+        return Wait(self._pause_s(ctx.job))
 
     # OPTI_DONE → XML_READY
 
-    def _validated(self, here: _Pass) -> Next:
-        told = self._checked(here)
-        here.dossier.summary = {"files": [asdict(one) for one in told]}
-        here.dossier.current = None
-        self._save(here)
-        here.run.move("validate", note={"xml_file": ", ".join(here.dossier.xml)})
+    def _validate(self, ctx: _PassContext) -> StepResult:
+        checked = self._check_xml(ctx)
+        ctx.progress.summary = {"files": [asdict(xml) for xml in checked]}
+        ctx.progress.current = None
+        self._save_progress(ctx)
+        ctx.run.move("validate", note={"xml_file": ", ".join(ctx.progress.xml)})
         return "XML_READY"
 
-    def _checked(self, here: _Pass) -> list[Checked]:
-        """What the XMLs say of themselves. The verdict on a bad one outlives a crash."""
+    def _check_xml(self, ctx: _PassContext) -> list[CheckedXml]:
+        """Check the XMLs. The problem of an invalid one is recorded, so it survives a crash."""
         xsd = self._workshop.settings.optiplan_xsd
-        bad = here.dossier.invalid
-        if bad is None:
+        invalid = ctx.progress.invalid
+        if invalid is None:
             try:
-                return [check_xml(here.export / name, xsd) for name in here.dossier.xml]
+                return [check_xml(ctx.export_folder / name, xsd) for name in ctx.progress.xml]
             except OrderProblem as problem:
                 if problem.code != OptiCode.XML_INVALID:
                     raise
-                bad = {"message": problem.message, "details": dict(problem.details)}
-            here.dossier.invalid = bad
-            self._save(here)
+                invalid = {"message": problem.message, "details": dict(problem.details)}
+            ctx.progress.invalid = invalid
+            self._save_progress(ctx)
         with suppress(Unavailable):
-            set_aside(here.export, here.job.id, here.dossier.stems, "failed")
-        raise OrderProblem(OptiCode.XML_INVALID, **bad)
+            set_aside(ctx.export_folder, ctx.job.id, ctx.progress.stems, "failed")
+        raise OrderProblem(OptiCode.XML_INVALID, **invalid)
 
     # XML_READY → DELIVERED → DONE
 
-    def _delivered(self, here: _Pass) -> Next:
-        check_there(here.machine)
-        if here.dossier.current is None:
-            add_try(here.machine, here.export, here.job.id, here.dossier)
-            self._save(here)
-        this = here.dossier.deliveries[here.dossier.current or 0]
-        delivery = Delivery.of_json(this["delivery"])
-        if this["state"] == OPEN:
-            self._hold(here)
-            drop(here.machine, delivery)
-        match ack(here.machine, delivery):
-            case Acknowledged():
-                here.run.move(
+    def _deliver(self, ctx: _PassContext) -> StepResult:
+        check_inbox_exists(ctx.machine_folder)
+        if ctx.progress.current is None:
+            add_attempt(ctx.machine_folder, ctx.export_folder, ctx.job.id, ctx.progress)
+            self._save_progress(ctx)
+        attempt = ctx.progress.deliveries[ctx.progress.current or 0]
+        delivery = Delivery.from_json(attempt["delivery"])
+        if attempt["state"] == OPEN:
+            self._renew_claim(ctx)
+            put_in_inbox(ctx.machine_folder, delivery)
+        match read_ack(ctx.machine_folder, delivery):
+            case MachineAcknowledged():
+                ctx.run.move(
                     "deliver",
-                    note={"try": delivery.try_no, "files": [one.name for one in delivery.files]},
+                    note={"try": delivery.attempt, "files": [file.name for file in delivery.files]},
                 )
-                with suppress(Unavailable):  # a few hidden files are left, no more
-                    forget(here.machine, delivery)
+                with suppress(Unavailable):  # only leaves a few hidden files
+                    remove_markers(ctx.machine_folder, delivery)
                 return "DELIVERED"
-            case Refused(refused):
-                this["state"] = REFUSED
-                self._save(here)
-                withdraw(here.machine, delivery, whole=False)
+            case MachineRefused(refused_names):
+                attempt["state"] = REFUSED
+                self._save_progress(ctx)
+                withdraw(ctx.machine_folder, delivery, all_or_nothing=False)
                 raise OrderProblem(
                     OptiCode.OSI_ACK_FAILED,
-                    f"the machine put {', '.join(refused)} into failed",
-                    {"files": list(refused)},
+                    f"the machine put {', '.join(refused_names)} into failed",
+                    {"files": list(refused_names)},
                 )
             case _:
-                return Wait(self._pause_s(here.job))
+                return Wait(self._pause_s(ctx.job))
 
-    def _done(self, here: _Pass) -> Next:
-        delivery = here.dossier.deliveries[here.dossier.current or 0]["delivery"]
+    def _finish(self, ctx: _PassContext) -> StepResult:
+        delivery = ctx.progress.deliveries[ctx.progress.current or 0]["delivery"]
         return Done(
-            {"delivered": delivery["files"], "try": delivery["try"], **here.dossier.summary}
+            {"delivered": delivery["files"], "try": delivery["try"], **ctx.progress.summary}
         )
 
-    # Aside
+    # Holding, failing and cancelling
 
-    def _is_cancelled(self, here: _Pass) -> bool:
-        """Whether an operator wants it cancelled, and the machine has not taken it yet."""
-        now = self._queue.job(here.job.id)
-        if now is None or not self._flag(now, CANCEL_ASKED) or here.at == "DELIVERED":
+    def _withdraw_if_cancelled(self, ctx: _PassContext) -> bool:
+        """Withdraw the files if a cancel was requested; returns whether the order is cancelled.
+
+        It is not cancelled once the machine has taken a file.
+        """
+        job = self._queue.job(ctx.job.id)
+        if job is None or not self._has_flag(job, CANCEL_REQUESTED) or ctx.state == "DELIVERED":
             return False
-        self._hold(here)
-        free = taken_back(here.machine, here.dossier)
-        if here.dossier.deliveries:
-            self._save(here)
-        return free
+        self._renew_claim(ctx)
+        withdrawn_all = withdraw_attempts(ctx.machine_folder, ctx.progress)
+        if ctx.progress.deliveries:
+            self._save_progress(ctx)
+        return withdrawn_all
 
-    def _aside(self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None) -> Act:
-        """To HOLD or FAILED, as the lifecycle has it for this code."""
-        found = self._queue.lifecycle.errors.resolve(code, channel="runner", category=None)
+    def _hold_or_fail(
+        self, code: OptiCode, message: str, details: Mapping[str, Any] | None = None
+    ) -> Act:
+        """Move to HOLD or FAILED, as the lifecycle declares for this code."""
+        resolved = self._queue.lifecycle.errors.resolve(code, channel="runner", category=None)
         return Act(
-            found.move,
+            resolved.move,
             code=code,
             message=message,
-            category=found.category,
+            category=resolved.category,
             note=dict(details or {}) or None,
         )
 
-    def _flag(self, job: Job, name: str) -> bool:
+    def _has_flag(self, job: Job, name: str) -> bool:
         return bool(job.flags & self._queue.lifecycle.flag_bit(name))
 
-    def _save(self, here: _Pass) -> None:
-        """Keep the dossier, unless the job is another runner's by now."""
+    def _save_progress(self, ctx: _PassContext) -> None:
+        """Save the progress, unless another runner has claimed the job."""
         with self._queue.store.transaction():
-            self._hold(here)
-            self._dossiers.write(here.job.id, here.dossier)
+            self._renew_claim(ctx)
+            self._progress_store.write(ctx.job.id, ctx.progress)
 
-    def _hold(self, here: _Pass) -> None:
-        """Make sure of the claim before something that others would see; raises StaleClaim."""
-        if here.job.id not in self._queue.renew([here.job]):
-            raise StaleClaim(f"job {here.job.id} is no longer held")
+    def _renew_claim(self, ctx: _PassContext) -> None:
+        """Renew the claim before a visible effect; raises StaleClaim."""
+        if ctx.job.id not in self._queue.renew([ctx.job]):
+            raise StaleClaim(f"job {ctx.job.id} is no longer held")
 
     def _pause_s(self, job: Job) -> float:
-        """The longer it has waited, the longer until the next look."""
-        waited_s = max(self._queue.now() - self._entered(job), 0) / SECOND_US
-        return min(max(FIRST_LOOK_S, waited_s * LOOK_SHARE), LONGEST_LOOK_S)
+        """Return the pause before the next poll; it grows with the time already waited."""
+        waited_s = max(self._queue.now() - self._state_entered_at(job), 0) / SECOND_US
+        return min(max(FIRST_POLL_S, waited_s * POLL_SHARE), MAX_POLL_S)
 
-    def _entered(self, job: Job) -> int:
-        """When it came into its state: wake-ups do not count."""
+    def _state_entered_at(self, job: Job) -> int:
+        """Return when the job entered its state; wake-ups do not count."""
         for event in reversed(self._queue.events(job.id)):
             if event.from_state != event.to_state:
                 return event.at
         return job.created_at
 
 
-def worker_of(workshop: Workshop, queue: Queue, *, host: str | None = None) -> Worker:
-    """The worker of a process."""
+def build_worker(workshop: Workshop, queue: Queue, *, host: str | None = None) -> Worker:
+    """Build the worker of a process."""
     return Worker(
         queue,
         Runner(workshop, queue, host=host).__call__,
-        threads=LANES,
+        threads=WORKER_THREADS,
         batch=1,
         channel="runner",
-        poll_s=FIRST_LOOK_S,
+        poll_s=FIRST_POLL_S,
     )

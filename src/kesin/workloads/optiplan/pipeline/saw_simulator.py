@@ -1,6 +1,6 @@
-"""A saw that cuts nothing: it takes files from the inbox and says so as the real one does.
+"""A simulated saw: it takes files from the inbox and reports them as the real one does.
 
-With it the whole way of an order runs on one machine, for a demonstration and for the tests.
+With it the whole lifecycle of an order runs on one machine, for demos and tests.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from pathlib import Path
 
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.pipeline.shared_folder import (
-    Entry,
-    FolderAway,
-    minding,
-    move,
-    plain_files,
+    FolderEntry,
+    FolderUnavailable,
+    list_plain_files,
+    move_file,
+    translate_os_errors,
 )
 from kesin.workloads.optiplan.pipeline.solution import check_xml
 from kesin.workloads.optiplan.workshop.paths import FAILED, INBOX, PROCESSED
 
 
-class Saw:
-    """The machine's side of its folder, which is made if it is not there."""
+class SawSimulator:
+    """The machine's side of its folder, which is created if it is missing."""
 
     def __init__(self, machine_folder: Path) -> None:
         self._folder = machine_folder
-        self._broken: set[Entry] = set()  # as they were at the last pass
+        self._broken: set[FolderEntry] = set()  # unreadable at the last pass
 
-    def pass_once(self) -> int:
-        """Move what is complete, and say how many files that were; raises FolderAway.
+    def process_inbox(self) -> int:
+        """Move the complete files; returns how many were moved. Raises FolderUnavailable.
 
-        A file that cannot be read may still be growing under its name: it goes to ``failed`` once
-        it was the same at two passes.
+        An unreadable file may still be growing: it goes to ``failed`` once it is the same at two
+        passes.
         """
-        with minding(self._folder):
+        with translate_os_errors(self._folder):
             for name in (INBOX, PROCESSED, FAILED):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
-            entries = plain_files(self._folder / INBOX)
-        waiting = [one for one in entries if _is_for_us(one.name)]
-        broken = {one for one in waiting if not _is_whole(one.path)}
+            entries = list_plain_files(self._folder / INBOX)
+        waiting = [entry for entry in entries if _is_solution(entry.name)]
+        broken = {entry for entry in waiting if not _is_readable(entry.path)}
         moved = 0
-        for one in waiting:
-            if one not in broken:
-                moved += self._move(one, PROCESSED)
-            elif one in self._broken:
-                moved += self._move(one, FAILED)
+        for entry in waiting:
+            if entry not in broken:
+                moved += self._move(entry, PROCESSED)
+            elif entry in self._broken:
+                moved += self._move(entry, FAILED)
         self._broken = broken
         return moved
 
@@ -54,32 +54,32 @@ class Saw:
         stop: threading.Event,
         every_s: float,
         *,
-        took: Callable[[int], object] = bool,
-        away: Callable[[FolderAway], object] = bool,
+        on_moved: Callable[[int], object] = bool,
+        on_unavailable: Callable[[FolderUnavailable], object] = bool,
     ) -> None:
-        """Pass after pass until told to stop; a share that is away is waited for."""
+        """Process the inbox repeatedly until ``stop`` is set; waits for an unavailable share."""
         while not stop.is_set():
             try:
-                if moved := self.pass_once():
-                    took(moved)
-            except FolderAway as problem:
-                away(problem)
+                if moved := self.process_inbox():
+                    on_moved(moved)
+            except FolderUnavailable as problem:
+                on_unavailable(problem)
             stop.wait(every_s)
 
-    def _move(self, one: Entry, folder: str) -> int:
-        with minding(self._folder):
+    def _move(self, entry: FolderEntry, folder: str) -> int:
+        with translate_os_errors(self._folder):
             try:
-                move(one.path, self._folder / folder / one.name)
+                move_file(entry.path, self._folder / folder / entry.name)
             except FileNotFoundError:
                 return 0  # withdrawn
         return 1
 
 
-def _is_for_us(name: str) -> bool:
+def _is_solution(name: str) -> bool:
     return name.lower().endswith(".xml") and not name.startswith(".")
 
 
-def _is_whole(path: Path) -> bool:
+def _is_readable(path: Path) -> bool:
     try:
         check_xml(path)
     except OrderProblem:

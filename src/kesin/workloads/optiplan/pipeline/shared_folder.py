@@ -1,7 +1,7 @@
-"""Folders that others write into as well, and that may be a share over the network.
+"""Folders that other programs write into, and that may be network shares.
 
-A folder that cannot be read is *away*, never *empty*: who waits for a file must not conclude from
-a broken cable that it is not there. Links and names no person could type are not looked at.
+A folder that cannot be read is *unavailable*, never *empty*: a broken cable does not mean that a
+file is missing. Links and unprintable names are ignored.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from typing import BinaryIO, Final
 
 from kesin.foundation.problems import Unavailable
 
-XML_BYTES_MAX: Final = 20_000_000
-_PIECE_BYTES: Final = 1 << 16
+MAX_XML_BYTES: Final = 20_000_000
+_CHUNK_BYTES: Final = 1 << 16
 _ANY_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
-_NO_LINKS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-class FolderAway(Unavailable):
-    """A folder or file that cannot be used now; waiting may help."""
+class FolderUnavailable(Unavailable):
+    """A folder or file cannot be used now; waiting may help."""
 
 
-class NotWhole(ValueError):
-    """A file that is too large, or no plain file at all."""
+class UnusableFile(ValueError):
+    """A file is too large or not a plain file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A plain file in a folder, as it was at one look."""
+class FolderEntry:
+    """A plain file in a folder, as it was when listed."""
 
     path: Path
     size_bytes: int
-    changed_ns: int
+    modified_ns: int
 
     @property
     def name(self) -> str:
@@ -48,91 +48,91 @@ class Entry:
 
     @property
     def job_ids(self) -> set[str]:
-        """The ids of jobs that its name holds."""
+        """The job ids in its name."""
         return set(_ANY_ID.findall(self.name.lower()))
 
 
 @contextmanager
-def minding(place: Path) -> Iterator[None]:
-    """Let whatever the disk or the network says come out as FolderAway."""
+def translate_os_errors(path: Path) -> Iterator[None]:
+    """Raise every OSError of the disk or the network as FolderUnavailable."""
     try:
         yield
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise FolderAway(
-            f"{place} cannot be used: {reason}", details={"place": str(place), "reason": reason}
+        raise FolderUnavailable(
+            f"{path} cannot be used: {reason}", details={"place": str(path), "reason": reason}
         ) from problem
 
 
-def plain_files(folder: Path) -> list[Entry]:
-    """The files in a folder, by name; raises OSError if it cannot be read."""
-    found = []
+def list_plain_files(folder: Path) -> list[FolderEntry]:
+    """List the files in a folder, sorted by name; raises OSError."""
+    files = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.isprintable() or not entry.is_file(follow_symlinks=False):
                 continue
             try:
-                about = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # gone since
-            found.append(Entry(folder / entry.name, about.st_size, about.st_mtime_ns))
-    return sorted(found, key=lambda one: one.name)
+                continue  # deleted meanwhile
+            files.append(FolderEntry(folder / entry.name, status.st_size, status.st_mtime_ns))
+    return sorted(files, key=lambda file: file.name)
 
 
-def read_whole(path: Path, bytes_max: int = XML_BYTES_MAX) -> bytes:
-    """All of a plain file; raises NotWhole before and while it turns out too large, or OSError."""
-    with _opened(path) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise NotWhole("it is no plain file")
-        if about.st_size > bytes_max:
-            raise NotWhole(f"it has {about.st_size} bytes, at most {bytes_max} are taken")
-        read = bytearray()
-        while piece := file.read(_PIECE_BYTES):
-            read += piece
-            if len(read) > bytes_max:
-                raise NotWhole(f"it has more than {bytes_max} bytes")
-        return bytes(read)
+def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
+    """Read a plain file; raises UnusableFile as soon as it is too large, or OSError."""
+    with _open_no_follow(path) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise UnusableFile("it is no plain file")
+        if status.st_size > max_bytes:
+            raise UnusableFile(f"it has {status.st_size} bytes, at most {max_bytes} are taken")
+        content = bytearray()
+        while chunk := file.read(_CHUNK_BYTES):
+            content += chunk
+            if len(content) > max_bytes:
+                raise UnusableFile(f"it has more than {max_bytes} bytes")
+        return bytes(content)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_no_follow(path: Path) -> BinaryIO:
     def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | _NO_LINKS)
+        return os.open(name, flags | _NO_FOLLOW)
 
     try:
         return open(path, "rb", opener=without_links)
     except IsADirectoryError:
-        raise NotWhole("it is no plain file") from None
+        raise UnusableFile("it is no plain file") from None
     except OSError as problem:
         if problem.errno == errno.ELOOP:
-            raise NotWhole("it is a link") from None
+            raise UnusableFile("it is a link") from None
         raise
 
 
-def holds(path: Path, sha256: str) -> bool:
-    """Whether a plain file with just this content lies there; raises OSError."""
+def has_content(path: Path, sha256: str) -> bool:
+    """Whether there is a plain file with exactly this content; raises OSError."""
     try:
-        return hashlib.sha256(read_whole(path)).hexdigest() == sha256
-    except (FileNotFoundError, NotWhole):
+        return hashlib.sha256(read_plain_file(path)).hexdigest() == sha256
+    except (FileNotFoundError, UnusableFile):
         return False
 
 
-def move(source: Path, target: Path) -> None:
-    """Give a file another name at one stroke, over whatever has it; raises OSError."""
+def move_file(source: Path, target: Path) -> None:
+    """Rename a file atomically, replacing the target; raises OSError."""
     source.replace(target)
     sync_folder(target.parent)
     if source.parent != target.parent:
         sync_folder(source.parent)
 
 
-def remove(path: Path) -> None:
-    """Let a file be gone; raises OSError."""
+def remove_file(path: Path) -> None:
+    """Remove a file if it exists; raises OSError."""
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the file system knows how."""
+    """Sync a folder's entries to disk, where the file system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,8 +1,8 @@
-"""An order's solutions, found in the folder that OptiPlanning writes into.
+"""The solutions of an order: finding them in OptiPlanning's export folder, and checking them.
 
-OptiPlanning says nothing when it has finished, and its files grow before our eyes. So a file counts
-when it was the same at two looks; what was seen is remembered by the caller, as JSON. Other orders'
-files lie in the same folder and are never taken: a name must hold this job's id and no other.
+OptiPlanning does not say when it has finished, and its files grow while it writes. So a file counts
+once it is the same at two polls; the caller stores the last states as JSON. Files of other orders
+in the same folder are never taken: a name must hold this job's id and no other.
 """
 
 from __future__ import annotations
@@ -18,126 +18,134 @@ from typing import Any, Final, Literal, NoReturn
 from kesin.foundation.ids import is_id
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.shared_folder import (
-    Entry,
-    NotWhole,
-    minding,
-    move,
-    plain_files,
-    read_whole,
+    FolderEntry,
+    UnusableFile,
+    list_plain_files,
+    move_file,
+    read_plain_file,
+    translate_os_errors,
 )
 
-Seen = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
+FileStates = dict[str, list[int]]  # by name: size in bytes, time of the last change in ns
 
-_CANDIDATES_MAX: Final = 200
-_ENDING: Final = ".xml"
+_MAX_CANDIDATES: Final = 200
+_XML_SUFFIX: Final = ".xml"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The solutions so far; one XML for all batches stands under each of their stems."""
+class FoundXml:
+    """The solutions found so far, by stem; an XML for all batches appears under every stem."""
 
     files: Mapping[str, Path]
     complete: bool
-    seen: Seen  # to be handed in at the next look
+    file_states: FileStates  # to be passed to the next poll
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Each file once, in the order of the batches."""
+        """The distinct files, in the order of the batches."""
         return tuple(dict.fromkeys(self.files.values()))
 
 
 def find_xml(
-    export_folder: Path, job_id: str, stems: Sequence[str], seen: Mapping[str, Sequence[int]]
-) -> Found:
-    """Look once; raises FolderAway if the folder cannot be read, which does not mean no.
+    export_folder: Path, job_id: str, stems: Sequence[str], last_states: Mapping[str, Sequence[int]]
+) -> FoundXml:
+    """Poll the folder once; FolderUnavailable does not mean that there is no XML.
 
-    Every batch has an XML whose name begins with its stem, or all have one together. As long as
-    the newest candidate for a batch still changes, the batch is waited for.
+    Every batch has an XML whose name begins with its stem, or one XML is for all of them. A batch
+    is incomplete as long as its newest candidate still changes.
     """
-    return _found(*_candidates(export_folder, job_id, stems), stems, seen)
+    return _match_batches(*_list_candidates(export_folder, job_id, stems), stems, last_states)
 
 
-def are_there(entries: Sequence[Entry], job_id: str, stems: Sequence[str]) -> bool:
-    """Whether a list of files holds an XML for every batch; one of them may still be growing."""
-    by_stem, for_all = _among(entries, job_id, stems)
-    seen = {one.name: [one.size_bytes, one.changed_ns] for one in entries}
-    return _found(by_stem, for_all, stems, seen).complete
+def has_all_xml(entries: Sequence[FolderEntry], job_id: str, stems: Sequence[str]) -> bool:
+    """Whether there is an XML for every batch; it may still be growing."""
+    by_stem, for_all = _group_by_batch(entries, job_id, stems)
+    states = {entry.name: [entry.size_bytes, entry.modified_ns] for entry in entries}
+    return _match_batches(by_stem, for_all, stems, states).complete
 
 
-def _found(
-    by_stem: Mapping[str, Sequence[Entry]],
-    for_all: Sequence[Entry],
+def _match_batches(
+    by_stem: Mapping[str, Sequence[FolderEntry]],
+    for_all: Sequence[FolderEntry],
     stems: Sequence[str],
-    seen: Mapping[str, Sequence[int]],
-) -> Found:
-    everything = [one for some in (*by_stem.values(), for_all) for one in some]
-    now = {one.name: [one.size_bytes, one.changed_ns] for one in everything}
+    last_states: Mapping[str, Sequence[int]],
+) -> FoundXml:
+    candidates = [entry for entries in (*by_stem.values(), for_all) for entry in entries]
+    states = {entry.name: [entry.size_bytes, entry.modified_ns] for entry in candidates}
     if any(by_stem.values()):
-        newest = {stem: _newest(some) for stem, some in by_stem.items()}
+        newest = {stem: _newest(entries) for stem, entries in by_stem.items()}
     else:
         newest = dict.fromkeys(stems, _newest(for_all))
     files = {
-        stem: one.path
-        for stem, one in newest.items()
-        if one is not None and one.size_bytes and list(seen.get(one.name, ())) == now[one.name]
+        stem: entry.path
+        for stem, entry in newest.items()
+        if entry is not None
+        and entry.size_bytes
+        and list(last_states.get(entry.name, ())) == states[entry.name]
     }
-    return Found(files, complete=len(files) == len(stems), seen=now)
+    return FoundXml(files, complete=len(files) == len(stems), file_states=states)
 
 
 def set_aside(
-    export_folder: Path, job_id: str, stems: Sequence[str], why: Literal["old", "failed"]
+    export_folder: Path, job_id: str, stems: Sequence[str], reason: Literal["old", "failed"]
 ) -> list[Path]:
-    """Move this job's XMLs, finished or not, into a folder of that name; where they are now.
+    """Move this job's XMLs, finished or not, into the subfolder; returns their new paths.
 
-    Before a program is started again, so that nobody takes the old for the new, and after
-    E_XML_INVALID, so that somebody can look at it. Nothing there is overwritten. Raises FolderAway.
+    Done before a program is started again, so that old XMLs are not taken for new ones, and after
+    E_XML_INVALID, so that an operator can inspect them. Nothing is overwritten. Raises
+    FolderUnavailable.
     """
-    by_stem, for_all = _candidates(export_folder, job_id, stems, at_most=None)
-    aside = export_folder / why
+    by_stem, for_all = _list_candidates(export_folder, job_id, stems, limit=None)
+    folder = export_folder / reason
     moved = []
-    with minding(aside):
-        for one in (*(one for some in by_stem.values() for one in some), *for_all):
-            aside.mkdir(exist_ok=True)
-            place = aside / f"{one.path.stem}.{secrets.token_hex(4)}{one.path.suffix}"
+    with translate_os_errors(folder):
+        for entry in (
+            *(entry for batch_entries in by_stem.values() for entry in batch_entries),
+            *for_all,
+        ):
+            folder.mkdir(exist_ok=True)
+            target = folder / f"{entry.path.stem}.{secrets.token_hex(4)}{entry.path.suffix}"
             try:
-                move(one.path, place)
+                move_file(entry.path, target)
             except FileNotFoundError:
-                continue  # somebody else was faster
-            moved.append(place)
+                continue  # already moved or deleted
+            moved.append(target)
     return moved
 
 
-def _candidates(
-    folder: Path, job_id: str, stems: Sequence[str], at_most: int | None = _CANDIDATES_MAX
-) -> tuple[dict[str, list[Entry]], list[Entry]]:
-    """The XMLs of this job: those of each batch, and those that belong to none."""
-    with minding(folder):
-        entries = plain_files(folder)
-    return _among(entries, job_id, stems, at_most)
+def _list_candidates(
+    folder: Path, job_id: str, stems: Sequence[str], limit: int | None = _MAX_CANDIDATES
+) -> tuple[dict[str, list[FolderEntry]], list[FolderEntry]]:
+    """List the XMLs of this job: those of each batch, and those of no batch."""
+    with translate_os_errors(folder):
+        entries = list_plain_files(folder)
+    return _group_by_batch(entries, job_id, stems, limit)
 
 
-def _among(
-    entries: Sequence[Entry],
+def _group_by_batch(
+    entries: Sequence[FolderEntry],
     job_id: str,
     stems: Sequence[str],
-    at_most: int | None = _CANDIDATES_MAX,
-) -> tuple[dict[str, list[Entry]], list[Entry]]:
-    _check(job_id, stems)
-    ours = (one for one in entries if one.name.lower().endswith(_ENDING))
-    by_stem: dict[str, list[Entry]] = {stem: [] for stem in stems}
+    limit: int | None = _MAX_CANDIDATES,
+) -> tuple[dict[str, list[FolderEntry]], list[FolderEntry]]:
+    _check_arguments(job_id, stems)
+    xml_entries = (entry for entry in entries if entry.name.lower().endswith(_XML_SUFFIX))
+    by_stem: dict[str, list[FolderEntry]] = {stem: [] for stem in stems}
     for_all = []
-    for one in ours:
-        name = one.name.lower()
-        fitting = [stem for stem in stems if name.startswith(stem.lower())]
-        if fitting:
-            by_stem[max(fitting, key=len)].append(one)
-        elif not name.startswith(".") and one.job_ids == {job_id}:
-            for_all.append(one)
-    by_stem = {stem: _latest(some)[:at_most] for stem, some in by_stem.items()}
-    return by_stem, _latest(for_all)[:at_most]
+    for entry in xml_entries:
+        name = entry.name.lower()
+        matches = [stem for stem in stems if name.startswith(stem.lower())]
+        if matches:
+            by_stem[max(matches, key=len)].append(entry)
+        elif not name.startswith(".") and entry.job_ids == {job_id}:
+            for_all.append(entry)
+    by_stem = {
+        stem: _newest_first(batch_entries)[:limit] for stem, batch_entries in by_stem.items()
+    }
+    return by_stem, _newest_first(for_all)[:limit]
 
 
-def _check(job_id: str, stems: Sequence[str]) -> None:
+def _check_arguments(job_id: str, stems: Sequence[str]) -> None:
     if not is_id(job_id):
         raise ValueError(f"expected the id of a job, got {job_id!r}")
     folded = {stem.lower() for stem in stems}
@@ -147,17 +155,17 @@ def _check(job_id: str, stems: Sequence[str]) -> None:
         raise ValueError(f"every stem begins with the job's id and _, got {list(stems)}")
 
 
-def _latest(entries: Iterable[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda one: (one.changed_ns, one.name), reverse=True)
+def _newest_first(entries: Iterable[FolderEntry]) -> list[FolderEntry]:
+    return sorted(entries, key=lambda entry: (entry.modified_ns, entry.name), reverse=True)
 
 
-def _newest(entries: Sequence[Entry]) -> Entry | None:
+def _newest(entries: Sequence[FolderEntry]) -> FolderEntry | None:
     return entries[0] if entries else None
 
 
-DEPTH_MAX: Final = 100
-_PIECE_BYTES: Final = 4096
-_WORD_MAX: Final = 64
+MAX_DEPTH: Final = 100
+_CHUNK_BYTES: Final = 4096
+_MAX_FIGURE_LENGTH: Final = 64
 _FIGURES: Final[Mapping[str, Callable[[str], Any]]] = {
     "name": str,
     "algo": str,
@@ -170,7 +178,7 @@ _FIGURES: Final[Mapping[str, Callable[[str], Any]]] = {
     "mqDrops": float,
     "diffDrops": int,
 }
-HARDENED: Final[Mapping[str, bool]] = {
+HARDENED_PARSER: Final[Mapping[str, bool]] = {
     "resolve_entities": False,
     "load_dtd": False,
     "dtd_validation": False,
@@ -181,49 +189,51 @@ HARDENED: Final[Mapping[str, bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A solution that may be delivered, as long as its content is this one."""
+class CheckedXml:
+    """A valid solution, identified by its hash; the field names are stored."""
 
     sha256: str
     size_bytes: int
     solutions: int
-    best: Mapping[str, str | int | float]  # figures of the solution taken, those it tells
+    best: Mapping[str, str | int | float]  # the figures that the best solution states
 
 
-def check_xml(path: Path, xsd: Path | None = None) -> Checked:
-    """Check a solution; raises OrderProblem (E_XML_INVALID), or FolderAway if it cannot be read.
+def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
+    """Check a solution; raises OrderProblem (E_XML_INVALID) or FolderUnavailable.
 
-    A file that is gone is E_OPTI_RUNNER_FAILED: the program can be asked for it again.
+    A missing file is E_OPTI_RUNNER_FAILED: the program can produce it again.
     """
     from lxml import etree  # type: ignore[import-untyped]
 
-    data = _content(path)
-    reader = _Reader()
-    parser = etree.XMLParser(target=reader, **HARDENED)
+    data = _read_file(path)
+    reader = _SolutionReader()
+    parser = etree.XMLParser(target=reader, **HARDENED_PARSER)
     fed = 0
     try:
         while fed < len(data):
-            fed += _PIECE_BYTES
-            parser.feed(data[fed - _PIECE_BYTES : fed])
+            fed += _CHUNK_BYTES
+            parser.feed(data[fed - _CHUNK_BYTES : fed])
         parser.close()
-    except _Unwanted as unwanted:
-        _refuse(path, str(unwanted), 1 + data.count(b"\n", 0, fed))
+    except _ForbiddenXml as forbidden:
+        _raise_invalid(path, str(forbidden), 1 + data.count(b"\n", 0, fed))
     except etree.XMLSyntaxError as problem:
-        _refuse(path, f"it is not well-formed: {_kind(problem.code)}", problem.lineno or 1)
+        _raise_invalid(
+            path, f"it is not well-formed: {_error_name(problem.code)}", problem.lineno or 1
+        )
     if reader.children == 0:
-        _refuse(path, "its root has no elements in it", 1)
+        _raise_invalid(path, "its root has no elements in it", 1)
     if xsd is not None:
         _check_schema(path, data, xsd)
     best = reader.best or reader.first or {}
-    return Checked(hashlib.sha256(data).hexdigest(), len(data), reader.solutions, _figures(best))
+    return CheckedXml(hashlib.sha256(data).hexdigest(), len(data), reader.solutions, _figures(best))
 
 
-def _content(path: Path) -> bytes:
-    with minding(path):
+def _read_file(path: Path) -> bytes:
+    with translate_os_errors(path):
         try:
-            return read_whole(path)
-        except NotWhole as problem:
-            _refuse(path, str(problem), None)
+            return read_plain_file(path)
+        except UnusableFile as problem:
+            _raise_invalid(path, str(problem), None)
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise
@@ -234,12 +244,12 @@ def _content(path: Path) -> bytes:
             ) from None
 
 
-class _Unwanted(Exception):
-    """Something a solution never has."""
+class _ForbiddenXml(Exception):
+    """The XML has something that a solution never has."""
 
 
-class _Reader:
-    """Follows the elements without keeping them."""
+class _SolutionReader:
+    """A parser target that counts elements without storing them."""
 
     def __init__(self) -> None:
         self.children = self.solutions = self._depth = 0
@@ -248,8 +258,8 @@ class _Reader:
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise _Unwanted(f"its elements are nested deeper than {DEPTH_MAX}")
+        if self._depth > MAX_DEPTH:
+            raise _ForbiddenXml(f"its elements are nested deeper than {MAX_DEPTH}")
         if self._depth != 2:  # noqa: PLR2004 - a child of the root
             return
         self.children += 1
@@ -264,52 +274,56 @@ class _Reader:
         self._depth -= 1
 
     def doctype(self, *_: object) -> NoReturn:
-        raise _Unwanted("it has a DTD, which is never taken")
+        raise _ForbiddenXml("it has a DTD, which is never taken")
 
     def close(self) -> None:
-        """Nothing was kept."""
+        """Do nothing: the parser requires the method."""
 
 
 def _figures(attributes: Mapping[str, str]) -> dict[str, str | int | float]:
-    told: dict[str, str | int | float] = {}
+    figures: dict[str, str | int | float] = {}
     for name, read in _FIGURES.items():
         text = attributes.get(name, "").strip()
-        if not text or len(text) > _WORD_MAX:
+        if not text or len(text) > _MAX_FIGURE_LENGTH:
             continue
         try:
             value = read(text)
         except ValueError:
             continue
         if isinstance(value, str) or math.isfinite(value):
-            told[name] = value
-    return told
+            figures[name] = value
+    return figures
 
 
 def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
     from lxml import etree
 
     try:
-        file = xsd.resolve()  # a link may lead to it, and it may include what lies beside it
+        file = xsd.resolve()  # follows a link, so that relative includes work
         parser = etree.XMLParser(no_network=True)
-        schema = etree.XMLSchema(etree.fromstring(read_whole(file), parser, base_url=str(file)))
-    except (OSError, NotWhole, etree.LxmlError) as problem:
+        schema = etree.XMLSchema(
+            etree.fromstring(read_plain_file(file), parser, base_url=str(file))
+        )
+    except (OSError, UnusableFile, etree.LxmlError) as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE, f"the XSD {xsd} cannot be used: {problem}"
         ) from None
-    if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED))):
+    if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))):
         first = schema.error_log[0]
-        _refuse(path, f"it is not as {xsd.name} wants it: {_kind(first.type)}", first.line)
+        _raise_invalid(
+            path, f"it is not as {xsd.name} wants it: {_error_name(first.type)}", first.line
+        )
 
 
-def _kind(code: int) -> str:
-    """The parser's own word for an error: its messages would repeat what stands in the file."""
+def _error_name(code: int) -> str:
+    """Return the parser's name of an error; its messages would repeat content of the file."""
     from lxml import etree
 
     name = str(etree.ErrorTypes._getName(code, "unreadable"))  # noqa: SLF001 - no public way
     return name.removeprefix("ERR_").replace("_", " ").lower()
 
 
-def _refuse(path: Path, reason: str, line: int | None) -> NoReturn:
+def _raise_invalid(path: Path, reason: str, line: int | None) -> NoReturn:
     where = "" if line is None else f", near line {line}"
     raise OrderProblem(
         OptiCode.XML_INVALID,

@@ -1,7 +1,7 @@
-"""Parts in centimetres become rows in millimetres, sorted into batches that are cut together.
+"""The transformation of an order: parts in centimetres become rows in millimetres, in batches.
 
-Exact throughout: sizes are Decimals, ties round away from zero. Trims never change a size; they
-travel in the description, and OptiPlanning takes bands off by itself.
+Sizes are exact Decimals, and ties round away from zero. Trims never change a size: they are written
+into the description. OptiPlanning subtracts bands itself.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from decimal import Decimal
 from typing import Any, Final
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import as_json, hundredths, key_of, shown
-from kesin.workloads.optiplan.orders.payload import Part, PartType, Payload
+from kesin.workloads.optiplan.orders.numbers import (
+    format_number,
+    format_value,
+    json_number,
+    round_to_hundredths,
+)
+from kesin.workloads.optiplan.orders.payload import OrderPart, PartType, Payload
 from kesin.workloads.optiplan.workshop.rules import NO_BAND, Rules
 
 _EDGES: Final = ("edge_up", "edge_lo", "edge_sx", "edge_dx")
@@ -21,7 +26,7 @@ _Bands = tuple[Decimal | None, Decimal | None, Decimal | None, Decimal | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImportRow:
     """One part as OptiPlanning reads it, in the order of the template's tags."""
 
     material_code: str
@@ -38,7 +43,7 @@ class Row:
     description_1: str
 
     def cells(self) -> tuple[str | int | Decimal | None, ...]:
-        """The twelve cells; None where there is nothing to write."""
+        """Return the twelve cells; None leaves a cell empty."""
         return (
             self.material_code,
             self.length_mm,
@@ -56,78 +61,78 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What may be cut from the same boards: one kind of part, one colour, one thickness."""
+class ImportBatch:
+    """The rows that are cut from the same boards: one part type, colour and thickness."""
 
     part_type: PartType
     color: str
     thickness_mm: Decimal
     trim_mm: Decimal
-    rows: tuple[Row, ...]
+    rows: tuple[ImportRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Transformed:
-    """An order ready to be written."""
+class TransformedOrder:
+    """An order ready to be written to import files."""
 
-    batches: tuple[Batch, ...]
-    backing_edge_reset_count: int  # backs that came with a band and lost it
+    batches: tuple[ImportBatch, ...]
+    backing_edge_reset_count: int  # backs whose bands were dropped
 
 
-def transform(payload: Payload, rules: Rules) -> Transformed:
-    """Convert every part; raises OrderProblem with the first rule that is missing."""
-    sorted_rows: dict[tuple[PartType, str, Decimal], list[Row]] = {}
+def transform_order(payload: Payload, rules: Rules) -> TransformedOrder:
+    """Convert every part; raises OrderProblem for the first missing rule."""
+    sorted_rows: dict[tuple[PartType, str, Decimal], list[ImportRow]] = {}
     trims: dict[Decimal, Decimal] = {}
     resets = 0
     for index, part in enumerate(payload.parts):
-        trims[part.thickness_mm] = trim_mm = _trim(part, index, rules)
-        row = _row(part, index, rules, trim_mm)
+        trims[part.thickness_mm] = trim_mm = _find_trim(part, index, rules)
+        row = _build_row(part, index, rules, trim_mm)
         resets += part.part_type == "ARKALIK" and _asks_for_bands(part)
         sorted_rows.setdefault((part.part_type, part.color, part.thickness_mm), []).append(row)
     batches = tuple(
-        Batch(part_type, color, thickness_mm, trims[thickness_mm], tuple(rows))
+        ImportBatch(part_type, color, thickness_mm, trims[thickness_mm], tuple(rows))
         for (part_type, color, thickness_mm), rows in sorted_rows.items()
     )
-    return Transformed(batches, resets)
+    return TransformedOrder(batches, resets)
 
 
-def _trim(part: Part, index: int, rules: Rules) -> Decimal:
-    thickness = key_of(part.thickness_mm)
-    if part.part_type == "ARKALIK" and not rules.backs_may_be(part.thickness_mm):
-        known = ", ".join(map(key_of, rules.backing_thicknesses)) or "none"
+def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
+    thickness = format_number(part.thickness_mm)
+    if part.part_type == "ARKALIK" and not rules.allows_back_thickness(part.thickness_mm):
+        allowed = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
         raise OrderProblem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,
-            f"part {part.id} is a back of {thickness} mm, backs may be: {known}",
-            _about(part, index, thickness_mm=as_json(part.thickness_mm)),
+            f"part {part.id} is a back of {thickness} mm, backs may be: {allowed}",
+            _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
         )
     trim_mm = rules.trim_mm(part.thickness_mm)
     if trim_mm is None:
         raise OrderProblem(
             OptiCode.TRIM_RULE_MISSING,
             f"part {part.id} is {thickness} mm thick, and no trim is set for that",
-            _about(part, index, thickness_mm=as_json(part.thickness_mm)),
+            _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
         )
     return trim_mm
 
 
-def _row(part: Part, index: int, rules: Rules, trim_mm: Decimal) -> Row:
-    length_mm = hundredths(part.length_cm * rules.cm_to_mm_multiplier)
-    width_mm = hundredths(part.width_cm * rules.cm_to_mm_multiplier)
+def _build_row(part: OrderPart, index: int, rules: Rules, trim_mm: Decimal) -> ImportRow:
+    length_mm = round_to_hundredths(part.length_cm * rules.cm_to_mm_multiplier)
+    width_mm = round_to_hundredths(part.width_cm * rules.cm_to_mm_multiplier)
     grain = rules.grain(part.grain)
     if grain is None:
         raise OrderProblem(
             OptiCode.INVALID_GRAIN,
             f"part {part.id} has the grain {part.grain}, which the rules do not map",
-            _about(part, index, grain=part.grain),
+            _part_details(part, index, grain=part.grain),
         )
-    up, lo, sx, dx = _bands(part, index, rules.edge_mapping)
-    return Row(
+    up, lo, sx, dx = _find_bands(part, index, rules.edge_mapping)
+    return ImportRow(
         material_code=part.material_code,
         length_mm=length_mm,
         width_mm=width_mm,
         quantity=part.quantity,
         grain=grain,
-        description=f"{part.part_type}_{part.id}_TRIM_{hundredths(trim_mm)}",
+        description=f"{part.part_type}_{part.id}_TRIM_{round_to_hundredths(trim_mm)}",
         edge_up_mm=up,
         edge_lo_mm=lo,
         edge_sx_mm=sx,
@@ -137,29 +142,29 @@ def _row(part: Part, index: int, rules: Rules, trim_mm: Decimal) -> Row:
     )
 
 
-def _bands(part: Part, index: int, known: Mapping[str, Decimal | None]) -> _Bands:
-    """The four bands in mm. A back never has one, whatever the order says."""
+def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | None]) -> _Bands:
+    """Return the four bands in mm. A back never has bands, whatever the order says."""
     if part.part_type == "ARKALIK":
         return None, None, None, None
 
     def band(field: str) -> Decimal | None:
         name = getattr(part, field)
-        name = NO_BAND if name is None else name  # an empty text is no way to say nothing
-        if name not in known:
+        name = NO_BAND if name is None else name  # an empty text is not the same
+        if name not in band_sizes:
             raise OrderProblem(
                 OptiCode.EDGE_MAPPING_UNKNOWN,
-                f"part {part.id}, {field}: the band {shown(name)} is not in the rules",
-                _about(part, index, edge=field, band=name),
+                f"part {part.id}, {field}: the band {format_value(name)} is not in the rules",
+                _part_details(part, index, edge=field, band=name),
             )
-        return known[name]
+        return band_sizes[name]
 
     up, lo, sx, dx = map(band, _EDGES)
     return up, lo, sx, dx
 
 
-def _asks_for_bands(part: Part) -> bool:
+def _asks_for_bands(part: OrderPart) -> bool:
     return any(getattr(part, field) not in {None, "", NO_BAND} for field in _EDGES)
 
 
-def _about(part: Part, index: int, **more: Any) -> dict[str, Any]:
-    return {"part_id": part.id, "part_index": index, **more}
+def _part_details(part: OrderPart, index: int, **values: Any) -> dict[str, Any]:
+    return {"part_id": part.id, "part_index": index, **values}

@@ -1,8 +1,8 @@
-"""One XLSX a batch, made from the template, into the folder OptiPlanning imports from.
+"""Import files for OptiPlanning: one XLSX per batch, built from the template.
 
 The template is edited in place with openpyxl, because its first two rows, styles and other sheets
-must stay as the workshop made them; XlsxWriter could only draw them anew. The same batch gives the
-same bytes, so a repeated pass can be told from a changed order.
+must stay as the workshop made them; XlsxWriter could only write them from scratch. The same batch
+gives the same bytes, so a repeated pass can be distinguished from a changed order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import as_json, key_of
+from kesin.workloads.optiplan.orders.numbers import format_number, json_number
 from kesin.workloads.optiplan.orders.payload import PlateSize
-from kesin.workloads.optiplan.pipeline.transform import Batch
-from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, Template
-from kesin.workloads.optiplan.workshop.json_file import drop_unfinished, write_whole
+from kesin.workloads.optiplan.pipeline.transform import ImportBatch
+from kesin.workloads.optiplan.pipeline.xlsx_template import FIRST_DATA_ROW, SHEET, ImportTemplate
+from kesin.workloads.optiplan.workshop.json_file import remove_unfinished, write_atomically
 
 if TYPE_CHECKING:
     from openpyxl.worksheet.worksheet import Worksheet
 
-_COLOR_MAX: Final = 40
+_MAX_COLOR_LENGTH: Final = 40
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9]+")
 _LETTERS: Final = str.maketrans(
@@ -49,18 +49,18 @@ _LETTERS: Final = str.maketrans(
 )
 
 
-def file_stems(job_id: str, batches: Iterable[Batch]) -> list[str]:
-    """``<job_id>_<part_type>_<color>_<thickness>mm`` for each, in order.
+def file_stems(job_id: str, batches: Iterable[ImportBatch]) -> list[str]:
+    """Build ``<job_id>_<part_type>_<color>_<thickness>mm`` for each batch, in order.
 
-    Colours that look alike in plain letters are numbered, upper and lower case alike: the disk of
-    the machine may not tell them apart.
+    Colours that are the same in plain letters, ignoring case, are numbered: the machine's disk may
+    not distinguish them.
     """
     if not _JOB_ID.fullmatch(job_id):
         raise ValueError(f"a job id is letters, digits and dashes, got {job_id!r}")
     stems: list[str] = []
     taken: set[str] = set()
     for batch in batches:
-        thickness = key_of(batch.thickness_mm).replace(".", "-")
+        thickness = format_number(batch.thickness_mm).replace(".", "-")
         color, number = plain_letters(batch.color), 1
         stem = f"{job_id}_{batch.part_type}_{color}_{thickness}mm"
         while stem.lower() in taken:
@@ -72,41 +72,41 @@ def file_stems(job_id: str, batches: Iterable[Batch]) -> list[str]:
 
 
 def plain_letters(text: str) -> str:
-    """``Açık Meşe`` as ``Acik-Mese``; never empty."""
+    """Convert ``Açık Meşe`` to ``Acik-Mese``; never empty."""
     folded = unicodedata.normalize("NFKD", text.translate(_LETTERS))
-    letters = "".join(sign for sign in folded if not unicodedata.combining(sign))
-    return _NOT_PLAIN.sub("-", letters)[:_COLOR_MAX].strip("-") or "color"
+    letters = "".join(character for character in folded if not unicodedata.combining(character))
+    return _NOT_PLAIN.sub("-", letters)[:_MAX_COLOR_LENGTH].strip("-") or "color"
 
 
-_NO_DAY: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the format knows no zones
-_ZIP_DAY: Final = (1980, 1, 1, 0, 0, 0)
+_FIXED_DATE: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the format knows no zones
+_ZIP_DATE: Final = (1980, 1, 1, 0, 0, 0)
 _ESCAPE: Final = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
 
 
 def write_batches(
     folder: Path,
     job_id: str,
-    batches: Sequence[Batch],
-    template: Template,
+    batches: Sequence[ImportBatch],
+    template: ImportTemplate,
     *,
     plate: PlateSize,
     kerf_mm: Decimal,
     replace: bool = False,
 ) -> list[Path]:
-    """Write an XLSX a batch, each whole or not at all; their paths, in the order of the batches.
+    """Write an XLSX per batch, each atomically; returns their paths in the order of the batches.
 
-    Beside each lies ``<stem>.json`` with what the built-in optimiser must know of the board. A file
-    that is there already is left alone unless ``replace`` is said: somebody may have imported it.
+    Beside each lies ``<stem>.json`` with the board's data for the built-in optimiser. An existing
+    file is kept unless ``replace`` is set: an operator may have imported it.
     """
     stems = file_stems(job_id, batches)
     paths = [folder / f"{stem}.xlsx" for stem in stems]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        drop_unfinished(folder, f"{job_id}_")
+        remove_unfinished(folder, f"{job_id}_")
         for batch, path in zip(batches, paths, strict=True):
             if replace or not path.exists():
-                write_whole(path.with_suffix(".json"), _board(batch, plate, kerf_mm))
-                write_whole(path, batch_xlsx(batch, template))
+                write_atomically(path.with_suffix(".json"), _board_json(batch, plate, kerf_mm))
+                write_atomically(path, build_batch_xlsx(batch, template))
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         raise OrderProblem(
@@ -117,30 +117,30 @@ def write_batches(
     return paths
 
 
-def batch_xlsx(batch: Batch, template: Template) -> bytes:
-    """The workbook of one batch: the template with these rows from row 3 on, and none below."""
+def build_batch_xlsx(batch: ImportBatch, template: ImportTemplate) -> bytes:
+    """Build the workbook of a batch: the template with exactly these rows from row 3 on."""
     from openpyxl import load_workbook
     from openpyxl.writer.excel import ExcelWriter
 
     workbook = load_workbook(io.BytesIO(template.data))
     sheet = workbook[SHEET]
-    _clear(sheet)
+    _delete_sample_rows(sheet)
     for number, row in enumerate(batch.rows, FIRST_DATA_ROW):
         for column, value in enumerate(row.cells(), 1):
             if isinstance(value, str):
                 cell = sheet.cell(number, column, _ESCAPE.sub("_x005F_", value))
-                cell.data_type = "s"  # or a text that begins with = would become a formula
+                cell.data_type = "s"  # a text that begins with = must not become a formula
             elif value is not None:
-                sheet.cell(number, column, as_json(Decimal(value)))
-    workbook.properties.created = workbook.properties.modified = _NO_DAY
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
-        ExcelWriter(workbook, archive).save()  # Workbook.save would put today's date in
-    return _without_dates(written)
+                sheet.cell(number, column, json_number(Decimal(value)))
+    workbook.properties.created = workbook.properties.modified = _FIXED_DATE
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w") as archive:
+        ExcelWriter(workbook, archive).save()  # Workbook.save would write today's date
+    return _without_dates(output)
 
 
-def _clear(sheet: Worksheet) -> None:
-    """Take away every sample row, and whatever is merged with one."""
+def _delete_sample_rows(sheet: Worksheet) -> None:
+    """Delete every sample row and the merged cells in them."""
     for merged in list(sheet.merged_cells.ranges):
         if merged.max_row >= FIRST_DATA_ROW:
             sheet.unmerge_cells(merged.coord)
@@ -149,21 +149,21 @@ def _clear(sheet: Worksheet) -> None:
 
 
 def _without_dates(packed: io.BytesIO) -> bytes:
-    """The same archive, whenever it was packed."""
-    again = io.BytesIO()
-    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(again, "w") as dated:
+    """Repack the archive with a fixed date."""
+    output = io.BytesIO()
+    with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(output, "w") as undated:
         for part in archive.infolist():
-            name = zipfile.ZipInfo(part.filename, _ZIP_DAY)
-            dated.writestr(name, archive.read(part), zipfile.ZIP_DEFLATED)
-    return again.getvalue()
+            name = zipfile.ZipInfo(part.filename, _ZIP_DATE)
+            undated.writestr(name, archive.read(part), zipfile.ZIP_DEFLATED)
+    return output.getvalue()
 
 
-def _board(batch: Batch, plate: PlateSize, kerf_mm: Decimal) -> bytes:
+def _board_json(batch: ImportBatch, plate: PlateSize, kerf_mm: Decimal) -> bytes:
     return canonical_json(
         {
-            "plate_w_mm": as_json(plate.width_mm),
-            "plate_h_mm": as_json(plate.height_mm),
-            "trim_mm": as_json(batch.trim_mm),
-            "kerf_mm": as_json(kerf_mm),
+            "plate_w_mm": json_number(plate.width_mm),
+            "plate_h_mm": json_number(plate.height_mm),
+            "trim_mm": json_number(batch.trim_mm),
+            "kerf_mm": json_number(kerf_mm),
         }
     ).encode()

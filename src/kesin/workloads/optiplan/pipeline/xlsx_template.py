@@ -1,7 +1,7 @@
-"""The XLSX every import file is made from: a sheet with OptiPlanning's tags in its first row.
+"""The XLSX template of all import files: a sheet with OptiPlanning's tags in its first row.
 
-The tags are a contract with a program we cannot see into, misspelling included. Whatever keeps us
-from reading them is one and the same problem for the workshop: the template is not usable.
+The tags are a contract with a closed program, misspelling included. Any failure to read them is the
+same problem for the workshop: the template cannot be used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.numbers import shown
-from kesin.workloads.optiplan.orders.safe_xlsx import Bounds, UnsafeXlsx, check_xlsx
+from kesin.workloads.optiplan.orders.numbers import format_value
+from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, check_xlsx
 
 SHEET: Final = "\u015eABLON"  # Ş as one character, as the sheet is named
 TAGS: Final = (
@@ -45,44 +45,46 @@ HEADINGS: Final = (
     "Description 1",
 )
 FIRST_DATA_ROW: Final = 3
-_BOUNDS: Final = Bounds(bytes_max=2_000_000, unpacked_max=10_000_000)
+_TEMPLATE_BOUNDS: Final = XlsxBounds(max_bytes=2_000_000, max_unpacked_bytes=10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """A template that was read and found good; what is written later is made from these bytes."""
+class ImportTemplate:
+    """A valid template; import files are built from exactly these bytes."""
 
     data: bytes
 
 
-def check_template(path: Path) -> Template:
-    """Read the template; raises OrderProblem E_TEMPLATE_INVALID whatever is wrong with it."""
+def read_template(path: Path) -> ImportTemplate:
+    """Read and check the template; raises OrderProblem (E_TEMPLATE_INVALID) for any failure."""
     try:
         with path.open("rb") as file:
-            data = file.read(_BOUNDS.bytes_max + 1)
-        check_xlsx(data, _BOUNDS)
+            data = file.read(_TEMPLATE_BOUNDS.max_bytes + 1)
+        check_xlsx(data, _TEMPLATE_BOUNDS)
         row = _first_row(data)
     except UnsafeXlsx as problem:
-        raise _invalid(path, str(problem)) from None
+        raise _template_problem(path, str(problem)) from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise _invalid(path, f"the file cannot be read: {reason}") from None
+        raise _template_problem(path, f"the file cannot be read: {reason}") from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise _invalid(
+        raise _template_problem(
             path, f"the file is no workbook that can be read: {type(problem).__name__}"
         ) from None
     if row is None:
-        raise _invalid(path, f"there is no sheet named {SHEET}")
+        raise _template_problem(path, f"there is no sheet named {SHEET}")
     if len(row) != len(TAGS):
-        raise _invalid(path, f"row 1 must hold {len(TAGS)} tags, it holds {len(row)}")
-    for number, (found, tag) in enumerate(zip(row, TAGS, strict=True), 1):
-        if found != tag:
-            raise _invalid(path, f"row 1, cell {number} must be {tag}, it is {shown(found)}")
-    return Template(data)
+        raise _template_problem(path, f"row 1 must hold {len(TAGS)} tags, it holds {len(row)}")
+    for number, (cell, tag) in enumerate(zip(row, TAGS, strict=True), 1):
+        if cell != tag:
+            raise _template_problem(
+                path, f"row 1, cell {number} must be {tag}, it is {format_value(cell)}"
+            )
+    return ImportTemplate(data)
 
 
 def _first_row(data: bytes) -> list[object] | None:
-    """Row 1 without the empty cells at its end; None where the sheet is missing."""
+    """Read row 1 without the empty cells at its end; None if the sheet is missing."""
     import openpyxl
 
     workbook = openpyxl.load_workbook(io.BytesIO(data))
@@ -95,7 +97,7 @@ def _first_row(data: bytes) -> list[object] | None:
     return row
 
 
-def _invalid(path: Path, reason: str) -> OrderProblem:
+def _template_problem(path: Path, reason: str) -> OrderProblem:
     return OrderProblem(
         OptiCode.TEMPLATE_INVALID,
         f"the template {path.name} cannot be used: {reason}",

@@ -1,7 +1,7 @@
-"""The workshop's own files: rules, paths and the folder programs run in.
+"""The workshop's own files: its rules, its paths and the folder in which programs run.
 
-Read anew at every pass: who changes a rule need not restart anything, but for the deadlines and
-the retries, which belong to the lifecycle and count from the next start.
+They are read again on every pass, so a changed rule needs no restart. Deadlines and retries are the
+exception: they belong to the lifecycle and apply from the next start.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import MINUTE_S
 from kesin.lifecycle.declare import Lifecycle
 from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.lifecycle import Limits, optiplan_lifecycle
-from kesin.workloads.optiplan.workshop.json_file import read_object, write_whole
+from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
+from kesin.workloads.optiplan.workshop.json_file import read_object, write_atomically
 from kesin.workloads.optiplan.workshop.paths import (
     Paths,
+    create_folders,
     load_paths,
-    make_folders,
     paths_json,
 )
 from kesin.workloads.optiplan.workshop.rules import Rules, load_rules
 
 RULES_FILE: Final = "rules.json"
-PATHS: Final = "paths.json"
+PATHS_FILE: Final = "paths.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """What the operator set up."""
+    """The rules and paths that the operator has configured."""
 
     settings: Settings
 
@@ -42,38 +42,38 @@ class Workshop:
 
     @property
     def paths_file(self) -> Path:
-        return self.settings.data_dir.absolute() / PATHS
+        return self.settings.data_dir.absolute() / PATHS_FILE
 
     @property
     def run_folder(self) -> Path:
-        """Where programs leave their traces, on this machine."""
+        """The folder of program records and logs, on this machine."""
         return self.settings.data_dir.absolute() / "optiplan" / "run"
 
     def rules(self) -> Rules:
-        """The rules in force; raises OrderProblem."""
+        """Return the rules in force; raises OrderProblem."""
         return load_rules(self.rules_file)
 
     def paths(self) -> Paths:
-        """The paths in force; raises OrderProblem.
+        """Return the paths in force; raises OrderProblem.
 
-        Their folders are made once. One that is missing later is a share that is away: made anew,
-        it would look like an empty one, and what lies on the share would be sent again. A folder
-        that cannot be made is told by whoever needs it.
+        Their folders are created once. A folder that is missing later is an unavailable share:
+        created again, it would look empty, and files on the share would be sent again. If a folder
+        cannot be created, the step that needs it reports that.
         """
         paths = load_paths(self.paths_file)
-        made = self.settings.data_dir.absolute() / "optiplan" / "folders.json"
-        told = paths_json(paths)
+        marker = self.settings.data_dir.absolute() / "optiplan" / "folders.json"
+        current = paths_json(paths)
         with suppress(OSError):
-            if read_object(made) != told:
-                make_folders(paths)
-                write_whole(made, canonical_json(told).encode())
+            if read_object(marker) != current:
+                create_folders(paths)
+                write_atomically(marker, canonical_json(current).encode())
         return paths
 
 
 def configured_lifecycle() -> Lifecycle:
-    """The lifecycle with the workshop's own deadlines and retries, as its rules.json has them.
+    """Declare the lifecycle with the deadlines and retries of the workshop's rules.json.
 
-    Settings or rules that cannot be read give the defaults: other commands report them.
+    Unreadable settings or rules give the defaults: other commands report them.
     """
     try:
         file = load_settings().data_dir / RULES_FILE
@@ -83,9 +83,11 @@ def configured_lifecycle() -> Lifecycle:
     except (BadSettings, OrderProblem):
         return optiplan_lifecycle()
     return optiplan_lifecycle(
-        Limits(
+        OptiplanLimits(
             retry_count_max=rules.retry_count_max,
-            retry_backoff_s=tuple(round(one * MINUTE_S) for one in rules.retry_backoff_minutes),
+            retry_backoff_s=tuple(
+                round(minutes * MINUTE_S) for minutes in rules.retry_backoff_minutes
+            ),
             xml_timeout_s=round(rules.timeouts.opti_xml_minutes * MINUTE_S),
             ack_timeout_s=round(rules.timeouts.osi_ack_minutes * MINUTE_S),
         )

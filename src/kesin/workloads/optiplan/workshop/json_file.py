@@ -1,4 +1,4 @@
-"""The two settings files of the workload, read and written as JSON."""
+"""Atomic file writes, and the workshop's settings files as JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
-from kesin.workloads.optiplan.orders.payload import field_problems, refused
+from kesin.workloads.optiplan.orders.payload import field_problems, validation_problem
 
-UNFINISHED: Final = ".tmp"
+UNFINISHED_SUFFIX: Final = ".tmp"
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the file, make sure it is on the disk, then give it its name."""
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a hidden file, sync it to disk, then rename it to its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}{UNFINISHED_SUFFIX}")
     try:
         with hidden.open("xb") as file:
             file.write(data)
@@ -35,17 +35,17 @@ def write_whole(path: Path, data: bytes) -> None:
     _sync(path.parent)
 
 
-def drop_unfinished(folder: Path, beginning: str) -> None:
-    """Remove what a killed process left of files whose names begin so."""
-    for left in folder.glob(f".{beginning}*{UNFINISHED}"):
+def remove_unfinished(folder: Path, prefix: str) -> None:
+    """Remove unfinished files with this prefix that a killed process has left."""
+    for leftover in folder.glob(f".{prefix}*{UNFINISHED_SUFFIX}"):
         with suppress(OSError):
-            left.unlink()
+            leftover.unlink()
 
 
 def _sync(folder: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):  # Windows keeps names in order by itself
+    if not hasattr(os, "O_DIRECTORY"):  # Windows needs no folder sync
         return
-    with suppress(OSError):  # nor does every network share know how
+    with suppress(OSError):  # some network shares do not support it
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -53,14 +53,14 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-_BYTES_MAX: Final = 1_000_000
+_MAX_BYTES: Final = 1_000_000
 
 
 def read_json_file(file: Path) -> Any:
-    """What the file holds; raises OrderProblem when it cannot be read."""
+    """Read a JSON file; raises OrderProblem if it cannot be read."""
     try:
         with file.open("rb") as opened:
-            data = opened.read(_BYTES_MAX)  # of a longer file, what is left is no JSON
+            data = opened.read(_MAX_BYTES)  # a longer file is cut off and fails to parse
         return json.loads(data.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as problem:
         raise OrderProblem(
@@ -78,10 +78,10 @@ def read_object(file: Path) -> dict[str, Any] | None:
 
 
 def write_json_file(file: Path, content: Any) -> None:
-    """Replace the file in one go, spelled for people; raises OrderProblem when that fails."""
+    """Replace a JSON file atomically, indented for readers; raises OrderProblem."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     try:
-        write_whole(file, f"{text}\n".encode())
+        write_atomically(file, f"{text}\n".encode())
     except OSError as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE, f"{file} cannot be written: {problem}", {"file": str(file)}
@@ -89,17 +89,17 @@ def write_json_file(file: Path, content: Any) -> None:
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
-    """What pydantic finds wrong with settings somebody sends, as an OrderProblem."""
+def translate_validation_errors() -> Iterator[None]:
+    """Raise pydantic's errors as an OrderProblem."""
     try:
         yield
     except ValidationError as problem:
-        raise refused(list(field_problems(problem))) from None
+        raise validation_problem(list(field_problems(problem))) from None
 
 
 @contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """What is wrong with settings that lie in a file, with its name."""
+def name_file_in_errors(file: Path) -> Iterator[None]:
+    """Add the file's name to the problems of the settings in it."""
     try:
         yield
     except OrderProblem as problem:

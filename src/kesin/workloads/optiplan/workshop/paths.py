@@ -1,8 +1,7 @@
-"""Where OptiPlanning and the machine are; kept in ``paths.json``.
+"""The paths of OptiPlanning and the machine, stored in ``paths.json``.
 
-Out of the box everything lies below the folder of that file and the built-in optimiser runs in
-OptiPlanning's place. A path that is not absolute counts from there too, so the whole data directory
-can be moved.
+By default everything lies below the folder of that file, and the built-in optimiser replaces
+OptiPlanning. Relative paths start at that folder too, so the whole data directory can be moved.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
-from kesin.workloads.optiplan.orders.payload import Strict, filled, one_line
+from kesin.workloads.optiplan.orders.payload import StrictModel, check_not_blank, check_one_line
 from kesin.workloads.optiplan.workshop.json_file import (
-    in_our_words,
-    naming,
+    name_file_in_errors,
     read_json_file,
+    translate_validation_errors,
+    write_atomically,
     write_json_file,
-    write_whole,
 )
 
 BUILT_IN: Final = "built-in"
 INBOX, PROCESSED, FAILED = "inbox", "processed", "failed"  # in the machine's folder
-_HERE: Final = {
+_DEFAULTS: Final = {
     "optiplanningExePath": BUILT_IN,
     "optiplanningImportFolder": "optiplan/import",
     "optiplanningExportFolder": "optiplan/export",
@@ -35,7 +34,7 @@ _HERE: Final = {
     "tempFolder": "optiplan/temp",
     "xlsxTemplatePath": "optiplan/templates/Excel_sablon.xlsx",
 }
-_ON_WINDOWS: Final = {
+_WINDOWS_DEFAULTS: Final = {
     "optiplanningExePath": "C:/Biesse/OptiPlanning/System/OptiPlanning.exe",
     "optiplanningImportFolder": "C:/Biesse/OptiPlanning/ImpFile",
     "optiplanningExportFolder": "C:/Biesse/OptiPlanning/Tmp/Sol",
@@ -45,22 +44,24 @@ _ON_WINDOWS: Final = {
     "xlsxTemplatePath": "optiplan/templates/Excel_sablon.xlsx",
 }
 
-_Place = Annotated[str, Field(max_length=1_000), AfterValidator(one_line), AfterValidator(filled)]
+_PathText = Annotated[
+    str, Field(max_length=1_000), AfterValidator(check_one_line), AfterValidator(check_not_blank)
+]
 
 
-class _PathsFile(Strict):
-    exe: _Place = Field(alias="optiplanningExePath")
-    import_folder: _Place = Field(alias="optiplanningImportFolder")
-    export_folder: _Place = Field(alias="optiplanningExportFolder")
-    rules_folder: _Place = Field(alias="optiplanningRulesFolder")
-    machine_drop_folder: _Place = Field(alias="machineDropFolder")
-    temp_folder: _Place = Field(alias="tempFolder")
-    template: _Place = Field(alias="xlsxTemplatePath")
+class _PathsFile(StrictModel):
+    exe: _PathText = Field(alias="optiplanningExePath")
+    import_folder: _PathText = Field(alias="optiplanningImportFolder")
+    export_folder: _PathText = Field(alias="optiplanningExportFolder")
+    rules_folder: _PathText = Field(alias="optiplanningRulesFolder")
+    machine_drop_folder: _PathText = Field(alias="machineDropFolder")
+    temp_folder: _PathText = Field(alias="tempFolder")
+    template: _PathText = Field(alias="xlsxTemplatePath")
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The places, absolute. ``exe`` is None for the built-in optimiser."""
+    """The paths, absolute. ``exe`` is None for the built-in optimiser."""
 
     exe: Path | None
     import_folder: Path
@@ -88,17 +89,17 @@ class Paths:
 
 
 def read_paths(body: Any, base: Path) -> Paths:
-    """Check paths somebody sends; raises OrderProblem with every key that is wrong."""
-    with in_our_words():
-        given = _PathsFile.model_validate(body)
-    told = given.model_dump()
-    exe = told.pop("exe")
-    places = {name: _place(base, text) for name, text in told.items()}
-    return Paths(exe=None if exe == BUILT_IN else _place(base, exe), **places)
+    """Validate paths; raises OrderProblem with every invalid key."""
+    with translate_validation_errors():
+        paths_file = _PathsFile.model_validate(body)
+    fields = paths_file.model_dump()
+    exe = fields.pop("exe")
+    folders = {name: _absolute_path(base, text) for name, text in fields.items()}
+    return Paths(exe=None if exe == BUILT_IN else _absolute_path(base, exe), **folders)
 
 
 def paths_json(paths: Paths) -> dict[str, str]:
-    """As the file spells them, absolute."""
+    """Return the absolute paths with the keys of the file."""
     return {
         "optiplanningExePath": BUILT_IN if paths.exe is None else str(paths.exe),
         "optiplanningImportFolder": str(paths.import_folder),
@@ -111,29 +112,29 @@ def paths_json(paths: Paths) -> dict[str, str]:
 
 
 def load_paths(file: Path, *, windows: bool = os.name == "nt") -> Paths:
-    """The paths in force. On first start the file is made, and the shipped template laid out.
+    """Load the paths in force. The first start creates the file and writes the shipped template.
 
-    Then everything is below its folder; on Windows, OptiPlanning is where it installs itself.
+    The default paths lie below its folder; on Windows, at OptiPlanning's installation.
     """
-    first = not file.exists()
-    if first:
-        write_json_file(file, _ON_WINDOWS if windows else _HERE)
-    given = read_json_file(file)
-    with naming(file):
-        paths = read_paths(given, file.parent)
-    if first and not paths.template.exists():
-        ship_template(paths.template)
+    is_first_start = not file.exists()
+    if is_first_start:
+        write_json_file(file, _WINDOWS_DEFAULTS if windows else _DEFAULTS)
+    body = read_json_file(file)
+    with name_file_in_errors(file):
+        paths = read_paths(body, file.parent)
+    if is_first_start and not paths.template.exists():
+        write_shipped_template(paths.template)
     return paths
 
 
-def ship_template(path: Path) -> None:
+def write_shipped_template(path: Path) -> None:
     """Write the template that comes with Kesin to the path."""
     shipped = files("kesin.workloads.optiplan").joinpath("templates", "Excel_sablon.xlsx")
-    write_whole(path, shipped.read_bytes())
+    write_atomically(path, shipped.read_bytes())
 
 
-def make_folders(paths: Paths) -> None:
-    """Make what is missing, the machine's three among them."""
+def create_folders(paths: Paths) -> None:
+    """Create the missing folders, including the machine's three."""
     for folder in (
         paths.import_folder,
         paths.export_folder,
@@ -146,5 +147,5 @@ def make_folders(paths: Paths) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _place(base: Path, text: str) -> Path:
-    return Path(os.path.abspath(base / text))  # noqa: PTH100 - links stay as they are given
+def _absolute_path(base: Path, text: str) -> Path:
+    return Path(os.path.abspath(base / text))  # noqa: PTH100 - does not resolve links

@@ -1,7 +1,7 @@
-"""The workshop's rules: trims, backs, bands, grain, deadlines; kept in ``rules.json``.
+"""The workshop's rules: trims, backs, bands, grain, deadlines; stored in ``rules.json``.
 
-The keys are spelled as the workshop's existing files spell them. A file with an unknown key, or
-without a known one, is refused by name: a rule that silently does not count would be cut in wood.
+The keys are spelled as in the workshop's existing files. An unknown or missing key is rejected by
+name: a rule that is silently ignored would be cut in wood.
 """
 
 from __future__ import annotations
@@ -15,63 +15,63 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from kesin.workloads.optiplan.orders.numbers import (
     between,
-    exact,
-    key_of,
+    format_number,
+    format_value,
+    parse_number,
     plain_json,
-    shown,
     whole_between,
 )
-from kesin.workloads.optiplan.orders.payload import Mode, Name, PlateSize, Strict
+from kesin.workloads.optiplan.orders.payload import Name, OptiMode, PlateSize, StrictModel
 from kesin.workloads.optiplan.workshop.json_file import (
-    in_our_words,
-    naming,
+    name_file_in_errors,
     read_json_file,
+    translate_validation_errors,
     write_json_file,
 )
 
 NO_BAND: Final = "Bant Yok"
-MAX_RETRIES: Final = 20  # the proof that every order ends is made for each: more would take long
+MAX_RETRIES: Final = 20  # every retry enlarges the proof that each order ends
 
 _Mm = Annotated[Decimal, BeforeValidator(between("0.01", "1000"))]
 _Minutes = Annotated[Decimal, BeforeValidator(between("0.01", "1440"))]
 
 
-def _thickness_keys(given: Mapping[str, Decimal]) -> dict[str, Decimal]:
-    """``18.0`` and ``18`` are one thickness."""
-    keyed: dict[str, Decimal] = {}
-    for text, trim in given.items():
+def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
+    """Normalise the keys: ``18.0`` and ``18`` are the same thickness."""
+    by_thickness: dict[str, Decimal] = {}
+    for text, trim in trims.items():
         try:
-            key = key_of(exact(Decimal(text)))
+            key = format_number(parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
-            raise ValueError(f"the thickness {shown(text)} is no number") from None
-        if key in keyed:
+            raise ValueError(f"the thickness {format_value(text)} is no number") from None
+        if key in by_thickness:
             raise ValueError(f"the thickness {key} is there twice")
-        keyed[key] = trim
-    return keyed
+        by_thickness[key] = trim
+    return by_thickness
 
 
-def _without_band(given: Mapping[str, Decimal | None]) -> Mapping[str, Decimal | None]:
-    if given.get(NO_BAND, 0) is not None:
+def _check_no_band(bands: Mapping[str, Decimal | None]) -> Mapping[str, Decimal | None]:
+    if bands.get(NO_BAND, 0) is not None:
         raise ValueError(f"must map {NO_BAND!r}, which means no band, to null")
-    return given
+    return bands
 
 
-class MergePolicy(Strict):
-    """Whether equal parts may be put together; kept for the workshop, nothing merges by itself."""
+class MergePolicy(StrictModel):
+    """Whether equal parts may be merged; stored for the workshop, nothing merges automatically."""
 
     default_disabled: bool = Field(alias="defaultDisabled")
     requires_operator_approval: bool = Field(alias="requiresOperatorApproval")
 
 
-class Timeouts(Strict):
+class Timeouts(StrictModel):
     """How long the optimiser and the machine may take."""
 
     opti_xml_minutes: _Minutes = Field(alias="optiXmlMinutes")
     osi_ack_minutes: _Minutes = Field(alias="osiAckMinutes")
 
 
-class Rules(Strict):
-    """All of them. Look up trims and bands with the methods, which know how keys are spelled."""
+class Rules(StrictModel):
+    """All rules. Look up trims and grains with the methods, which normalise the keys."""
 
     cm_to_mm_multiplier: Annotated[Decimal, BeforeValidator(between("1", "100"))]
     trim_by_thickness: Annotated[
@@ -81,7 +81,7 @@ class Rules(Strict):
         alias="backingThicknesses"
     )
     edge_mapping: Annotated[
-        dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_without_band)
+        dict[Name, _Mm | None], Field(max_length=1_000), AfterValidator(_check_no_band)
     ] = Field(alias="edgeMapping")
     grain_mapping: dict[
         Literal["0", "1", "2", "3"], Annotated[int, BeforeValidator(whole_between(0, 3))]
@@ -92,30 +92,30 @@ class Rules(Strict):
     retry_backoff_minutes: Annotated[
         tuple[_Minutes, ...], Field(min_length=1, max_length=100, strict=False)
     ]
-    opti_mode_default: Mode | None = Field(None, alias="optiModeDefault")
+    opti_mode_default: OptiMode | None = Field(None, alias="optiModeDefault")
     timeouts: Timeouts
     ack_mode: Literal["file_move"] = Field(alias="ackMode")
     kerf_mm: Annotated[Decimal, BeforeValidator(between("0", "20"))] = Decimal(4)
 
-    def mode(self, asked: Mode | None, *, built_in_optimiser: bool) -> Mode:
-        """How an order is optimised: as it asks, as the rules say, else by what is there."""
-        return asked or self.opti_mode_default or ("A" if built_in_optimiser else "C")
+    def mode(self, requested: OptiMode | None, *, built_in_optimiser: bool) -> OptiMode:
+        """Choose the mode: as requested, else the rules' default, else by the optimiser in use."""
+        return requested or self.opti_mode_default or ("A" if built_in_optimiser else "C")
 
     def trim_mm(self, thickness_mm: Decimal) -> Decimal | None:
-        """What is cut off a plate's sides; None where no rule is."""
-        return self.trim_by_thickness.get(key_of(thickness_mm))
+        """Return the trim of a plate's sides; None without a rule."""
+        return self.trim_by_thickness.get(format_number(thickness_mm))
 
-    def grain(self, asked: int) -> int | None:
-        """OptiPlanning's number for a grain; None where no rule is."""
-        return next((to for key, to in self.grain_mapping.items() if key == str(asked)), None)
+    def grain(self, requested: int) -> int | None:
+        """Return OptiPlanning's number for a grain; None without a rule."""
+        return next((to for key, to in self.grain_mapping.items() if key == str(requested)), None)
 
-    def backs_may_be(self, thickness_mm: Decimal) -> bool:
+    def allows_back_thickness(self, thickness_mm: Decimal) -> bool:
         """Whether back panels of this thickness exist."""
         return thickness_mm in self.backing_thicknesses
 
 
 def default_rules() -> Rules:
-    """The workshop's own. The mode is left open: A with the built-in optimiser, else C."""
+    """Return the default rules. The mode is open: A with the built-in optimiser, else C."""
     return Rules.model_validate(
         {
             "cm_to_mm_multiplier": 10,
@@ -136,28 +136,28 @@ def default_rules() -> Rules:
 
 
 def read_rules(body: Any) -> Rules:
-    """Check rules somebody sends; raises OrderProblem with every key that is wrong."""
-    with in_our_words():
+    """Validate rules; raises OrderProblem with every invalid key."""
+    with translate_validation_errors():
         return Rules.model_validate(body)
 
 
 def rules_json(rules: Rules) -> dict[str, Any]:
-    """As the file spells them."""
-    told: dict[str, Any] = plain_json(rules.model_dump(by_alias=True))
+    """Return the rules with the keys of the file."""
+    body: dict[str, Any] = plain_json(rules.model_dump(by_alias=True))
     if rules.default_plate_size is None:
-        del told["defaultPlateSize"]
-    return told
+        del body["defaultPlateSize"]
+    return body
 
 
 def load_rules(file: Path) -> Rules:
-    """The rules in force. Where there is no file yet, one with the defaults is made."""
+    """Load the rules in force. A missing file is created with the defaults."""
     if not file.exists():
         save_rules(file, default_rules())
-    given = read_json_file(file)
-    with naming(file):
-        return read_rules(given)
+    body = read_json_file(file)
+    with name_file_in_errors(file):
+        return read_rules(body)
 
 
 def save_rules(file: Path, rules: Rules) -> None:
-    """Replace the file in one go."""
+    """Replace the file atomically."""
     write_json_file(file, rules_json(rules))

@@ -8,19 +8,21 @@ from kesin.engine.workload import WorkloadContext
 from kesin.workloads.pdf.api.batches import batch_router
 from kesin.workloads.pdf.api.jobs import jobs_router
 from kesin.workloads.pdf.api.templates import templates_router
-from kesin.workloads.pdf.api.webhooks import hook_router
-from kesin.workloads.pdf.services import Shop
+from kesin.workloads.pdf.api.webhooks import webhook_router
+from kesin.workloads.pdf.services import PdfServiceLoader
 
 
-def pdf_router(house: WorkloadContext) -> APIRouter:
-    """The routes; templates, storage and their libraries are loaded when somebody asks."""
+def pdf_router(context: WorkloadContext) -> APIRouter:
+    """Build the router; templates, storage and their libraries are loaded by the first request."""
     router = APIRouter()
-    shop = Shop(house)
-    for part in (
-        jobs_router(shop),
-        templates_router(shop),
-        batch_router(shop),
-        hook_router(house),
+    loader = PdfServiceLoader(context)
+    for subrouter in (
+        jobs_router(loader),
+        templates_router(loader),
+        batch_router(loader),
+        webhook_router(context),
     ):
-        router.routes.extend(part.routes)  # to include it would make each route anew
+        router.routes.extend(
+            subrouter.routes
+        )  # include_router would build each route a second time
     return router

@@ -1,8 +1,8 @@
-"""Who stands at the door of the workload, and what its routes share."""
+"""Dependencies and responses that the routes of the workload share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request, Response
@@ -13,61 +13,68 @@ from pydantic import BaseModel
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import ID_PATTERN, is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotSignedIn, Problem, TooLarge, Unknown
+from kesin.foundation.problems import NotFound, NotSignedIn, Problem, TooLarge
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 
 MAX_BODY_BYTES: Final = 256 * 1024
 
 
-async def asker(request: Request) -> Actor:
-    """Whoever asks; nobody is refused here."""
+async def current_actor(request: Request) -> Actor:
+    """Return the signed-in actor of a request; raises NotSignedIn. Permissions are not checked."""
     actor: Actor = request.state.actor
     if not actor.grants:
         raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
     return actor
 
 
-Asker = Annotated[Actor, Depends(asker)]
+CurrentActor = Annotated[Actor, Depends(current_actor)]
 Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 
 
 class SmallBody(APIRoute):
-    """A route that reads no more than 256 KiB: what is larger is refused before it is parsed."""
+    """A route whose body holds at most 256 KiB; a larger one is rejected before it is parsed."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, behind a look at the size."""
+        """Return the handler, preceded by a check of the size."""
         handler = super().get_route_handler()
 
-        async def measured(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             if len(await request.body()) > MAX_BODY_BYTES:
                 raise TooLarge(f"a request holds at most {MAX_BODY_BYTES} bytes here")
             return await handler(request)
 
-        return measured
+        return handle
 
 
-def admit(house: WorkloadContext, actor: Actor, action: str, *, target: str | None = None) -> None:
-    """Raise Refused, and note it, unless the actor may use the workload."""
-    house.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
+def require_access(
+    context: WorkloadContext, actor: Actor, action: str, *, target: str | None = None
+) -> None:
+    """Raise Forbidden, and write it to the audit log, unless the actor may use the workload."""
+    context.commands.accounts.require(actor, "pdf", f"pdf.{action}", queue="pdf", target=target)
 
 
-def owners_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
-    """The job, if it is the actor's or the actor is an admin; another's looks like none."""
+def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
+    """Return a job of the actor, or any job for an admin; raises NotFound for all others."""
     job = jobs.get_job(job_id) if is_id(job_id) else None
     if job is None or not (actor.is_admin or job.owner == actor.name):
-        raise Unknown("there is no such job")
+        raise NotFound("there is no such job")
     return job
 
 
-def sent(body: BaseModel, status: int = 200, **headers: str) -> Response:
-    """The body as it is sent: written here, in the handler's thread, and not checked again."""
-    spelled = {name.replace("_", "-"): value for name, value in headers.items()}
+def json_response(body: BaseModel, status: int = 200, **headers: str) -> Response:
+    """Build a response; the body is serialised in the handler's thread and not validated again."""
     return Response(
-        body.model_dump_json(by_alias=True), status, spelled, media_type="application/json"
+        body.model_dump_json(by_alias=True),
+        status,
+        _header_names(headers),
+        media_type="application/json",
     )
 
 
-def told(problem: Problem, **headers: str) -> Response:
-    """A problem as the service tells it, with headers of our own."""
-    spelled = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse(problem.body(), problem.status, spelled)
+def problem_response(problem: Problem, **headers: str) -> Response:
+    """Build the service's error response for a problem, with additional headers."""
+    return JSONResponse(problem.body(), problem.status, _header_names(headers))
+
+
+def _header_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""A finished PDF over HTTP: whole or in part, under its name, or the reason why there is none."""
+"""Download of a finished PDF: whole or a range, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from kesin.foundation.problems import Clash, Problem, Unavailable
-from kesin.workloads.pdf.api.common import told
+from kesin.foundation.problems import Problem, RequestConflict, Unavailable
+from kesin.workloads.pdf.api.common import problem_response
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
 from kesin.workloads.pdf.storage.artifacts import (
+    CHUNK_BYTES,
     PDF_TYPE,
-    PIECE_BYTES,
-    Damaged,
+    ArtifactDamaged,
     PdfArtifactStore,
-    require_sound,
-    sound_bytes,
+    read_verified,
+    verify_artifact,
 )
-from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageError, attachment
+from kesin.workloads.pdf.storage.base import BadKey, NotStored, StorageError, attachment_header
 
 ARTIFACT_DAMAGED: Final = "ARTIFACT_DAMAGED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
@@ -32,23 +32,23 @@ RETRY_AFTER_S: Final = 15
 _RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 
 
-class Gone(Problem):
-    """It was here."""
+class FileGone(Problem):
+    """The file existed and was deleted."""
 
     status = 410
     code = "gone"
 
 
-class Unsatisfiable(Problem):
-    """Bytes that the PDF does not have."""
+class RangeNotSatisfiable(Problem):
+    """The requested range lies outside the PDF."""
 
     status = 416
     code = "range_not_satisfiable"
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """What a request wants of a PDF, and when."""
+class DownloadConditions:
+    """The conditional and range headers of a request."""
 
     range: str | None = None
     if_range: str | None = None
@@ -56,8 +56,8 @@ class Conditions:
     only_head: bool = False
 
     @classmethod
-    def of(cls, request: Request) -> Conditions:
-        """As the headers say; a range is GET's alone (RFC 9110, 14.2)."""
+    def from_request(cls, request: Request) -> DownloadConditions:
+        """Read the headers; a range counts for GET only (RFC 9110, 14.2)."""
         headers, only_head = request.headers, request.method == "HEAD"
         return cls(
             None if only_head else headers.get("range"),
@@ -67,17 +67,17 @@ class Conditions:
         )
 
 
-def delivered(
+def download_response(
     artifacts: PdfArtifactStore,
     job: PdfJob,
-    asked: Conditions | None = None,
+    conditions: DownloadConditions | None = None,
     **headers: str,
 ) -> Response:
-    """The PDF of a job that succeeded; for one that did not, the reason."""
+    """Build the response with the PDF of a succeeded job; for any other job, with the reason."""
     if job.status is PdfJobStatus.FAILED:
         code = job.error_code or PdfErrorCode.UNKNOWN
-        return told(
-            Clash(
+        return problem_response(
+            RequestConflict(
                 "no PDF came of it",
                 code=code.value,
                 details={"error_code": code.value, "job_id": job.job_id},
@@ -85,111 +85,122 @@ def delivered(
             **headers,
         )
     if job.status is PdfJobStatus.EXPIRED:
-        return told(Gone("its time is over: ask for it again", code="expired"), **headers)
+        return problem_response(
+            FileGone("its time is over: ask for it again", code="expired"), **headers
+        )
     try:
-        return _answer(artifacts, job, asked or Conditions(), headers)
-    except Damaged:
-        damaged = Gone(
+        return _file_response(artifacts, job, conditions or DownloadConditions(), headers)
+    except ArtifactDamaged:
+        damaged = FileGone(
             "the PDF was damaged where it is kept: ask for it again", code=ARTIFACT_DAMAGED
         )
-        return told(damaged, **headers)
+        return problem_response(damaged, **headers)
     except (NotStored, BadKey):
-        gone = Gone("the PDF is not there any more: ask for it again", code=ARTIFACT_GONE)
-        return told(gone, **headers)
+        gone = FileGone("the PDF is not there any more: ask for it again", code=ARTIFACT_GONE)
+        return problem_response(gone, **headers)
     except StorageError:
         down = Unavailable("the storage does not answer: try again", code=STORAGE_DOWN)
-        return told(down, retry_after=str(RETRY_AFTER_S), **headers)
+        return problem_response(down, retry_after=str(RETRY_AFTER_S), **headers)
 
 
-def _answer(
-    artifacts: PdfArtifactStore, job: PdfJob, asked: Conditions, more: dict[str, str]
+def _file_response(
+    artifacts: PdfArtifactStore,
+    job: PdfJob,
+    conditions: DownloadConditions,
+    extra_headers: dict[str, str],
 ) -> Response:
     key = job.artifact_key or ""
-    sha256 = (job.made or {}).get("sha256")
+    sha256 = (job.result or {}).get("sha256")
     etag = f'"{sha256}"' if sha256 else None
-    headers = {name.replace("_", "-"): value for name, value in more.items()}
+    headers = {name.replace("_", "-"): value for name, value in extra_headers.items()}
     headers |= {"cache-control": "private, no-cache", "accept-ranges": "bytes"}
     if etag:
         headers["etag"] = etag
-        if _is_known(etag, asked.if_none_match):
+        if _etag_matches(etag, conditions.if_none_match):
             return Response(status_code=304, headers=headers)
     file = artifacts.storage.head(key)
     size = file.size
-    if sha256 and size != (job.made or {}).get("bytes", size):
-        require_sound(artifacts.storage, key, sha256)
+    if sha256 and size != (job.result or {}).get("bytes", size):
+        verify_artifact(artifacts.storage, key, sha256)
     start, end, status = 0, size, 200
-    if asked.range is not None and (asked.if_range is None or asked.if_range.strip() == etag):
-        part = _part(asked.range, size)
-        if part is not None:
-            start, end = part
+    if conditions.range is not None and (
+        conditions.if_range is None or conditions.if_range.strip() == etag
+    ):
+        byte_range = _parse_range(conditions.range, size)
+        if byte_range is not None:
+            start, end = byte_range
             if start >= end:
-                beyond = Unsatisfiable(f"the PDF has {size} bytes")
-                return told(beyond, content_range=f"bytes */{size}")
+                beyond = RangeNotSatisfiable(f"the PDF has {size} bytes")
+                return problem_response(beyond, content_range=f"bytes */{size}")
             status = 206
             headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
-    headers["content-disposition"] = attachment(file_name(job))
+    headers["content-disposition"] = attachment_header(file_name(job))
     headers["content-length"] = str(end - start)
-    if asked.only_head:
+    if conditions.only_head:
         return Response(None, status, headers, media_type=PDF_TYPE)
-    if size <= PIECE_BYTES:
-        data = sound_bytes(artifacts.storage, key, sha256)
+    if size <= CHUNK_BYTES:
+        data = read_verified(artifacts.storage, key, sha256)
         return Response(data[start:end], status, headers, media_type=PDF_TYPE)
-    whole = sha256 if end - start == size else None
-    if sha256 and not whole:  # a part does not tell whether it is sound
-        artifacts.require_sound(file, sha256)
-    first = artifacts.storage.get_range(key, start, min(start + PIECE_BYTES, end))
-    pieces = _pieces(artifacts, key, first, (start, end), whole)
+    expected_sha256 = sha256 if end - start == size else None
+    if sha256 and not expected_sha256:  # the checksum covers the whole file, not a range
+        artifacts.verify(file, sha256)
+    first = artifacts.storage.get_range(key, start, min(start + CHUNK_BYTES, end))
+    pieces = _stream_pieces(artifacts, key, first, (start, end), expected_sha256)
     return StreamingResponse(pieces, status, headers, media_type=PDF_TYPE)
 
 
-def _pieces(
-    artifacts: PdfArtifactStore, key: str, piece: bytes, part: tuple[int, int], sha256: str | None
+def _stream_pieces(
+    artifacts: PdfArtifactStore,
+    key: str,
+    piece: bytes,
+    byte_range: tuple[int, int],
+    sha256: str | None,
 ) -> Iterator[bytes]:
-    """A large one in pieces, so that many at once take little memory.
+    """Yield a large PDF in pieces, so that many simultaneous downloads take little memory.
 
-    Where all of it is sent, the last piece is held back until all of it is found to be sound; if it
-    is not, the answer breaks off, and whoever downloads sees that some is missing.
+    When the whole file is sent, the last piece is held back until the checksum of the file has
+    been verified. A damaged file breaks the response off, so the client sees that it is truncated.
     """
-    made, (at, end) = hashlib.sha256(), part
+    digest, (at, end) = hashlib.sha256(), byte_range
     while True:
         if not piece:
             raise NotStored(key)
-        made.update(piece)
+        digest.update(piece)
         at += len(piece)
         if at >= end:
             break
         yield piece
-        piece = artifacts.storage.get_range(key, at, min(at + PIECE_BYTES, end))
-    if sha256 and made.hexdigest() != sha256:
-        require_sound(artifacts.storage, key, sha256)
-        raise Damaged(key)
+        piece = artifacts.storage.get_range(key, at, min(at + CHUNK_BYTES, end))
+    if sha256 and digest.hexdigest() != sha256:
+        verify_artifact(artifacts.storage, key, sha256)
+        raise ArtifactDamaged(key)
     yield piece
 
 
-def _is_known(etag: str, if_none_match: str | None) -> bool:
+def _etag_matches(etag: str, if_none_match: str | None) -> bool:
     if if_none_match is None:
         return False
-    marks = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
-    return etag in marks or "*" in marks
+    etags = [value.strip().removeprefix("W/") for value in if_none_match.split(",")]
+    return etag in etags or "*" in etags
 
 
-def _part(header: str, size: int) -> tuple[int, int] | None:
-    """Where a single range begins and ends (empty: beyond the PDF); None for anything else."""
-    found = _RANGE.fullmatch(header.strip())
-    if found is None or found[1] == found[2] == "":
+def _parse_range(header: str, size: int) -> tuple[int, int] | None:
+    """Parse a single range to start and end (empty: beyond the PDF); None for anything else."""
+    match = _RANGE.fullmatch(header.strip())
+    if match is None or match[1] == match[2] == "":
         return None
-    if found[1] == "":
-        return max(size - int(found[2]), 0), size if int(found[2]) else 0
-    start = int(found[1])
-    last = int(found[2]) if found[2] else size - 1
-    if found[2] and last < start:
+    if match[1] == "":
+        return max(size - int(match[2]), 0), size if int(match[2]) else 0
+    start = int(match[1])
+    last = int(match[2]) if match[2] else size - 1
+    if match[2] and last < start:
         return None
     return start, min(last + 1, size)
 
 
 def file_name(job: PdfJob) -> str:
-    """Under which it is saved."""
-    name = str((job.manner or {}).get("file_name") or "").strip(" .")
+    """Return the name under which a client saves the PDF."""
+    name = str((job.metadata or {}).get("file_name") or "").strip(" .")
     if not name:
         return f"{job.template_name or 'document'}-{job.job_id[:8]}.pdf"
     return name if name.lower().endswith(".pdf") else f"{name}.pdf"

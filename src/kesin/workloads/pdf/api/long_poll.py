@@ -1,6 +1,7 @@
-"""Waiting for a job to end: one thread looks for everybody, and nobody holds a thread meanwhile.
+"""Long polling: requests wait for a job to end without holding a thread each.
 
-The thread starts with the first who waits and ends with the last.
+One thread polls the states for all waiting requests. It starts with the first waiter and ends with
+the last.
 """
 
 from __future__ import annotations
@@ -14,98 +15,98 @@ from typing import Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf.jobs.store import ON_THE_WAY
+from kesin.workloads.pdf.jobs.store import UNFINISHED
 
-LOOK_EVERY_S: Final = 0.05
-MOST_WAITING: Final = 200
+POLL_INTERVAL_S: Final = 0.05
+MAX_WAITING: Final = 200
 log = Logger("kesin.pdf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """Somebody who waits in an event loop."""
+    """A coroutine that waits for a job in an event loop."""
 
     job_id: str
     loop: asyncio.AbstractEventLoop
-    over: asyncio.Event
+    ended: asyncio.Event
 
-    def tell(self) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and who waited in it
-            self.loop.call_soon_threadsafe(self.over.set)
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # the event loop has ended together with its waiters
+            self.loop.call_soon_threadsafe(self.ended.set)
 
 
-class Waiting:
-    """Everybody of this process who waits for a job of one queue."""
+class LongPoll:
+    """The waiters of this process for jobs of one queue."""
 
     def __init__(
-        self, queue: Queue, stopping: Callable[[], bool], *, most: int = MOST_WAITING
+        self, queue: Queue, stopping: Callable[[], bool], *, max_waiting: int = MAX_WAITING
     ) -> None:
         self._queue = queue
         self._stopping = stopping
-        self._most = most
+        self._max_waiting = max_waiting
         self._lock = threading.Lock()
         self._waiters: set[_Waiter] = set()
-        self._looking: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """Return the number of waiters."""
         return len(self._waiters)
 
     @property
-    def looking(self) -> bool:
-        """Whether the thread is at work."""
-        return self._looking is not None
+    def is_polling(self) -> bool:
+        """Whether the polling thread runs."""
+        return self._thread is not None
 
-    async def ended(self, job_id: str, seconds: float) -> None:
-        """Come back when the job has ended, when so long has passed, or when the service stops.
+    async def wait_for_end(self, job_id: str, seconds: float) -> None:
+        """Return when the job has ended, the time has passed, or the service stops.
 
-        Where too many wait already, at once: whoever asked finds the job as it is.
+        Returns at once if too many requests wait already; the caller then sees the job as it is.
         """
         waiter = _Waiter(job_id, asyncio.get_running_loop(), asyncio.Event())
-        if not self._joined(waiter):
+        if not self._add(waiter):
             return
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await waiter.over.wait()
+                    await waiter.ended.wait()
         finally:
-            self._leave(waiter)
+            self._remove(waiter)
 
-    def _joined(self, waiter: _Waiter) -> bool:
+    def _add(self, waiter: _Waiter) -> bool:
         with self._lock:
-            if len(self._waiters) >= self._most or self._stopping():
+            if len(self._waiters) >= self._max_waiting or self._stopping():
                 return False
             self._waiters.add(waiter)
-            if self._looking is None:
-                self._looking = threading.Thread(target=self._look, name="kesin-wait", daemon=True)
-                self._looking.start()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._poll, name="kesin-wait", daemon=True)
+                self._thread.start()
             return True
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _remove(self, waiter: _Waiter) -> None:
         with self._lock:
             self._waiters.discard(waiter)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         pause = threading.Event()
         while True:
             with self._lock:
                 waiters = list(self._waiters)
                 if not waiters:
-                    self._looking = None
+                    self._thread = None
                     return
-            for waiter in self._told(waiters):
-                self._leave(waiter)
-                waiter.tell()
-            pause.wait(LOOK_EVERY_S)
+            for waiter in self._finished_waiters(waiters):
+                self._remove(waiter)
+                waiter.wake()
+            pause.wait(POLL_INTERVAL_S)
 
-    def _told(self, waiters: list[_Waiter]) -> list[_Waiter]:
-        """Those who need not wait any longer."""
+    def _finished_waiters(self, waiters: list[_Waiter]) -> list[_Waiter]:
+        """Return the waiters whose job has ended, or all of them when the service stops."""
         if self._stopping():
             return waiters
         try:
-            states = self._queue.states(list({one.job_id for one in waiters}))
-        except Exception as problem:  # noqa: BLE001  # the store is away: the next look tells
-            log.warning("look_failed", why=type(problem).__name__)
+            states = self._queue.states(list({waiter.job_id for waiter in waiters}))
+        except Exception as problem:  # noqa: BLE001  # the store is unreachable: the next poll retries
+            log.warning("job_poll_failed", why=type(problem).__name__)
             return []
-        return [one for one in waiters if states.get(one.job_id) not in ON_THE_WAY]
+        return [waiter for waiter in waiters if states.get(waiter.job_id) not in UNFINISHED]

@@ -1,4 +1,4 @@
-"""The doors for templates: which there are, what each takes, and how values look in it."""
+"""Routes for templates: list, show the schema, preview."""
 
 from __future__ import annotations
 
@@ -6,38 +6,45 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from kesin.foundation.problems import Unknown
-from kesin.workloads.pdf.api.common import Asker, SmallBody, admit, sent
+from kesin.foundation.problems import NotFound
+from kesin.workloads.pdf.api.common import CurrentActor, SmallBody, json_response, require_access
 from kesin.workloads.pdf.errors import RenderFailed
-from kesin.workloads.pdf.jobs.submit import check_variables, document, template_error, usable
-from kesin.workloads.pdf.schemas import MAX_NAME, PreviewRequest, TemplateBody, TemplateLine
-from kesin.workloads.pdf.services import Shop, Tools
+from kesin.workloads.pdf.jobs.submit import (
+    check_variables,
+    document_response,
+    is_template_usable,
+    template_error,
+)
+from kesin.workloads.pdf.schemas import MAX_NAME_LENGTH, PreviewRequest, TemplateBody, TemplateLine
+from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
-Name = Annotated[str, Path(min_length=1, max_length=MAX_NAME)]
+TemplateName = Annotated[str, Path(min_length=1, max_length=MAX_NAME_LENGTH)]
 
 
-def templates_router(shop: Shop) -> APIRouter:
-    """The routes."""
+def templates_router(loader: PdfServiceLoader) -> APIRouter:
+    """Build the routes."""
     router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
 
     @router.get("/templates")
-    def list_templates(actor: Asker) -> list[TemplateLine]:
+    def list_templates(actor: CurrentActor) -> list[TemplateLine]:
         """The templates you may use."""
-        admit(shop.house, actor, "templates")
-        tools = shop.tools
-        allowed = tools.config.template_allowlist
-        return [_line(tools, name) for name in tools.book.names if name in allowed]
+        require_access(loader.context, actor, "templates")
+        services = loader.services
+        allowed = services.config.template_allowlist
+        return [
+            _template_line(services, name) for name in services.library.names if name in allowed
+        ]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
-    def show_template(actor: Asker, name: Name) -> Response:
+    def show_template(actor: CurrentActor, name: TemplateName) -> Response:
         """What a template takes: the JSON Schema of its variables, and a sample that fits."""
-        admit(shop.house, actor, "templates")
-        tools = shop.tools
-        _known(tools, name)
-        template = tools.book.get(name)
-        return sent(
+        require_access(loader.context, actor, "templates")
+        services = loader.services
+        _require_usable(services, name)
+        template = services.library.get(name)
+        return json_response(
             TemplateBody(
-                **_line(tools, name).model_dump(),
+                **_template_line(services, name).model_dump(),
                 json_schema=template.schema,
                 sample=template.sample,
             )
@@ -48,27 +55,29 @@ def templates_router(shop: Shop) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
     )
-    def preview_template(actor: Asker, name: Name, asked: PreviewRequest) -> Response:
+    def preview_template(actor: CurrentActor, name: TemplateName, body: PreviewRequest) -> Response:
         """The document that would be printed, as HTML that runs and loads nothing."""
-        admit(shop.house, actor, "preview")
-        tools = shop.tools
-        _known(tools, name)
-        check_variables(tools.book, name, asked.variables)
+        require_access(loader.context, actor, "preview")
+        services = loader.services
+        _require_usable(services, name)
+        check_variables(services.library, name, body.variables)
         try:
-            return document(tools.book.html(name, asked.variables), framed=True)
+            return document_response(
+                services.library.render_html(name, body.variables), framed=True
+            )
         except RenderFailed as problem:
             raise template_error(problem.message) from None
 
     return router
 
 
-def _known(tools: Tools, name: str) -> None:
-    if not usable(tools.book, tools.config, name):
-        raise Unknown("there is no such template here")
+def _require_usable(services: PdfServices, name: str) -> None:
+    if not is_template_usable(services.library, services.config, name):
+        raise NotFound("there is no such template here")
 
 
-def _line(tools: Tools, name: str) -> TemplateLine:
-    template = tools.book.get(name)
+def _template_line(services: PdfServices, name: str) -> TemplateLine:
+    template = services.library.get(name)
     return TemplateLine(
         name=name,
         title=template.title,

@@ -1,4 +1,4 @@
-"""The doors of webhooks: the owner's secret, its deliveries, and one more try."""
+"""Routes for webhooks: the owner's secret, list deliveries, resend."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
-from kesin.engine.queue import Bulk
+from kesin.engine.queue import BulkResult
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Clash, Unknown
+from kesin.foundation.problems import NotFound, RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
-from kesin.workloads.pdf.api.common import Asker, Cursor, admit, sent
-from kesin.workloads.pdf.webhooks.delivery import promise_of
-from kesin.workloads.pdf.webhooks.worker import QUEUE, Hooks
+from kesin.workloads.pdf.api.common import CurrentActor, Cursor, json_response, require_access
+from kesin.workloads.pdf.webhooks.delivery import parse_subscription
+from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
 
-PAGE: Final = 100
+PAGE_SIZE: Final = 100
 
 
 class SecretBody(BaseModel):
@@ -50,34 +50,38 @@ class DeliveryPage(BaseModel):
     cursor: str | None
 
 
-def hook_router(house: WorkloadContext) -> APIRouter:
-    """The routes."""
+def webhook_router(context: WorkloadContext) -> APIRouter:
+    """Build the routes."""
     router = APIRouter(tags=["pdf"])
-    hooks = Hooks(house)
-    accounts = house.commands.accounts
+    webhook_service = Webhooks(context)
+    accounts = context.commands.accounts
 
     @router.get("/pdf/webhooks/secret", response_model=SecretBody)
-    def webhook_secret(actor: Asker) -> Response:
+    def webhook_secret(actor: CurrentActor) -> Response:
         """What your webhooks are signed with; nobody else's are."""
-        admit(house, actor, "webhook_secret")
-        secret = hooks.secret(actor.name)
+        require_access(context, actor, "webhook_secret")
+        secret = webhook_service.secret(actor.name)
         accounts.note(actor, "pdf.webhook_secret", queue=QUEUE)
-        return sent(SecretBody(secret=secret), cache_control="private, no-store")
+        return json_response(SecretBody(secret=secret), cache_control="private, no-store")
 
     @router.get("/pdf/webhooks")
-    def webhooks(actor: Asker, cursor: Cursor = None) -> DeliveryPage:
+    def webhooks(actor: CurrentActor, cursor: Cursor = None) -> DeliveryPage:
         """Your deliveries, newest first."""
-        admit(house, actor, "webhooks")
-        page = hooks.queue.jobs(Filter(tenants=(actor.name,)), limit=PAGE, cursor=cursor)
-        return DeliveryPage(webhooks=[_told(one) for one in page.jobs], cursor=page.cursor)
+        require_access(context, actor, "webhooks")
+        page = webhook_service.queue.jobs(
+            Filter(tenants=(actor.name,)), limit=PAGE_SIZE, cursor=cursor
+        )
+        return DeliveryPage(
+            webhooks=[_delivery_body(delivery) for delivery in page.jobs], cursor=page.cursor
+        )
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")
-    def resend_webhook(actor: Asker, webhook_id: str) -> DeliveryBody:
+    def resend_webhook(actor: CurrentActor, webhook_id: str) -> DeliveryBody:
         """Try one again that was given up."""
-        admit(house, actor, "webhook_resend", target=webhook_id)
-        _owned(hooks, actor, webhook_id)
+        require_access(context, actor, "webhook_resend", target=webhook_id)
+        _find_owned_delivery(webhook_service, actor, webhook_id)
 
-        def witness(bulk: Bulk) -> None:
+        def audit(bulk: BulkResult) -> None:
             accounts.note(
                 actor,
                 "pdf.webhook_resend",
@@ -86,29 +90,33 @@ def hook_router(house: WorkloadContext) -> APIRouter:
                 details={"moved": bulk.moved},
             )
 
-        done = hooks.queue.act("resend", actor=actor.name, ids=[webhook_id], witness=witness)
-        if not done.moved:
-            raise Clash("only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED")
-        return _told(_owned(hooks, actor, webhook_id))
+        outcome = webhook_service.queue.act(
+            "resend", actor=actor.name, ids=[webhook_id], on_batch=audit
+        )
+        if not outcome.moved:
+            raise RequestConflict(
+                "only a webhook that was given up is sent again", code="WEBHOOK_NOT_FAILED"
+            )
+        return _delivery_body(_find_owned_delivery(webhook_service, actor, webhook_id))
 
     return router
 
 
-def _owned(hooks: Hooks, actor: Actor, webhook_id: str) -> Job:
-    """The delivery, if it is the actor's or the actor is an admin; another's looks like none."""
-    job = hooks.queue.job(webhook_id) if is_id(webhook_id) else None
+def _find_owned_delivery(webhook_service: Webhooks, actor: Actor, webhook_id: str) -> Job:
+    """Return a delivery of the actor, or any for an admin; raises NotFound for all others."""
+    job = webhook_service.queue.job(webhook_id) if is_id(webhook_id) else None
     if job is None or not (actor.is_admin or job.tenant == actor.name):
-        raise Unknown("there is no such webhook")
+        raise NotFound("there is no such webhook")
     return job
 
 
-def _told(job: Job) -> DeliveryBody:
-    promise = promise_of(job)
+def _delivery_body(job: Job) -> DeliveryBody:
+    subscription = parse_subscription(job)
     return DeliveryBody(
         id=job.id,
-        kind=promise and promise.kind,
-        subject=promise and promise.subject,
-        host=promise and urlsplit(promise.url).hostname,
+        kind=subscription and subscription.kind,
+        subject=subscription and subscription.subject,
+        host=subscription and urlsplit(subscription.url).hostname,
         state=job.state,
         attempts=job.attempt_count,
         next_at=iso(job.run_at) if job.state == "pending" else None,

@@ -1,8 +1,8 @@
-"""Feeding the rows of a batch into the queue of jobs, each exactly once whoever dies on the way.
+"""Enqueues the rows of a batch as jobs, each exactly once even if workers die.
 
-Which job serves which row is kept as facts of the batch, written in the transaction that makes the
-jobs and only under the batch's claim: a worker that lost it writes nothing any more, and the next
-one reads how far the last one came.
+Which job serves which row is stored as facts of the batch, in the transaction that enqueues the
+jobs and only while the batch's claim is held. A worker that lost its claim writes nothing, and the
+next worker reads how far its predecessor came.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from kesin.engine.queue import New, Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
-from kesin.store.directory import Fact
-from kesin.store.metadata import facts_of
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import metadata_for
 from kesin.workloads.pdf.advice import describe
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest, job_of
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, RenderRequest, parse_job
 
-SLICE: Final = 100  # jobs looked at in one question
-ACTOR: Final = "batch:"
+JOBS_PER_QUERY: Final = 100  # jobs read by one query
+ACTOR_PREFIX: Final = "batch:"
 CANCELLED: Final = "CANCELLED"
 EXPIRED: Final = "EXPIRED"
 ARTIFACT_GONE: Final = "ARTIFACT_GONE"
 BAD_ROW: Final = "BAD_ROW"
 UNREADABLE: Final = "UNREADABLE"
-_ROWS: Final = "rows:"
+_ROWS_PREFIX: Final = "rows:"
 _PROGRESS: Final = "progress"
-_WHY: Final = {
+_MESSAGES: Final = {
     CANCELLED: "its job was cancelled",
     EXPIRED: "its job waited for too long",
     ARTIFACT_GONE: "its PDF is not there any more, each time it was made",
@@ -42,25 +42,25 @@ _WHY: Final = {
     UNREADABLE: "its PDF cannot be read",
 }
 
-Standing = Literal["waiting", "made", "failed", "gone"]
+RowState = Literal["waiting", "made", "failed", "gone"]
 
 
-class ClaimLost(Exception):
-    """Somebody else has the batch by now, or nobody needs it any more."""
+class BatchClaimLost(Exception):
+    """The worker no longer holds the claim of the batch."""
 
 
-class Fed(NamedTuple):
-    """The job that serves a row. ``own``: it was made for this batch; ``times``: asked anew."""
+class RowJob(NamedTuple):
+    """The job that serves a row. ``own``: it was enqueued for this batch."""
 
     row: int  # from 0
-    job_id: str  # '' for a row that could not be asked for
+    job_id: str  # '' for a row that could not be enqueued
     own: bool = True
-    times: int = 0
+    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class RowResult:
-    """What came of a row."""
+class BatchRowResult:
+    """The result of a row."""
 
     row: int
     job_id: str
@@ -73,8 +73,8 @@ class RowResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a batch is."""
+class BatchProgress:
+    """The number of rows enqueued, succeeded and failed."""
 
     fed: int = 0
     made: int = 0
@@ -82,135 +82,152 @@ class Progress:
 
 
 class Feeder:
-    """The facts of batches and the jobs behind them."""
+    """Stores which job serves which row, and enqueues the jobs."""
 
     def __init__(self, batches: Queue, jobs: PdfJobStore) -> None:
         self._batches = batches
         self._jobs = jobs
-        self._facts = facts_of(batches.store)
+        self._facts = metadata_for(batches.store)
 
-    def fed(self, batch_id: str) -> list[Fed]:
-        """The rows that have a job, in their order."""
-        found: list[Fed] = []
-        for fact in self._facts.facts(WORKLOAD, site=batch_id):
-            if fact.name.startswith(_ROWS):
-                found += _entries(fact)
-        return sorted(found)
+    def row_jobs(self, batch_id: str) -> list[RowJob]:
+        """Return the rows that have a job, in their order."""
+        row_jobs: list[RowJob] = []
+        for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
+            if fact.name.startswith(_ROWS_PREFIX):
+                row_jobs += _parse_row_jobs(fact)
+        return sorted(row_jobs)
 
-    def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[Fed]:
-        """Make jobs for the next rows and write down which; raises ClaimLost."""
-        news: list[New] = []
-        rows: list[int] = []  # of these
+    def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[RowJob]:
+        """Enqueue the next rows and store their jobs; raises BatchClaimLost."""
+        new_jobs: list[New] = []
+        rows: list[int] = []  # of new_jobs
         for row, request in enumerate(requests, first):
             try:
-                news.append(_new(request))
+                new_jobs.append(_new_job(request))
             except RenderFailed:
                 continue
             rows.append(row)
-        with self._under(claim):
-            outcomes = self._jobs.queue.enqueue_many(news, actor=claim.tenant)
-            asked = {
-                row: Fed(row, one.id, own=one.result == "inserted")
-                for row, one in zip(rows, outcomes, strict=True)
-                if not isinstance(one, BadInput)
+        with self._holding_claim(claim):
+            outcomes = self._jobs.queue.enqueue_many(new_jobs, actor=claim.tenant)
+            enqueued = {
+                row: RowJob(row, outcome.id, own=outcome.result == "inserted")
+                for row, outcome in zip(rows, outcomes, strict=True)
+                if not isinstance(outcome, BadInput)
             }
-            fed = [asked.get(row, Fed(row, "")) for row in range(first, first + len(requests))]
-            self._put(claim.id, fed)
-        self._send_for(fed)
-        return fed
+            row_jobs = [
+                enqueued.get(row, RowJob(row, "")) for row in range(first, first + len(requests))
+            ]
+            self._save_row_jobs(claim.id, row_jobs)
+        self._dispatch(row_jobs)
+        return row_jobs
 
-    def _send_for(self, fed: Sequence[Fed]) -> None:
-        """Those that were made for this batch; of the others somebody else has."""
-        for one in fed:
-            if one.own and one.job_id:
-                enqueue_pdf_job(one.job_id, store=self._jobs.queue.store)
+    def _dispatch(self, row_jobs: Sequence[RowJob]) -> None:
+        """Notify workers of the jobs enqueued for this batch; the others were announced before."""
+        for row_job in row_jobs:
+            if row_job.own and row_job.job_id:
+                enqueue_pdf_job(row_job.job_id, store=self._jobs.queue.store)
 
-    def again(self, claim: Job, fed: Fed, request: RenderRequest, *, missing: bool = False) -> Fed:
-        """Ask once more for a row that has no PDF any more; raises ClaimLost.
+    def enqueue_again(
+        self, claim: Job, lost: RowJob, request: RenderRequest, *, missing: bool = False
+    ) -> RowJob:
+        """Enqueue a row again that has lost its PDF; raises BatchClaimLost.
 
-        ``missing``: its job succeeded, and the storage says that it has nothing of it.
+        ``missing``: its job succeeded, but the storage has no file of it.
         """
-        new = _new(request)
+        new = _new_job(request)
         queue = self._jobs.queue
-        with self._under(claim):
+        with self._holding_claim(claim):
             if missing:
-                old = [Change(fed.job_id)]
+                old = [Change(lost.job_id)]
                 queue.apply("artifact_gone", old, role="producer", actor=claim.tenant)
-            asked = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
-            now = Fed(fed.row, asked.id, own=asked.result == "inserted", times=fed.times + 1)
-            for fact in self._facts.facts(WORKLOAD, site=claim.id):
-                if fact.name.startswith(_ROWS):
-                    entries = [now if one.row == fed.row else one for one in _entries(fact)]
-                    if now in entries:
-                        self._put(claim.id, entries)
-        self._send_for([now])
-        return now
+            outcome = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
+            row_job = RowJob(
+                lost.row, outcome.id, own=outcome.result == "inserted", retries=lost.retries + 1
+            )
+            for fact in self._facts.metadata_entries(WORKLOAD, site=claim.id):
+                if fact.name.startswith(_ROWS_PREFIX):
+                    entries = [
+                        row_job if entry.row == lost.row else entry
+                        for entry in _parse_row_jobs(fact)
+                    ]
+                    if row_job in entries:
+                        self._save_row_jobs(claim.id, entries)
+        self._dispatch([row_job])
+        return row_job
 
-    def note(self, claim: Job, progress: Progress) -> None:
-        """Write down how far it is, for whoever asks; raises ClaimLost."""
-        told = {"fed": progress.fed, "made": progress.made, "failed": progress.failed}
-        with self._under(claim):
+    def save_progress(self, claim: Job, progress: BatchProgress) -> None:
+        """Store the progress for readers; raises BatchClaimLost."""
+        counts = {"fed": progress.fed, "made": progress.made, "failed": progress.failed}
+        with self._holding_claim(claim):
             now = self._batches.now()
-            self._facts.put_fact(Fact(WORKLOAD, claim.id, _PROGRESS, canonical_json(told), now))
+            self._facts.put_metadata(
+                MetadataEntry(WORKLOAD, claim.id, _PROGRESS, canonical_json(counts), now)
+            )
 
-    def progress(self, batch_id: str) -> Progress:
-        """How far it was when its worker last said so."""
-        fact = self._facts.fact(WORKLOAD, batch_id, _PROGRESS)
-        return Progress() if fact is None else Progress(**json.loads(fact.value))
+    def load_progress(self, batch_id: str) -> BatchProgress:
+        """Return the progress that the worker stored last."""
+        fact = self._facts.metadata_entry(WORKLOAD, batch_id, _PROGRESS)
+        return BatchProgress() if fact is None else BatchProgress(**json.loads(fact.value))
 
-    def end(self, batch_id: str, *, cancel: bool) -> None:
-        """Forget a batch that is over, and take back what it still has in the line.
+    def end_batch(self, batch_id: str, *, cancel: bool) -> None:
+        """Delete the facts of an ended batch and, with ``cancel``, cancel its queued jobs.
 
-        To be called in the transaction that ends it. Jobs that somebody asked for before the
-        batch did are left alone.
+        Must be called in the transaction that ends the batch. Jobs that existed before the batch
+        are not cancelled.
         """
         if cancel:
-            own = [one.job_id for one in self.fed(batch_id) if one.own and one.job_id]
-            for at in range(0, len(own), SLICE):
-                jobs = self._jobs.queue.find(own[at : at + SLICE])
-                changes = [Change(one.id) for one in jobs.values() if one.state == "queued"]
+            own_ids = [
+                row_job.job_id
+                for row_job in self.row_jobs(batch_id)
+                if row_job.own and row_job.job_id
+            ]
+            for at in range(0, len(own_ids), JOBS_PER_QUERY):
+                jobs = self._jobs.queue.find(own_ids[at : at + JOBS_PER_QUERY])
+                changes = [Change(job.id) for job in jobs.values() if job.state == "queued"]
                 if changes:
-                    actor = ACTOR + batch_id
+                    actor = ACTOR_PREFIX + batch_id
                     self._jobs.queue.apply("cancel", changes, role="producer", actor=actor)
-        for fact in self._facts.facts(WORKLOAD, site=batch_id):
-            self._facts.drop_fact(WORKLOAD, batch_id, fact.name)
+        for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
+            self._facts.delete_metadata(WORKLOAD, batch_id, fact.name)
 
-    def remembered(self) -> set[str]:
-        """The batches that have facts."""
-        return {one.site for one in self._facts.facts(WORKLOAD) if one.site}
+    def batch_ids(self) -> set[str]:
+        """Return the ids of all batches that have facts."""
+        return {fact.site for fact in self._facts.metadata_entries(WORKLOAD) if fact.site}
 
-    def _put(self, batch_id: str, fed: Sequence[Fed]) -> None:
-        told = [[one.job_id, int(one.own), one.times] for one in fed]
-        name = f"{_ROWS}{fed[0].row:04d}"
+    def _save_row_jobs(self, batch_id: str, row_jobs: Sequence[RowJob]) -> None:
+        entries = [[row_job.job_id, int(row_job.own), row_job.retries] for row_job in row_jobs]
+        name = f"{_ROWS_PREFIX}{row_jobs[0].row:04d}"
         now = self._batches.now()
-        self._facts.put_fact(Fact(WORKLOAD, batch_id, name, canonical_json(told), now))
+        self._facts.put_metadata(
+            MetadataEntry(WORKLOAD, batch_id, name, canonical_json(entries), now)
+        )
 
     @contextmanager
-    def _under(self, claim: Job) -> Iterator[None]:
-        """A transaction that holds the batch's row: nobody moves it meanwhile."""
+    def _holding_claim(self, claim: Job) -> Iterator[None]:
+        """Open a transaction that locks the batch, so that nothing else moves it."""
         with self._batches.store.transaction():
             if claim.id not in self._batches.renew([claim]):
-                raise ClaimLost(claim.id)
+                raise BatchClaimLost(claim.id)
             yield
 
 
-def _new(request: RenderRequest) -> New:
+def _new_job(request: RenderRequest) -> New:
     return New(request.body, key=request.key, tenant=request.owner)
 
 
-def _entries(fact: Fact) -> list[Fed]:
-    first = int(fact.name.removeprefix(_ROWS))
+def _parse_row_jobs(fact: MetadataEntry) -> list[RowJob]:
+    first = int(fact.name.removeprefix(_ROWS_PREFIX))
     return [
-        Fed(row, job_id, bool(own), times)
+        RowJob(row, job_id, bool(own), times)
         for row, (job_id, own, times) in enumerate(json.loads(fact.value), first)
     ]
 
 
-def standing(job: Job | None) -> Standing:
-    """How a row's job stands.
+def row_state(job: Job | None) -> RowState:
+    """Return the state of a row's job.
 
-    *gone* may be asked for again: it had a PDF, or another batch took it away that had the same
-    row. Whatever a person cancelled stays cancelled.
+    *gone* may be enqueued again: the job had a PDF, or another batch with the same row cancelled
+    it. A job that a user cancelled stays cancelled.
     """
     if job is None:
         return "gone"
@@ -221,38 +238,46 @@ def standing(job: Job | None) -> Standing:
             return "made"
         case "expired" if job.result is not None and job.error_code is None:
             return "gone"
-        case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR):
+        case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR_PREFIX):
             return "gone"
     return "failed"
 
 
-def made_of(fed: Fed, job: PdfJob) -> RowResult:
-    """The row of a job that succeeded."""
-    made = job.made or {}
-    return RowResult(
-        fed.row,
-        fed.job_id,
+def succeeded_row(row_job: RowJob, job: PdfJob) -> BatchRowResult:
+    """Build the result of a row whose job succeeded."""
+    output = job.result or {}
+    return BatchRowResult(
+        row_job.row,
+        row_job.job_id,
         artifact_key=job.artifact_key,
-        pages=made.get("pages"),
-        bytes=made.get("bytes"),
-        sha256=made.get("sha256"),
+        pages=output.get("pages"),
+        bytes=output.get("bytes"),
+        sha256=output.get("sha256"),
     )
 
 
-def failed_of(fed: Fed, job: Job | None, code: str | None = None) -> RowResult:
-    """The row of a job that did not."""
+def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> BatchRowResult:
+    """Build the result of a row whose job did not succeed."""
     if code is None and job is not None:
-        told = job_of(job)
-        if told.error_code is not None:
-            shown = told.error_code.value
-            why = told.why if told.internal_code == shown else means(told.internal_code or "")
-            return RowResult(fed.row, fed.job_id, error_code=shown, error_message=why)
+        pdf_job = parse_job(job)
+        if pdf_job.error_code is not None:
+            public_code = pdf_job.error_code.value
+            message = (
+                pdf_job.error_message
+                if pdf_job.internal_code == public_code
+                else public_message(pdf_job.internal_code or "")
+            )
+            return BatchRowResult(
+                row_job.row, row_job.job_id, error_code=public_code, error_message=message
+            )
         code = CANCELLED if job.move == "cancel" else EXPIRED
     code = code or EXPIRED
-    return RowResult(fed.row, fed.job_id, error_code=code, error_message=_WHY[code])
+    return BatchRowResult(
+        row_job.row, row_job.job_id, error_code=code, error_message=_MESSAGES[code]
+    )
 
 
-def means(code: str) -> str:
-    """A code of our own in words that name nothing of the inside."""
-    told: str = describe(code)["en"]["means"]
-    return told
+def public_message(code: str) -> str:
+    """Describe an internal error code without internal details."""
+    message: str = describe(code)["en"]["means"]
+    return message

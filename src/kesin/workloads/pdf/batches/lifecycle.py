@@ -1,4 +1,4 @@
-"""A batch: its rows are fed into the queue of jobs, and what came of them is put into one file."""
+"""The lifecycle of a batch: its rows become jobs, and their PDFs become one file."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from kesin.lifecycle.vocabulary import (
     returns_left,
     unclaimed,
 )
-from kesin.workloads.pdf.lifecycle import kept_hours
+from kesin.workloads.pdf.lifecycle import configured_ttl_hours
 
 MAX_ATTEMPTS = 5
-AGAIN = Backoff((1, 5, 30, 120))
+RETRY_DELAYS = Backoff((1, 5, 30, 120))
 KEEP_DAYS = 7
 CANCEL_ASKED = "cancel_asked"
 GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
 
 
 def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
-    """Many rows to one file; the file is kept as long as a PDF is."""
-    ttl_s = (kept_hours() if ttl_hours is None else ttl_hours) * HOUR_S
+    """Build the lifecycle; the output file is kept as long as a PDF."""
+    ttl_s = (configured_ttl_hours() if ttl_hours is None else ttl_hours) * HOUR_S
     return Lifecycle(
         name="pdf_batches",
         doc="Rows of one template, fed in as the line allows, gathered into a zip or one PDF.",
@@ -56,8 +56,8 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
                 claim="take",
                 attempt="count",
             ),
-            _ending("succeed", "succeeded", "Every row has its PDF."),
-            _ending("settle", "partial", "Some rows failed: the file holds the others."),
+            _finish_move("succeed", "succeeded", "Every row has its PDF."),
+            _finish_move("settle", "partial", "Some rows failed: the file holds the others."),
             Move(
                 "fail",
                 ("running",),
@@ -88,7 +88,7 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
                 when=(holds_claim, budget_left),
                 claim="drop",
                 error="record",
-                run_at=AGAIN,
+                run_at=RETRY_DELAYS,
             ),
             Move(
                 "retry",
@@ -189,7 +189,7 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
     )
 
 
-def _ending(name: str, state: str, doc: str) -> Move:
+def _finish_move(name: str, state: str, doc: str) -> Move:
     return Move(
         name,
         ("running",),
@@ -222,7 +222,9 @@ def _errors() -> Taxonomy:
             Code("MAX_ATTEMPTS", Category.PERMANENT),
             Code("EVERY_ROW_FAILED", Category.PERMANENT),
             Code("TOO_LARGE", Category.PERMANENT),
-            Code("ROWS_MISSING", Category.PERMANENT),  # what was sent is no longer in the storage
+            Code(
+                "ROWS_MISSING", Category.PERMANENT
+            ),  # the submitted rows are no longer in the storage
             Code("STORAGE_DOWN", Category.TRANSIENT),
         ),
     )

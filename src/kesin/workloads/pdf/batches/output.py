@@ -1,4 +1,4 @@
-"""What came of the rows of a batch, put into one file and kept."""
+"""The output of a batch: its PDFs as a zip or one merged PDF, and the results of its rows."""
 
 from __future__ import annotations
 
@@ -15,152 +15,171 @@ from typing import Any, Final, Protocol
 
 import pikepdf
 
-from kesin.workloads.pdf.batches.feeder import RowResult
+from kesin.workloads.pdf.batches.feeder import BatchRowResult
 from kesin.workloads.pdf.batches.rows import entry_name
-from kesin.workloads.pdf.batches.store import JSON_TYPE, Batch, Order, PdfBatchStore
-from kesin.workloads.pdf.storage.artifacts import sound_bytes
+from kesin.workloads.pdf.batches.store import JSON_TYPE, BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.storage.artifacts import read_verified
 from kesin.workloads.pdf.storage.base import NotStored
 
 MAX_OUTPUT_BYTES: Final = 200 * 1024 * 1024
-GROUP: Final = 50  # PDFs open at the same time: all of them would be too many files
+GROUP_SIZE: Final = 50  # PDFs open at the same time: this limits open files
 GROUP_BYTES: Final = 64 * 1024 * 1024
-LONGEST_TITLE: Final = 120
-_MADE_AT: Final = (2000, 1, 1, 0, 0, 0)
+MAX_TITLE_LENGTH: Final = 120
+_ENTRY_TIME: Final = (2000, 1, 1, 0, 0, 0)
 _UNIX: Final = 3
 _READABLE: Final = 0o644 << 16
+CHECK_EVERY_ROWS: Final = 50  # between checks that the batch is still wanted
+COLUMNS: Final = (
+    "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
+)  # fmt: skip
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "'")
+_memory_lock = threading.Lock()  # only one output file is held in memory at a time
 
 
-class TooMuch(ValueError):
-    """The file would be larger than is kept."""
+class OutputTooLarge(ValueError):
+    """The file would be larger than MAX_OUTPUT_BYTES."""
 
 
-class Unreadable(ValueError):
-    """It is no PDF that could be taken apart."""
+class UnreadablePdf(ValueError):
+    """The file is not a PDF that can be merged."""
+
+
+class IncompleteRows(Exception):
+    """Some rows have lost their PDF, or have an unreadable one."""
+
+    def __init__(self, missing: Iterable[int], unreadable: Iterable[int]) -> None:
+        self.missing = list(missing)
+        self.unreadable = list(unreadable)
+        super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
 
 
 class Assembly(Protocol):
-    """A file in the making."""
+    """An output file under construction."""
 
     media_type: str
-    ending: str
+    extension: str
 
     def add(self, name: str, pdf: bytes) -> None:
-        """The next PDF; raises TooMuch, or Unreadable and leaves it out."""
+        """Add a PDF; raises OutputTooLarge, or UnreadablePdf and omits it."""
         ...
 
-    def finished(self, notes: Mapping[str, bytes]) -> Path:
-        """The file, with these small ones beside where it has room for such; raises TooMuch."""
+    def finish(self, notes: Mapping[str, bytes]) -> Path:
+        """Finish the file, with the notes if its format allows them; raises OutputTooLarge."""
         ...
 
 
-def assembly(output: str, folder: Path, most: int = MAX_OUTPUT_BYTES) -> Assembly:
-    """A zip or a merged PDF, to be made in this empty folder."""
-    return MergedPdf(folder, most) if output == "merged" else Zip(folder, most)
+def open_assembly(output: str, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> Assembly:
+    """Start a zip or a merged PDF in an empty folder."""
+    return (
+        MergedPdfAssembly(folder, max_bytes)
+        if output == "merged"
+        else ZipAssembly(folder, max_bytes)
+    )
 
 
-class Zip:
-    """Entries in the order they come, not packed again: PDFs are packed already."""
+class ZipAssembly:
+    """A zip of uncompressed entries in the order of the rows: PDFs are compressed already."""
 
     media_type = "application/zip"
-    ending = "zip"
+    extension = "zip"
 
-    def __init__(self, folder: Path, most: int = MAX_OUTPUT_BYTES) -> None:
+    def __init__(self, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._path = folder / "out.zip"
-        self._most = most
+        self._max_bytes = max_bytes
         self._zip = zipfile.ZipFile(self._path, "w")
 
     def add(self, name: str, pdf: bytes) -> None:
-        """One more entry."""
+        """Add an entry."""
         self._write(name, pdf)
 
-    def finished(self, notes: Mapping[str, bytes]) -> Path:
-        """The whole zip."""
+    def finish(self, notes: Mapping[str, bytes]) -> Path:
+        """Finish the zip."""
         for name, data in notes.items():
             self._write(name, data)
         self._zip.close()
-        if self._path.stat().st_size > self._most:  # the table of contents came on top
-            raise TooMuch(_too_much(self._most))
+        if self._path.stat().st_size > self._max_bytes:  # now with the central directory
+            raise OutputTooLarge(_too_large_message(self._max_bytes))
         return self._path
 
     def _write(self, name: str, data: bytes) -> None:
         at = self._zip.fp.tell() if self._zip.fp else 0
-        if at + len(data) > self._most:
+        if at + len(data) > self._max_bytes:
             self._zip.close()
-            raise TooMuch(_too_much(self._most))
-        entry = zipfile.ZipInfo(name, _MADE_AT)
+            raise OutputTooLarge(_too_large_message(self._max_bytes))
+        entry = zipfile.ZipInfo(name, _ENTRY_TIME)
         entry.create_system = _UNIX
         entry.external_attr = _READABLE
         self._zip.writestr(entry, data)
 
 
-class MergedPdf:
-    """Pages one after the other, and an entry in the outline for each PDF.
+class MergedPdfAssembly:
+    """The pages of all PDFs, and an outline entry for each PDF.
 
-    PDFs are merged in groups, and the groups at the end. Their pages are taken over as they are;
-    outlines and names of places inside of them are not.
+    PDFs are merged in groups, and the groups at the end. Pages are copied as they are; outlines and
+    named destinations of the PDFs are not.
     """
 
     media_type = "application/pdf"
-    ending = "pdf"
+    extension = "pdf"
 
-    def __init__(self, folder: Path, most: int = MAX_OUTPUT_BYTES) -> None:
+    def __init__(self, folder: Path, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._pages = 0
         self._folder = folder
-        self._most = most
-        self._waiting_bytes = 0
+        self._max_bytes = max_bytes
+        self._open_group_bytes = 0
         self._grouped_bytes = 0
-        self._titles: list[tuple[str, int]] = []  # and the page each begins at
-        self._waiting: list[Path] = []
+        self._titles: list[tuple[str, int]] = []  # and the first page of each
+        self._open_group: list[Path] = []
         self._groups: list[Path] = []
 
     def add(self, name: str, pdf: bytes) -> None:
-        """One more PDF after the last page."""
+        """Append a PDF."""
         path = self._folder / f"part-{len(self._titles)}.pdf"
         path.write_bytes(pdf)
         try:
             with pikepdf.open(path) as document:
                 pages = len(document.pages)
         except pikepdf.PdfError as problem:
-            raise Unreadable(str(problem)) from problem
-        self._titles.append((name.removesuffix(".pdf")[:LONGEST_TITLE], self._pages))
+            raise UnreadablePdf(str(problem)) from problem
+        self._titles.append((name.removesuffix(".pdf")[:MAX_TITLE_LENGTH], self._pages))
         self._pages += pages
-        self._waiting.append(path)
-        self._waiting_bytes += len(pdf)
-        if len(self._waiting) == GROUP or self._waiting_bytes > GROUP_BYTES:
+        self._open_group.append(path)
+        self._open_group_bytes += len(pdf)
+        if len(self._open_group) == GROUP_SIZE or self._open_group_bytes > GROUP_BYTES:
             self._close_group()
 
-    def finished(self, notes: Mapping[str, bytes]) -> Path:
-        """The whole PDF; a PDF has no place for notes."""
+    def finish(self, notes: Mapping[str, bytes]) -> Path:
+        """Finish the PDF; it has no room for notes."""
         del notes
         self._close_group()
         path = self._folder / "out.pdf"
         _merge(self._groups, path, self._titles)
-        if path.stat().st_size > self._most:
-            raise TooMuch(_too_much(self._most))
+        if path.stat().st_size > self._max_bytes:
+            raise OutputTooLarge(_too_large_message(self._max_bytes))
         return path
 
     def _close_group(self) -> None:
-        if not self._waiting:
+        if not self._open_group:
             return
         group = self._folder / f"group-{len(self._groups)}.pdf"
-        _merge(self._waiting, group)
-        for path in self._waiting:
+        _merge(self._open_group, group)
+        for path in self._open_group:
             path.unlink()
-        self._waiting, self._waiting_bytes = [], 0
+        self._open_group, self._open_group_bytes = [], 0
         self._groups.append(group)
         self._grouped_bytes += group.stat().st_size
-        if self._grouped_bytes > self._most * 1.1:  # together they become a little smaller
-            raise TooMuch(_too_much(self._most))
+        if self._grouped_bytes > self._max_bytes * 1.1:  # merging makes them a little smaller
+            raise OutputTooLarge(_too_large_message(self._max_bytes))
 
 
 def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None = None) -> None:
-    """Sources stay open until all is written: their streams are copied then."""
-    opened: list[pikepdf.Pdf] = []
+    """Merge PDFs; sources stay open until the result is saved, which copies their streams."""
+    sources: list[pikepdf.Pdf] = []
     try:
         with pikepdf.new() as merged:
             for part in parts:
-                opened.append(pikepdf.open(part))
-                merged.pages.extend(opened[-1].pages)
+                sources.append(pikepdf.open(part))
+                merged.pages.extend(sources[-1].pages)
             if titles:
                 with merged.open_outline() as outline:
                     outline.root.extend(pikepdf.OutlineItem(name, at) for name, at in titles)
@@ -171,69 +190,55 @@ def _merge(parts: list[Path], path: Path, titles: list[tuple[str, int]] | None =
                 object_stream_mode=pikepdf.ObjectStreamMode.generate,
             )
     finally:
-        for one in opened:
-            one.close()
+        for source in sources:
+            source.close()
 
 
-def _too_much(most: int) -> str:
+def _too_large_message(max_bytes: int) -> str:
     return (
-        f"the file would have more than {most // (1024 * 1024)} MiB: send the rows in several "
+        f"the file would have more than {max_bytes // (1024 * 1024)} MiB: send the rows in several "
         "batches, or fetch each PDF by itself"
     )
 
 
-LOOK_EVERY: Final = 50  # rows: whether anybody still wants it
-COLUMNS: Final = (
-    "row", "file", "status", "pages", "bytes", "sha256", "error_code", "error_message",
-)  # fmt: skip
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "'")
-_whole_in_memory = threading.Lock()  # one finished file at a time is read for the storage
-
-
-class Incomplete(Exception):
-    """Some rows have no PDF any more, or one that nobody can read."""
-
-    def __init__(self, missing: Iterable[int], unreadable: Iterable[int]) -> None:
-        self.missing = list(missing)
-        self.unreadable = list(unreadable)
-        super().__init__(f"missing: {self.missing}, unreadable: {self.unreadable}")
-
-
-def gathered(
+def assemble_output(
     batches: PdfBatchStore,
-    batch: Batch,
-    order: Order,
-    rows: Sequence[RowResult],
-    look: Callable[[], None],
+    batch: PdfBatch,
+    order: BatchOrder,
+    rows: Sequence[BatchRowResult],
+    require_wanted: Callable[[], None],
 ) -> dict[str, Any]:
-    """Put the PDFs together and keep the file; what is to be remembered of it.
+    """Assemble the PDFs, store the file, and return its metadata.
 
-    ``look`` is called now and then, and raises to stop. Raises Incomplete, TooMuch, StorageDown.
+    ``require_wanted`` is called repeatedly and raises to stop. Raises IncompleteRows,
+    OutputTooLarge, StorageDown.
     """
     missing: list[int] = []
     unreadable: list[int] = []
     with tempfile.TemporaryDirectory(prefix="kesin-batch-") as folder:
-        whole = assembly(order.output, Path(folder))
-        for number, one in enumerate(rows):
-            if number % LOOK_EVERY == 0:
-                look()
-            if one.artifact_key is None:
+        assembly = open_assembly(order.output, Path(folder))
+        for number, row in enumerate(rows):
+            if number % CHECK_EVERY_ROWS == 0:
+                require_wanted()
+            if row.artifact_key is None:
                 continue
             try:
-                pdf = sound_bytes(batches.storage, one.artifact_key, one.sha256)
-                whole.add(_file(order, one.row), pdf)
+                pdf = read_verified(batches.storage, row.artifact_key, row.sha256)
+                assembly.add(_file_name(order, row.row), pdf)
             except NotStored:
-                missing.append(one.row)
-            except Unreadable:
-                unreadable.append(one.row)
+                missing.append(row.row)
+            except UnreadablePdf:
+                unreadable.append(row.row)
         if missing or unreadable:
-            raise Incomplete(missing, unreadable)
-        told = told_rows(order, rows, ids=False)
-        path = whole.finished({"results.json": as_json(told), "results.csv": as_csv(told)})
-        look()
-        with _whole_in_memory:
+            raise IncompleteRows(missing, unreadable)
+        results = result_rows(order, rows, ids=False)
+        path = assembly.finish(
+            {"results.json": format_json(results), "results.csv": format_csv(results)}
+        )
+        require_wanted()
+        with _memory_lock:
             data = path.read_bytes()
-            key = batches.put_new(batch, "out", whole.ending, data, whole.media_type)
+            key = batches.store_file(batch, "out", assembly.extension, data, assembly.media_type)
         return {
             "artifact_key": key,
             "bytes": len(data),
@@ -241,48 +246,54 @@ def gathered(
         }
 
 
-def kept_results(
-    batches: PdfBatchStore, batch: Batch, order: Order, rows: Sequence[RowResult]
+def store_results(
+    batches: PdfBatchStore, batch: PdfBatch, order: BatchOrder, rows: Sequence[BatchRowResult]
 ) -> dict[str, Any]:
-    """Keep what came of every row; raises StorageDown."""
-    told = as_json(told_rows(order, rows, ids=True))
-    key = batches.put_new(batch, "results", "json", told, JSON_TYPE)
-    return {"results_key": key, "results_sha256": hashlib.sha256(told).hexdigest()}
+    """Store the results of all rows; raises StorageDown."""
+    results = format_json(result_rows(order, rows, ids=True))
+    key = batches.store_file(batch, "results", "json", results, JSON_TYPE)
+    return {"results_key": key, "results_sha256": hashlib.sha256(results).hexdigest()}
 
 
-def told_rows(order: Order, rows: Sequence[RowResult], *, ids: bool) -> list[dict[str, Any]]:
-    """Rows as they are told; without the ids of jobs, equal batches tell the same."""
+def result_rows(
+    order: BatchOrder, rows: Sequence[BatchRowResult], *, ids: bool
+) -> list[dict[str, Any]]:
+    """Return the results for output; without job ids, equal batches give equal results."""
     return [
         {
-            "row": one.row + 1,
-            **({"job_id": one.job_id or None} if ids else {}),
-            "file": _file(order, one.row) if one.artifact_key else None,
-            "status": "succeeded" if one.artifact_key else "failed",
-            "pages": one.pages,
-            "bytes": one.bytes,
-            "sha256": one.sha256,
-            "error_code": one.error_code,
-            "error_message": one.error_message,
+            "row": row.row + 1,
+            **({"job_id": row.job_id or None} if ids else {}),
+            "file": _file_name(order, row.row) if row.artifact_key else None,
+            "status": "succeeded" if row.artifact_key else "failed",
+            "pages": row.pages,
+            "bytes": row.bytes,
+            "sha256": row.sha256,
+            "error_code": row.error_code,
+            "error_message": row.error_message,
         }
-        for one in rows
+        for row in rows
     ]
 
 
-def _file(order: Order, row: int) -> str:
+def _file_name(order: BatchOrder, row: int) -> str:
     return entry_name(row + 1, order.names[row], order.template)
 
 
-def as_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Small, and in letters a person can read."""
+def format_json(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Format rows as compact JSON; characters beyond ASCII are not escaped."""
     return json.dumps(list(rows), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """For a spreadsheet, which must not take any of it for a formula."""
-    page = io.StringIO(newline="")
-    writer = csv.writer(page)
+def format_csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Format rows as CSV; cells that a spreadsheet would read as formulas are quoted."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in rows:
         cells = ["" if row[name] is None else str(row[name]) for name in COLUMNS]
-        writer.writerow([f"'{one}" if one.startswith(_FORMULA) else one for one in cells])
-    return ("\ufeff" + page.getvalue()).encode()  # the mark tells spreadsheets that it is UTF-8
+        writer.writerow(
+            [f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in cells]
+        )
+    return (
+        "\ufeff" + text.getvalue()
+    ).encode()  # the byte order mark identifies UTF-8 to spreadsheets

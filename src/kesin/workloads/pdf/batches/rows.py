@@ -1,8 +1,8 @@
-"""The rows of a batch: sets of variables for one template, from JSON or from a spreadsheet's CSV.
+"""The rows of a batch: sets of variables for one template, from JSON or CSV.
 
-A CSV file names the variables in its first line, with dots for what lies deeper
-(``buyer.name``). Cells are text: what they mean is looked up in the template's own schema, and
-what does not fit is left as it is, so that one check tells of both spellings alike.
+A CSV file names the variables in its first line, with dots for nested ones (``buyer.name``). Cells
+are text; the template's schema gives their types. A cell that does not fit its type stays text, so
+that the same validation reports problems of JSON and CSV alike.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.problems import Invalid
-from kesin.workloads.pdf.schemas import MOST_ROWS
+from kesin.workloads.pdf.schemas import MAX_ROWS
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import TemplateBook
+    from kesin.workloads.pdf.templating.library import TemplateLibrary
 
-MOST_PROBLEMS: Final = 100  # told at once
-LONGEST_NAME: Final = 100  # characters of a file's name
-_MOST_DIGITS: Final = 40
+MAX_ROW_PROBLEMS: Final = 100  # in one response
+MAX_NAME_LENGTH: Final = 100  # characters of a file's name
+_MAX_DIGITS: Final = 40
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
-_COMMA: Final = re.compile(r"-?(?:0|[1-9][0-9]*),[0-9]+", re.ASCII)
-_YES_NO: Final = {
+_DECIMAL_COMMA: Final = re.compile(r"-?(?:0|[1-9][0-9]*),[0-9]+", re.ASCII)
+_BOOLEANS: Final = {
     **dict.fromkeys(("true", "1", "yes", "evet"), True),
     **dict.fromkeys(("false", "0", "no", "hayır"), False),
 }
-_KINDS: Final[dict[type, str]] = {
+_JSON_TYPES: Final[dict[type, str]] = {
     bool: "boolean",
     int: "integer",
     float: "number",
@@ -41,16 +41,16 @@ _KINDS: Final[dict[type, str]] = {
     list: "array",
     dict: "object",
 }
-_UNFIT: Final = re.compile(r'[\s"\\/:*?<>|]+')
-_MOST_STEPS: Final = 32  # that a column may lie deep
-csv.field_size_limit(1_000_000_000)  # a body is bounded already
+_FORBIDDEN: Final = re.compile(r'[\s"\\/:*?<>|]+')
+_MAX_DEPTH: Final = 32  # nesting of a column
+csv.field_size_limit(1_000_000_000)  # the size of a body is limited elsewhere
 
 Variables = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class RowProblem:
-    """One thing that is wrong in one row; ``row`` counts from 1, the header not included."""
+class BatchRowProblem:
+    """A problem in a row; ``row`` counts from 1, without the header."""
 
     row: int
     path: str
@@ -59,51 +59,56 @@ class RowProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What a CSV file says, and the lines that say nothing."""
+class CsvTable:
+    """The rows of a CSV file, and the problems found while parsing."""
 
     rows: list[Variables]
-    problems: list[RowProblem]
+    problems: list[BatchRowProblem]
 
 
 def check_rows(
-    book: TemplateBook,
+    library: TemplateLibrary,
     template: str,
     rows: Sequence[Variables],
-    known: Sequence[RowProblem] = (),
+    csv_problems: Sequence[BatchRowProblem] = (),
     *,
-    unfit: Mapping[int, str] | None = None,
+    unstorable: Mapping[int, str] | None = None,
 ) -> None:
-    """Raise Invalid with the first hundred problems, each with its row; no row is skipped over.
+    """Raise Invalid with the first hundred problems, each with its row.
 
-    ``unfit`` names rows that could not be kept, and why.
+    ``unstorable`` maps the rows that cannot be stored to the reason.
     """
-    if not rows and not known:
+    if not rows and not csv_problems:
         raise Invalid("there are no rows", code="no_rows")
-    found = [*known]
+    problems = [*csv_problems]
     for number, variables in enumerate(rows, 1):
-        if len(found) > MOST_PROBLEMS:
+        if len(problems) > MAX_ROW_PROBLEMS:
             break
-        if unfit and number in unfit:
-            found.append(RowProblem(number, "/", "limit", unfit[number]))
+        if unstorable and number in unstorable:
+            problems.append(BatchRowProblem(number, "/", "limit", unstorable[number]))
             continue
-        found += [
-            RowProblem(number, one.path, one.rule, one.message)
-            for one in book.check(template, variables)
+        problems += [
+            BatchRowProblem(number, problem.path, problem.rule, problem.message)
+            for problem in library.find_problems(template, variables)
         ]
-    if not found:
+    if not problems:
         return
-    found.sort(key=lambda one: one.row)
-    first = found[0]
+    problems.sort(key=lambda problem: problem.row)
+    first = problems[0]
     raise Invalid(
         f"row {first.row}: {first.path} {first.message}",
         code="bad_rows",
         details={
             "problems": [
-                {"row": one.row, "path": one.path, "rule": one.rule, "message": one.message}
-                for one in found[:MOST_PROBLEMS]
+                {
+                    "row": problem.row,
+                    "path": problem.path,
+                    "rule": problem.rule,
+                    "message": problem.message,
+                }
+                for problem in problems[:MAX_ROW_PROBLEMS]
             ],
-            "more": len(found) > MOST_PROBLEMS,
+            "more": len(problems) > MAX_ROW_PROBLEMS,
         },
     )
 
@@ -111,11 +116,11 @@ def check_rows(
 # CSV
 
 
-def read_csv(body: bytes, schema: Mapping[str, Any]) -> Table:
-    """The rows of a CSV file: UTF-8, with commas or semicolons, with or without a mark in front.
+def read_csv(body: bytes, schema: Mapping[str, Any]) -> CsvTable:
+    """Parse a CSV file: UTF-8 with or without a byte order mark, commas or semicolons.
 
-    Where semicolons part the cells, a decimal comma is a comma: that is how Turkish spreadsheets
-    write both. An empty cell is a variable that is not there. Raises Invalid for what is no table.
+    If semicolons separate the cells, a comma is a decimal comma: Turkish spreadsheets write both.
+    An empty cell is a missing variable. Raises Invalid if the file is not a table.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -125,48 +130,54 @@ def read_csv(body: bytes, schema: Mapping[str, Any]) -> Table:
     delimiter = _delimiter(text)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        return _table(lines, schema, decimal_comma=delimiter == ";")
+        return _parse_table(lines, schema, decimal_comma=delimiter == ";")
     except csv.Error as problem:
         raise Invalid(f"line {lines.line_num} is no CSV: {problem}", code="not_csv") from None
 
 
-def _table(lines: Iterable[list[str]], schema: Mapping[str, Any], *, decimal_comma: bool) -> Table:
-    filled = (cells for cells in lines if any(cell.strip() for cell in cells))
-    header = _header(next(filled, []))
-    kinds = [kinds_at(schema, path) for path in header]
-    table = Table([], [])
-    for number, cells in enumerate(filled, 1):
-        if number > MOST_ROWS:
+def _parse_table(
+    lines: Iterable[list[str]], schema: Mapping[str, Any], *, decimal_comma: bool
+) -> CsvTable:
+    non_empty = (cells for cells in lines if any(cell.strip() for cell in cells))
+    header = _parse_header(next(non_empty, []))
+    column_types = [allowed_types(schema, path) for path in header]
+    table = CsvTable([], [])
+    for number, cells in enumerate(non_empty, 1):
+        if number > MAX_ROWS:
             raise too_many_rows()
         variables: Variables = {}
         for at, cell in enumerate(cells):
             if not cell.strip():
                 continue
             if at >= len(header) or not header[at]:
-                told = f"has a cell in column {at + 1}, and the header names none there"
-                table.problems.append(RowProblem(number, "/", "cells", told))
+                message = f"has a cell in column {at + 1}, and the header names none there"
+                table.problems.append(BatchRowProblem(number, "/", "cells", message))
                 break
-            _put(variables, header[at], typed(cell, kinds[at], decimal_comma=decimal_comma))
+            _set_value(
+                variables,
+                header[at],
+                parse_cell(cell, column_types[at], decimal_comma=decimal_comma),
+            )
         table.rows.append(variables)
     return table
 
 
 def too_many_rows() -> Invalid:
-    """More than a batch holds."""
+    """Build the error for more rows than a batch takes."""
     return Invalid(
-        f"a batch has at most {MOST_ROWS} rows: send the rest as another", code="too_many_rows"
+        f"a batch has at most {MAX_ROWS} rows: send the rest as another", code="too_many_rows"
     )
 
 
 def _delimiter(text: str) -> str:
-    """Whichever is more frequent in the first line that says anything, outside of quotes."""
+    """Return the more frequent delimiter of the first non-empty line, outside of quotes."""
     first = next((line for line in text.split("\n") if line.strip(" ,;\r")), text)
     plain = re.sub(r'"[^"]*"', "", first)
     return ";" if plain.count(";") > plain.count(",") else ","
 
 
-def _header(cells: Sequence[str]) -> list[tuple[str, ...]]:
-    """The columns as paths; () for one without a name."""
+def _parse_header(cells: Sequence[str]) -> list[tuple[str, ...]]:
+    """Parse the columns to paths; () for a column without a name."""
     names = [cell.strip() for cell in cells]
     if not any(names):
         raise Invalid("the first line must name the variables", code="no_header")
@@ -175,16 +186,18 @@ def _header(cells: Sequence[str]) -> list[tuple[str, ...]]:
         path = tuple(name.split(".")) if name else ()
         if not all(path):
             raise Invalid(f"{name[:80]!r} names no variable", code="bad_column")
-        if len(path) > _MOST_STEPS:
+        if len(path) > _MAX_DEPTH:
             raise Invalid("a column lies too deep", code="bad_column")
         paths.append(path)
-    known = {path for path in paths if path}
-    if len(known) < len([path for path in paths if path]):
-        twice = next(path for path in paths if path and paths.count(path) > 1)
-        raise Invalid(f"the column {'.'.join(twice)[:80]!r} is there twice", code="column_twice")
-    for path in sorted(known):
-        for short in range(1, len(path)):
-            if path[:short] in known:
+    named_paths = {path for path in paths if path}
+    if len(named_paths) < len([path for path in paths if path]):
+        duplicate = next(path for path in paths if path and paths.count(path) > 1)
+        raise Invalid(
+            f"the column {'.'.join(duplicate)[:80]!r} is there twice", code="column_twice"
+        )
+    for path in sorted(named_paths):
+        for depth in range(1, len(path)):
+            if path[:depth] in named_paths:
                 raise Invalid(
                     f"{'.'.join(path)[:80]!r} lies in a column that is there itself",
                     code="bad_column",
@@ -192,35 +205,35 @@ def _header(cells: Sequence[str]) -> list[tuple[str, ...]]:
     return paths
 
 
-def _put(variables: Variables, path: tuple[str, ...], value: Any) -> None:
+def _set_value(variables: Variables, path: tuple[str, ...], value: Any) -> None:
     for step in path[:-1]:
         variables = variables.setdefault(step, {})
     variables[path[-1]] = value
 
 
-def typed(text: str, kinds: frozenset[str], *, decimal_comma: bool = False) -> Any:
-    """A cell as the schema wants it, or the text itself where it cannot be that."""
-    bare = text.strip()
-    if "boolean" in kinds and bare.lower() in _YES_NO:
-        return _YES_NO[bare.lower()]
-    if kinds & {"integer", "number"}:
-        number = _number(bare, decimal_comma=decimal_comma)
-        whole_only = "number" not in kinds
-        if number is not None and not (whole_only and isinstance(number, float)):
+def parse_cell(text: str, types: frozenset[str], *, decimal_comma: bool = False) -> Any:
+    """Convert a cell to a type the schema allows; the text itself if it does not fit."""
+    stripped = text.strip()
+    if "boolean" in types and stripped.lower() in _BOOLEANS:
+        return _BOOLEANS[stripped.lower()]
+    if types & {"integer", "number"}:
+        number = _parse_number(stripped, decimal_comma=decimal_comma)
+        integers_only = "number" not in types
+        if number is not None and not (integers_only and isinstance(number, float)):
             return number
-    if kinds & {"array", "object"} and bare[:1] in {"[", "{"}:
+    if types & {"array", "object"} and stripped[:1] in {"[", "{"}:
         try:
-            return json.loads(bare)
+            return json.loads(stripped)
         except (ValueError, RecursionError):
             return text
     return text
 
 
-def _number(text: str, *, decimal_comma: bool) -> int | float | None:
-    """The number, if nothing of it gets lost: ``007`` and twenty decimals are text."""
-    if decimal_comma and _COMMA.fullmatch(text):
+def _parse_number(text: str, *, decimal_comma: bool) -> int | float | None:
+    """Parse a number without loss; None for others, such as ``007`` or twenty decimals."""
+    if decimal_comma and _DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
-    if len(text) > _MOST_DIGITS or not _NUMBER.fullmatch(text):
+    if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
         return None
     if text.lstrip("-").isdigit():
         return int(text)
@@ -230,66 +243,68 @@ def _number(text: str, *, decimal_comma: bool) -> int | float | None:
     return number
 
 
-# What a schema says of a place
+# Types in a schema
 
 
-def kinds_at(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str]:
-    """The JSON types a schema allows at this path; text where it says nothing."""
-    nodes = _branches(schema, [schema])
+def allowed_types(schema: Mapping[str, Any], path: Sequence[str]) -> frozenset[str]:
+    """Return the JSON types a schema allows at a path; string if it does not say."""
+    nodes = _expand(schema, [schema])
     for step in path:
-        nodes = _branches(schema, [found for node in nodes for found in _below(node, step)])
-    return frozenset(kind for node in nodes for kind in _kinds(node)) or frozenset({"string"})
+        nodes = _expand(schema, [child for node in nodes for child in _child_schemas(node, step)])
+    return frozenset(name for node in nodes for name in _node_types(node)) or frozenset({"string"})
 
 
-def _below(node: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:
-    named = node.get("properties", {}).get(step, node.get("additionalProperties"))
-    if isinstance(named, Mapping):
-        yield named
+def _child_schemas(node: Mapping[str, Any], step: str) -> Iterator[Mapping[str, Any]]:
+    child = node.get("properties", {}).get(step, node.get("additionalProperties"))
+    if isinstance(child, Mapping):
+        yield child
 
 
-def _branches(
+def _expand(
     schema: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The nodes and everything they refer to or are put together from, each once."""
-    found: dict[int, Mapping[str, Any]] = {}
-    left: list[Any] = list(nodes)
-    while left:
-        node = left.pop()
-        if not isinstance(node, Mapping) or id(node) in found:
+    """Return the nodes and all schemas they refer to or combine, each once."""
+    expanded: dict[int, Mapping[str, Any]] = {}
+    pending: list[Any] = list(nodes)
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, Mapping) or id(node) in expanded:
             continue
-        found[id(node)] = node
-        left += [one for word in ("allOf", "anyOf", "oneOf") for one in node.get(word, [])]
+        expanded[id(node)] = node
+        pending += [
+            branch for keyword in ("allOf", "anyOf", "oneOf") for branch in node.get(keyword, [])
+        ]
         if isinstance(reference := node.get("$ref"), str) and reference.startswith("#"):
-            left.append(_referred(schema, reference))
-    return list(found.values())
+            pending.append(_resolve_reference(schema, reference))
+    return list(expanded.values())
 
 
-def _referred(schema: Mapping[str, Any], reference: str) -> Any:
-    place: Any = schema
+def _resolve_reference(schema: Mapping[str, Any], reference: str) -> Any:
+    target: Any = schema
     for step in reference[1:].strip("/").split("/") if reference != "#" else ():
         name = step.replace("~1", "/").replace("~0", "~")
-        place = place.get(name) if isinstance(place, Mapping) else None
-    return place
+        target = target.get(name) if isinstance(target, Mapping) else None
+    return target
 
 
-def _kinds(node: Mapping[str, Any]) -> Iterator[str]:
-    told = node.get("type")
-    if isinstance(told, str):
-        yield told
-    elif isinstance(told, list):
-        yield from (one for one in told if isinstance(one, str))
+def _node_types(node: Mapping[str, Any]) -> Iterator[str]:
+    declared = node.get("type")
+    if isinstance(declared, str):
+        yield declared
+    elif isinstance(declared, list):
+        yield from (name for name in declared if isinstance(name, str))
     else:
         values = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
-        yield from (_KINDS[type(one)] for one in values if type(one) in _KINDS)
+        yield from (_JSON_TYPES[type(value)] for value in values if type(value) in _JSON_TYPES)
 
 
 # Names of files
 
 
-def names_of(
+def row_file_names(
     rows: Sequence[Variables], row_names: Sequence[str] | None, name_field: str | None
 ) -> list[str]:
-    """What each row's file is called, '' where it has no name of its own; raises Invalid."""
+    """Return the file name of each row, '' for a row without one; raises Invalid."""
     if row_names is not None and name_field is not None:
         raise Invalid("give row_names or name_field, not both", code="two_names")
     if row_names is not None:
@@ -297,11 +312,11 @@ def names_of(
             raise Invalid(
                 f"there are {len(rows)} rows and {len(row_names)} row_names", code="bad_row_names"
             )
-        return [safe_name(one) for one in row_names]
+        return [safe_name(name) for name in row_names]
     if name_field is None:
         return [""] * len(rows)
-    steps = name_field.split(".")
-    names = [safe_name(_value_at(one, steps)) for one in rows]
+    path = name_field.split(".")
+    names = [safe_name(_value_at(row, path)) for row in rows]
     if not any(names):
         raise Invalid(f"no row has a {name_field[:80]!r} to be named by", code="bad_name_field")
     return names
@@ -315,18 +330,18 @@ def _value_at(variables: Any, steps: Sequence[str]) -> str:
 
 
 def safe_name(text: str) -> str:
-    """A name every file system takes, without its ending; it never leads anywhere else."""
+    """Return a file name that is valid everywhere, without extension and path."""
     visible = "".join(
-        " " if one.isspace() else one
-        for one in unicodedata.normalize("NFC", text)
-        if one.isspace() or not unicodedata.category(one).startswith("C")
+        " " if character.isspace() else character
+        for character in unicodedata.normalize("NFC", text)
+        if character.isspace() or not unicodedata.category(character).startswith("C")
     )
     name = re.sub(r"(?i)\.pdf$", "", visible.strip())
-    return _UNFIT.sub(lambda found: " " if found[0].isspace() else "_", name)[:LONGEST_NAME].strip(
-        " ."
-    )
+    return _FORBIDDEN.sub(lambda match: " " if match[0].isspace() else "_", name)[
+        :MAX_NAME_LENGTH
+    ].strip(" .")
 
 
 def entry_name(row: int, name: str, fallback: str) -> str:
-    """The file of a row, counted from 1: the number keeps the order and tells equal names apart."""
+    """Return the file name of a row, counted from 1; the number keeps names ordered and unique."""
     return f"{row:04d}-{name or fallback}.pdf"

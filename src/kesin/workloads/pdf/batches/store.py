@@ -1,8 +1,8 @@
-"""Batches as they are asked for, looked at and given up.
+"""The store of batches: submit, read, cancel.
 
-What was sent lies in the storage of artifacts, because a queue is no place for ten megabytes. It is
-written before the batch exists: a crash in between leaves an object that nobody knows, and the
-next tidying finds it.
+The submitted rows are in the artifact storage, because they are too large for the queue. They are
+written before the batch exists: a crash in between leaves an orphaned object, which the next
+cleanup deletes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.records import Filter
 from kesin.workloads.pdf.batches.feeder import (
     CANCELLED,
+    BatchProgress,
     Feeder,
-    Progress,
-    failed_of,
-    means,
-    standing,
+    failed_row,
+    public_message,
+    row_state,
 )
 from kesin.workloads.pdf.batches.lifecycle import CANCEL_ASKED
-from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, job_of
-from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, sound_bytes
+from kesin.workloads.pdf.jobs.store import PdfJobStore, RenderRequest, parse_job
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore, read_verified
 from kesin.workloads.pdf.storage.base import KeyTaken, NotStored, StorageDown, StorageError
 
 FOLDER: Final = "batches"
-OURS: Final = re.compile(rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(?:-[0-9]{{1,20}})?\.[a-z.]{{3,8}}")
+KEY_PATTERN: Final = re.compile(
+    rf"{FOLDER}/[0-9a-f]{{32}}/[a-z]+(?:-[0-9]{{1,20}})?\.[a-z.]{{3,8}}"
+)
 JSON_TYPE: Final = "application/json"
 GZIP_TYPE: Final = "application/gzip"
-_TRIES: Final = 5
-_IN_OUR_WORDS: Final = frozenset({"EVERY_ROW_FAILED", "MAX_ATTEMPTS", "ROWS_MISSING", "TOO_LARGE"})
+_MAX_TRIES: Final = 5
+_PUBLIC_CODES: Final = frozenset({"EVERY_ROW_FAILED", "MAX_ATTEMPTS", "ROWS_MISSING", "TOO_LARGE"})
 log = Logger("kesin.pdf")
 
 
@@ -58,26 +60,26 @@ class BatchStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What somebody wants: one template with each of these rows."""
+class BatchOrder:
+    """A request for a batch: one template with each of these rows."""
 
     template: str
     payload: Mapping[str, Any]  # of every job, without its variables
     rows: Sequence[Mapping[str, Any]]
-    names: Sequence[str]  # of files, '' for a row without one
+    names: Sequence[str]  # of the files; '' for a row without one
     output: str = "zip"
     timeout: int | None = None
     file_name: str | None = None
     webhook_url: str | None = None
 
     def requests(self, batch_id: str, owner: str, first: int, count: int) -> list[RenderRequest]:
-        """The requests of some rows, exactly as if each had been sent by itself."""
+        """Return the render requests of some rows, as if each had been submitted by itself."""
         return [
             RenderRequest(
                 template=self.template,
                 payload={**self.payload, "variables": self.rows[row]},
                 owner=owner,
-                manner={
+                metadata={
                     "timeout": self.timeout,
                     "file_name": self.names[row] or None,
                     "webhook_url": None,
@@ -89,8 +91,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch as it is now. Times are microseconds since 1970."""
+class PdfBatch:
+    """The current state of a batch. Times are microseconds since 1970."""
 
     batch_id: str
     status: BatchStatus
@@ -111,33 +113,33 @@ class Batch:
 
     @property
     def artifact_key(self) -> str | None:
-        """Where its file is."""
+        """Return the storage key of the output file."""
         key: str | None = self.result.get("artifact_key")
         return key
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is done for it."""
+        """Whether the batch has ended."""
         return self.status not in {BatchStatus.QUEUED, BatchStatus.RUNNING}
 
     @property
     def has_file(self) -> bool:
-        """Whether it came to a file that is still kept."""
+        """Whether the batch has an output file."""
         return self.status in {BatchStatus.SUCCEEDED, BatchStatus.PARTIAL}
 
     @property
     def used_keys(self) -> set[str]:
-        """What the storage must keep for it; while it is on its way, everything of its folder."""
+        """Return the storage keys that an ended batch needs; a running batch needs its folder."""
         if self.status is BatchStatus.EXPIRED:
             return set()
         names = ("artifact_key", "results_key")
         return {self.result[name] for name in names if self.result.get(name)}
 
 
-class AskedBatch(NamedTuple):
-    """A batch that serves a request, and whether it was made for it."""
+class SubmittedBatch(NamedTuple):
+    """The batch that serves a request, and whether it is new."""
 
-    batch: Batch
+    batch: PdfBatch
     new: bool
 
 
@@ -150,37 +152,37 @@ class PdfBatchStore:
         self.storage = artifacts.storage
         self.feeder = Feeder(queue, jobs)
 
-    # Births
+    # Submitting
 
-    def ask(
-        self, order: Order, *, owner: str, promise: Callable[[str], object] | None = None
-    ) -> AskedBatch:
-        """The batch for this order: a new one, or the one that has its file or will.
+    def submit(
+        self, order: BatchOrder, *, owner: str, subscribe: Callable[[str], object] | None = None
+    ) -> SubmittedBatch:
+        """Return the batch for an order: an equal batch that is not lost, or a new one.
 
-        ``promise`` is told the id of a new one in the transaction that makes it. Raises
-        StorageDown.
+        ``subscribe`` is called with the id of a new batch, in the transaction that enqueues it.
+        Raises StorageDown.
         """
-        key = _key_of(order, owner)
-        for _ in range(_TRIES):
+        key = _order_key(order, owner)
+        for _ in range(_MAX_TRIES):
             holder = self.queue.holders(owner, [key]).get(key)
-            held = None if holder is None else self.get(holder)
-            if held is not None:
-                if not self._is_gone(held):
-                    return AskedBatch(held, new=False)
-                # Its file is lost and it keeps the key: the next of this kind has one of its own,
-                # which everybody who asks after this one finds by the same way.
-                key = hashlib.sha256(f"{key} {held.batch_id}".encode()).hexdigest()
+            existing = None if holder is None else self.get(holder)
+            if existing is not None:
+                if not self._has_lost_file(existing):
+                    return SubmittedBatch(existing, new=False)
+                # The batch has lost its file and keeps its key. Its successor gets a key derived
+                # from it, which later equal orders compute in the same way.
+                key = hashlib.sha256(f"{key} {existing.batch_id}".encode()).hexdigest()
                 continue
-            made = self._born(order, key, owner, promise)
-            if made is not None:
-                return AskedBatch(made, new=True)
+            batch = self._enqueue(order, key, owner, subscribe)
+            if batch is not None:
+                return SubmittedBatch(batch, new=True)
         raise RuntimeError("the batch keeps changing hands: try again")
 
-    def _born(
-        self, order: Order, key: str, owner: str, promise: Callable[[str], object] | None
-    ) -> Batch | None:
+    def _enqueue(
+        self, order: BatchOrder, key: str, owner: str, subscribe: Callable[[str], object] | None
+    ) -> PdfBatch | None:
         input_key = f"{FOLDER}/{uuid.uuid4().hex}/rows.json.gz"
-        self.storage.put_bytes(input_key, _packed(order), GZIP_TYPE)
+        self.storage.put_bytes(input_key, _pack_rows(order), GZIP_TYPE)
         body = {
             "template": order.template,
             "output": order.output,
@@ -192,16 +194,16 @@ class PdfBatchStore:
         }
         with self.queue.store.transaction():
             outcome = self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
-            if outcome.result == "inserted" and promise is not None:
-                promise(outcome.id)
-        if outcome.result != "inserted":  # somebody was quicker
+            if outcome.result == "inserted" and subscribe is not None:
+                subscribe(outcome.id)
+        if outcome.result != "inserted":  # a concurrent request was faster
             with suppress(StorageError):
                 self.storage.delete(input_key)
             return None
         return self.get(outcome.id)
 
-    def _is_gone(self, batch: Batch) -> bool:
-        """Whether a finished batch has lost its file; a storage that is down has lost nothing."""
+    def _has_lost_file(self, batch: PdfBatch) -> bool:
+        """Whether a finished batch has lost its file; False while the storage is down."""
         if batch.artifact_key is None or not batch.has_file:
             return False
         try:
@@ -210,39 +212,39 @@ class PdfBatchStore:
             log.warning("storage_down", why=str(problem))
             return False
 
-    def order_of(self, batch: Batch) -> Order:
-        """What was sent; raises NotStored or StorageDown."""
+    def load_order(self, batch: PdfBatch) -> BatchOrder:
+        """Load the submitted order; raises NotStored or StorageDown."""
         options = batch.options
-        if not OURS.fullmatch(batch.input_key) or "payload" not in options:
-            raise NotStored(batch.input_key)  # no batch that came through our door
+        if not KEY_PATTERN.fullmatch(batch.input_key) or "payload" not in options:
+            raise NotStored(batch.input_key)  # not submitted through the API
         data = self.storage.get_bytes(batch.input_key)
         try:
-            kept = json.loads(gzip.decompress(data))
+            content = json.loads(gzip.decompress(data))
         except (OSError, EOFError, ValueError, zlib.error):
             raise NotStored(batch.input_key) from None
-        return Order(
+        return BatchOrder(
             template=batch.template_name,
             payload=options["payload"],
-            rows=kept["rows"],
-            names=kept["names"],
+            rows=content["rows"],
+            names=content["names"],
             output=batch.output,
             timeout=options.get("timeout"),
             file_name=batch.file_name,
             webhook_url=batch.webhook_url,
         )
 
-    # Looking
+    # Reading
 
-    def get(self, batch_id: str) -> Batch | None:
-        """The batch with this id."""
+    def get(self, batch_id: str) -> PdfBatch | None:
+        """Return the batch with this id."""
         job = self.queue.job(batch_id)
-        return None if job is None else self.batch_of(job)
+        return None if job is None else self.parse_batch(job)
 
-    def batch_of(self, job: Job) -> Batch:
-        """A row of the queue in our words."""
+    def parse_batch(self, job: Job) -> PdfBatch:
+        """Convert a job of the queue to a batch."""
         body = job.data if isinstance(job.data, dict) else {}
-        given_up = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
-        return Batch(
+        cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
+        return PdfBatch(
             batch_id=job.id,
             status=BatchStatus(job.state),
             owner=job.tenant,
@@ -256,8 +258,8 @@ class PdfBatchStore:
             file_name=body.get("file_name"),
             webhook_url=body.get("webhook_url"),
             cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
-            error_code=CANCELLED if given_up else job.error_code,
-            error_message="it was cancelled" if given_up else _why(job),
+            error_code=CANCELLED if cancelled else job.error_code,
+            error_message="it was cancelled" if cancelled else _error_message(job),
             result=job.outcome or {},
         )
 
@@ -268,95 +270,101 @@ class PdfBatchStore:
         status: BatchStatus | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> tuple[list[Batch], str | None]:
-        """Some batches, newest first, of one owner or of all, and where the next page begins."""
+    ) -> tuple[list[PdfBatch], str | None]:
+        """Return a page of batches, newest first, of one owner or of all, and the next cursor."""
         where = Filter(
             states=() if status is None else (status.value,),
             tenants=None if owner is None else (owner,),
         )
         page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [self.batch_of(one) for one in page.jobs], page.cursor
+        return [self.parse_batch(job) for job in page.jobs], page.cursor
 
-    def progress(self, batch: Batch) -> Progress:
-        """How many rows came through and how many did not, so far."""
+    def progress(self, batch: PdfBatch) -> BatchProgress:
+        """Return the progress of a batch."""
         if batch.is_over:
-            told = batch.result
-            return Progress(batch.rows, told.get("made", 0), told.get("failed", 0))
-        return self.feeder.progress(batch.batch_id)
+            result = batch.result
+            return BatchProgress(batch.rows, result.get("made", 0), result.get("failed", 0))
+        return self.feeder.load_progress(batch.batch_id)
 
-    def started_at(self, batch: Batch) -> int | None:
-        """When somebody first began with it."""
+    def started_at(self, batch: PdfBatch) -> int | None:
+        """Return the time of the first claim."""
         events = self.queue.events(batch.batch_id)
-        return next((one.at for one in events if one.move == "claim"), None)
+        return next((event.at for event in events if event.move == "claim"), None)
 
-    def results(self, batch: Batch, offset: int, limit: int) -> list[dict[str, Any]] | None:
-        """What came of some rows; None while the storage, which knows, does not answer."""
+    def results(self, batch: PdfBatch, offset: int, limit: int) -> list[dict[str, Any]] | None:
+        """Return the results of some rows; None while the storage is down."""
         if not batch.is_over:
-            return self._so_far(batch, offset, limit)
+            return self._current_results(batch, offset, limit)
         key = batch.result.get("results_key")
         if not key or batch.status is BatchStatus.EXPIRED:
             return []
         try:
-            told = sound_bytes(self.storage, key, batch.result.get("results_sha256"))
+            data = read_verified(self.storage, key, batch.result.get("results_sha256"))
         except NotStored:
             return []
         except StorageError as problem:
             log.warning("storage_down", why=str(problem))
             return None
-        rows: list[dict[str, Any]] = json.loads(told)
+        rows: list[dict[str, Any]] = json.loads(data)
         return rows[offset : offset + limit]
 
-    def _so_far(self, batch: Batch, offset: int, limit: int) -> list[dict[str, Any]]:
-        fed = self.feeder.fed(batch.batch_id)[offset : offset + limit]
-        jobs = self.jobs.queue.find([one.job_id for one in fed if one.job_id])
-        told: list[dict[str, Any]] = []
-        for one in fed:
-            job = jobs.get(one.job_id)
-            stands = standing(job)
-            row: dict[str, Any] = {"row": one.row + 1, "job_id": one.job_id or None}
-            if stands == "made" and job is not None:
-                row |= {"status": "succeeded", "pages": (job_of(job).made or {}).get("pages")}
-            elif stands == "failed":
-                failed = failed_of(one, job)
+    def _current_results(self, batch: PdfBatch, offset: int, limit: int) -> list[dict[str, Any]]:
+        row_jobs = self.feeder.row_jobs(batch.batch_id)[offset : offset + limit]
+        jobs = self.jobs.queue.find([row_job.job_id for row_job in row_jobs if row_job.job_id])
+        results: list[dict[str, Any]] = []
+        for row_job in row_jobs:
+            job = jobs.get(row_job.job_id)
+            state = row_state(job)
+            row: dict[str, Any] = {"row": row_job.row + 1, "job_id": row_job.job_id or None}
+            if state == "made" and job is not None:
+                row |= {"status": "succeeded", "pages": (parse_job(job).result or {}).get("pages")}
+            elif state == "failed":
+                failed = failed_row(row_job, job)
                 row |= {"status": "failed", "error_code": failed.error_code}
                 row |= {"error_message": failed.error_message}
             else:
-                row |= {"status": job.state if job and stands == "waiting" else "waiting"}
-            told.append(row)
-        rest = range(offset + len(told), min(offset + limit, batch.rows))
-        return told + [{"row": row + 1, "job_id": None, "status": "waiting"} for row in rest]
+                row |= {"status": job.state if job and state == "waiting" else "waiting"}
+            results.append(row)
+        not_enqueued = range(offset + len(results), min(offset + limit, batch.rows))
+        return results + [
+            {"row": row + 1, "job_id": None, "status": "waiting"} for row in not_enqueued
+        ]
 
-    # Ends
+    # Cancelling
 
-    def cancel(self, batch: Batch, *, actor: str, witness: Callable[[], None]) -> bool:
-        """Want it no more: at once if it waits, soon if it runs; False if it is over.
+    def cancel(self, batch: PdfBatch, *, actor: str, audit: Callable[[], None]) -> bool:
+        """Cancel a batch: at once if it is queued, soon if it runs; False if it has ended.
 
-        Rows in the line go with it, and what is being rendered is finished for nobody. The
-        witness is told in the transaction that moves it.
+        Queued jobs of its rows are cancelled too; running ones finish. ``audit`` is called in the
+        transaction that moves the batch.
         """
         role: Role = "producer" if actor == batch.owner else "operator"
-        for call in ("cancel", "ask_cancel"):
+        for action in ("cancel", "ask_cancel"):
             with self.queue.store.transaction():
-                [done] = self.queue.apply(call, [Change(batch.batch_id)], role=role, actor=actor)
-                if done.result != "moved":
+                [outcome] = self.queue.apply(
+                    action, [Change(batch.batch_id)], role=role, actor=actor
+                )
+                if outcome.result != "moved":
                     continue
-                witness()
-                if call == "cancel":
-                    self.feeder.end(batch.batch_id, cancel=True)
+                audit()
+                if action == "cancel":
+                    self.feeder.end_batch(batch.batch_id, cancel=True)
                 return True
-        now = self.get(batch.batch_id)
-        return now is not None and (
-            now.error_code == CANCELLED or (now.cancel_asked and not now.is_over)
+        current = self.get(batch.batch_id)
+        return current is not None and (
+            current.error_code == CANCELLED or (current.cancel_asked and not current.is_over)
         )
 
     # Files
 
-    def put_new(self, batch: Batch, name: str, ending: str, data: bytes, media_type: str) -> str:
-        """Keep a file of a batch under a key of its own; raises StorageDown."""
+    def store_file(
+        self, batch: PdfBatch, name: str, extension: str, data: bytes, media_type: str
+    ) -> str:
+        """Store a file of a batch under a new key; raises StorageDown."""
         folder = batch.input_key.rpartition("/")[0]
-        at = self.queue.now()
-        for attempt in range(_TRIES):
-            key = f"{folder}/{name}-{at + attempt:016d}.{ending}"
+        now = self.queue.now()
+        for attempt in range(_MAX_TRIES):
+            key = f"{folder}/{name}-{now + attempt:016d}.{extension}"
             try:
                 self.storage.put_bytes(key, data, media_type)
             except KeyTaken:
@@ -365,16 +373,16 @@ class PdfBatchStore:
         raise StorageDown(f"no key of {folder!r} is free")
 
 
-def _why(job: Job) -> str | None:
-    """An error in words; what a storage or a system said names things of the inside."""
-    if job.error_code is None or job.error_code in _IN_OUR_WORDS:
+def _error_message(job: Job) -> str | None:
+    """Return the error message; messages of storage or system are replaced: they are internal."""
+    if job.error_code is None or job.error_code in _PUBLIC_CODES:
         return job.error_message
-    return means(job.error_code)
+    return public_message(job.error_code)
 
 
-def _key_of(order: Order, owner: str) -> str:
-    """Equal for equal orders of one owner: whatever is sent counts."""
-    told = {
+def _order_key(order: BatchOrder, owner: str) -> str:
+    """Return the deduplication key: a hash of the whole order and its owner."""
+    fields = {
         "owner": owner,
         "template": order.template,
         "payload": order.payload,
@@ -385,10 +393,10 @@ def _key_of(order: Order, owner: str) -> str:
         "file_name": order.file_name,
         "webhook_url": order.webhook_url,
     }
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _packed(order: Order) -> bytes:
-    kept = {"rows": order.rows, "names": order.names}
-    return gzip.compress(json.dumps(kept, separators=(",", ":")).encode("ascii"), 6, mtime=0)
+def _pack_rows(order: BatchOrder) -> bytes:
+    content = {"rows": order.rows, "names": order.names}
+    return gzip.compress(json.dumps(content, separators=(",", ":")).encode("ascii"), 6, mtime=0)

@@ -1,7 +1,7 @@
-"""The worker of batches: feeds rows in, waits for them, and has them put into one file.
+"""The worker of batches: enqueues a job for each row, waits, and assembles the output file.
 
-It renders nothing itself. A batch holds a lane of its worker until it is over; a worker that dies
-leaves behind which rows it fed, and the next one goes on from there.
+It renders nothing itself. A batch occupies a thread of its worker until it ends. Which job serves
+which row is stored, so the next worker continues where a worker died.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kesin.engine.results import Act, Answer, Done, Failed, Run
+from kesin.engine.results import Act, Done, Failed, HandlerResult, Run
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
@@ -22,251 +22,278 @@ from kesin.store.records import Outcome
 from kesin.workloads.pdf.batches.feeder import (
     ARTIFACT_GONE,
     BAD_ROW,
-    SLICE,
+    JOBS_PER_QUERY,
     UNREADABLE,
-    ClaimLost,
-    Fed,
-    Progress,
-    RowResult,
-    failed_of,
-    made_of,
-    standing,
+    BatchClaimLost,
+    BatchProgress,
+    BatchRowResult,
+    RowJob,
+    failed_row,
+    row_state,
+    succeeded_row,
 )
-from kesin.workloads.pdf.batches.output import Incomplete, TooMuch, gathered, kept_results
-from kesin.workloads.pdf.batches.store import Batch, Order, PdfBatchStore
-from kesin.workloads.pdf.jobs.store import ON_THE_WAY, job_of
+from kesin.workloads.pdf.batches.output import (
+    IncompleteRows,
+    OutputTooLarge,
+    assemble_output,
+    store_results,
+)
+from kesin.workloads.pdf.batches.store import BatchOrder, PdfBatch, PdfBatchStore
+from kesin.workloads.pdf.jobs.store import UNFINISHED, parse_job
 from kesin.workloads.pdf.jobs.submit import RESUME_SHARE
-from kesin.workloads.pdf.services import artifacts_of, jobs_of
+from kesin.workloads.pdf.services import open_artifacts, open_job_store
 from kesin.workloads.pdf.storage.base import NotStored, StorageDown
 
-LANES: Final = 4  # batches at a time
-WINDOW: Final = 100  # rows of one batch in the line at most
-REFILL: Final = 50  # or fewer, and more are fed
-MOST_TIMES: Final = 3  # a row is asked for anew
-FIRST_PAUSE_S: Final = 0.2  # between two looks
-LONGEST_PAUSE_S: Final = 1.0  # while nothing changes
+WORKER_THREADS: Final = 4  # batches at a time
+MAX_ROWS_IN_QUEUE: Final = 100  # rows of one batch that have a waiting job
+REFILL_BELOW_BELOW: Final = 50  # waiting rows; more are enqueued at this number or below
+MAX_ROW_RETRIES: Final = 3  # how often a row is enqueued again
+MIN_PAUSE_S: Final = 0.2  # between two polls
+MAX_PAUSE_S: Final = 1.0  # while nothing changes
 _RELEASE: Final = Act("release")
 log = Logger("kesin.pdf")
 
 
-def worker_of(house: WorkloadContext) -> BatchWorker:
-    """The worker of a process that does nothing else."""
-    return BatchWorker(store_of(house), most_queued=house.settings.pdf_max_queued)
+def build_worker(context: WorkloadContext) -> BatchWorker:
+    """Build the worker of a process."""
+    return BatchWorker(open_batch_store(context), max_queued=context.settings.pdf_max_queued)
 
 
-def store_of(house: WorkloadContext) -> PdfBatchStore:
-    """The batches, with their storage."""
-    queue = house.commands.queues["pdf_batches"]
-    return PdfBatchStore(queue, jobs_of(house), artifacts_of(house))
+def open_batch_store(context: WorkloadContext) -> PdfBatchStore:
+    """Open the batches with their storage."""
+    queue = context.commands.queues["pdf_batches"]
+    return PdfBatchStore(queue, open_job_store(context), open_artifacts(context))
 
 
-class Interrupted(Exception):
-    """The batch is to be let go of, and with which answer."""
+class BatchInterrupted(Exception):
+    """Processing of the batch ends early, with this result."""
 
-    def __init__(self, answer: Act) -> None:
-        super().__init__(answer.call)
-        self.answer = answer
+    def __init__(self, result: Act) -> None:
+        super().__init__(result.action)
+        self.result = result
 
 
 @dataclass(slots=True)
-class _Work:
-    """One batch in the hands of a worker. Rows are counted from 0."""
+class _BatchRun:
+    """The progress of a claimed batch. Rows are counted from 0."""
 
     claim: Job
-    batch: Batch
-    order: Order
-    served: dict[int, Fed]  # every row that has had a job
-    waiting: set[int]  # for their jobs
-    ended: dict[int, RowResult] = field(default_factory=dict)
-    gone: dict[int, bool] = field(default_factory=dict)  # whether only the file is missing
-    told: Progress | None = None
+    batch: PdfBatch
+    order: BatchOrder
+    row_jobs: dict[int, RowJob]  # of every row that was enqueued
+    waiting: set[int]  # rows whose jobs have not ended
+    results: dict[int, BatchRowResult] = field(default_factory=dict)
+    lost: dict[int, bool] = field(default_factory=dict)  # row: whether only its file is missing
+    saved_progress: BatchProgress | None = None
 
     @property
-    def is_over(self) -> bool:
-        return len(self.ended) == len(self.order.rows)
+    def is_complete(self) -> bool:
+        return len(self.results) == len(self.order.rows)
 
     @property
-    def progress(self) -> Progress:
-        made = sum(one.artifact_key is not None for one in self.ended.values())
-        return Progress(len(self.served), made, len(self.ended) - made)
+    def progress(self) -> BatchProgress:
+        succeeded = sum(result.artifact_key is not None for result in self.results.values())
+        return BatchProgress(len(self.row_jobs), succeeded, len(self.results) - succeeded)
 
-    def lose(self, row: int, *, missing: bool) -> None:
-        """There is no PDF any more: it is made again, but not for ever."""
-        self.ended.pop(row, None)
-        if self.served[row].times < MOST_TIMES:
-            self.gone[row] = missing
+    def mark_lost(self, row: int, *, missing: bool) -> None:
+        """Schedule a row without a PDF to be enqueued again; it fails after MAX_ROW_RETRIES."""
+        self.results.pop(row, None)
+        if self.row_jobs[row].retries < MAX_ROW_RETRIES:
+            self.lost[row] = missing
         else:
-            self.ended[row] = failed_of(self.served[row], None, ARTIFACT_GONE)
+            self.results[row] = failed_row(self.row_jobs[row], None, ARTIFACT_GONE)
 
 
 class BatchWorker(Worker):
-    """Runs batches to their end."""
+    """Processes batches."""
 
     def __init__(
         self,
         batches: PdfBatchStore,
         *,
-        most_queued: int = 1_000,
+        max_queued: int = 1_000,
         wait: Callable[[float], None] | None = None,
-        threads: int = LANES,
+        threads: int = WORKER_THREADS,
     ) -> None:
         super().__init__(
-            batches.queue, self.carried_out, threads=threads, batch=1, beside=self._beside
+            batches.queue, self.run_batch, threads=threads, batch=1, on_results=self._end_batches
         )
         self.batches = batches
-        self._line = math.ceil(most_queued * RESUME_SHARE)  # waiting jobs; then none is fed
+        self._queue_limit = math.ceil(max_queued * RESUME_SHARE)  # jobs; then no row is enqueued
         self._wait = wait or self.pause
 
-    def carried_out(self, job: Job, run: Run) -> Answer:
-        """What became of a batch; while the store is away, it is waited for."""
+    def run_batch(self, job: Job, run: Run) -> HandlerResult:
+        """Process a batch and return its result; waits while the store is unreachable."""
         while True:
             try:
-                return self._carried_out(job, run)
-            except Interrupted as stop:
-                return stop.answer
-            except ClaimLost:
-                return _RELEASE  # is refused, and said so in the log
+                return self._run_claimed(job, run)
+            except BatchInterrupted as interruption:
+                return interruption.result
+            except BatchClaimLost:
+                return _RELEASE  # rejected by the store and logged
             except StorageDown as problem:
                 return Failed("STORAGE_DOWN", str(problem))
             except StoreUnreachable as problem:
-                log.warning("store_away", batch=job.id, why=str(problem))
+                log.warning("store_unreachable", batch=job.id, why=str(problem))
                 if run.stopping or run.lost:
                     return _RELEASE
-                self._wait(LONGEST_PAUSE_S)
+                self._wait(MAX_PAUSE_S)
 
-    def _carried_out(self, job: Job, run: Run) -> Answer:
+    def _run_claimed(self, job: Job, run: Run) -> HandlerResult:
         self._require_wanted(job, run)
-        batch = self.batches.batch_of(job)
+        batch = self.batches.parse_batch(job)
         try:
-            order = self.batches.order_of(batch)
+            order = self.batches.load_order(batch)
         except NotStored:
             return Failed("ROWS_MISSING", "what was sent is no longer in the storage")
-        served = {one.row: one for one in self.batches.feeder.fed(job.id)}
-        work = _Work(job, batch, order, served, set(served))
-        pause_s = FIRST_PAUSE_S
+        row_jobs = {row_job.row: row_job for row_job in self.batches.feeder.row_jobs(job.id)}
+        batch_run = _BatchRun(job, batch, order, row_jobs, set(row_jobs))
+        pause_s = MIN_PAUSE_S
         while True:
             self._require_wanted(job, run)
-            changed = self._look(work) + self._ask_again(work) + self._feed(work)
-            if work.progress != work.told:
-                work.told = work.progress
-                self.batches.feeder.note(job, work.told)
-            if work.is_over:
-                answer = self._finished(work, run)
-                if answer is not None:
-                    return answer
+            changed = (
+                self._collect_ended_rows(batch_run)
+                + self._requeue_lost_rows(batch_run)
+                + self._feed_rows(batch_run)
+            )
+            if batch_run.progress != batch_run.saved_progress:
+                batch_run.saved_progress = batch_run.progress
+                self.batches.feeder.save_progress(job, batch_run.saved_progress)
+            if batch_run.is_complete:
+                result = self._finish(batch_run, run)
+                if result is not None:
+                    return result
             elif changed:
-                pause_s = FIRST_PAUSE_S
+                pause_s = MIN_PAUSE_S
             else:
                 self._wait(pause_s)
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+                pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     def _require_wanted(self, job: Job, run: Run) -> None:
-        """Whether to go on; raises Interrupted or ClaimLost."""
+        """Raise BatchInterrupted or BatchClaimLost if processing must end."""
         if run.stopping or run.lost:
-            raise Interrupted(_RELEASE)
-        now = self.queue.job(job.id)
-        if now is None or now.claim_seq != job.claim_seq or now.state != "running":
-            raise ClaimLost(job.id)
-        if self.batches.batch_of(now).cancel_asked:
-            raise Interrupted(Act("stop"))
+            raise BatchInterrupted(_RELEASE)
+        current = self.queue.job(job.id)
+        if current is None or current.claim_seq != job.claim_seq or current.state != "running":
+            raise BatchClaimLost(job.id)
+        if self.batches.parse_batch(current).cancel_asked:
+            raise BatchInterrupted(Act("stop"))
 
     # Rows
 
-    def _look(self, work: _Work) -> int:
-        """See which rows have ended since; how many. Only theirs are read whole."""
+    def _collect_ended_rows(self, batch_run: _BatchRun) -> int:
+        """Record the rows that have ended; returns their number. Only their jobs are read."""
         queue = self.batches.jobs.queue
-        rows = sorted(work.waiting)
-        ids = [work.served[row].job_id for row in rows]
-        states = queue.states([one for one in ids if one])
-        ended = [row for row in rows if states.get(work.served[row].job_id) not in ON_THE_WAY]
-        for at in range(0, len(ended), SLICE):
-            part = ended[at : at + SLICE]
-            jobs = queue.find([work.served[row].job_id for row in part if work.served[row].job_id])
-            for row in part:
-                self._judge(work, row, jobs.get(work.served[row].job_id))
-        return len(rows) - len(work.waiting)
+        rows = sorted(batch_run.waiting)
+        ids = [batch_run.row_jobs[row].job_id for row in rows]
+        states = queue.states([job_id for job_id in ids if job_id])
+        ended = [
+            row for row in rows if states.get(batch_run.row_jobs[row].job_id) not in UNFINISHED
+        ]
+        for at in range(0, len(ended), JOBS_PER_QUERY):
+            chunk = ended[at : at + JOBS_PER_QUERY]
+            jobs = queue.find(
+                [batch_run.row_jobs[row].job_id for row in chunk if batch_run.row_jobs[row].job_id]
+            )
+            for row in chunk:
+                self._record_row(batch_run, row, jobs.get(batch_run.row_jobs[row].job_id))
+        return len(rows) - len(batch_run.waiting)
 
-    def _judge(self, work: _Work, row: int, job: Job | None) -> None:
-        fed = work.served[row]
-        stands = standing(job) if fed.job_id else "failed"
-        if stands == "waiting":  # requeued between two questions
+    def _record_row(self, batch_run: _BatchRun, row: int, job: Job | None) -> None:
+        row_job = batch_run.row_jobs[row]
+        state = row_state(job) if row_job.job_id else "failed"
+        if state == "waiting":  # requeued between the two queries
             return
-        work.waiting.discard(row)
-        if stands == "made" and job is not None:
-            work.ended[row] = made_of(fed, job_of(job))
-        elif stands == "gone":
-            work.lose(row, missing=False)
+        batch_run.waiting.discard(row)
+        if state == "made" and job is not None:
+            batch_run.results[row] = succeeded_row(row_job, parse_job(job))
+        elif state == "gone":
+            batch_run.mark_lost(row, missing=False)
         else:
-            work.ended[row] = failed_of(fed, job, None if fed.job_id else BAD_ROW)
+            batch_run.results[row] = failed_row(row_job, job, None if row_job.job_id else BAD_ROW)
 
-    def _ask_again(self, work: _Work) -> int:
-        """Have those made once more that were lost; how many."""
-        rows = sorted(work.gone)[: max(WINDOW - len(work.waiting), 0)]
+    def _requeue_lost_rows(self, batch_run: _BatchRun) -> int:
+        """Enqueue lost rows again; returns their number."""
+        rows = sorted(batch_run.lost)[: max(MAX_ROWS_IN_QUEUE - len(batch_run.waiting), 0)]
         for row in rows:
-            [request] = work.order.requests(work.batch.batch_id, work.claim.tenant, row, 1)
-            fed, missing = work.served[row], work.gone[row]
-            work.served[row] = self.batches.feeder.again(work.claim, fed, request, missing=missing)
-            del work.gone[row]
-            work.waiting.add(row)
+            [request] = batch_run.order.requests(
+                batch_run.batch.batch_id, batch_run.claim.tenant, row, 1
+            )
+            row_job, missing = batch_run.row_jobs[row], batch_run.lost[row]
+            batch_run.row_jobs[row] = self.batches.feeder.enqueue_again(
+                batch_run.claim, row_job, request, missing=missing
+            )
+            del batch_run.lost[row]
+            batch_run.waiting.add(row)
         return len(rows)
 
-    def _feed(self, work: _Work) -> int:
-        """Make jobs of the next rows, as many as the line takes; how many."""
-        first = len(work.served)
-        left = len(work.order.rows) - first
-        if not left or len(work.waiting) > REFILL:
+    def _feed_rows(self, batch_run: _BatchRun) -> int:
+        """Enqueue the next rows, as many as the queue takes; returns their number."""
+        first = len(batch_run.row_jobs)
+        left = len(batch_run.order.rows) - first
+        if not left or len(batch_run.waiting) > REFILL_BELOW_BELOW:
             return 0
-        in_line = self.batches.jobs.queue.stats().states["queued"]
-        count = min(left, WINDOW - len(work.waiting), self._line - in_line)
+        queued = self.batches.jobs.queue.stats().states["queued"]
+        count = min(left, MAX_ROWS_IN_QUEUE - len(batch_run.waiting), self._queue_limit - queued)
         if count <= 0:
             return 0
-        requests = work.order.requests(work.batch.batch_id, work.claim.tenant, first, count)
-        fed = self.batches.feeder.feed(work.claim, first, requests)
-        work.served |= {one.row: one for one in fed}
-        work.waiting |= {one.row for one in fed}
-        return len(fed)
+        requests = batch_run.order.requests(
+            batch_run.batch.batch_id, batch_run.claim.tenant, first, count
+        )
+        row_jobs = self.batches.feeder.feed(batch_run.claim, first, requests)
+        batch_run.row_jobs |= {row_job.row: row_job for row_job in row_jobs}
+        batch_run.waiting |= {row_job.row for row_job in row_jobs}
+        return len(row_jobs)
 
     # The end
 
-    def _finished(self, work: _Work, run: Run) -> Done | Act | None:
-        """The answer to a batch whose rows have all ended; None if some must be made again."""
-        since = self.queue.clock.monotonic()
-        rows = [work.ended[row] for row in sorted(work.ended)]
-        made = [one for one in rows if one.artifact_key]
+    def _finish(self, batch_run: _BatchRun, run: Run) -> Done | Act | None:
+        """Return the result of a batch whose rows have all ended; None if some must be redone."""
+        started = self.queue.clock.monotonic()
+        rows = [batch_run.results[row] for row in sorted(batch_run.results)]
+        succeeded = [row_result for row_result in rows if row_result.artifact_key]
         result: dict[str, Any] = {
             "rows": len(rows),
-            "made": len(made),
-            "failed": len(rows) - len(made),
-            "pages": sum(one.pages or 0 for one in made),
+            "made": len(succeeded),
+            "failed": len(rows) - len(succeeded),
+            "pages": sum(row_result.pages or 0 for row_result in succeeded),
         }
-        kept = (self.batches, work.batch, work.order, rows)
-        if not made:
+        arguments = (self.batches, batch_run.batch, batch_run.order, rows)
+        if not succeeded:
             first = rows[0]
-            why = f"row 1: {first.error_code}: {first.error_message or 'no reason is known'}"
-            return _failed("EVERY_ROW_FAILED", why, result | kept_results(*kept))
+            message = f"row 1: {first.error_code}: {first.error_message or 'no reason is known'}"
+            return _fail_with_results(
+                "EVERY_ROW_FAILED", message, result | store_results(*arguments)
+            )
         try:
-            result |= gathered(*kept, lambda: self._require_wanted(work.claim, run))
-        except TooMuch as problem:
-            return _failed("TOO_LARGE", str(problem), result | kept_results(*kept))
-        except Incomplete as found:
-            log.warning("batch_incomplete", batch=work.batch.batch_id, rows=str(found))
-            for row in found.missing:
-                work.lose(row, missing=True)
-            for row in found.unreadable:
-                work.ended[row] = failed_of(work.served[row], None, UNREADABLE)
+            result |= assemble_output(
+                *arguments, lambda: self._require_wanted(batch_run.claim, run)
+            )
+        except OutputTooLarge as problem:
+            return _fail_with_results("TOO_LARGE", str(problem), result | store_results(*arguments))
+        except IncompleteRows as incomplete:
+            log.warning("batch_incomplete", batch=batch_run.batch.batch_id, rows=str(incomplete))
+            for row in incomplete.missing:
+                batch_run.mark_lost(row, missing=True)
+            for row in incomplete.unreadable:
+                batch_run.results[row] = failed_row(batch_run.row_jobs[row], None, UNREADABLE)
             return None
-        result |= kept_results(*kept)
-        result["seconds"] = round(self.queue.clock.monotonic() - since, 6)
-        return Done(result) if len(made) == len(rows) else Act("settle", result=result)
+        result |= store_results(*arguments)
+        result["seconds"] = round(self.queue.clock.monotonic() - started, 6)
+        return Done(result) if len(succeeded) == len(rows) else Act("settle", result=result)
 
-    def _beside(self, call: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        """Forget the rows of a batch in the transaction that ends it."""
+    def _end_batches(
+        self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Delete the row records of ended batches, in the transaction that ends them."""
         del changes
-        for one in outcomes:
-            if one.result == "moved" and one.state not in ON_THE_WAY:
-                self.batches.feeder.end(one.id, cancel=call in {"stop", "fail", "retry"})
+        for outcome in outcomes:
+            if outcome.result == "moved" and outcome.state not in UNFINISHED:
+                self.batches.feeder.end_batch(
+                    outcome.id, cancel=action in {"stop", "fail", "retry"}
+                )
 
 
-def _failed(code: str, message: str, result: Mapping[str, Any]) -> Act:
-    """As Failed, with the results of the rows."""
+def _fail_with_results(code: str, message: str, result: Mapping[str, Any]) -> Act:
+    """Return a failure like ``Failed`` that also records the results of the rows."""
     return Act("fail", code=code, message=message, category=Category.PERMANENT, result=dict(result))

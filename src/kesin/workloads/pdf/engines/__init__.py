@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.foundation.logs import Logger
-from kesin.workloads.pdf.engines.base import Engine
-from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engines.select import (
+from kesin.workloads.pdf.engines.availability import (
     CHROMIUM,
     ENGINES,
     WEASYPRINT,
-    chromium_possible,
-    no_chromium,
-    weasyprint_possible,
+    chromium_missing,
+    is_chromium_available,
+    is_weasyprint_available,
 )
+from kesin.workloads.pdf.engines.base import Engine
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 _log: Final = Logger(__name__)
 
 
-def pick_engine(named: str | None = None, settings: ChromiumSettings | None = None) -> Engine:
-    """The engine of this name; without one, Chromium where there is any, else WeasyPrint.
+def pick_engine(name: str | None = None, settings: ChromiumSettings | None = None) -> Engine:
+    """Create the engine of this name; without a name, Chromium if available, else WeasyPrint.
 
-    Raises RenderFailed(UNSUPPORTED_PLATFORM) for one that cannot exist here.
+    Raises RenderFailed(UNSUPPORTED_PLATFORM) for an engine that this machine does not have.
     """
     from kesin.workloads.pdf.engines.chromium import (
         ChromiumEngine,  # each engine loads a lot of modules
@@ -31,20 +31,20 @@ def pick_engine(named: str | None = None, settings: ChromiumSettings | None = No
     from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 
     settings = settings or ChromiumSettings()
-    if named not in (None, *ENGINES):
+    if name not in (None, *ENGINES):
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
-            f"there is no engine {named!r}, only {' and '.join(ENGINES)}",
+            f"there is no engine {name!r}, only {' and '.join(ENGINES)}",
         )
-    if named != WEASYPRINT and chromium_possible(settings.executable):
+    if name != WEASYPRINT and is_chromium_available(settings.executable):
         return ChromiumEngine(settings)
-    if named == CHROMIUM:
-        raise no_chromium(settings.executable)
-    if not weasyprint_possible():
+    if name == CHROMIUM:
+        raise chromium_missing(settings.executable)
+    if not is_weasyprint_available():
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
-            "WeasyPrint is not installed here" if named else "neither Chromium nor WeasyPrint is",
+            "WeasyPrint is not installed here" if name else "neither Chromium nor WeasyPrint is",
         )
-    if named is None:
+    if name is None:
         _log.warning("pdf.no_chromium", engine=WEASYPRINT, configured=settings.executable)
     return WeasyPrintEngine()

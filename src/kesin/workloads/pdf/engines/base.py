@@ -1,4 +1,4 @@
-"""What makes a PDF of HTML: `chromium.py` and `weasy.py` are two of them."""
+"""The interface of the engines that render HTML to PDF: see `chromium.py` and `weasyprint.py`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ SIZES_MM: Final[dict[Format, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What changes the bytes of a PDF beside its HTML. CSS ``@page`` wins where it is preferred."""
+    """Print options: what changes the PDF besides its HTML.
+
+    CSS ``@page`` sizes win if ``prefer_css_page_size`` is set.
+    """
 
     format: Format = "A4"
-    width_mm: float | None = None  # both, in the place of a format
+    width_mm: float | None = None  # with height_mm, in place of a format
     height_mm: float | None = None
     landscape: bool = False
     margin_mm: tuple[float, float, float, float] = (0, 0, 0, 0)  # top, right, bottom, left
@@ -40,19 +43,19 @@ class Paper:
 
     @property
     def size_mm(self) -> tuple[float, float]:
-        """Width and height before it is turned."""
+        """Width and height in portrait orientation."""
         if self.width_mm is not None and self.height_mm is not None:
             return self.width_mm, self.height_mm
         return SIZES_MM[self.format]
 
-    def told(self) -> dict[str, Any]:
-        """As it goes into a job's key."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the options as stored in a job's payload and hashed in its key."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
-    """A PDF, and what was noticed while it was made."""
+class RenderedPdf:
+    """A PDF with the warnings of its engine."""
 
     pdf: bytes
     pages: int
@@ -62,7 +65,7 @@ class Rendered:
 
     @property
     def sha256(self) -> str:
-        """Of the bytes: the same job on the same machine gives the same."""
+        """The hash of the bytes; the same job on the same machine gives the same."""
         return hashlib.sha256(self.pdf).hexdigest()
 
 
@@ -71,50 +74,56 @@ class Engine(Protocol):
 
     name: str
 
-    def render(self, html: str, paper: Paper, *, timeout_s: float) -> Rendered:
-        """A PDF of this HTML; raises RenderFailed and nothing else."""
+    def render(self, html: str, paper: Paper, *, timeout_s: float) -> RenderedPdf:
+        """Render HTML to PDF; raises RenderFailed and nothing else."""
         ...
 
     def close(self) -> None:
-        """Let go of everything, processes included."""
+        """Release all resources, processes included."""
         ...
 
 
 _RANGE: Final = re.compile(r"(\d{1,6})|(\d{0,6})-(\d{0,6})")
 
 
-def check_ranges(text: str) -> list[tuple[int, int | None]]:
-    """First and last page of each range, None for the end; raises RenderFailed(TEMPLATE_ERROR)."""
+def parse_page_ranges(text: str) -> list[tuple[int, int | None]]:
+    """Parse the first and last page of each range, None for the end.
+
+    Raises RenderFailed(TEMPLATE_ERROR).
+    """
     ranges: list[tuple[int, int | None]] = []
     if not text.strip():
         return ranges
     for part in text.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        if found is None or part.strip() == "-":
-            raise _bad(text, f"{part.strip()!r} is no page or range of pages")
-        first = int(found[1] or found[2] or 1)
-        last = int(found[1]) if found[1] else int(found[3]) if found[3] else None
+        match = _RANGE.fullmatch(part.strip())
+        if match is None or part.strip() == "-":
+            raise _page_range_error(text, f"{part.strip()!r} is no page or range of pages")
+        first = int(match[1] or match[2] or 1)
+        last = int(match[1]) if match[1] else int(match[3]) if match[3] else None
         if first < 1 or (last is not None and last < first):
-            raise _bad(text, f"{part.strip()!r} runs backwards or starts before page 1")
+            raise _page_range_error(
+                text, f"{part.strip()!r} runs backwards or starts before page 1"
+            )
         ranges.append((first, last))
     return ranges
 
 
-def pages_in(text: str, pages: int) -> list[int]:
-    """The pages that are meant, from 1, each once and in order; all of them for no range."""
-    ranges = check_ranges(text)
+def selected_pages(text: str, pages: int) -> list[int]:
+    """Return the page numbers of the ranges, from 1, once each and in order; all without ranges."""
+    ranges = parse_page_ranges(text)
     if not ranges:
         return list(range(1, pages + 1))
     beyond = [first for first, _ in ranges if first > pages]
     if beyond:
-        raise _bad(text, f"the document has {pages} pages")
-    meant = {page for first, last in ranges for page in range(first, min(last or pages, pages) + 1)}
-    return sorted(meant)
+        raise _page_range_error(text, f"the document has {pages} pages")
+    return sorted(
+        {page for first, last in ranges for page in range(first, min(last or pages, pages) + 1)}
+    )
 
 
-def _bad(text: str, why: str) -> RenderFailed:
+def _page_range_error(text: str, reason: str) -> RenderFailed:
     return RenderFailed(
         PdfErrorCode.TEMPLATE_ERROR,
-        f"page_ranges {text!r} cannot be printed: {why}",
+        f"page_ranges {text!r} cannot be printed: {reason}",
         details={"page_ranges": text},
     )

@@ -1,8 +1,8 @@
-"""One warm Chromium and the page that waits in it; made, renewed, and ended by force if need be.
+"""A warm Chromium and its ready page: started, renewed, and killed if necessary.
 
-Everything here runs on the loop of `chromium.py`, and every step has a time limit of its own. What
-does not end in time is ended by the next rung of the ladder: close the context, close the browser,
-kill its process group, replace the driver.
+Everything here runs on the loop of `chromium.py`, and every step has a time limit of its own. A
+step that does not end in time escalates to the next: close the context, close the browser, kill
+its process group, replace the driver.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
 from kesin.workloads.pdf.engines import browser_process, network_guard
+from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
-from kesin.workloads.pdf.engines.select import find_chromium, no_chromium
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 if TYPE_CHECKING:
@@ -28,60 +28,60 @@ if TYPE_CHECKING:
 
 BLANK: Final = "about:blank"
 LAUNCH_S: Final = 10.0
-SHEET_S: Final = 5.0
+OPEN_PAGE_S: Final = 5.0
 CLOSE_CONTEXT_S: Final = 1.0
 CLOSE_BROWSER_S: Final = 2.0
 STOP_DRIVER_S: Final = 2.0
 CLOSE_S: Final = CLOSE_CONTEXT_S + CLOSE_BROWSER_S + STOP_DRIVER_S
 
-_MEASURED_EVERY: Final = 25  # renders
-_QUIET: Final = (
+_MEASURE_EVERY: Final = 25  # renders
+_QUIET_FLAGS: Final = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
 )
-_ROOT: Final = (
+_ROOT_HINT: Final = (
     "it refuses its sandbox to root; run as another user, or set KESIN_PDF_SANDBOX to auto"
 )
-_NO_SANDBOX: Final = (
+_NO_SANDBOX_HINT: Final = (
     "its sandbox cannot be made here; install the package chromium-sandbox, or let it make"
     " namespaces (in a unit of systemd: RestrictNamespaces=user pid net)"
 )
-_NO_DRIVER: Final = (
+_NO_DRIVER_HINT: Final = (
     "Playwright, which drives it, does not run here; `python -m playwright --version` says why"
     " (the package libatomic1 may be missing)"
 )
-_LONG_FOLDER: Final = (
+_LONG_FOLDER_HINT: Final = (
     "the name of the temporary folder is too long for its socket; set TMPDIR to a shorter one"
 )
 _log: Final = Logger(__name__)
 
 
 @dataclass(slots=True)
-class Sheet:
-    """A page, ready for a document."""
+class PageSession:
+    """A page that is ready for a document."""
 
     context: BrowserContext
     page: Page
-    guard: network_guard.Guard
-    lost: asyncio.Future[str]  # why, once the page or its browser is gone
-    moved: asyncio.Future[str]  # where to, once a document has gone somewhere by itself
+    guard: network_guard.PageGuard
+    lost: asyncio.Future[str]  # the reason, once the page or its browser is gone
+    navigated: asyncio.Future[str]  # the URL, once a document has navigated away
     renders: int = 0
 
-    def lose(self, why: str) -> None:
-        """The page is gone; the first to notice says why."""
+    def mark_lost(self, reason: str) -> None:
+        """Record that the page is gone; the first reason counts."""
         if not self.lost.done():
-            self.lost.set_result(why)
+            self.lost.set_result(reason)
 
-    def move(self, url: str) -> None:
-        """The document was replaced by another, which nobody asked for."""
-        if url != BLANK and not self.moved.done():
-            self.moved.set_result(url)
+    def mark_navigated(self, url: str) -> None:
+        """Record that the document has navigated to another page."""
+        if url != BLANK and not self.navigated.done():
+            self.navigated.set_result(url)
 
 
 class WarmBrowser:
-    """The driver, the browser and the sheet, each made when it is needed and missing."""
+    """The driver, the browser and the page, each started when needed."""
 
     def __init__(self, settings: ChromiumSettings, clock: Clock) -> None:
         self.mark = ""
@@ -91,113 +91,113 @@ class WarmBrowser:
         self._playwright: Playwright | None = None
         self._drivers: set[int] = set()
         self._browser: Browser | None = None
-        self._sheet: Sheet | None = None
+        self._session: PageSession | None = None
         self._renders = 0
-        self._born = 0.0
-        self._leader = 0
-        self._at_first = 0  # bytes in memory after the first render
+        self._launched_at = 0.0
+        self._leader_pid = 0
+        self._baseline_bytes = 0  # memory after the first render
         self._lock = asyncio.Lock()
 
     @property
-    def leader(self) -> int:
-        """The browser's process, which leads its group; 0 without one."""
-        return self._leader if self._browser is not None else 0
+    def leader_pid(self) -> int:
+        """The browser's main process, which leads its group; 0 without one."""
+        return self._leader_pid if self._browser is not None else 0
 
-    async def sheet(self) -> Sheet:
-        """A page to print; raises RenderFailed when no browser will start."""
+    async def ready_session(self) -> PageSession:
+        """Return a page that is ready to print; raises RenderFailed if no browser starts."""
         async with self._lock:
-            if self._sheet is not None and not self._sheet.lost.done():
-                return self._sheet
-            await self._away_with_sheet()
+            if self._session is not None and not self._session.lost.done():
+                return self._session
+            await self._close_session()
             try:
-                return await self._fresh_sheet()
+                return await self._start_session()
             except RenderFailed:
                 raise
             except Exception as problem:
-                await self._end()
+                await self._close_browser()
                 raise RenderFailed(
                     PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                    f"the browser opens no page: {said(problem)}",
+                    f"the browser opens no page: {first_line(problem)}",
                 ) from problem
 
-    async def drop(self) -> None:
-        """The page is not to be trusted any more: close it, by force if it does not close."""
+    async def discard_session(self) -> None:
+        """Close a page that is not to be used again, by force if necessary."""
         async with self._lock:
-            await self._away_with_sheet()
+            await self._close_session()
 
-    async def tidy(self, *, heavy: bool, wipe: bool) -> None:
-        """While nobody waits: renew what is used up, so that the next document finds it ready.
+    async def renew(self, *, heavy: bool, wipe: bool) -> None:
+        """Renew a used-up page or browser between two documents.
 
-        ``heavy``: the document needed so much memory that its page is closed at once; ``wipe``:
-        it left something behind that a new document in the same page would inherit.
+        ``heavy``: the document needed so much memory that its page is closed at once; ``wipe``: it
+        left settings in the page that the next document would inherit.
         """
         async with self._lock:
             try:
-                await self._tidy(heavy=heavy, wipe=wipe)
-            except Exception as problem:  # noqa: BLE001 - the next render starts from nothing
-                _log.warning("pdf.browser_renewed_badly", problem=said(problem))
-                await self._end()
+                await self._renew(heavy=heavy, wipe=wipe)
+            except Exception as problem:  # noqa: BLE001 - the next render starts a browser
+                _log.warning("pdf.browser_renewal_failed", problem=first_line(problem))
+                await self._close_browser()
 
-    async def settled(self) -> None:
-        """Once nothing is being renewed."""
+    async def wait_idle(self) -> None:
+        """Wait until nothing is being renewed."""
         async with self._lock:
             return
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close the browser and stop the driver."""
         async with self._lock:
-            await self._end()
+            await self._close_browser()
             await self._stop_driver()
 
     def kill(self) -> None:
-        """The same from any thread, for a loop that does not answer: ask nobody."""
+        """Kill the browser and the driver from any thread, for a loop that does not respond."""
         if self.mark:
             browser_process.kill_marked(self.mark)
         self._kill_driver()
 
-    async def _tidy(self, *, heavy: bool, wipe: bool) -> None:
+    async def _renew(self, *, heavy: bool, wipe: bool) -> None:
         limits = self._settings
-        sheet = self._sheet
-        if sheet is None:
+        session = self._session
+        if session is None:
             return
-        sheet.renders += 1
+        session.renders += 1
         self._renders += 1
-        once = limits.isolation_used == "context"
-        if once or heavy or sheet.renders >= limits.page_renders or sheet.lost.done():
-            await self._away_with_sheet()
+        single_use = limits.isolation_used == "context"
+        if single_use or heavy or session.renders >= limits.page_renders or session.lost.done():
+            await self._close_session()
         elif wipe:
-            await asyncio.wait_for(sheet.page.goto(BLANK), CLOSE_BROWSER_S)
-        if self._used_up(heavy=heavy):
-            await self._end()
-        if self._sheet is None:
-            await self._fresh_sheet()
+            await asyncio.wait_for(session.page.goto(BLANK), CLOSE_BROWSER_S)
+        if self._is_used_up(heavy=heavy):
+            await self._close_browser()
+        if self._session is None:
+            await self._start_session()
 
-    def _used_up(self, *, heavy: bool) -> bool:
+    def _is_used_up(self, *, heavy: bool) -> bool:
         limits = self._settings
         if self._renders >= limits.browser_renders:
             return True
-        if self._clock.monotonic() - self._born >= limits.browser_age_s:
+        if self._clock.monotonic() - self._launched_at >= limits.browser_age_s:
             return True
-        if not self._at_first:
-            self._at_first = browser_process.memory_bytes(self._leader)
-        elif heavy or self._renders % _MEASURED_EVERY == 0:
-            grown = browser_process.memory_bytes(self._leader) - self._at_first
-            return grown > limits.memory_growth_mib * 1024 * 1024
+        if not self._baseline_bytes:
+            self._baseline_bytes = browser_process.memory_bytes(self._leader_pid)
+        elif heavy or self._renders % _MEASURE_EVERY == 0:
+            growth = browser_process.memory_bytes(self._leader_pid) - self._baseline_bytes
+            return growth > limits.memory_growth_mib * 1024 * 1024
         return False
 
-    async def _fresh_sheet(self) -> Sheet:
+    async def _start_session(self) -> PageSession:
         if self._browser is None or not self._browser.is_connected():
-            await self._end()
+            await self._close_browser()
             await self._launch()
-        self._sheet = await asyncio.wait_for(self._open_sheet(), SHEET_S)
-        return self._sheet
+        self._session = await asyncio.wait_for(self._open_session(), OPEN_PAGE_S)
+        return self._session
 
-    async def _open_sheet(self) -> Sheet:
+    async def _open_session(self) -> PageSession:
         settings = self._settings
         browser = self._browser
         if browser is None:
             raise RenderFailed(PdfErrorCode.BROWSER_LAUNCH_FAILED, "the browser went away")
-        routed = "route" in settings.walls
+        routed = "route" in settings.guard_layers
         context = await browser.new_context(
             java_script_enabled=settings.javascript,
             offline=routed,
@@ -207,48 +207,52 @@ class WarmBrowser:
             timezone_id=settings.time_zone,
             viewport={"width": settings.viewport[0], "height": settings.viewport[1]},
         )
-        guard = network_guard.Guard(settings.allowed, settings.fetch)
+        guard = network_guard.PageGuard(settings.is_url_allowed, settings.fetch)
         if routed:
-            await context.route(lambda _: True, guard.answer)
+            await context.route(lambda _: True, guard.handle_route)
         page = await context.new_page()
         loop = asyncio.get_running_loop()
-        sheet = Sheet(context, page, guard, loop.create_future(), loop.create_future())
-        page.on("crash", lambda _: sheet.lose("the page crashed"))
-        page.on("close", lambda _: sheet.lose("the page or its browser was lost"))
-        browser.on("disconnected", lambda _: sheet.lose("the browser died"))
-        page.on("framenavigated", lambda frame: _note_move(sheet, frame))
+        session = PageSession(context, page, guard, loop.create_future(), loop.create_future())
+        page.on("crash", lambda _: session.mark_lost("the page crashed"))
+        page.on("close", lambda _: session.mark_lost("the page or its browser was lost"))
+        browser.on("disconnected", lambda _: session.mark_lost("the browser died"))
+        page.on("framenavigated", lambda frame: _record_navigation(session, frame))
         await page.emulate_media(media="print")
-        if "policy" in settings.walls:
+        if "policy" in settings.guard_layers:
             audits = await context.new_cdp_session(page)
-            audits.on("Audits.issueAdded", lambda event: _note_issue(sheet, event))
+            audits.on("Audits.issueAdded", lambda event: _record_issue(session, event))
             await audits.send("Audits.enable")
-        return sheet
+        return session
 
     async def _launch(self) -> None:
         executable = find_chromium(self._settings.executable)
         if executable is None:
-            raise no_chromium(self._settings.executable)
+            raise chromium_missing(self._settings.executable)
         try:
             from playwright.async_api import async_playwright
         except ImportError:
-            raise no_chromium(self._settings.executable) from None
+            raise chromium_missing(self._settings.executable) from None
         sandboxed = self._settings.sandboxed
         if not sandboxed:
             _log.warning("pdf.sandbox_off", asked=self._settings.sandbox, root=os.getuid() == 0)
         self.mark = f"--kesin-browser={secrets.token_hex(8)}"
-        self._settings.sweep()
-        others = set() if self._playwright else browser_process.drivers()
+        self._settings.delete_stale_profiles()
+        earlier = set() if self._playwright else browser_process.find_drivers()
         try:
             async with asyncio.timeout(LAUNCH_S):
                 if self._playwright is None:
                     self._playwright = await async_playwright().start()
-                    self._drivers = browser_process.drivers() - others
+                    self._drivers = browser_process.find_drivers() - earlier
                 self._browser = await self._playwright.chromium.launch(
                     executable_path=executable,
                     args=[
                         self.mark,
-                        *_QUIET,
-                        *(network_guard.FLAGS if "flags" in self._settings.walls else ()),
+                        *_QUIET_FLAGS,
+                        *(
+                            network_guard.NETWORK_FLAGS
+                            if "flags" in self._settings.guard_layers
+                            else ()
+                        ),
                     ],
                     chromium_sandbox=sandboxed,
                     timeout=LAUNCH_S * 1_000,
@@ -257,41 +261,42 @@ class WarmBrowser:
                     handle_sighup=False,
                 )
         except Exception as problem:
-            self._drivers |= browser_process.drivers() - others
-            await self._end()
+            self._drivers |= browser_process.find_drivers() - earlier
+            await self._close_browser()
             await self._stop_driver()
             self._kill_driver()
+            reason = _launch_failure(problem, sandboxed=sandboxed)
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                f"{Path(executable).name} did not start: {_why(problem, sandboxed=sandboxed)}",
+                f"{Path(executable).name} did not start: {reason}",
                 details={"executable": str(executable), "sandbox": sandboxed},
             ) from problem
         self.launches += 1
         self._renders = 0
-        self._at_first = 0
-        self._born = self._clock.monotonic()
-        self._leader = next(iter(browser_process.marked(self.mark)), 0)
+        self._baseline_bytes = 0
+        self._launched_at = self._clock.monotonic()
+        self._leader_pid = next(iter(browser_process.find_marked(self.mark)), 0)
 
-    async def _away_with_sheet(self) -> None:
-        """The first rung: close the context. A browser that cannot even do that must go."""
-        sheet, self._sheet = self._sheet, None
-        if sheet is None:
+    async def _close_session(self) -> None:
+        """Close the context; close the browser if that fails."""
+        session, self._session = self._session, None
+        if session is None:
             return
-        sheet.lose("the page was given up")
-        if sheet.moved.done():  # a page that closes on its way out gets there: turn it round first
-            await self._done(sheet.page.goto(BLANK), CLOSE_CONTEXT_S)
-        if not await self._done(sheet.context.close(), CLOSE_CONTEXT_S):
-            await self._end()
+        session.mark_lost("the page was given up")
+        if session.navigated.done():  # closing would finish it
+            await self._ends_in_time(session.page.goto(BLANK), CLOSE_CONTEXT_S)
+        if not await self._ends_in_time(session.context.close(), CLOSE_CONTEXT_S):
+            await self._close_browser()
 
-    async def _end(self) -> None:
-        """The other rungs: close the browser, kill its group, replace the driver."""
+    async def _close_browser(self) -> None:
+        """Close the browser, kill its group, and replace the driver if it did not close."""
         browser, self._browser = self._browser, None
-        sheet, self._sheet = self._sheet, None
-        if sheet is not None:
-            sheet.lose("the browser was given up")
-        closed = browser is None or await self._done(browser.close(), CLOSE_BROWSER_S)
+        session, self._session = self._session, None
+        if session is not None:
+            session.mark_lost("the browser was given up")
+        closed = browser is None or await self._ends_in_time(browser.close(), CLOSE_BROWSER_S)
         if self.mark:
-            browser_process.kill_marked(self.mark)  # there is none where it closed
+            browser_process.kill_marked(self.mark)  # none is left if it closed
             self.mark = ""
         if not closed:
             await self._stop_driver()
@@ -303,51 +308,51 @@ class WarmBrowser:
         stopped = asyncio.ensure_future(playwright.stop())
         _, waiting = await asyncio.wait({stopped}, timeout=STOP_DRIVER_S)
         self._kill_driver()
-        if waiting:  # it ends now, and its pipes are closed in order
+        if waiting:  # it ends now that its driver is gone, and closes its pipes
             await asyncio.wait({stopped}, timeout=STOP_DRIVER_S)
 
     def _kill_driver(self) -> None:
-        for pid in self._drivers & browser_process.drivers():
+        for pid in self._drivers & browser_process.find_drivers():
             browser_process.kill_group(pid)
 
-    async def _done(self, step: Coroutine[Any, Any, Any], limit_s: float) -> bool:
-        """Whether a step of closing ended in time; how it ended does not matter."""
+    async def _ends_in_time(self, step: Coroutine[Any, Any, Any], limit_s: float) -> bool:
+        """Run a closing step and return whether it ended in time, even with an error."""
         try:
             await asyncio.wait_for(step, limit_s)
         except TimeoutError:
             return False
-        except Exception as problem:  # noqa: BLE001 - what is being closed may be gone already
-            _log.info("pdf.closed_already", problem=said(problem))
+        except Exception as problem:  # noqa: BLE001 - it may be gone already
+            _log.info("pdf.already_closed", problem=first_line(problem))
         return True
 
 
-def _note_move(sheet: Sheet, frame: Frame) -> None:
+def _record_navigation(session: PageSession, frame: Frame) -> None:
     if frame.parent_frame is None:
-        sheet.move(frame.url)
+        session.mark_navigated(frame.url)
 
 
-def _note_issue(sheet: Sheet, event: dict[str, Any]) -> None:
-    """The policy turned something away, of which the route never hears."""
+def _record_issue(session: PageSession, event: dict[str, Any]) -> None:
+    """Record a request that the policy blocked, which never reaches the route."""
     with contextlib.suppress(KeyError, TypeError):
         url = event["issue"]["details"]["contentSecurityPolicyIssueDetails"]["blockedURL"]
-        sheet.guard.blocked(str(url))
+        session.guard.record_blocked(str(url))
 
 
-def _why(problem: Exception, *, sandboxed: bool) -> str:
-    """Why it did not start, where the first line does not say it."""
+def _launch_failure(problem: Exception, *, sandboxed: bool) -> str:
+    """Explain why the browser did not start; by default, the first line of the error."""
     if sandboxed and os.getuid() == 0:
-        return _ROOT
+        return _ROOT_HINT
     text = str(problem)
     if sandboxed and ("No usable sandbox" in text or "new namespace" in text):
-        return _NO_SANDBOX
+        return _NO_SANDBOX_HINT
     if "Socket path too long" in text:
-        return _LONG_FOLDER
+        return _LONG_FOLDER_HINT
     if "reading from the driver" in text:
-        return _NO_DRIVER
-    return said(problem)
+        return _NO_DRIVER_HINT
+    return first_line(problem)
 
 
-def said(problem: BaseException) -> str:
-    """The first line of what went wrong: the others are a drawing and a log of the browser's."""
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error; the others are a box and a log of the browser."""
     lines = [line for line in str(problem).splitlines() if line.strip()]
     return (lines[0] if lines else type(problem).__name__)[:300]

@@ -1,7 +1,7 @@
-"""The processes of a browser: found by a mark on their command line, measured, and ended.
+"""The processes of a browser, found by a mark on their command line; and the loop that drives it.
 
-Playwright tells no process id, and after a crash there is nobody left to ask. So every browser is
-started with a mark of its own, which stays readable in ``/proc`` whatever becomes of its parents.
+Playwright does not expose process ids, and after a crash it cannot be asked. So every browser is
+started with a mark of its own, which stays readable in ``/proc`` even when its parents are gone.
 """
 
 from __future__ import annotations
@@ -22,28 +22,32 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.logs import Logger
 
 _PROC: Final = Path("/proc")
-_LEFT_BEHIND: Final = "playwright_chromiumdev_profile-*"
-_EMPTY_FOLDERS: Final = "playwright-artifacts-*"
+_PROFILES: Final = "playwright_chromiumdev_profile-*"
+_ARTIFACT_FOLDERS: Final = "playwright-artifacts-*"
 _DRIVER_COMMAND: Final = b"run-driver"
-_SETTLED_S: Final = 120  # a younger profile may belong to a browser that is just starting
-_FORGOTTEN_S: Final = 24 * 3600  # nobody says whose an empty folder is; no browser gets so old
+_MIN_PROFILE_AGE_S: Final = 120  # the browser of a younger profile may be about to start
+_MIN_EMPTY_FOLDER_AGE_S: Final = 24 * 3600  # its owner is unknown; no browser gets this old
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_STOP_S: Final = 2.0
+_TASKS_END_S: Final = 1.0
+_T = TypeVar("_T")
+_log: Final = Logger(__name__)
 
 
-def marked(mark: str) -> list[int]:
-    """The processes with this word on their command line."""
-    word = mark.encode()
-    return [pid for pid in _pids() if word in _command(pid)]
+def find_marked(mark: str) -> list[int]:
+    """Find the processes with this argument on their command line."""
+    argument = mark.encode()
+    return [pid for pid in _pids() if argument in _command(pid)]
 
 
 def kill_marked(mark: str) -> None:
-    """End every process with this mark, and its group."""
-    for pid in marked(mark):
+    """Kill every process with this mark, and its group."""
+    for pid in find_marked(mark):
         kill_group(pid)
 
 
 def kill_group(pid: int) -> None:
-    """End a process, and with it all that it started if it leads a group of its own."""
+    """Kill a process, and its whole group if it leads one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
@@ -51,8 +55,8 @@ def kill_group(pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def drivers() -> set[int]:
-    """Playwright's own helper processes among our children."""
+def find_drivers() -> set[int]:
+    """Find Playwright's driver processes among our children."""
     return {
         pid
         for pid in _pids()
@@ -61,38 +65,38 @@ def drivers() -> set[int]:
 
 
 def memory_bytes(leader: int) -> int:
-    """What the processes of a group have in memory; pages they share are counted for each."""
+    """Return the resident memory of a process group; shared pages count for each process."""
     group = str(leader)
     return sum(_resident(pid) for pid in _pids() if _stat(pid)[2:3] == [group])
 
 
-def sweep_profiles(
+def delete_stale_profiles(
     folder: Path | None = None, *, now_us: Callable[[], int] = wall_clock_us
 ) -> list[Path]:
-    """Remove the profiles of browsers that died without cleaning up; those removed.
+    """Delete the profiles of browsers that died without cleaning up; return those deleted.
 
-    A profile stays if a live process names it, or if it is so young that its browser may be about
-    to start. Only our own are touched: others' cannot be read, let alone removed.
+    A profile stays if a live process uses it, or if it is so young that its browser may be about to
+    start. Only profiles of our own user are touched.
     """
     folder = folder or Path(tempfile.gettempdir())
-    swept = []
+    deleted = []
     in_use = {part for pid in _pids() for part in _command(pid)}
-    for empty in folder.glob(_EMPTY_FOLDERS):
-        with contextlib.suppress(OSError):  # gone, another's, or not empty
-            if now_us() / 1_000_000 - empty.lstat().st_mtime > _FORGOTTEN_S:
+    for empty in folder.glob(_ARTIFACT_FOLDERS):
+        with contextlib.suppress(OSError):  # gone, not ours, or not empty
+            if now_us() / 1_000_000 - empty.lstat().st_mtime > _MIN_EMPTY_FOLDER_AGE_S:
                 empty.rmdir()
-    for profile in sorted(folder.glob(_LEFT_BEHIND)):
+    for profile in sorted(folder.glob(_PROFILES)):
         if f"--user-data-dir={profile}".encode() in in_use:
             continue
         try:
-            about = profile.lstat()
+            status = profile.lstat()
         except FileNotFoundError:
             continue
-        ours = about.st_uid == os.getuid() and profile.is_dir() and not profile.is_symlink()
-        if ours and now_us() / 1_000_000 - about.st_mtime > _SETTLED_S:
+        ours = status.st_uid == os.getuid() and profile.is_dir() and not profile.is_symlink()
+        if ours and now_us() / 1_000_000 - status.st_mtime > _MIN_PROFILE_AGE_S:
             shutil.rmtree(profile, ignore_errors=True)
-            swept.append(profile)
-    return swept
+            deleted.append(profile)
+    return deleted
 
 
 def _pids() -> Iterator[int]:
@@ -107,7 +111,7 @@ def _command(pid: int) -> list[bytes]:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, group and what follows; nothing for a process that is gone."""
+    """Return state, parent, group and the following fields; empty for a process that is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
     except OSError:
@@ -122,27 +126,21 @@ def _resident(pid: int) -> int:
         return 0
 
 
-_T = TypeVar("_T")
-_STOP_S: Final = 2.0
-_LAST_S: Final = 1.0
-_log: Final = Logger(__name__)
-
-
 class LoopStuck(Exception):
-    """The loop did not answer in time: it cannot be trusted any more."""
+    """The event loop did not respond in time and is no longer usable."""
 
 
 class LoopThread:
-    """Runs coroutines for other threads, one loop for all of them."""
+    """An event loop in a thread, which runs coroutines for other threads."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_note)
+        self._loop.set_exception_handler(_log_loop_exception)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, _T], *, limit_s: float) -> _T:
-        """What the coroutine returns or raises; raises LoopStuck when it does neither in time."""
+        """Run a coroutine and return its result; raises LoopStuck if it does not end in time."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(limit_s)
@@ -152,12 +150,12 @@ class LoopThread:
             future.cancel()
             raise LoopStuck(f"no answer within {limit_s:g} s") from None
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start a coroutine that deals with its own troubles, and do not wait for it."""
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a coroutine that handles its own errors, without waiting for it."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
-        """End the loop and its thread; whatever still runs on it is cancelled."""
+        """Stop the loop and its thread; tasks that still run are cancelled."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_S)
 
@@ -165,23 +163,23 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(_finished())
+            self._loop.run_until_complete(_end_tasks())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
 
 
-def _note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What nobody waited for: mostly the last words of a driver that was ended."""
+def _log_loop_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error that no caller awaits: mostly from a driver that was killed."""
     problem = context.get("exception") or context.get("message")
-    _log.info("pdf.loop_note", problem=str(problem))
+    _log.info("pdf.loop_exception", problem=str(problem))
 
 
-async def _finished() -> None:
-    """Let tasks end by themselves, as those do whose process is gone; cancel the others."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    if left:
-        _, left = await asyncio.wait(left, timeout=_LAST_S)
-    for task in left:
+async def _end_tasks() -> None:
+    """Let tasks end by themselves, as those of a dead process do; cancel the rest."""
+    unfinished = asyncio.all_tasks() - {asyncio.current_task()}
+    if unfinished:
+        _, unfinished = await asyncio.wait(unfinished, timeout=_TASKS_END_S)
+    for task in unfinished:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*unfinished, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""How Chromium is used."""
+"""The settings of the Chromium engine."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ Sandbox = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, slots=True)
 class ChromiumSettings:
-    """``page`` prints one document after the other in one page: safe while none can run a script
-    or reach the network. ``context`` gives each a process and a profile of its own, and is used
-    whenever scripts run or URLs are allowed.
-    """  # noqa: D205 - the two words first, they are what one looks for
+    """How Chromium is started and how documents are isolated from each other.
 
-    executable: str = ""  # else the first found on PATH, else Playwright's own
+    ``page`` prints all documents in the same page: safe while none can run a script or reach the
+    network. ``context`` gives each document a process and a profile of its own, and is used
+    whenever scripts run or URLs are allowed.
+    """
+
+    executable: str = ""  # empty: the first on PATH, else Playwright's own
     isolation: Isolation = "page"
-    sandbox: Sandbox = "auto"  # on, unless we are root, where Chromium refuses it
+    sandbox: Sandbox = "auto"  # on, unless we are root: Chromium refuses to sandbox root
     javascript: bool = False
-    allowed: Callable[[str], bool] | None = None  # which URLs are fetched; none without it
+    is_url_allowed: Callable[[str], bool] | None = None  # which URLs are fetched; None: no URL
     fetch: network_guard.Fetch = safe_fetch.fetch
-    locale: str = "en-US"  # of documents that name no language; `lang` in the template wins
+    locale: str = "en-US"  # of documents without a language; `lang` in the template wins
     time_zone: str = "UTC"
     viewport: tuple[int, int] = (1280, 720)
     page_renders: int = 100
     browser_renders: int = 500
     browser_age_s: float = 3600.0
-    memory_growth_mib: int = 512  # over what the browser had after its first document
-    walls: frozenset[network_guard.Wall] = network_guard.ALL_WALLS  # fewer only to test the others
-    sweep: Callable[[], Any] = browser_process.sweep_profiles
+    memory_growth_mib: int = 512  # over the browser's memory after its first document
+    guard_layers: frozenset[network_guard.GuardLayer] = network_guard.ALL_LAYERS  # fewer in tests
+    delete_stale_profiles: Callable[[], Any] = browser_process.delete_stale_profiles
 
     @property
     def isolation_used(self) -> Isolation:
-        """`page` only where nothing can be carried from one document to the next."""
-        if self.javascript or self.allowed is not None:
+        """`page` only where a document cannot leave anything to the next."""
+        if self.javascript or self.is_url_allowed is not None:
             return "context"
         return self.isolation
 

@@ -1,12 +1,12 @@
-"""Three walls around a document, each enough by itself: nothing it names is ever asked for.
+"""Three layers that keep a document off the network; each is sufficient by itself.
 
 * *policy*: a Content-Security-Policy ahead of everything else in the document;
 * *route*: the browser asks us about every request, and its contexts are offline;
-* *flags*: the browser is started with a proxy that does not exist and with no name resolved. Only
-  this one keeps Chromium from opening a connection ahead of time, with nothing said on it yet.
+* *flags*: the browser is started with a proxy that does not exist and with name resolution off.
+  Only this layer keeps Chromium from opening a connection ahead of a request.
 
-An allow-listed URL is no hole in them: the route fetches it itself (see `fetching.py`) and hands
-the answer in, so that the browser has no network at all, whatever is allowed.
+An allow-listed URL does not weaken them: the route fetches it itself (see `safe_fetch.py`) and
+returns the body, so the browser has no network access whatever is allowed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-from kesin.workloads.pdf.safe_fetch import Fetched, Refused
+from kesin.workloads.pdf.safe_fetch import FetchedResource, FetchRefused
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 
 if TYPE_CHECKING:
     from playwright.async_api import Route
 
-Wall = Literal["policy", "route", "flags"]
-Allowed = Callable[[str], bool]
-Fetch = Callable[[str], Fetched]
+GuardLayer = Literal["policy", "route", "flags"]
+UrlFilter = Callable[[str], bool]
+Fetch = Callable[[str], FetchedResource]
 
-ALL_WALLS: Final[frozenset[Wall]] = frozenset({"policy", "route", "flags"})
-FLAGS: Final = (
+ALL_LAYERS: Final[frozenset[GuardLayer]] = frozenset({"policy", "route", "flags"})
+NETWORK_FLAGS: Final = (
     "--proxy-server=http://wall.invalid:1",
     "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND",
@@ -37,16 +37,16 @@ FLAGS: Final = (
 _SHOWN_LETTERS: Final = 200
 _SHOWN_URLS: Final = 20
 
-# What may stand before a doctype without the parser leaving its first state: white space,
-# comments with all their odd endings, processing instructions. Anything else comes after it.
+# What may precede a doctype without the parser leaving its initial state: white space, comments
+# with all their odd endings, processing instructions. Anything else comes after it.
 _BEGINNING: Final = re.compile(
     r"\ufeff?(?:[ \t\n\f\r]++|<!--(?:-?>|.*?--!?>)|<\?[^>]*>)*+(?:<!doctype[^>]*>)?",
     re.IGNORECASE | re.DOTALL,
 )
 
 
-def policy(*, scripts: bool = False, urls: bool = False) -> str:
-    """What a document may load: data of its own, and what the route hands in if URLs may be."""
+def build_policy(*, scripts: bool = False, urls: bool = False) -> str:
+    """Build the policy of a document: its own data only, and what the route fetches with URLs."""
     sources = "data: http: https:" if urls else "data:"
     rules = [
         "default-src 'none'",
@@ -61,53 +61,54 @@ def policy(*, scripts: bool = False, urls: bool = False) -> str:
     return "; ".join(rules)
 
 
-def with_policy(html: str, rules: str) -> str:
-    """The document with these rules ahead of everything that could load something.
+def insert_policy(html: str, rules: str) -> str:
+    """Insert a policy into a document ahead of everything that could load a resource.
 
-    They are added whatever the document says itself: several policies only ever restrict. They
-    replace the template library's policy, which would stay with the page when the next document
-    comes, and would keep out what an allow-list lets in.
+    It is added whatever policies the document has: several policies can only restrict. It replaces
+    the policy of the template library, which would stay with the page for the next document and
+    would block what an allow-list permits.
     """
     html = html.replace(csp_tag(LIBRARY_CSP), "", 1)
-    found = _BEGINNING.match(html)
-    at = found.end() if found else 0
-    return html[:at] + csp_tag(rules) + html[at:]
+    match = _BEGINNING.match(html)
+    start = match.end() if match else 0
+    return html[:start] + csp_tag(rules) + html[start:]
 
 
-class Guard:
-    """Answers the requests of one page, and remembers what it turned away."""
+class PageGuard:
+    """Handles the requests of a page and records those that it blocks."""
 
-    def __init__(self, allowed: Allowed | None, fetch: Fetch) -> None:
+    def __init__(self, allowed: UrlFilter | None, fetch: Fetch) -> None:
         self._allowed = allowed
         self._fetch = fetch
         self._blocked: dict[str, str] = {}
 
-    def begin(self) -> None:
-        """A new document: nothing was turned away yet."""
+    def reset(self) -> None:
+        """Forget the blocked requests of the previous document."""
         self._blocked.clear()
 
-    def blocked(self, url: str, why: str = "") -> None:
-        """Remember a request that was turned away."""
+    def record_blocked(self, url: str, reason: str = "") -> None:
+        """Record a blocked request."""
         if len(self._blocked) < _SHOWN_URLS:
-            self._blocked.setdefault(url[:_SHOWN_LETTERS], why)
+            self._blocked.setdefault(url[:_SHOWN_LETTERS], reason)
 
     def warnings(self) -> list[str]:
-        """A sentence for each, in an order that does not depend on the network."""
+        """Format a warning for each blocked request, in an order independent of the network."""
         return [
-            f"blocked: {url}" + (f" ({why})" if why else "")
-            for url, why in sorted(self._blocked.items())
+            f"blocked: {url}" + (f" ({reason})" if reason else "")
+            for url, reason in sorted(self._blocked.items())
         ]
 
-    async def answer(self, route: Route) -> None:
-        """Hand in what is allowed and refuse everything else."""
+    async def handle_route(self, route: Route) -> None:
+        """Fetch an allowed URL for the browser; block every other request."""
         url = route.request.url
         try:
-            fetched = await self._fetched(url) if self._may(route) else None
-        except Refused as problem:
-            self.blocked(url, str(problem))
+            allowed = self._is_allowed(route)
+            fetched = await asyncio.to_thread(self._fetch, url) if allowed else None
+        except FetchRefused as problem:
+            self.record_blocked(url, str(problem))
             fetched = None
         if fetched is None:
-            self.blocked(url)
+            self.record_blocked(url)
             await route.abort("blockedbyclient")
             return
         await route.fulfill(
@@ -116,10 +117,7 @@ class Guard:
             headers={"content-type": fetched.content_type, "access-control-allow-origin": "*"},
         )
 
-    def _may(self, route: Route) -> bool:
+    def _is_allowed(self, route: Route) -> bool:
         request = route.request
         plain = request.method == "GET" and not request.is_navigation_request()
         return plain and self._allowed is not None and self._allowed(request.url)
-
-    async def _fetched(self, url: str) -> Fetched:
-        return await asyncio.to_thread(self._fetch, url)

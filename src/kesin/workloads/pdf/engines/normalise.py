@@ -1,9 +1,9 @@
-"""The same job gives the same bytes: what tells one run from another is overwritten in place.
+"""Makes PDFs reproducible: overwrites in place what differs between two runs of the same job.
 
 Chromium writes the time of printing into the information dictionary, and nothing else that
-changes. The digits are replaced by as many others, so that no offset in the file moves. Objects
-are found through the cross-reference table, never by searching the whole file: a picture may
-contain anything.
+changes. The digits are replaced by as many others, so no offset in the file moves. Objects are
+found through the cross-reference table, never by searching the whole file: an image may contain
+any bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _DIGITS: Final = re.compile(rb"\d")
 _IDS: Final = re.compile(rb"/ID ?\[ ?<([0-9A-Fa-f]+)> ?<([0-9A-Fa-f]+)> ?\]")
 _COUNT: Final = re.compile(rb"/Count (\d+)")
 _STRINGS: Final = re.compile(rb"\((?:\\.|[^\\()])*+\)", re.DOTALL)
-_END: Final = b"\nendobj"  # in a string a new line is written otherwise
+_END: Final = b"\nendobj"  # strings escape a line feed, so this is not inside one
 
 
 class NotAPdf(ValueError):
-    """It is not the kind of file that Chromium writes."""
+    """The file is not a PDF as Chromium writes it."""
 
 
-class Pdf:
-    """A PDF with a plain cross-reference table, changed without moving a byte."""
+class PdfFile:
+    """A PDF with a plain cross-reference table, edited without moving a byte."""
 
     def __init__(self, data: bytes) -> None:
         start = _START.search(data[-_TAIL_BYTES:])
@@ -51,23 +51,23 @@ class Pdf:
 
     @property
     def data(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         return bytes(self._data)
 
-    def pages(self) -> int:
-        """How many pages its page tree counts."""
-        catalog = self._named(b"Root", self._trailer())
-        tree = self._named(b"Pages", catalog) if catalog else None
+    def count_pages(self) -> int:
+        """Return the page count of the page tree."""
+        catalog = self._find_referenced(b"Root", self._trailer())
+        tree = self._find_referenced(b"Pages", catalog) if catalog else None
         count = _COUNT.search(self._object(tree)) if tree else None
         if count is None:
             raise NotAPdf("it has no page tree")
         return int(count[1])
 
-    def forget_the_time(self) -> None:
-        """Set both dates to one moment, and an identifier to what the file contains."""
-        span = self._named(b"Info", self._trailer())
+    def remove_timestamps(self) -> None:
+        """Set both dates to a fixed time, and the file identifier to a hash of the contents."""
+        span = self._find_referenced(b"Info", self._trailer())
         if span is not None:
-            self._data[span[0] : span[1]] = _DATES.sub(_fixed, self._object(span))
+            self._data[span[0] : span[1]] = _DATES.sub(_fix_date, self._object(span))
         ids = _IDS.search(self._data, self._trailer_at)
         if ids is not None:
             for group in (1, 2):
@@ -75,8 +75,8 @@ class Pdf:
             digest = hashlib.sha256(self._data).hexdigest().encode().upper()
             for group in (1, 2):
                 length = ids.end(group) - ids.start(group)
-                said = (digest * (length // len(digest) + 1))[:length]
-                self._data[ids.start(group) : ids.end(group)] = said
+                identifier = (digest * (length // len(digest) + 1))[:length]
+                self._data[ids.start(group) : ids.end(group)] = identifier
 
     def _trailer(self) -> tuple[int, int]:
         return self._trailer_at, len(self._data)
@@ -84,8 +84,8 @@ class Pdf:
     def _object(self, span: tuple[int, int]) -> bytes:
         return bytes(self._data[span[0] : span[1]])
 
-    def _named(self, key: bytes, span: tuple[int, int]) -> tuple[int, int] | None:
-        """Where the object is that this one refers to by a key."""
+    def _find_referenced(self, key: bytes, span: tuple[int, int]) -> tuple[int, int] | None:
+        """Find the span of the object that this object references by a key."""
         reference = re.search(rb"/" + key + rb" (\d+) 0 R", _STRINGS.sub(b"", self._object(span)))
         if reference is None or int(reference[1]) >= self._entries:
             return None
@@ -93,27 +93,27 @@ class Pdf:
         digits = bytes(self._data[entry : entry + 10])
         if not digits.isdigit():
             raise NotAPdf("its cross-reference table is damaged")
-        at = int(digits)
-        end = self._data.find(_END, at)
-        if end < 0 or not self._data.startswith(reference[1] + b" 0 obj", at):
+        start = int(digits)
+        end = self._data.find(_END, start)
+        if end < 0 or not self._data.startswith(reference[1] + b" 0 obj", start):
             raise NotAPdf("its cross-reference table points nowhere")
-        return at, end
+        return start, end
 
 
-def normalised(data: bytes) -> tuple[bytes, int]:
-    """The PDF without the time it was printed at, and its number of pages; limits are checked."""
+def normalise_pdf(data: bytes) -> tuple[bytes, int]:
+    """Return the PDF without its print time, and its page count; checks the limits."""
     check_pdf(data)
     try:
-        pdf = Pdf(data)
-        pages = pdf.pages()
-        pdf.forget_the_time()
+        pdf = PdfFile(data)
+        pages = pdf.count_pages()
+        pdf.remove_timestamps()
     except NotAPdf as problem:
         raise RenderFailed(PdfErrorCode.UNKNOWN, f"no PDF came out: {problem}") from problem
     check_pages(pages)
     return pdf.data, pages
 
 
-def _fixed(found: re.Match[bytes]) -> bytes:
-    """The same date, years ago: every other digit, such as the time zone's, becomes a zero."""
-    zone = found[0][len(found[1]) + len(FIXED_TIME) :]
-    return found[1] + FIXED_TIME + _DIGITS.sub(b"0", zone)
+def _fix_date(match: re.Match[bytes]) -> bytes:
+    """Replace a date by the fixed time; the digits of the time zone become zeros."""
+    zone = match[0][len(match[1]) + len(FIXED_TIME) :]
+    return match[1] + FIXED_TIME + _DIGITS.sub(b"0", zone)

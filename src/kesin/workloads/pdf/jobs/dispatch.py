@@ -1,8 +1,8 @@
-"""How a job reaches somebody who renders: the one function to change for another transport.
+"""How a job reaches a worker: the function to change for another transport.
 
-The workers of SQLite and of PostgreSQL look for themselves, and are woken when a job is written.
-Jobs that live in Redis are sent for over RQ. A message there may be lost or come twice: who gets
-it claims the job by its id, and only one can.
+With SQLite and PostgreSQL, workers poll and are notified when a job is written. Jobs in Redis are
+dispatched by RQ messages. A message may be lost or arrive twice: the worker that gets it claims the
+job by its id, and only one claim succeeds.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from kesin.store.contract import Store
 from kesin.store.sql.store import SqlStore
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.jobs.rq_queue import Line
+    from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
-MOST_LOOKED: Final = 500  # waiting jobs, the oldest, at every look
+MAX_CHECKED_JOBS: Final = 500  # the oldest waiting jobs, at each check
 _QUEUE: Final = "pdf"
 log = Logger("kesin.pdf")
 
 
 def enqueue_pdf_job(job_id: str, *, store: Store | None = None) -> None:
-    """Send for a worker. Never raises: a job that cannot be sent for now is found by the sweeper.
+    """Send a message to a worker. Never raises: ``dispatch_waiting`` finds a job without message.
 
-    ``store``: where the job lives; else where the settings say.
+    ``store``: the store of the job; without it, the one of the settings.
     """
     try:
-        line = _environments() if store is None else line_of(store)
-        if line is not None:
-            line.send([job_id])
-    except Exception as problem:  # noqa: BLE001  # the job is safe, whatever the transport does
-        log.warning("not_sent_for", job=job_id, why=type(problem).__name__)
+        messages = _configured_message_queue() if store is None else find_message_queue(store)
+        if messages is not None:
+            messages.send([job_id])
+    except Exception as problem:  # noqa: BLE001  # the job is safe in the store
+        log.warning("dispatch_failed", job=job_id, why=type(problem).__name__)
 
 
 def dispatch_waiting(queue: Queue) -> int:
-    """Send for a worker for every job that is due and has no message; how many.
+    """Send a message for every due job that has none; return how many.
 
-    Messages are lost with RQ's keys, with a worker that had just taken one, or when Redis was away;
-    retries that have become due never had one.
+    A message is lost with RQ's keys, with a worker that dies just after it took one, or while Redis
+    is unreachable. A retry that has become due never had one.
     """
-    line = line_of(queue.store)
-    if line is None or not (due := queue.peek(limit=MOST_LOOKED)):
+    messages = find_message_queue(queue.store)
+    if messages is None or not (due := queue.peek(limit=MAX_CHECKED_JOBS)):
         return 0
-    lost = line.without_message(due)
-    line.send(lost)
-    if lost:
-        log.info("sent_for_again", jobs=len(lost))
-    return len(lost)
+    job_ids = messages.find_jobs_without_message(due)
+    messages.send(job_ids)
+    if job_ids:
+        log.info("jobs_dispatched_again", jobs=len(job_ids))
+    return len(job_ids)
 
 
-def line_of(store: Store) -> Line | None:
-    """The line beside the jobs of this store; None where workers look for themselves."""
-    home = store.home(_QUEUE)
+def find_message_queue(store: Store) -> RqMessageQueue | None:
+    """Return the message queue beside the jobs of this store; None where workers poll."""
+    home = store.store_for(_QUEUE)
     if isinstance(home, SqlStore):
         return None
     from kesin.store.redis.store import RedisStore
 
-    return _line(home.url) if isinstance(home, RedisStore) else None
+    return _open_message_queue(home.url) if isinstance(home, RedisStore) else None
 
 
-def _environments() -> Line | None:
+def _configured_message_queue() -> RqMessageQueue | None:
     url = load_settings().redis_url
-    return _line(url) if url else None
+    return _open_message_queue(url) if url else None
 
 
 @lru_cache(maxsize=8)
-def _line(url: str) -> Line:
-    from kesin.workloads.pdf.jobs.rq_queue import Line
+def _open_message_queue(url: str) -> RqMessageQueue:
+    from kesin.workloads.pdf.jobs.rq_queue import RqMessageQueue
 
-    return Line(url)
+    return RqMessageQueue(url)

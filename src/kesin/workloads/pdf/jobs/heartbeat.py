@@ -1,4 +1,4 @@
-"""Whether anybody renders: workers say so every few seconds, and who is silent is not counted."""
+"""Heartbeats of PDF workers: each writes one every few seconds; a silent worker is not counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import HOUR_S, SECOND_US
 from kesin.store.contract import Store
-from kesin.store.directory import Directory, Fact
+from kesin.store.directory import Directory, MetadataEntry
 from kesin.store.errors import StoreError
 from kesin.store.sql.store import SqlStore
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -22,152 +22,160 @@ from kesin.workloads.pdf.jobs.stats import WORKLOAD
 if TYPE_CHECKING:
     from kesin.store.redis.store import RedisStore
 
+HEARTBEAT_S: Final = 5.0
 FRESH_S: Final = 15.0
-RQ_FRESH_S: Final = 480  # a plain RQ worker that has nothing to do says so every 405 s
+RQ_FRESH_S: Final = 480  # an idle plain RQ worker sends a heartbeat every 405 s
+PRUNE_AFTER_S: Final = HOUR_S
 _PREFIX: Final = "worker:"
-_WORKERS: Final = "pdf:workers"  # names: looking for them must not cost a walk over all keys
+_WORKERS: Final = "pdf:workers"  # names, so that finding workers needs no scan over all keys
 _RQ: Final = "rq:worker:"
 _RQ_WORKERS: Final = "rq:workers:pdf"
+log = Logger("kesin.pdf")
 
 
-class Signs(Protocol):
-    """What workers said of themselves."""
+class HeartbeatStore(Protocol):
+    """The heartbeats of workers."""
 
-    def leave(self, worker: str, told: Mapping[str, Any], now: Callable[[], int]) -> None:
-        """Say that it lives."""
+    def record(self, worker: str, state: Mapping[str, Any], now: Callable[[], int]) -> None:
+        """Record a heartbeat with the state of the worker."""
 
-    def drop(self, worker: str) -> None:
-        """Say that it is gone."""
+    def remove(self, worker: str) -> None:
+        """Remove the heartbeat of a worker that stops."""
 
-    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Everybody who is remembered: when they were heard of, and what they said."""
+    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Return the time and state of every recorded heartbeat, by worker."""
 
-    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
-        """Who was heard of within 15 s, with what they said."""
+    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
+        """Return the states of the workers with a heartbeat in the last 15 s."""
 
-    def forget(self, before: int) -> int:
-        """Drop the signs of those who were silent since; how many."""
+    def prune(self, before: int) -> int:
+        """Delete the heartbeats older than this; return how many."""
 
 
-def signs_of(store: Store) -> Signs:
-    """The signs beside the jobs of this store."""
-    home = store.home(WORKLOAD)
+def open_heartbeats(store: Store) -> HeartbeatStore:
+    """Open the heartbeats beside the jobs of this store."""
+    home = store.store_for(WORKLOAD)
     if isinstance(home, SqlStore):
-        return FactSigns(Directory(home))
+        return SqlHeartbeatStore(Directory(home))
     from kesin.store.redis.store import RedisStore
 
     if not isinstance(home, RedisStore):
         raise TypeError("workers are heard of in SQLite, PostgreSQL or Redis")
-    return RedisSigns(home)
+    return RedisHeartbeatStore(home)
 
 
-class FactSigns:
-    """As facts, with the time they were left."""
+class SqlHeartbeatStore:
+    """Heartbeats as metadata entries, with the time of their last change."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def leave(self, worker: str, told: Mapping[str, Any], now: Callable[[], int]) -> None:
-        """Say that it lives."""
-        text = canonical_json(dict(told))
-        self._directory.put_fact(Fact(WORKLOAD, "", _PREFIX + worker, text, now()))
+    def record(self, worker: str, state: Mapping[str, Any], now: Callable[[], int]) -> None:
+        """Record a heartbeat with the state of the worker."""
+        text = canonical_json(dict(state))
+        self._directory.put_metadata(MetadataEntry(WORKLOAD, "", _PREFIX + worker, text, now()))
 
-    def drop(self, worker: str) -> None:
-        """Say that it is gone."""
-        self._directory.drop_fact(WORKLOAD, "", _PREFIX + worker)
+    def remove(self, worker: str) -> None:
+        """Remove the heartbeat of a worker that stops."""
+        self._directory.delete_metadata(WORKLOAD, "", _PREFIX + worker)
 
-    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
-        """Who was heard of within 15 s, with what they said."""
-        near = round(FRESH_S * SECOND_US)  # one from the future is older than a clock set back
-        return {name: told for name, (at, told) in self.known().items() if abs(now - at) <= near}
-
-    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Everybody who is remembered: when they were heard of, and what they said."""
+    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:
+        """Return the states of the workers with a heartbeat in the last 15 s."""
+        limit = round(FRESH_S * SECOND_US)  # also for a heartbeat from before a clock was set back
         return {
-            one.name.removeprefix(_PREFIX): (one.changed_at, json.loads(one.value) or {})
-            for one in self._all()
+            name: state for name, (at, state) in self.read_all().items() if abs(now - at) <= limit
         }
 
-    def forget(self, before: int) -> int:
-        """Drop the signs of those who were silent since; how many."""
-        silent = [one.name for one in self._all() if one.changed_at < before]
-        return sum(self._directory.drop_fact(WORKLOAD, "", name) for name in silent)
+    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Return the time and state of every recorded heartbeat, by worker."""
+        return {
+            entry.name.removeprefix(_PREFIX): (entry.changed_at, json.loads(entry.value) or {})
+            for entry in self._read_entries()
+        }
 
-    def _all(self) -> list[Fact]:
-        facts = self._directory.facts(WORKLOAD, site="")
-        return [one for one in facts if one.name.startswith(_PREFIX)]
+    def prune(self, before: int) -> int:
+        """Delete the heartbeats older than this; return how many."""
+        silent = [entry.name for entry in self._read_entries() if entry.changed_at < before]
+        return sum(self._directory.delete_metadata(WORKLOAD, "", name) for name in silent)
+
+    def _read_entries(self) -> list[MetadataEntry]:
+        entries = self._directory.metadata_entries(WORKLOAD, site="")
+        return [entry for entry in entries if entry.name.startswith(_PREFIX)]
 
 
-class RedisSigns:
-    """As keys that live for 15 s: ``pdf:worker:{id}``. RQ's own workers tell RQ, more rarely."""
+class RedisHeartbeatStore:
+    """Heartbeats as keys that live for 15 s: ``pdf:worker:{id}``.
+
+    A plain RQ worker records its heartbeat in RQ's keys, and less often.
+    """
 
     def __init__(self, store: RedisStore) -> None:
         self._store = store
 
-    def leave(
+    def record(
         self,
         worker: str,
-        told: Mapping[str, Any],
+        state: Mapping[str, Any],
         now: Callable[[], int],  # noqa: ARG002
     ) -> None:
-        """Say that it lives, whatever transaction is under way: so the time is Redis' own."""
+        """Record a heartbeat outside of any open transaction, with the time of Redis."""
         with self._pipeline() as pipeline:
             pipeline.time()
-            [(seconds, rest)] = pipeline.execute()
-            at = seconds * SECOND_US + rest
-            said = canonical_json({**told, "at": at})
-            pipeline.set(self._key(worker), said, px=round(FRESH_S * 1_000))
+            [(seconds, microseconds)] = pipeline.execute()
+            at = seconds * SECOND_US + microseconds
+            value = canonical_json({**state, "at": at})
+            pipeline.set(self._key(worker), value, px=round(FRESH_S * 1_000))
             pipeline.zadd(_WORKERS, {worker: at})
 
-    def drop(self, worker: str) -> None:
-        """Say that it is gone; its name is kept for a while, to know it in RQ's books."""
+    def remove(self, worker: str) -> None:
+        """Remove the heartbeat; the name stays for a while, to recognise it among RQ's workers."""
         with self._pipeline() as pipeline:
             pipeline.delete(self._key(worker))
 
-    def fresh(self, now: int) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002  # Redis keeps time
-        """Who was heard of within 15 s, or is alive as RQ sees it, with what they said."""
-        return {name: told for name, (_, told) in self.known().items()}
+    def read_fresh(self, now: int) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002  # Redis keeps time
+        """Return the states of the workers with a fresh heartbeat, RQ's own workers included."""
+        return {name: state for name, (_, state) in self.read_all().items()}
 
-    def known(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
-        """Everybody who is remembered: when they were heard of, and what they said."""
+    def read_all(self) -> dict[str, tuple[int, Mapping[str, Any]]]:
+        """Return the time and state of every recorded heartbeat, by worker."""
         with self._pipeline() as pipeline:
             pipeline.zrange(_WORKERS, 0, -1)
             pipeline.smembers(_RQ_WORKERS)
-            names, theirs = pipeline.execute()
+            names, rq_keys = pipeline.execute()
             plain = [
-                one
-                for one in sorted(theirs)
-                if one.removeprefix(_RQ).partition("/")[0] not in names
+                key
+                for key in sorted(rq_keys)
+                if key.removeprefix(_RQ).partition("/")[0] not in names
             ]
             for name in names:
                 pipeline.get(self._key(name))
-            for one in plain:
-                pipeline.hmget(one, "last_heartbeat", "state", "death")
+            for key in plain:
+                pipeline.hmget(key, "last_heartbeat", "state", "death")
             pipeline.time()
-            *answers, (seconds, _) = pipeline.execute()
-        found: dict[str, tuple[int, Mapping[str, Any]]] = {}
-        for name, text in zip(names, answers, strict=False):
+            *replies, (seconds, _) = pipeline.execute()
+        heartbeats: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        for name, text in zip(names, replies, strict=False):
             if text is not None:
-                told = json.loads(text)
-                found[name] = (told.pop("at"), told)
-        for one, (beat, state, death) in zip(plain, answers[len(names) :], strict=True):
+                state = json.loads(text)
+                heartbeats[name] = (state.pop("at"), state)
+        for key, (beat, rq_state, death) in zip(plain, replies[len(names) :], strict=True):
             at = 0 if beat is None else _microseconds(beat)
             if death is None and at >= (seconds - RQ_FRESH_S) * SECOND_US:
-                found[one.removeprefix(_RQ)] = (at, {"rq": state})
-        return found
+                heartbeats[key.removeprefix(_RQ)] = (at, {"rq": rq_state})
+        return heartbeats
 
-    def forget(self, before: int) -> int:
-        """Drop the names of those who were silent since; their signs have ended by themselves."""
+    def prune(self, before: int) -> int:
+        """Delete the names of workers silent since then; their heartbeats have expired."""
         with self._pipeline() as pipeline:
             pipeline.zremrangebyscore(_WORKERS, "-inf", before)
             return int(pipeline.execute()[0])
 
     @contextmanager
     def _pipeline(self) -> Iterator[Any]:
-        """Commands sent together, at the end of the block at the latest."""
-        from kesin.store.redis.reader import reached
+        """Send commands together, at the end of the block at the latest."""
+        from kesin.store.redis.reader import redis_errors_translated
 
-        with reached(), self._store.client.pipeline(transaction=False) as pipeline:
+        with redis_errors_translated(), self._store.client.pipeline(transaction=False) as pipeline:
             yield pipeline
             pipeline.execute()
 
@@ -179,16 +187,10 @@ def _microseconds(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * SECOND_US)
 
 
-EVERY_S: Final = 5.0
-FORGET_S: Final = HOUR_S
-__all__ = ["FORGET_S", "FRESH_S", "Heartbeat", "check_worker_health", "workers_alive"]
-log = Logger("kesin.pdf")
-
-
 class Heartbeat:
-    """One worker's sign of life, from a thread of its own.
+    """Writes the heartbeat of a worker from a thread of its own.
 
-    ``now`` should be the store's own time where machines share it: their clocks may differ.
+    ``now`` should be the time of the store where machines share it: their clocks may differ.
     """
 
     def __init__(
@@ -200,39 +202,39 @@ class Heartbeat:
         alive: Callable[[], bool] = lambda: True,
         now: Callable[[], int] = wall_clock_us,
     ) -> None:
-        self._alive = alive  # asked before every sign but the first
-        self._signs = signs_of(store)
+        self._alive = alive  # asked before every heartbeat but the first
+        self._heartbeats = open_heartbeats(store)
         self._name = worker
         self._state = state
         self._now = now
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def beat(self) -> None:
-        """Say once that it lives."""
-        self._signs.leave(self._name, self._state(), self._now)
+        """Write a heartbeat."""
+        self._heartbeats.record(self._name, self._state(), self._now)
 
     def start(self) -> None:
-        """Say it now and every few seconds; forget who has long been silent."""
+        """Write a heartbeat now and every few seconds; delete those of long silent workers."""
         self._try(self.beat)
-        self._try(self._forget)
+        self._try(self._prune)
         self._thread = threading.Thread(target=self._run, name="kesin-heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Say that it is gone."""
-        self._over.set()
+        """Stop writing heartbeats and remove the last."""
+        self._stopped.set()
         if self._thread is not None:
-            self._thread.join(EVERY_S)
-        self._try(lambda: self._signs.drop(self._name))
+            self._thread.join(HEARTBEAT_S)
+        self._try(lambda: self._heartbeats.remove(self._name))
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY_S):
+        while not self._stopped.wait(HEARTBEAT_S):
             if self._alive():
                 self._try(self.beat)
 
-    def _forget(self) -> None:
-        self._signs.forget(self._now() - FORGET_S * SECOND_US)
+    def _prune(self) -> None:
+        self._heartbeats.prune(self._now() - PRUNE_AFTER_S * SECOND_US)
 
     def _try(self, call: Callable[[], object]) -> None:
         try:
@@ -242,14 +244,14 @@ class Heartbeat:
 
 
 def workers_alive(store: Store, now: int | None = None) -> dict[str, Mapping[str, Any]]:
-    """Workers heard of within 15 s, with what they said."""
-    return signs_of(store).fresh(wall_clock_us() if now is None else now)
+    """Return the states of the workers with a heartbeat in the last 15 s."""
+    return open_heartbeats(store).read_fresh(wall_clock_us() if now is None else now)
 
 
 def check_worker_health(store: Store, now: int | None = None) -> bool:
-    """Whether somebody renders; a store that does not answer knows of nobody."""
+    """Whether a worker is alive; False while the store does not answer."""
     try:
         return bool(workers_alive(store, now))
     except StoreError as problem:
-        log.warning("workers_unknown", why=str(problem))
+        log.warning("worker_health_unknown", why=str(problem))
         return False

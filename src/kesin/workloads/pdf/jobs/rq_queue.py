@@ -1,7 +1,7 @@
-"""The line of those who render, kept by RQ: a message is nothing but a job's id, in JSON.
+"""The RQ queue of render messages: a message is nothing but a job's id, in JSON.
 
-Which jobs were sent for, and when, is remembered beside it: RQ does not tell a message that was
-lost from one that was read.
+A sorted set beside it records which jobs were dispatched and when: RQ cannot tell a message that
+was lost from a message that was read.
 """
 
 from __future__ import annotations
@@ -19,73 +19,79 @@ from rq.serializers import JSONSerializer
 
 from kesin.lifecycle.budget import DAY_S, HOUR_S, SECOND_US
 from kesin.lifecycle.model import Job
-from kesin.store.redis.reader import reached
+from kesin.store.redis.reader import redis_errors_translated
 
-LINE: Final = "pdf"  # RQ's queue
+RQ_QUEUE_NAME: Final = "pdf"
 TASK: Final = "kesin.workloads.pdf.rq_task.render_job"
-DISPATCHED: Final = "pdf:dispatched"  # job → when it was last sent for
-RQ_TIMEOUT_S: Final = 720  # above every hard timeout, with time to store what was made
+DISPATCHED_KEY: Final = "pdf:dispatched"  # job → when it was last dispatched
+RQ_TIMEOUT_S: Final = 720  # above every hard timeout, with time to store the PDF
 FAILURE_TTL_S: Final = HOUR_S
 MESSAGE_TTL_S: Final = DAY_S
-RESEND_S: Final = 15.0  # from a message taken to its job claimed, with room for a slow start
-ANSWER_S: Final = 5.0
-_SLICE: Final = 10_000  # messages read at a time
-_ID: Final = 36  # letters of a job's id: a message is named after it
+RESEND_S: Final = 15.0  # from a message taken to its job claimed, with time for a slow start
+REDIS_TIMEOUT_S: Final = 5.0
+_MESSAGE_PAGE: Final = 10_000  # messages read at a time
+_JOB_ID_LENGTH: Final = 36  # the id of a message begins with its job's id
 
 
-class Line:
-    """RQ's queue in the Redis of the jobs."""
+class RqMessageQueue:
+    """RQ's queue, in the Redis of the jobs."""
 
     def __init__(self, url: str) -> None:
-        self._client = connected(url)
-        self._queue = rq.Queue(LINE, connection=self._client, serializer=JSONSerializer)
+        self._client = connect_redis(url)
+        self._queue = rq.Queue(RQ_QUEUE_NAME, connection=self._client, serializer=JSONSerializer)
 
     def send(self, job_ids: Sequence[str]) -> None:
-        """A message for each of them; raises StoreUnreachable."""
+        """Send a message for each job; raises StoreUnreachable."""
         if not job_ids:
             return
-        with reached(), self._client.pipeline() as pipeline:
+        with redis_errors_translated(), self._client.pipeline() as pipeline:
             now = self._now()
-            self._queue.enqueue_many([_message(one) for one in job_ids], pipeline=pipeline)
-            pipeline.zadd(DISPATCHED, dict.fromkeys(job_ids, now))
+            self._queue.enqueue_many(
+                [_build_message(job_id) for job_id in job_ids], pipeline=pipeline
+            )
+            pipeline.zadd(DISPATCHED_KEY, dict.fromkeys(job_ids, now))
             pipeline.execute()
 
-    def without_message(self, due: Collection[Job]) -> list[str]:
-        """Those of these due jobs for which nobody was sent since, or whose message is gone."""
-        with reached():
+    def find_jobs_without_message(self, due: Collection[Job]) -> list[str]:
+        """Return the due jobs that were not dispatched since they are due, or lost their message.
+
+        A message that still waits in the queue is not sent again.
+        """
+        with redis_errors_translated():
             now = self._now()
-            self._client.zremrangebyscore(DISPATCHED, "-inf", now - HOUR_S * SECOND_US)
-            scores: list[Any] = self._client.zmscore(DISPATCHED, [one.id for one in due])
+            self._client.zremrangebyscore(DISPATCHED_KEY, "-inf", now - HOUR_S * SECOND_US)
+            scores: list[Any] = self._client.zmscore(DISPATCHED_KEY, [job.id for job in due])
             unsent, old = [], set()
             for job, sent in zip(due, scores, strict=True):
                 if sent is None or sent < (job.run_at or 0):
                     unsent.append(job.id)
                 elif sent < now - RESEND_S * SECOND_US:
                     old.add(job.id)
-            there = self._in_line(old)
-            if there:
-                self._client.zadd(DISPATCHED, dict.fromkeys(there, now))
-            return unsent + sorted(old - there)
+            queued = self._find_queued(old)
+            if queued:
+                self._client.zadd(DISPATCHED_KEY, dict.fromkeys(queued, now))
+            return unsent + sorted(old - queued)
 
-    def _in_line(self, wanted: Collection[str]) -> set[str]:
-        """Those of these jobs that have a message in the line."""
-        found: set[str] = set()
-        at = 0
-        while len(found) < len(wanted):
-            names: list[Any] = self._client.lrange(self._queue.key, at, at + _SLICE - 1)
-            found |= {name[:_ID].decode() for name in names} & set(wanted)
-            if len(names) < _SLICE:
+    def _find_queued(self, job_ids: Collection[str]) -> set[str]:
+        """Return the jobs that have a message in the queue."""
+        queued: set[str] = set()
+        start = 0
+        while len(queued) < len(job_ids):
+            stop = start + _MESSAGE_PAGE - 1
+            names: list[Any] = self._client.lrange(self._queue.key, start, stop)
+            queued |= {name[:_JOB_ID_LENGTH].decode() for name in names} & set(job_ids)
+            if len(names) < _MESSAGE_PAGE:
                 break
-            at += _SLICE
-        return found
+            start += _MESSAGE_PAGE
+        return queued
 
     def _now(self) -> int:
-        """By the clock that times the jobs."""
-        seconds, rest = self._client.time()
-        return int(seconds) * SECOND_US + int(rest)
+        """The time of Redis, which also times the jobs."""
+        seconds, microseconds = self._client.time()
+        return int(seconds) * SECOND_US + int(microseconds)
 
 
-def _message(job_id: str) -> EnqueueData:
+def _build_message(job_id: str) -> EnqueueData:
     return rq.Queue.prepare_data(
         TASK,
         args=[job_id],
@@ -97,11 +103,11 @@ def _message(job_id: str) -> EnqueueData:
     )
 
 
-def connected(url: str) -> Any:
-    """A client as RQ needs it: it reads bytes."""
+def connect_redis(url: str) -> Any:
+    """Create a client as RQ needs it: without decoding responses."""
     return redis.Redis.from_url(
         url,
-        socket_timeout=ANSWER_S,
-        socket_connect_timeout=ANSWER_S,
+        socket_timeout=REDIS_TIMEOUT_S,
+        socket_connect_timeout=REDIS_TIMEOUT_S,
         retry=Retry(NoBackoff(), 0),
     )

@@ -1,8 +1,8 @@
-"""`kesin worker pdf --rq`: jobs come over RQ, and the browser stays warm.
+"""`kesin worker pdf --rq`: takes jobs from RQ and keeps the browser warm.
 
-RQ's own worker forks for every job, and a browser does not outlive that. This one renders in the
-threads of a process that lives on, and does what every worker does with a claim: it renews it,
-writes the answer when Redis is back, and gives the job back at a stop.
+RQ's own worker forks for every job, and a browser does not survive a fork. This worker renders in
+the threads of a long-lived process and treats a claim like every worker: it renews the lease,
+writes the result when Redis is back, and releases the job on shutdown.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from kesin.engine.queue import Queue
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
-from kesin.store.redis.reader import reached
+from kesin.store.redis.reader import redis_errors_translated
 from kesin.store.redis.store import RedisStore
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
-from kesin.workloads.pdf.jobs.rq_queue import LINE, TASK, connected
+from kesin.workloads.pdf.jobs.rq_queue import RQ_QUEUE_NAME, TASK, connect_redis
 from kesin.workloads.pdf.jobs.store import PdfJobStatus
 from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
 
-TAKE_S: Final = 1  # that RQ waits for a message before it is asked whether to stop
+DEQUEUE_TIMEOUT_S: Final = 1  # how long RQ waits for a message between checks for a stop
 WORKER_TTL_S: Final = 60
 FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 5.0
+MAX_PAUSE_S: Final = 5.0
 log = Logger("kesin.pdf")
 
 
-class Refused(Exception):
-    """A message that is none of ours."""
+class MessageRejected(Exception):
+    """The message is not one of ours."""
 
 
-class Message(RqJob):
-    """Names a job and nothing else: whatever else a message asks for is not done."""
+class RenderMessage(RqJob):
+    """An RQ job that names a job of ours and nothing else: nothing else in it is executed."""
 
     render: Callable[[str], object] | None = None
     success_callback = failure_callback = stopped_callback = None
@@ -53,15 +53,15 @@ class Message(RqJob):
         args = self.args
         ours = self.func_name == TASK and not self.instance and not self.kwargs
         if not ours or len(args) != 1 or not is_id(args[0]) or self.render is None:
-            raise Refused(self.id)
+            raise MessageRejected(self.id)
         self.render(args[0])
 
     def send_webhooks(self, *_: Any, **__: Any) -> None:
-        """RQ tells nobody: telling is a queue of our own."""
+        """Send nothing: webhooks have a queue of their own."""
 
 
 class PdfRqWorker(PdfWorker):
-    """A worker that is sent for: each lane has a place of its own among RQ's workers."""
+    """A worker that takes jobs from RQ: each of its threads is an RQ worker of its own."""
 
     def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
         if not isinstance(queue.store, RedisStore):
@@ -69,8 +69,8 @@ class PdfRqWorker(PdfWorker):
         super().__init__(queue, renderer)
         self.url = queue.store.url
 
-    def lane(self, number: int) -> Callable[[], None]:
-        """Listen to RQ, again and again while Redis comes and goes."""
+    def thread_target(self, number: int) -> Callable[[], None]:
+        """Listen to RQ, and reconnect while Redis comes and goes."""
         return lambda: self._listen(number)
 
     def _listen(self, number: int) -> None:
@@ -78,61 +78,64 @@ class PdfRqWorker(PdfWorker):
         while not self.stopping:
             since = self.queue.clock.monotonic()
             try:
-                Listener(self, number).listen()
-            except Exception as problem:  # noqa: BLE001  # a lane outlives whatever they throw
-                well = (self.last_success or 0) >= since
-                pause_s = FIRST_PAUSE_S if well else min(pause_s * 2, LONGEST_PAUSE_S)
-                log.warning("lane_failed", queue=self.queue.name, why=repr(problem)[:200])
+                RqListener(self, number).listen()
+            except Exception as problem:  # noqa: BLE001  # the thread survives every error
+                recovered = (self.last_success or 0) >= since
+                pause_s = FIRST_PAUSE_S if recovered else min(pause_s * 2, MAX_PAUSE_S)
+                log.warning("rq_listener_failed", queue=self.queue.name, why=repr(problem)[:200])
                 self.pause(pause_s)
 
     def drain(self) -> int:
-        """Render until no message is left; how many came. Raises StoreUnreachable."""
+        """Render until no message is left; return how many came. Raises StoreUnreachable."""
         self._draining = True
         self.heartbeat.start()
         self.leases.start()
         try:
-            with reached():
-                return Listener(self, 0).listen(burst=True)
+            with redis_errors_translated():
+                return RqListener(self, 0).listen(burst=True)
         finally:
             self._draining = False
             self.leases.stop()
             self.heartbeat.stop()
             self.renderer.close()
 
-    def heard(self) -> None:
-        """Redis answers."""
+    def record_redis_contact(self) -> None:
+        """Record that Redis has just answered."""
         self.last_success = self.queue.clock.monotonic()
 
     def render(self, job_id: str) -> None:
-        """Render one that was sent for, and see that nobody waits for a message that is used up."""
+        """Render the job of a message; dispatch it again if it is due again.
+
+        Its message is used up, and without another no worker would take it.
+        """
         ended = self.work_on([job_id])
         if ended[PdfJobStatus.QUEUED] or (self.stopping and not ended):
             for job in self.queue.find([job_id]).values():
                 if job.state == PdfJobStatus.QUEUED and (job.run_at or 0) <= self.queue.now():
-                    self._send_for(job_id)
+                    self._dispatch(job_id)
 
-    def give_back(self, jobs: Sequence[Job]) -> set[str]:
-        """Let somebody else be sent for."""
-        given = super().give_back(jobs)
+    def release_claims(self, jobs: Sequence[Job]) -> set[str]:
+        """Release the jobs and dispatch them to another worker."""
+        released = super().release_claims(jobs)
         for job in jobs:
-            self._send_for(job.id)
-        return given
+            self._dispatch(job.id)
+        return released
 
-    def _send_for(self, job_id: str) -> None:
+    def _dispatch(self, job_id: str) -> None:
         enqueue_pdf_job(job_id, store=self.queue.store)
 
 
-class Listener(SimpleWorker):
-    """One lane's place in RQ: it takes messages and keeps RQ's books."""
+class RqListener(SimpleWorker):
+    """The RQ worker of a thread: takes messages and keeps RQ's registries up to date."""
 
-    death_penalty_class = TimerDeathPenalty  # lanes are threads, and signals are not for them
-    job_class = Message
+    death_penalty_class = TimerDeathPenalty  # signals reach only the main thread
+    job_class = RenderMessage
 
     def __init__(self, worker: PdfRqWorker, number: int) -> None:
         super().__init__(
-            [LINE],
+            [RQ_QUEUE_NAME],
             name=f"{worker.name}/{number}",
-            connection=connected(worker.url),
+            connection=connect_redis(worker.url),
             serializer=JSONSerializer,
             worker_ttl=WORKER_TTL_S,
             log_job_description=False,
@@ -141,57 +144,57 @@ class Listener(SimpleWorker):
 
     @property
     def dequeue_timeout(self) -> int:
-        """From it RQ also reckons how long Redis may take."""
-        return TAKE_S
+        """How long to wait for a message; RQ derives its Redis timeouts from it."""
+        return DEQUEUE_TIMEOUT_S
 
     def procline(self, message: str) -> None:
-        """The process has a name already."""
+        """Keep the name of the process."""
 
     def listen(self, *, burst: bool = False) -> int:
-        """Render what is sent until asked to stop, or in a burst until the line is empty."""
+        """Render jobs until asked to stop, or in a burst until the queue is empty."""
         taken = 0
-        books: Any = self  # RQ leaves the types of these calls out
-        self.connection.delete(self.key)  # our own: Redis died before it heard of our death
-        books.register_birth()
+        untyped: Any = self  # RQ has no types for these methods
+        self.connection.delete(self.key)  # left over if Redis was down when we deregistered
+        untyped.register_birth()
         self.set_state(WorkerStatus.IDLE)
         try:
             while not self._worker.stopping:
                 self.heartbeat()
-                self._worker.heard()
+                self._worker.record_redis_contact()
                 if self.should_run_maintenance_tasks:
-                    books.clean_registries()
+                    untyped.clean_registries()
                 if is_suspended(self.connection, self):
-                    self._worker.pause(TAKE_S)
-                elif self._take(None if burst else self.dequeue_timeout):
+                    self._worker.pause(DEQUEUE_TIMEOUT_S)
+                elif self._process_next(None if burst else self.dequeue_timeout):
                     taken += 1
                 elif burst:
                     break
         finally:
             with suppress(redis.RedisError):
-                books.register_death()
+                untyped.register_death()
             self.connection.close()
         return taken
 
-    def _take(self, wait_s: int | None) -> bool:
-        """Render the next in line; False if there is none within so many seconds."""
+    def _process_next(self, wait_s: int | None) -> bool:
+        """Render the job of the next message; False if none comes within ``wait_s``."""
         try:
-            found = RqQueue.dequeue_any(
+            dequeued = RqQueue.dequeue_any(
                 self.queues,
                 wait_s,
                 connection=self.connection,
-                job_class=Message,
+                job_class=RenderMessage,
                 serializer=JSONSerializer,
                 death_penalty_class=TimerDeathPenalty,
             )
         except DequeueTimeout:
             return False
-        if found is None:
+        if dequeued is None:
             return False
-        self.execute_job(*found)
+        self.execute_job(*dequeued)
         return True
 
     def perform_job(self, job: RqJob, queue: RqQueue) -> bool:
-        """As RQ does it, with the warm browser."""
-        if isinstance(job, Message):
+        """Perform the job as RQ does, with our renderer."""
+        if isinstance(job, RenderMessage):
             job.render = self._worker.render
         return super().perform_job(job, queue)

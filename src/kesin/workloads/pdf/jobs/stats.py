@@ -1,7 +1,7 @@
-"""What is counted beside the moves: failures by code, and how long renders took.
+"""Counters beside the move counts: failures by code, and render durations.
 
-The numbers lie in the store and change in the transaction that moves the job, so every process's
-work is in them once, and neither a restart nor pruning lowers them.
+They are stored and change in the transaction that moves the job, so the work of every process is
+counted once, and neither a restart nor pruning lowers them.
 """
 
 from __future__ import annotations
@@ -14,63 +14,65 @@ from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
-from kesin.store.directory import Fact
-from kesin.store.metadata import Facts
+from kesin.store.directory import MetadataEntry
+from kesin.store.metadata import MetadataStore
 from kesin.store.records import Outcome
-from kesin.workloads.pdf.errors import PdfErrorCode, shown
+from kesin.workloads.pdf.errors import PdfErrorCode, public_code
 
 WORKLOAD: Final = "pdf"
-FACT: Final = "ledger"
+STATS_KEY: Final = "ledger"
 BUCKETS_S: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """What was counted so far."""
+class RenderStats:
+    """The counters so far."""
 
-    failures: Mapping[str, int] = field(default_factory=dict)  # by the code told outside
-    buckets: Sequence[int] = (0,) * (len(BUCKETS_S) + 1)  # each on its own; the last is beyond
+    failures: Mapping[str, int] = field(default_factory=dict)  # by public code
+    buckets: Sequence[int] = (0,) * (len(BUCKETS_S) + 1)  # not cumulative; the last has no limit
     seconds: float = 0.0
 
 
-class Ledger:
-    """Counts what a finish says."""
+class RenderStatsStore:
+    """Reads the counters, and counts the result of each attempt."""
 
-    def __init__(self, facts: Facts, now: Callable[[], int]) -> None:
+    def __init__(self, facts: MetadataStore, now: Callable[[], int]) -> None:
         self._facts = facts
         self._now = now
 
-    def note(self, call: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
-        """Count what really moved. To be called in the transaction that moves it."""
-        if call not in {"succeed", "fail"}:
+    def record(self, action: str, changes: Sequence[Change], outcomes: Sequence[Outcome]) -> None:
+        """Count the changes that moved a job. Call it in the transaction that moves the jobs."""
+        if action not in {"succeed", "fail"}:
             return
-        told = {change.id: change for change in changes}
-        moved = [told[one.id] for one in outcomes if one.result == "moved"]
+        by_id = {change.id: change for change in changes}
+        moved = [by_id[outcome.id] for outcome in outcomes if outcome.result == "moved"]
         if not moved:
             return
-        held = self._facts.hold_fact(WORKLOAD, "", FACT, self._now())
-        before = _numbers(held.value)
+        held = self._facts.lock_metadata(WORKLOAD, "", STATS_KEY, self._now())
+        before = _parse_stats(held.value)
         failures, buckets, seconds = dict(before.failures), list(before.buckets), before.seconds
         for change in moved:
-            if call == "fail":
-                code = str(shown(change.error_code) or PdfErrorCode.UNKNOWN)
+            if action == "fail":
+                code = str(public_code(change.error_code) or PdfErrorCode.UNKNOWN)
                 failures[code] = failures.get(code, 0) + 1
                 continue
-            lasted_s = float(json.loads(change.result or "{}").get("seconds") or 0)
-            buckets[bisect_left(BUCKETS_S, lasted_s)] += 1
-            seconds += lasted_s
+            duration_s = float(json.loads(change.result or "{}").get("seconds") or 0)
+            buckets[bisect_left(BUCKETS_S, duration_s)] += 1
+            seconds += duration_s
         value: dict[str, Any] = {"failures": failures, "buckets": buckets, "seconds": seconds}
-        self._facts.put_fact(Fact(WORKLOAD, "", FACT, canonical_json(value), self._now()))
+        self._facts.put_metadata(
+            MetadataEntry(WORKLOAD, "", STATS_KEY, canonical_json(value), self._now())
+        )
 
-    def read(self) -> Numbers:
-        """As it stands."""
-        fact = self._facts.fact(WORKLOAD, "", FACT)
-        return Numbers() if fact is None else _numbers(fact.value)
+    def read(self) -> RenderStats:
+        """Read the counters."""
+        fact = self._facts.metadata_entry(WORKLOAD, "", STATS_KEY)
+        return RenderStats() if fact is None else _parse_stats(fact.value)
 
 
-def _numbers(value: str) -> Numbers:
-    kept = json.loads(value) or {}
-    buckets = kept.get("buckets") or []
-    if len(buckets) != len(BUCKETS_S) + 1:  # another version had other limits
+def _parse_stats(value: str) -> RenderStats:
+    stored = json.loads(value) or {}
+    buckets = stored.get("buckets") or []
+    if len(buckets) != len(BUCKETS_S) + 1:  # written by a version with other buckets
         buckets = [0] * (len(BUCKETS_S) + 1)
-    return Numbers(kept.get("failures") or {}, buckets, float(kept.get("seconds") or 0))
+    return RenderStats(stored.get("failures") or {}, buckets, float(stored.get("seconds") or 0))

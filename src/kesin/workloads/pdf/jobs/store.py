@@ -1,4 +1,4 @@
-"""Jobs in the seed's words: a face of the queue, and nothing that the queue does not do."""
+"""PDF jobs with the seed's names: a thin layer over the queue that adds no behaviour."""
 
 from __future__ import annotations
 
@@ -16,50 +16,57 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import age_over
-from kesin.store.metadata import facts_of
+from kesin.store.metadata import metadata_for
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.config import FailSafePolicy
-from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, shown
-from kesin.workloads.pdf.jobs.stats import Ledger
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed, public_code
+from kesin.workloads.pdf.jobs.stats import RenderStatsStore
 from kesin.workloads.pdf.security import MAX_DEPTH
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
 
-VERSION: Final = 1
-_AROUND: Final = 4  # layers around what was sent
+VERSION: Final = 1  # of job keys
+DEFAULT_OWNER: Final = "default"
+MAX_COUNTED_AHEAD: Final = 1_000  # jobs counted to find a position in the queue
+# A body of 256 KiB with its wrapper, and with numbers that are longer in canonical form.
+MAX_STORED_BYTES: Final = 1024 * 1024
+_WRAPPER_DEPTH: Final = 4  # layers around the values of a request
+_ENQUEUE_ATTEMPTS: Final = 3
+_SWEEP_LIMIT: Final = 1_000
+log = Logger("kesin.pdf")
 
 
 def compute_job_key(template_name: str, payload: Mapping[str, Any]) -> str:
-    """The sha256 over canonical JSON of a template and everything that changes the bytes.
+    """Return the sha256 over canonical JSON of a template and everything that changes the bytes.
 
     ``1`` and ``1.0`` differ, because a template prints them differently; lists keep their order;
-    nothing is normalised. What does not change the bytes (a time-out, a webhook) has no place in
+    nothing is normalised. What does not change the bytes (a timeout, a webhook) does not belong in
     ``payload``.
     """
-    told = {"v": VERSION, "template": template_name, "payload": payload}
-    return hashlib.sha256(canonical(told).encode("ascii")).hexdigest()
+    identity = {"v": VERSION, "template": template_name, "payload": payload}
+    return hashlib.sha256(canonical_ascii_json(identity).encode("ascii")).hexdigest()
 
 
-def canonical(value: Any) -> str:
-    """JSON with sorted keys at every depth, without spaces, NaN or anything that is not JSON."""
-    _check(value, 0)
+def canonical_ascii_json(value: Any) -> str:
+    """Format JSON with sorted keys at every depth, without spaces; rejects what is not JSON."""
+    _check_json(value, 0)
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
 
 
-def _check(value: Any, depth: int) -> None:
-    """Refuse what JSON would bend: keys that are no text, numbers that are none, endless depth."""
-    if depth > MAX_DEPTH + _AROUND:
+def _check_json(value: Any, depth: int) -> None:
+    """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
+    if depth > MAX_DEPTH + _WRAPPER_DEPTH:
         raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"values nest deeper than {MAX_DEPTH}")
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if not isinstance(name, str):
                 raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "names of variables are text")
-            _check(inner, depth + 1)
+            _check_json(inner, depth + 1)
     elif isinstance(value, list | tuple):
         for inner in value:
-            _check(inner, depth + 1)
+            _check_json(inner, depth + 1)
     elif isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124
             raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "NaN and Infinity are no JSON")
@@ -69,17 +76,8 @@ def _check(value: Any, depth: int) -> None:
         )
 
 
-ANYBODY: Final = "default"
-MOST_AHEAD: Final = 1_000  # jobs counted to tell a place in line
-# A body of 256 KiB with what is put around it, and with numbers that are longer once spelled out.
-MAX_STORED_BYTES: Final = 1024 * 1024
-_TRIES: Final = 3
-_SWEEP: Final = 1_000
-log = Logger("kesin.pdf")
-
-
 class PdfJobStatus(StrEnum):
-    """Where a job is."""
+    """The state of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -88,21 +86,21 @@ class PdfJobStatus(StrEnum):
     EXPIRED = "expired"
 
 
-ON_THE_WAY: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING})  # batches alike
-GOOD: Final = ON_THE_WAY | {PdfJobStatus.SUCCEEDED}
+UNFINISHED: Final = frozenset({PdfJobStatus.QUEUED, PdfJobStatus.RUNNING})  # of batches too
+REUSABLE: Final = UNFINISHED | {PdfJobStatus.SUCCEEDED}
 
 
 class UnknownJob(KeyError):
-    """There is no job with this id."""
+    """No job has this id."""
 
 
 class IllegalTransition(ValueError):
-    """The lifecycle has no such move from where the job is, or not for this reason or not yet."""
+    """The lifecycle has no such move from the job's state, or its conditions do not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class PdfJob:
-    """One job as it is now. Times are seconds since 1970."""
+    """A snapshot of a job. Times are seconds since 1970."""
 
     job_id: str
     job_key: str
@@ -115,87 +113,87 @@ class PdfJob:
     created_at: float
     started_at: float | None
     finished_at: float | None
-    owner: str = ANYBODY
-    manner: Mapping[str, Any] | None = None  # what does not: timeout, file_name, webhook_url
-    made: Mapping[str, Any] | None = None  # pages, bytes, sha256, engine, seconds, warnings
-    why: str | None = None  # an error in words
-    internal_code: str | None = None  # the error as it is counted inside
+    owner: str = DEFAULT_OWNER
+    metadata: Mapping[str, Any] | None = None  # the rest: timeout, file_name, webhook_url, batch
+    result: Mapping[str, Any] | None = None  # pages, bytes, sha256, engine, seconds, warnings
+    error_message: str | None = None
+    internal_code: str | None = None  # error_code before it is mapped to a public code
 
 
 @dataclass(frozen=True, slots=True)
 class RenderRequest:
-    """A PDF that a caller wants: the one type from the route to the queue."""
+    """A request for a PDF: the same type from the route to the queue."""
 
     template: str
     payload: Mapping[str, Any]  # what changes the bytes: variables, engine, paper, template_hash
-    owner: str = ANYBODY
-    manner: Mapping[str, Any] = field(default_factory=dict)  # what does not; see PdfJob.manner
+    owner: str = DEFAULT_OWNER
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # the rest: see PdfJob.metadata
     fail_safe: FailSafePolicy = FailSafePolicy.STRICT
 
     @property
     def key(self) -> str:
-        """Equal requests of one owner have one key: two owners never share a job."""
+        """The dedup key. Equal requests of an owner share it; two owners never share a job."""
         return compute_job_key(self.template, {"owner": self.owner, "asked": self.payload})
 
     @property
     def body(self) -> dict[str, Any]:
         """The request as the queue stores it."""
-        return {"template": self.template, "payload": self.payload, "manner": dict(self.manner)}
+        return {"template": self.template, "payload": self.payload, "manner": dict(self.metadata)}
 
     @property
     def webhook_url(self) -> str | None:
-        """The address that is told when the job ends."""
-        url: str | None = self.manner.get("webhook_url")
+        """The address that is notified when the job ends."""
+        url: str | None = self.metadata.get("webhook_url")
         return url
 
 
 class Submitted(NamedTuple):
-    """The job that serves a request, and whether the request created it."""
+    """The job that serves a request, and whether the request created the job."""
 
     job: PdfJob
     new: bool
 
 
 class PdfJobStore:
-    """Creates and finds jobs. ``artifacts`` tells whether a finished one still has its PDF."""
+    """Creates and finds jobs. ``artifacts`` is asked whether a finished job still has its PDF."""
 
     def __init__(self, queue: Queue, artifacts: PdfArtifactStore | None = None) -> None:
         self.queue = queue
         self.queue.max_payload_bytes = max(queue.max_payload_bytes, MAX_STORED_BYTES)
         self.artifacts = artifacts
-        self.ledger = Ledger(facts_of(queue.store), queue.now)
+        self.stats = RenderStatsStore(metadata_for(queue.store), queue.now)
 
     def create_job(
         self,
         template_name: str,
         payload: Mapping[str, Any],
         *,
-        owner: str = ANYBODY,
-        manner: Mapping[str, Any] | None = None,
+        owner: str = DEFAULT_OWNER,
+        metadata: Mapping[str, Any] | None = None,
     ) -> PdfJob:
-        """The job for this payload: a new one, or the one that has its PDF or will."""
-        return self.enqueue(RenderRequest(template_name, payload, owner, manner or {})).job
+        """Return the job for this payload: a new job, or the job that has or will have its PDF."""
+        return self.enqueue(RenderRequest(template_name, payload, owner, metadata or {})).job
 
     def enqueue(self, request: RenderRequest) -> Submitted:
-        """As ``create_job``, and whether it is new. Of two equal ones at once, one is."""
+        """Return the job that serves a request. Of two equal requests at once, one creates it."""
         body, key, owner = request.body, request.key, request.owner
-        for _ in range(_TRIES):
+        for _ in range(_ENQUEUE_ATTEMPTS):
             outcome = self.queue.enqueue(body, key=key, tenant=owner, actor=owner)
             if outcome.result == "inserted":
-                return Submitted(self._found(outcome.id), new=True)
-            held = self.get_job(outcome.id)
-            if held is None or held.status not in GOOD:
-                continue  # it let go of its key a moment ago
-            if held.status is PdfJobStatus.SUCCEEDED and self._is_gone(held):
-                outcome = self._again(held, body, key)
-                held = self._found(outcome.id)
-            return Submitted(held, new=outcome.result == "inserted")
+                return Submitted(self._require_job(outcome.id), new=True)
+            existing = self.get_job(outcome.id)
+            if existing is None or existing.status not in REUSABLE:
+                continue  # it released its key a moment ago
+            if existing.status is PdfJobStatus.SUCCEEDED and self._has_lost_pdf(existing):
+                outcome = self._replace(existing, body, key)
+                existing = self._require_job(outcome.id)
+            return Submitted(existing, new=outcome.result == "inserted")
         raise RuntimeError("the job keeps changing hands: try again")
 
-    def _again(self, old: PdfJob, body: dict[str, Any], key: str) -> Outcome:
-        """Let the old job go and make a new one, both or neither.
+    def _replace(self, old: PdfJob, body: dict[str, Any], key: str) -> Outcome:
+        """Expire the old job and enqueue a new one, both or neither.
 
-        Another producer may have done it a moment ago: then this one meets the new job.
+        If another producer has just done so, the outcome is a duplicate of the new job.
         """
         log.info("artifact_gone", job=old.job_id)
         with self.queue.store.transaction():
@@ -204,8 +202,8 @@ class PdfJobStore:
             )
             return self.queue.enqueue(body, key=key, tenant=old.owner, actor=old.owner)
 
-    def _is_gone(self, job: PdfJob) -> bool:
-        """Whether a finished job has lost its PDF; a storage that is down has lost nothing."""
+    def _has_lost_pdf(self, job: PdfJob) -> bool:
+        """Whether a finished job has lost its PDF; False while the storage is down."""
         if self.artifacts is None or job.artifact_key is None:
             return job.artifact_key is None
         try:
@@ -215,129 +213,129 @@ class PdfJobStore:
             return False
 
     def get_job(self, job_id: str) -> PdfJob | None:
-        """The job with this id."""
+        """Return the job with this id."""
         job = self.queue.job(job_id)
-        return None if job is None else job_of(job)
+        return None if job is None else parse_job(job)
 
     def get_jobs(self, job_ids: Sequence[str]) -> dict[str, PdfJob]:
-        """Those of these ids that are jobs."""
-        return {one: job_of(job) for one, job in self.queue.find(job_ids).items()}
+        """Return the jobs with these ids, by id; unknown ids are left out."""
+        return {job_id: parse_job(job) for job_id, job in self.queue.find(job_ids).items()}
 
-    def find_by_key(self, job_key: str, *, owner: str = ANYBODY) -> PdfJob | None:
-        """The job that holds this key: failed and expired ones have let it go."""
+    def find_by_key(self, job_key: str, *, owner: str = DEFAULT_OWNER) -> PdfJob | None:
+        """Return the job that holds this key; failed and expired jobs have released theirs."""
         holder = self.queue.holders(owner, [job_key]).get(job_key)
         job = None if holder is None else self.get_job(holder)
-        return job if job is not None and job.status in GOOD else None  # it may just have ended
+        return job if job is not None and job.status in REUSABLE else None  # it may just have ended
 
-    def serving(self, request: RenderRequest) -> PdfJob | None:
-        """The job that has this PDF or will: ``enqueue`` would return it, and create none."""
+    def find_reusable(self, request: RenderRequest) -> PdfJob | None:
+        """Return the job that has or will have this PDF, if ``enqueue`` would create none."""
         job = self.find_by_key(request.key, owner=request.owner)
-        if job is not None and job.status is PdfJobStatus.SUCCEEDED and self._is_gone(job):
+        if job is not None and job.status is PdfJobStatus.SUCCEEDED and self._has_lost_pdf(job):
             return None
         return job
 
     def position(self, job: PdfJob) -> int | None:
-        """1 for the next in line; None for a job that does not wait."""
+        """Return the position in the queue, from 1; None for a job that does not wait."""
         if job.status is not PdfJobStatus.QUEUED:
             return None
-        ahead = self.queue.store.ahead(self.queue.name, job.job_id, most=MOST_AHEAD)
+        ahead = self.queue.store.count_ahead(self.queue.name, job.job_id, limit=MAX_COUNTED_AHEAD)
         return None if ahead is None else ahead + 1
 
     def compute_job_key(
-        self, template_name: str, payload: Mapping[str, Any], owner: str = ANYBODY
+        self, template_name: str, payload: Mapping[str, Any], owner: str = DEFAULT_OWNER
     ) -> str:
-        """The key of such a request."""
+        """Return the dedup key of such a request."""
         return RenderRequest(template_name, payload, owner).key
 
     def update_status(self, job_id: str, status: PdfJobStatus, **details: Any) -> PdfJob:
-        """Make the move that leads to this status, as a worker or the clock would.
+        """Make the move that leads to this status, as a worker or the sweeper would.
 
-        A failure that is worth another try comes back as ``queued``: both moves are made in one
-        transaction. ``EXPIRED`` is the clock's: it happens when the time is over. Raises
-        UnknownJob and IllegalTransition, which are a KeyError and a ValueError.
+        A failure that is retried returns as ``queued``: both moves are made in one transaction.
+        ``EXPIRED`` is a scheduled move: it happens when the time is over. Raises UnknownJob and
+        IllegalTransition, which are a KeyError and a ValueError.
         """
         job = self.queue.job(job_id)
         if job is None:
             raise UnknownJob(job_id)
         match status:
             case PdfJobStatus.RUNNING:
-                moved = bool(self.queue.claim(_worker(details), ids=[job_id]))
+                moved = bool(self.queue.claim(_worker_name(details), ids=[job_id]))
             case PdfJobStatus.SUCCEEDED:
-                moved = self.succeed(job, _made(details))
+                moved = self.succeed(job, _parse_result(details))
             case PdfJobStatus.FAILED:
                 code = str(details.get("error_code") or PdfErrorCode.UNKNOWN)
                 moved = self.fail(job, code, str(details.get("message") or code))
-            case PdfJobStatus.QUEUED:  # the failure itself has seen to it
+            case PdfJobStatus.QUEUED:  # the move *fail* has requeued it
                 moved = job.state == status and details.get("retry_count") == job.retry_count > 0
             case _:
-                moved = self._expired(job)
+                moved = self._has_expired(job)
         if not moved:
             raise IllegalTransition(f"job {job_id} is {job.state}: it cannot become {status} now")
-        return self._found(job_id)
+        return self._require_job(job_id)
 
-    def succeed(self, job: Job, made: Mapping[str, Any], *, actor: str | None = None) -> bool:
-        """A PDF was made and stored under ``made["artifact_key"]``; False if the claim is lost."""
-        change = Change(job.id, job.claim_seq, result=canonical_json(dict(made)))
+    def succeed(self, job: Job, result: Mapping[str, Any], *, actor: str | None = None) -> bool:
+        """Record a PDF stored under ``result["artifact_key"]``; False if the claim is lost."""
+        change = Change(job.id, job.claim_seq, result=canonical_json(dict(result)))
         return self._finish("succeed", job, change, actor)
 
     def fail(self, job: Job, code: str, message: str, *, actor: str | None = None) -> bool:
-        """No PDF came of it; False if the claim is lost."""
-        found = self.queue.lifecycle.errors.resolve(code, channel="worker", category=None)
+        """Record a failed attempt; False if the claim is lost."""
+        resolved = self.queue.lifecycle.errors.resolve(code, channel="worker", category=None)
         change = Change(
             job.id,
             job.claim_seq,
             error_code=code,
-            error_category=found.category.value,
+            error_category=resolved.category.value,
             error_message=message[:1_000],
         )
         return self._finish("fail", job, change, actor)
 
-    def _finish(self, call: str, job: Job, change: Change, actor: str | None) -> bool:
+    def _finish(self, action: str, job: Job, change: Change, actor: str | None) -> bool:
         with self.queue.store.transaction():
-            outcomes = self.queue.apply(call, [change], actor=actor or job.worker or "worker")
-            self.ledger.note(call, [change], outcomes)
+            outcomes = self.queue.apply(action, [change], actor=actor or job.worker or "worker")
+            self.stats.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
 
     def cleanup_expired(self, ttl_seconds: int | None = None) -> int:
-        """Expire what has lived so long (else: as long as the lifecycle says); how many jobs.
+        """Expire jobs of this age (without one, of the lifecycle's); return how many.
 
-        The job first, then its file: a crash in between leaves a file that no job knows, and the
-        next clean-up finds it.
+        The job expires before its file is deleted: a crash in between leaves a file without a job,
+        which the next cleanup deletes.
         """
         expired = self._expire(ttl_seconds)
         if self.artifacts is not None:
-            self.artifacts.sweep_orphans(self.known_artifacts, 0)
+            self.artifacts.delete_orphans(self.find_used_artifacts, 0)
         return expired
 
     def _expire(self, ttl_seconds: int | None = None) -> int:
         moved = 0
-        for move in self.queue.lifecycle.clock_moves:
+        for move in self.queue.lifecycle.scheduled_moves:
             if move.stage != "expire":
                 continue
-            sooner = move if ttl_seconds is None else _aged(move, ttl_seconds)
-            while batch := self.queue.sweep(sooner, limit=_SWEEP):
-                moved += batch
+            adjusted = move if ttl_seconds is None else _with_ttl(move, ttl_seconds)
+            while count := self.queue.sweep(adjusted, limit=_SWEEP_LIMIT):
+                moved += count
         return moved
 
-    def _expired(self, job: Job) -> bool:
+    def _has_expired(self, job: Job) -> bool:
         self._expire()
-        now = self.queue.job(job.id)
-        return now is not None and now.state == PdfJobStatus.EXPIRED != job.state
+        current = self.queue.job(job.id)
+        return current is not None and current.state == PdfJobStatus.EXPIRED != job.state
 
-    def known_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
-        """Those of these keys that are in use: by a finished job, or one that is being written."""
-        owners = {key: key.split("/")[1] for key in artifact_keys}
-        jobs = self.queue.find(list(dict.fromkeys(owners.values())))
-        known = set()
-        for key, job_id in owners.items():
+    def find_used_artifacts(self, artifact_keys: Sequence[str]) -> set[str]:
+        """Return the keys that are in use: by a finished job, or possibly by a running job."""
+        job_ids = {key: key.split("/")[1] for key in artifact_keys}
+        jobs = self.queue.find(list(dict.fromkeys(job_ids.values())))
+        used = set()
+        for key, job_id in job_ids.items():
             job = jobs.get(job_id)
             if job is None:
                 continue
             if job.state == PdfJobStatus.RUNNING or (
-                job.state == PdfJobStatus.SUCCEEDED and job_of(job).artifact_key == key
+                job.state == PdfJobStatus.SUCCEEDED and parse_job(job).artifact_key == key
             ):
-                known.add(key)
-        return known
+                used.add(key)
+        return used
 
     def page(
         self,
@@ -347,41 +345,41 @@ class PdfJobStore:
         limit: int = 100,
         cursor: str | None = None,
     ) -> tuple[list[PdfJob], str | None]:
-        """Some jobs, newest first, of one owner or of all, and where the next page begins."""
+        """Return a page of jobs, newest first, of an owner or of all, and the next cursor."""
         where = Filter(
             states=() if status is None else (status.value,),
             tenants=None if owner is None else (owner,),
         )
         page = self.queue.jobs(where, limit=limit, cursor=cursor)
-        return [job_of(one) for one in page.jobs], page.cursor
+        return [parse_job(job) for job in page.jobs], page.cursor
 
-    def _found(self, job_id: str) -> PdfJob:
+    def _require_job(self, job_id: str) -> PdfJob:
         job = self.get_job(job_id)
         if job is None:
             raise UnknownJob(job_id)
         return job
 
 
-def job_of(job: Job) -> PdfJob:
-    """A row of the queue in the seed's words; one made by hand may hold anything."""
+def parse_job(job: Job) -> PdfJob:
+    """Convert a job of the queue; a job enqueued by other code may hold anything."""
     body = _object(job.data)
-    made = None if job.outcome is None else _object(job.outcome)
+    result = None if job.outcome is None else _object(job.outcome)
     return PdfJob(
         job_id=job.id,
         job_key=job.dedup_key or "",
         status=PdfJobStatus(job.state),
         template_name=str(body.get("template", "")),
         payload=_object(body.get("payload")),
-        artifact_key=(made or {}).get("artifact_key"),
-        error_code=shown(job.error_code),
+        artifact_key=(result or {}).get("artifact_key"),
+        error_code=public_code(job.error_code),
         retry_count=job.retry_count,
         created_at=job.created_at / SECOND_US,
         started_at=None if job.stamp_1 is None else job.stamp_1 / SECOND_US,
         finished_at=None if job.finished_at is None else job.finished_at / SECOND_US,
         owner=job.tenant,
-        manner=_object(body.get("manner")),
-        made=made,
-        why=job.error_message,
+        metadata=_object(body.get("manner")),
+        result=result,
+        error_message=job.error_message,
         internal_code=job.error_code,
     )
 
@@ -390,8 +388,8 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _aged(move: Move, ttl_seconds: int) -> Move:
-    """The same move after another time."""
+def _with_ttl(move: Move, ttl_seconds: int) -> Move:
+    """Return the move with another age condition."""
     guards = tuple(
         age_over(guard.names[0], ttl_seconds) if guard.kind == "age_over" else guard
         for guard in move.when
@@ -399,11 +397,11 @@ def _aged(move: Move, ttl_seconds: int) -> Move:
     return replace(move, when=guards)
 
 
-def _worker(details: Mapping[str, Any]) -> str:
+def _worker_name(details: Mapping[str, Any]) -> str:
     return str(details.get("worker") or "worker")
 
 
-def _made(details: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_result(details: Mapping[str, Any]) -> dict[str, Any]:
     key = details.get("artifact_key")
     if not key:
         raise IllegalTransition("a job succeeds with an artifact_key: where its PDF is")

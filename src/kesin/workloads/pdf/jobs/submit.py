@@ -1,4 +1,4 @@
-"""From the body of a request to a RenderRequest, checked against the template."""
+"""Submits and cancels jobs: checks the request, applies back-pressure and the fail-safe policy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from kesin.engine.queue import Queue
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import Clash, Invalid, Problem, TooLarge, TooMany, Unavailable
+from kesin.foundation.problems import (
+    Invalid,
+    Problem,
+    RequestConflict,
+    TooLarge,
+    TooManyRequests,
+    Unavailable,
+)
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.directory import Fact
+from kesin.store.directory import MetadataEntry
 from kesin.store.errors import StoreUnreachable
-from kesin.store.metadata import facts_of
+from kesin.store.metadata import metadata_for
 from kesin.store.records import QueueStats
 from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -36,30 +43,42 @@ from kesin.workloads.pdf.jobs.store import (
 )
 from kesin.workloads.pdf.schemas import PdfJobRequest, PdfRenderOptions
 from kesin.workloads.pdf.security import LIBRARY_CSP, validate_template
-from kesin.workloads.pdf.services import Tools
+from kesin.workloads.pdf.services import PdfServices
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.templating.library import TemplateBook
+    from kesin.workloads.pdf.templating.library import TemplateLibrary
+
+PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
+UNAVAILABLE_RETRY_S: Final = 15
+BACKPRESSURE_ACTIVE: Final = "BACKPRESSURE_ACTIVE"
+BACKPRESSURE_RETRY_S: Final = 30
+BACKPRESSURE_KEY: Final = "back-pressure"
+RESUME_SHARE: Final = 0.8  # of the limit, below which back-pressure ends
+FALLBACK_HEADER: Final = "X-Pdf-Fallback"
+CANCEL_MOVE: Final = "cancel"
 
 
-def render_request(
-    book: TemplateBook, config: PdfRenderConfig, body: PdfJobRequest, owner: str
+def build_render_request(
+    library: TemplateLibrary, config: PdfRenderConfig, body: PdfJobRequest, owner: str
 ) -> RenderRequest:
-    """Raises Problem: 400 for the template, 422 for its variables."""
-    check_template(book, config, body.template_name)
-    check_variables(book, body.template_name, body.variables)
+    """Check a request and build its RenderRequest.
+
+    Raises Problem: 400 for the template, 422 for its variables.
+    """
+    check_template(library, config, body.template_name)
+    check_variables(library, body.template_name, body.variables)
     options = body.options or PdfRenderOptions()
-    paper = options.paper().told()
+    paper = options.paper().as_dict()
     return RenderRequest(
         template=body.template_name,
         payload={
             "variables": body.variables,
             "engine": options.engine,
             "paper": {**paper, "margin_mm": list(paper["margin_mm"])},
-            "template_hash": book.get(body.template_name).content_hash,
+            "template_hash": library.get(body.template_name).content_hash,
         },
         owner=owner,
-        manner={
+        metadata={
             "timeout": options.timeout if "timeout" in options.model_fields_set else None,
             "file_name": body.file_name,
             "webhook_url": body.webhook_url,
@@ -73,40 +92,40 @@ def render_request(
     )
 
 
-def usable(book: TemplateBook, config: PdfRenderConfig, name: str) -> bool:
-    """Whether there is such a template and it may be used."""
-    return validate_template(name, config.template_allowlist) and name in book
+def is_template_usable(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> bool:
+    """Whether a template exists and may be used."""
+    return validate_template(name, config.template_allowlist) and name in library
 
 
-def check_template(book: TemplateBook, config: PdfRenderConfig, name: str) -> None:
-    """Unknown and not allowed look the same from outside."""
-    if not usable(book, config, name):
+def check_template(library: TemplateLibrary, config: PdfRenderConfig, name: str) -> None:
+    """Raise Problem for an unknown template and, with the same message, for a forbidden one."""
+    if not is_template_usable(library, config, name):
         raise template_error("there is no such template here: GET /pdf/templates lists them")
 
 
-def check_variables(book: TemplateBook, name: str, variables: Mapping[str, Any]) -> None:
-    """Raise Invalid with the path of everything the template cannot work with."""
+def check_variables(library: TemplateLibrary, name: str, variables: Mapping[str, Any]) -> None:
+    """Raise Invalid with the path of every variable that the template cannot use."""
     try:
-        found = book.check(name, variables)
+        problems = library.find_problems(name, variables)
     except RenderFailed as problem:
         raise template_error(problem.message) from None
-    if found:
-        raise _invalid((one.path, one.message, one.rule) for one in found)
-    if canonical_json(variables) != unmended(variables):
-        raise _invalid([("", "holds characters that cannot be stored", "text")])
+    if problems:
+        raise _invalid_variables((wrong.path, wrong.message, wrong.rule) for wrong in problems)
+    if canonical_json(variables) != exact_json(variables):
+        raise _invalid_variables([("", "holds characters that cannot be stored", "text")])
 
 
-def unmended(value: Mapping[str, Any]) -> str:
-    """As the queue would spell it if a database could keep every character."""
+def exact_json(value: Mapping[str, Any]) -> str:
+    """Format JSON as the queue does, but without replacing characters that cannot be stored."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def template_error(message: str) -> Problem:
-    """The template's fault, in the seed's word."""
+    """Build a Problem with the seed's code for template errors."""
     return Problem(message, code=PdfErrorCode.TEMPLATE_ERROR.value)
 
 
-def _invalid(problems: Iterable[tuple[str, str, str]]) -> Invalid:
+def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
     fields = [
         {"field": f"variables{path.rstrip('/')}", "message": message, "rule": rule}
         for path, message, rule in problems
@@ -114,55 +133,49 @@ def _invalid(problems: Iterable[tuple[str, str, str]]) -> Invalid:
     return Invalid(f"{fields[0]['field']} {fields[0]['message']}", details={"fields": fields})
 
 
-BACKPRESSURE_FACT: Final = "back-pressure"
-BACKPRESSURE_ACTIVE: Final = "BACKPRESSURE_ACTIVE"
-RESUME_SHARE: Final = 0.8
-BACKPRESSURE_RETRY_S: Final = 30
-
-
 @dataclass(slots=True)
 class Backpressure:
-    """Whether a new job may come in."""
+    """Rejects new jobs while too many wait."""
 
     queue: Queue
-    most: int
+    max_queued: int
 
     def check(self, stats: QueueStats | None = None) -> None:
-        """Raise TooMany while the line is too long; it must get clearly shorter to open again."""
-        facts = facts_of(self.queue.store)
+        """Raise TooManyRequests while the queue is too long.
+
+        Once set, back-pressure lasts until the queue is clearly shorter (RESUME_SHARE).
+        """
+        metadata = metadata_for(self.queue.store)
         waiting = (stats or self.queue.stats()).states["queued"]
-        closed = facts.fact(WORKLOAD, "", BACKPRESSURE_FACT) is not None
-        if not closed and waiting >= self.most:
-            facts.put_fact(Fact(WORKLOAD, "", BACKPRESSURE_FACT, str(waiting), self.queue.now()))
-            closed = True
-        elif closed and waiting < self.most * RESUME_SHARE:
-            facts.drop_fact(WORKLOAD, "", BACKPRESSURE_FACT)
-            closed = False
-        if closed:
-            raise TooMany(
+        active = metadata.metadata_entry(WORKLOAD, "", BACKPRESSURE_KEY) is not None
+        if not active and waiting >= self.max_queued:
+            metadata.put_metadata(
+                MetadataEntry(WORKLOAD, "", BACKPRESSURE_KEY, str(waiting), self.queue.now())
+            )
+            active = True
+        elif active and waiting < self.max_queued * RESUME_SHARE:
+            metadata.delete_metadata(WORKLOAD, "", BACKPRESSURE_KEY)
+            active = False
+        if active:
+            raise TooManyRequests(
                 f"{waiting} jobs are waiting: try again later",
                 retry_after_s=BACKPRESSURE_RETRY_S,
                 code=BACKPRESSURE_ACTIVE,
             )
 
 
-PDF_RENDER_UNAVAILABLE: Final = "PDF_RENDER_UNAVAILABLE"
-UNAVAILABLE_RETRY_S: Final = 15
-FALLBACK: Final = "X-Pdf-Fallback"
-
-
-def unavailable() -> Unavailable:
-    """Nobody renders at the moment."""
+def render_unavailable() -> Unavailable:
+    """Build the Problem for a request while no worker renders."""
     return Unavailable(
         "no worker renders at the moment: try again in a few seconds",
         code=PDF_RENDER_UNAVAILABLE,
     )
 
 
-def document(html: str, *, framed: bool = False) -> Response:
-    """A document of the book as an answer; that it runs nothing is said once more in a header.
+def document_response(html: str, *, framed: bool = False) -> Response:
+    """Build the response with an HTML document; headers forbid scripts once more.
 
-    ``framed``: pages of ours may show it.
+    ``framed``: our own pages may show it in a frame.
     """
     ancestors, frames = ("'self'", "SAMEORIGIN") if framed else ("'none'", "DENY")
     return HTMLResponse(
@@ -177,112 +190,113 @@ def document(html: str, *, framed: bool = False) -> Response:
 
 
 def handle_unavailable(policy: FailSafePolicy, html: str | None) -> Response:
-    """The answer in the place of a job. Degrading needs the document: without it, 503 as well.
+    """Build the response in place of a job: the HTML if the policy degrades, else 503.
 
-    ``html`` is a document of the book: its values are escaped and it loads nothing.
+    ``html`` comes from the template library: its values are escaped and it loads nothing.
     """
     if policy is FailSafePolicy.DEGRADE and html is not None:
-        answer = document(html)
-        answer.headers[FALLBACK] = "html"
-        return answer
-    told = unavailable()
+        response = document_response(html)
+        response.headers[FALLBACK_HEADER] = "html"
+        return response
+    problem = render_unavailable()
     return JSONResponse(
-        told.body(), status_code=told.status, headers={"Retry-After": str(UNAVAILABLE_RETRY_S)}
+        problem.body(),
+        status_code=problem.status,
+        headers={"Retry-After": str(UNAVAILABLE_RETRY_S)},
     )
 
 
 def submit_job(
-    tools: Tools, body: PdfJobRequest, *, owner: str, max_queued: int
+    services: PdfServices, body: PdfJobRequest, *, owner: str, max_queued: int
 ) -> Submitted | Response:
-    """The job that serves a request, or the fallback while no worker renders; raises Problem.
+    """Return the job that serves a request, or the fallback while no worker renders.
 
-    An equal job that is ready or on its way serves the request, however many jobs wait and whether
-    or not a worker renders: it needs no more work.
+    An equal job that is finished or in progress serves the request even under back-pressure and
+    without a live worker: it needs no more work. Raises Problem.
     """
-    request = render_request(tools.book, tools.config, body, owner)
+    request = build_render_request(services.library, services.config, body, owner)
     if request.webhook_url is not None:
-        tools.hooks.check(request.webhook_url)
-    queue = tools.jobs.queue
+        services.hooks.require_allowed(request.webhook_url)
+    queue = services.jobs.queue
     try:
-        held = tools.jobs.serving(request)
-        if held is not None:
-            _promise_webhook(tools, request, held.job_id)
-            return Submitted(held, new=False)
+        existing = services.jobs.find_reusable(request)
+        if existing is not None:
+            _subscribe_webhook(services, request, existing.job_id)
+            return Submitted(existing, new=False)
         stats = queue.stats()
         alive = check_worker_health(queue.store, stats.now)
     except RenderFailed as problem:
         raise template_error(problem.message) from None
     except StoreUnreachable:
-        return _fallback(tools, request)
+        return _fallback(services, request)
     if not alive:
-        return _fallback(tools, request)
+        return _fallback(services, request)
     Backpressure(queue, max_queued).check(stats)
     try:
-        return _enqueue(tools, request)
-    except StoreUnreachable:  # it answered a moment ago, and does not any more
-        return _fallback(tools, request)
+        return _enqueue(services, request)
+    except StoreUnreachable:  # the store was lost after the checks
+        return _fallback(services, request)
 
 
-def _enqueue(tools: Tools, request: RenderRequest) -> Submitted:
+def _enqueue(services: PdfServices, request: RenderRequest) -> Submitted:
     try:
-        with tools.jobs.queue.store.transaction():
-            submitted = tools.jobs.enqueue(request)
-            _promise_webhook(tools, request, submitted.job.job_id)
+        with services.jobs.queue.store.transaction():
+            submitted = services.jobs.enqueue(request)
+            _subscribe_webhook(services, request, submitted.job.job_id)
     except BadInput as problem:
         if problem.code == "payload_too_large":
             raise TooLarge(str(problem)) from None
         raise
     if submitted.new:
-        enqueue_pdf_job(submitted.job.job_id, store=tools.jobs.queue.store)
+        enqueue_pdf_job(submitted.job.job_id, store=services.jobs.queue.store)
     return submitted
 
 
-def _promise_webhook(tools: Tools, request: RenderRequest, job_id: str) -> None:
+def _subscribe_webhook(services: PdfServices, request: RenderRequest, job_id: str) -> None:
     if request.webhook_url is not None:
-        tools.hooks.promise("job", job_id, request.owner, request.webhook_url)
+        services.hooks.subscribe("job", job_id, request.owner, request.webhook_url)
 
 
-def _fallback(tools: Tools, request: RenderRequest) -> Response:
+def _fallback(services: PdfServices, request: RenderRequest) -> Response:
     html = None
     if request.fail_safe is FailSafePolicy.DEGRADE:
         try:
-            html = tools.book.html(request.template, request.payload["variables"])
+            html = services.library.render_html(request.template, request.payload["variables"])
         except RenderFailed as problem:
             raise template_error(problem.message) from None
     return handle_unavailable(request.fail_safe, html)
 
 
-CANCEL: Final = "cancel"
-
-
 def cancel_job(
-    house: WorkloadContext, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None
+    context: WorkloadContext, jobs: PdfJobStore, actor: Actor, job: PdfJob, reason: str | None
 ) -> PdfJob:
-    """Cancel a waiting job and return it; raises Clash for a job that no longer waits.
+    """Cancel a waiting job and return it; raises RequestConflict for a job that no longer waits.
 
-    Its owner does it as its producer, an admin as an operator. The move and its line in the audit
-    log are written together.
+    The owner cancels as the producer, an admin as an operator. The move and its audit entry are
+    written in the same transaction.
     """
     owns = job.owner == actor.name
     role: Role = "producer" if owns else "operator"
-    told = {"reason": reason or ("its owner wants it no more" if owns else "cancelled by an admin")}
-    change = Change(job.job_id, note=canonical_json(told))
+    details = {
+        "reason": reason or ("its owner wants it no more" if owns else "cancelled by an admin")
+    }
+    change = Change(job.job_id, note=canonical_json(details))
     with jobs.queue.store.transaction():
-        [outcome] = jobs.queue.apply(CANCEL, [change], role=role, actor=actor.name)
+        [outcome] = jobs.queue.apply(CANCEL_MOVE, [change], role=role, actor=actor.name)
         if outcome.result == "moved":
-            house.commands.accounts.note(
-                actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=told
+            context.commands.accounts.note(
+                actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=details
             )
-    now = jobs.get_job(job.job_id) or job
-    if outcome.result != "moved" and not _was_cancelled(jobs, now):
-        raise Clash(
-            f"only a waiting job is cancelled, and this one is {now.status.value}",
-            details={"status": now.status.value},
+    current = jobs.get_job(job.job_id) or job
+    if outcome.result != "moved" and not _was_cancelled(jobs, current):
+        raise RequestConflict(
+            f"only a waiting job is cancelled, and this one is {current.status.value}",
+            details={"status": current.status.value},
         )
-    return now
+    return current
 
 
 def _was_cancelled(jobs: PdfJobStore, job: PdfJob) -> bool:
     if job.status is not PdfJobStatus.EXPIRED:
         return False
-    return any(event.move == CANCEL for event in jobs.queue.events(job.job_id))
+    return any(event.move == CANCEL_MOVE for event in jobs.queue.events(job.job_id))

@@ -1,4 +1,4 @@
-"""Renders jobs: template, engine, storage, and the word back to the queue."""
+"""Renders jobs: template, engine, storage, and the result back to the queue."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kesin.engine.queue import Queue
-from kesin.engine.results import Answer, Done, Failed
+from kesin.engine.results import Done, Failed, HandlerResult
 from kesin.engine.worker import Worker
-from kesin.engine.worker_thread import Share
+from kesin.engine.worker_thread import ClaimShare
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Job
 from kesin.workloads.pdf.config import PdfRenderConfig
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Engine, Paper, Rendered
+from kesin.workloads.pdf.engines.base import Engine, Paper, RenderedPdf
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import ARTIFACT_WRITE_FAILED, PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, job_of
+from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore, UnknownJob, parse_job
 from kesin.workloads.pdf.security import sanitize_html_variables, validate_template, validate_url
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.base import StorageError
-from kesin.workloads.pdf.templating.library import TemplateBook
+from kesin.workloads.pdf.templating.library import TemplateLibrary
 
 log = Logger("kesin.pdf")
-Engines = Callable[[str | None], Engine]
-LANES: Final = 2  # one renders while the other stores and claims: the engine is used in turns
+EngineFactory = Callable[[str | None], Engine]
+RENDER_THREADS: Final = 2  # one renders while the other stores and claims
 
 
 class PdfRenderWorker:
-    """Makes PDFs of jobs. One engine of a kind is kept warm and used by one document at a time."""
+    """Renders jobs. One engine of each kind is kept warm and renders one document at a time."""
 
     def __init__(
         self,
@@ -38,28 +38,28 @@ class PdfRenderWorker:
         artifact_store: PdfArtifactStore,
         config: PdfRenderConfig,
         *,
-        book: TemplateBook | None = None,
-        engines: Engines | None = None,
+        library: TemplateLibrary | None = None,
+        engines: EngineFactory | None = None,
     ) -> None:
         self.job_store = job_store
         self.artifact_store = artifact_store
         self.config = config
-        self.book = book or TemplateBook.load()
-        self.done = 0
-        self._make = engines or _engine_for(config)
+        self.library = library or TemplateLibrary.load()
+        self.rendered_count = 0
+        self._create_engine = engines or _default_engines(config)
         self._engines: dict[str | None, Engine] = {}
-        self._making = threading.Lock()
+        self._engines_lock = threading.Lock()
 
     def process_job(self, job_id: str) -> None:
-        """Claim this job, render it and write down what came of it.
+        """Claim this job, render it and record the result.
 
-        A job that is not waiting (somebody else has it, it ended, it was cancelled) is left alone.
-        Raises UnknownJob for an id that is none.
+        A job that is not waiting (claimed by another worker, ended, cancelled) is left alone.
+        Raises UnknownJob for an unknown id.
         """
         worker = Worker(
             self.job_store.queue,
-            batch_handler=lambda jobs: [self.answer(one) for one in jobs],
-            beside=self.job_store.ledger.note,
+            batch_handler=lambda jobs: [self.handle_job(job) for job in jobs],
+            on_results=self.job_store.stats.record,
             name="process_job",
         )
         worker.leases.start()
@@ -70,10 +70,10 @@ class PdfRenderWorker:
         if not ended and self.job_store.get_job(job_id) is None:
             raise UnknownJob(job_id)
 
-    def answer(self, job: Job) -> Done | Failed:
-        """What became of a claimed job; never raises."""
+    def handle_job(self, job: Job) -> Done | Failed:
+        """Render a claimed job and return its result; never raises."""
         try:
-            return Done(self._made(job_of(job)))
+            return Done(self._render_and_store(parse_job(job)))
         except RenderFailed as problem:
             log.warning("not_rendered", job=job.id, code=problem.code)
             return Failed(problem.code, problem.message)
@@ -81,16 +81,16 @@ class PdfRenderWorker:
             log.exception("render_failed", job=job.id)
             return Failed(PdfErrorCode.UNKNOWN, type(problem).__name__)
 
-    def _made(self, job: PdfJob) -> dict[str, Any]:
-        rendered = self.rendered(job)
+    def _render_and_store(self, job: PdfJob) -> dict[str, Any]:
+        rendered = self.render(job)
         try:
             key = self.artifact_store.store_pdf(job.job_id, rendered.pdf)
         except StorageError as problem:
             raise RenderFailed(ARTIFACT_WRITE_FAILED, str(problem)) from problem
-        self.done += 1
+        self.rendered_count += 1
         warnings = list(rendered.warnings)
-        asked = job.payload.get("template_hash")
-        if asked and asked != self.book.get(job.template_name).content_hash:
+        requested_hash = job.payload.get("template_hash")
+        if requested_hash and requested_hash != self.library.get(job.template_name).content_hash:
             warnings.append("the template was changed after this was asked for")
         return {
             "artifact_key": key,
@@ -102,19 +102,19 @@ class PdfRenderWorker:
             "warnings": warnings,
         }
 
-    def rendered(self, job: PdfJob) -> Rendered:
-        """The job's PDF; raises RenderFailed."""
+    def render(self, job: PdfJob) -> RenderedPdf:
+        """Render the PDF of a job; raises RenderFailed."""
         if not self.validate_template(job.template_name):
             raise RenderFailed(
                 PdfErrorCode.TEMPLATE_ERROR, "this template is not on the list of allowed ones"
             )
-        html = self.book.html(job.template_name, job.payload.get("variables") or {})
-        timeout_s = (job.manner or {}).get("timeout") or self.config.hard_timeout
+        html = self.library.render_html(job.template_name, job.payload.get("variables") or {})
+        timeout_s = (job.metadata or {}).get("timeout") or self.config.hard_timeout
         engine = self._engine(job.payload.get("engine"))
-        return engine.render(html, paper_of(job.payload), timeout_s=timeout_s)
+        return engine.render(html, parse_paper(job.payload), timeout_s=timeout_s)
 
     def render_html_to_pdf(self, html: str, timeout: int) -> bytes:
-        """A PDF of any HTML on plain paper; raises RenderFailed."""
+        """Render any HTML on default paper; raises RenderFailed."""
         return self._engine(None).render(html, Paper(), timeout_s=timeout).pdf
 
     def validate_template(self, template_name: str) -> bool:
@@ -122,55 +122,55 @@ class PdfRenderWorker:
         return validate_template(template_name, self.config.template_allowlist)
 
     def validate_url(self, url: str) -> bool:
-        """Whether a document may load this."""
+        """Whether a document may load this URL."""
         return validate_url(url, self.config.url_allowlist)
 
     def sanitize_payload(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload with everything escaped, for places that do not escape by themselves."""
+        """Return the payload with all text escaped, for output that does not escape by itself."""
         return sanitize_html_variables(payload)
 
     def close(self) -> None:
-        """End the engines."""
-        with self._making:
+        """Close the engines."""
+        with self._engines_lock:
             engines, self._engines = list(self._engines.values()), {}
         for engine in engines:
             engine.close()
 
-    def _engine(self, named: str | None) -> Engine:
-        with self._making:
-            if named not in self._engines:
-                self._engines[named] = self._make(named)
-            return self._engines[named]
+    def _engine(self, name: str | None) -> Engine:
+        with self._engines_lock:
+            if name not in self._engines:
+                self._engines[name] = self._create_engine(name)
+            return self._engines[name]
 
 
 class PdfWorker(Worker):
-    """The claim loop around it, with a heartbeat that tells the API that somebody renders."""
+    """The claim loop around the renderer, with a heartbeat that shows the API a live worker."""
 
     def __init__(self, queue: Queue, renderer: PdfRenderWorker) -> None:
         super().__init__(
             queue,
             batch_handler=self._handle,
-            plan=self._turns,
-            beside=renderer.job_store.ledger.note,
-            threads=LANES,
+            plan=self._plan_shares,
+            on_results=renderer.job_store.stats.record,
+            threads=RENDER_THREADS,
         )
         self.renderer = renderer
         self._draining = False
         self.heartbeat = Heartbeat(
             queue.store,
             self.name,
-            self._state,
+            self._heartbeat_state,
             alive=lambda: self.alive or self._draining,
             now=lambda: queue.stats().now,
         )
 
     def start(self) -> None:
-        """Begin to say that it lives, and to work."""
+        """Start the heartbeat and the work."""
         self.heartbeat.start()
         super().start()
 
     def join(self) -> None:
-        """Wait out the grace period, give back the rest, end the browser."""
+        """Wait for the grace period, release unfinished jobs and close the browser."""
         try:
             super().join()
         finally:
@@ -188,36 +188,36 @@ class PdfWorker(Worker):
             self.heartbeat.stop()
             self.renderer.close()
 
-    def _turns(self) -> Iterator[Share]:
-        """A job of each owner who waits, one after the other.
+    def _plan_shares(self) -> Iterator[ClaimShare]:
+        """Plan claims of one job for each owner with waiting jobs, in turn.
 
-        A claim of one job takes the oldest there is: then whoever asks for a thousand PDFs would
-        have them all before anybody else gets one.
+        An unrestricted claim takes the oldest job: an owner who requests a thousand PDFs would get
+        them all before any other owner gets one.
         """
         for owner, jobs in sorted(self.queue.stats().tenants.items()):
             if jobs["queued"] and (self.tenants is None or owner in self.tenants):
-                yield Share((owner,), 1)
+                yield ClaimShare((owner,), 1)
 
-    def _handle(self, jobs: Sequence[Job]) -> list[Answer]:
-        return [self.renderer.answer(one) for one in jobs]
+    def _handle(self, jobs: Sequence[Job]) -> list[HandlerResult]:
+        return [self.renderer.handle_job(job) for job in jobs]
 
-    def _state(self) -> dict[str, Any]:
-        return {"done": self.renderer.done, "stopping": self.stopping}
+    def _heartbeat_state(self) -> dict[str, Any]:
+        return {"done": self.renderer.rendered_count, "stopping": self.stopping}
 
 
-def paper_of(payload: Mapping[str, Any]) -> Paper:
-    """The paper a payload asks for."""
-    told = dict(payload.get("paper") or {})
-    if "margin_mm" in told:
-        told["margin_mm"] = tuple(told["margin_mm"])
+def parse_paper(payload: Mapping[str, Any]) -> Paper:
+    """Parse the paper of a payload."""
+    options = dict(payload.get("paper") or {})
+    if "margin_mm" in options:
+        options["margin_mm"] = tuple(options["margin_mm"])
     try:
-        return Paper(**told)
+        return Paper(**options)
     except TypeError:
         raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "no such paper") from None
 
 
-def _engine_for(config: PdfRenderConfig) -> Engines:
-    """Engines as they are without settings: whatever this machine has."""
+def _default_engines(config: PdfRenderConfig) -> EngineFactory:
+    """Build engines without settings: any that this machine has."""
     allowed = None
     if config.url_allowlist:
         patterns = list(config.url_allowlist)
@@ -225,4 +225,4 @@ def _engine_for(config: PdfRenderConfig) -> Engines:
         def allowed(url: str) -> bool:
             return validate_url(url, patterns)
 
-    return lambda named: pick_engine(named, ChromiumSettings(allowed=allowed))
+    return lambda name: pick_engine(name, ChromiumSettings(is_url_allowed=allowed))

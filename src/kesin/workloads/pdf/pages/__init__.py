@@ -1,1 +1,18 @@
-"""The dashboard pages for PDFs."""
+"""The dashboard pages for PDFs: making one by hand, and the viewer of a finished one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.pdf.pages import page, viewer
+from kesin.workloads.pdf.pages.job_panel import heartbeats, job_panel, links
+
+PAGES: Final = WorkloadPages(
+    package=__name__,
+    routers=(page.router, viewer.router),
+    links=links,
+    job_panel=job_panel,
+    heartbeats=heartbeats,
+    polling_elements=frozenset({"pdf-jobs"}),
+)

@@ -1,4 +1,4 @@
-"""PDFs by hand: choose a template, fill in its form, see the page, make it, fetch it."""
+"""The page that makes a PDF: choose a template, fill in its form, preview, create, download."""
 
 from __future__ import annotations
 
@@ -12,28 +12,41 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from kesin.foundation.problems import Invalid, Unknown
+from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
-from kesin.web.dashboard.forms.schema_form import SchemaForm, by_pointer, worded
+from kesin.web.dashboard.forms.schema_form import SchemaForm, group_by_pointer, localized_text
 from kesin.web.dashboard.forms.uploads import WideForm
-from kesin.web.dashboard.frame.page import Context, PageContext, once
+from kesin.web.dashboard.frame.page import Context, PageContext, app_state
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.schemas import Cursor
 from kesin.web.service import Service
+from kesin.workloads.pdf.advice import describe
+from kesin.workloads.pdf.api.common import find_owned_job, require_access
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.jobs.store import PdfJob, Submitted
+from kesin.workloads.pdf.jobs.submit import (
+    cancel_job,
+    document_response,
+    render_unavailable,
+    submit_job,
+    template_error,
+)
+from kesin.workloads.pdf.schemas import PdfJobRequest
+from kesin.workloads.pdf.services import PdfServiceLoader, PdfServices
 
 if TYPE_CHECKING:
-    from kesin.workloads.pdf.jobs.store import PdfJob
-    from kesin.workloads.pdf.services import Tools
-    from kesin.workloads.pdf.templating.library import Template
+    from kesin.workloads.pdf.templating.library import (
+        PdfTemplate,  # its libraries come with kesin[pdf]
+    )
 
-KEPT_S: Final = 120.0
-MOST_KEPT: Final = 64  # of everybody, each at most as large as a form
-MOST_OF_ONE: Final = 8
+PREVIEW_S: Final = 120.0
+MAX_PREVIEWS: Final = 64  # of all users, each at most as large as a form
+MAX_PREVIEWS_PER_USER: Final = 8
 
 
-class Kept(NamedTuple):
-    """Values somebody wants to look at."""
+class PreviewValues(NamedTuple):
+    """The values of a preview."""
 
     owner: str
     template: str
@@ -41,46 +54,51 @@ class Kept(NamedTuple):
     until: float
 
 
-class PdfDesk:
-    """One for an app."""
+class PdfWorkbench:
+    """The PDF services and the saved previews of an app.
+
+    A frame shows a URL, and a preview's values are posted: they are saved here under an unguessable
+    token, for the user who posted them, in this process alone.
+    """
 
     def __init__(self, service: Service) -> None:
-        from kesin.workloads.pdf.services import Shop
 
-        self._shop = Shop(service.house(service.workloads["pdf"]))
+        self._loader = PdfServiceLoader(service.workload_context("pdf"))
         self._monotonic = service.clock.monotonic
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._previews: OrderedDict[str, PreviewValues] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
-    def tools(self) -> Tools:
-        """Opened at the first question; raises Unavailable with what to install."""
-        return self._shop.tools
+    def services(self) -> PdfServices:
+        """Opened at the first use; raises Unavailable with what to install."""
+        return self._loader.services
 
-    def keep(self, owner: str, template: str, variables: dict[str, Any]) -> str:
-        """The name under which these values can be looked at."""
+    def save_preview(self, owner: str, template: str, variables: dict[str, Any]) -> str:
+        """Save the values of a preview; returns its token."""
         token = secrets.token_urlsafe(24)
         with self._lock:
-            mine = [name for name, one in self._kept.items() if one.owner == owner]
-            for old in mine[: max(0, len(mine) - MOST_OF_ONE + 1)]:
-                del self._kept[old]
-            while len(self._kept) >= MOST_KEPT:
-                self._kept.popitem(last=False)
-            self._kept[token] = Kept(owner, template, variables, self._monotonic() + KEPT_S)
+            mine = [name for name, preview in self._previews.items() if preview.owner == owner]
+            for old in mine[: max(0, len(mine) - MAX_PREVIEWS_PER_USER + 1)]:
+                del self._previews[old]
+            while len(self._previews) >= MAX_PREVIEWS:
+                self._previews.popitem(last=False)
+            self._previews[token] = PreviewValues(
+                owner, template, variables, self._monotonic() + PREVIEW_S
+            )
         return token
 
-    def kept(self, owner: str, token: str) -> Kept:
-        """What lies there; another's looks like nothing."""
+    def find_preview(self, owner: str, token: str) -> PreviewValues:
+        """The user's preview of this token; raises NotFound."""
         with self._lock:
-            found = self._kept.get(token)
-            if found is None or found.owner != owner or found.until < self._monotonic():
-                raise Unknown("this preview is over: change a value to see it again")
-            return found
+            preview = self._previews.get(token)
+            if preview is None or preview.owner != owner or preview.until < self._monotonic():
+                raise NotFound("this preview is over: change a value to see it again")
+            return preview
 
 
-def desk_of(app: FastAPI, service: Service) -> PdfDesk:
-    """The app's own."""
-    return once(app, "pdf_desk", lambda: PdfDesk(service))
+def workbench_of(app: FastAPI, service: Service) -> PdfWorkbench:
+    """The workbench of this app."""
+    return app_state(app, "pdf_desk", lambda: PdfWorkbench(service))
 
 
 router = guarded_router(include_in_schema=False)
@@ -98,18 +116,16 @@ FAMILY: Final = {
 Name = Annotated[str, Query(max_length=200)]
 
 
-def admitted(looking: PageContext, action: str) -> PdfDesk:
-    """The desk, if the looker may make PDFs."""
-    from kesin.workloads.pdf.api.common import admit
-
-    service = looking.service
-    admit(service.house(service.workloads["pdf"]), looking.actor, action)
-    return desk_of(looking.request.app, service)
+def require_workbench(ctx: PageContext, action: str) -> PdfWorkbench:
+    """The workbench, if the user may create PDFs."""
+    service = ctx.service
+    require_access(service.workload_context("pdf"), ctx.actor, action)
+    return workbench_of(ctx.request.app, service)
 
 
 @router.get(PATH, response_class=HTMLResponse)
 def pdf_page(  # noqa: PLR0917  # each one is a query parameter
-    looking: Context,
+    ctx: Context,
     template: Name = "",
     start: Literal["sample", "empty"] = "sample",
     everybody: Literal["", "1"] = "",
@@ -117,41 +133,41 @@ def pdf_page(  # noqa: PLR0917  # each one is a query parameter
     part: Literal["", "jobs"] = "",
 ) -> HTMLResponse:
     """The page, or its list of jobs alone."""
-    desk = admitted(looking, "list")
-    told = _jobs(looking, desk, everybody=bool(everybody), cursor=cursor)
+    workbench = require_workbench(ctx, "list")
+    values = _job_list(ctx, workbench, everybody=bool(everybody), cursor=cursor)
     if part == "jobs":
-        return looking.page("part_pdf_jobs.html", **told)
-    names = _names(desk)
+        return ctx.page("pdf/part_jobs.html", **values)
+    names = _template_names(workbench)
     chosen = template or (names[0] if names else "")
-    templates = [desk.tools.book.get(name) for name in names]
-    told |= {"templates": templates, "chosen": None, "worded": worded}
+    templates = [workbench.services.library.get(name) for name in names]
+    values |= {"templates": templates, "chosen": None, "worded": localized_text}
     if chosen:
-        found = _template(desk, chosen)
-        value = dict(found.sample) if start == "sample" else {}
-        told |= {"chosen": found, **_form(looking, desk, found, value, as_json=False)}
-        told |= _previewed(looking, desk, found, value)
-    answer = looking.page("pdf.html", **told)
-    answer.headers["content-security-policy"] = FRAMING_CSP
-    return answer
+        selected = _template(workbench, chosen)
+        value = dict(selected.sample) if start == "sample" else {}
+        values |= {"chosen": selected, **_form(ctx, workbench, selected, value, as_json=False)}
+        values |= _preview_token(ctx, workbench, selected, value)
+    response = ctx.page("pdf/page.html", **values)
+    response.headers["content-security-policy"] = FRAMING_CSP
+    return response
 
 
-def _names(desk: PdfDesk) -> list[str]:
-    tools = desk.tools
-    return [name for name in tools.book.names if name in tools.config.template_allowlist]
+def _template_names(workbench: PdfWorkbench) -> list[str]:
+    services = workbench.services
+    return [name for name in services.library.names if name in services.config.template_allowlist]
 
 
-def _template(desk: PdfDesk, name: str) -> Template:
-    if name not in _names(desk):
-        raise Unknown("there is no such template here")
-    return desk.tools.book.get(name)
+def _template(workbench: PdfWorkbench, name: str) -> PdfTemplate:
+    if name not in _template_names(workbench):
+        raise NotFound("there is no such template here")
+    return workbench.services.library.get(name)
 
 
 def _form(
-    looking: PageContext, desk: PdfDesk, template: Template, value: Any, *, as_json: bool
+    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any, *, as_json: bool
 ) -> dict[str, Any]:
-    """The form with a value in it, and what is wrong with that."""
-    problems = _problems(desk, template, value)
-    form = SchemaForm(template.schema, by_pointer(iter(problems)), looking.language)
+    """The form filled with a value, and the value's problems."""
+    problems = _problems(workbench, template, value)
+    form = SchemaForm(template.schema, group_by_pointer(iter(problems)), ctx.language)
     return {
         "root": form.draw(value),
         "as_json": as_json,
@@ -161,23 +177,26 @@ def _form(
     }
 
 
-def _problems(desk: PdfDesk, template: Template, value: Any) -> list[tuple[str, str]]:
+def _problems(workbench: PdfWorkbench, template: PdfTemplate, value: Any) -> list[tuple[str, str]]:
     if not isinstance(value, dict):
         return [("", "must be a JSON object")]
-    return [(one.path, one.message) for one in desk.tools.book.check(template.name, value)]
+    return [
+        (problem.path, problem.message)
+        for problem in workbench.services.library.find_problems(template.name, value)
+    ]
 
 
-def _previewed(
-    looking: PageContext, desk: PdfDesk, template: Template, value: Any
+def _preview_token(
+    ctx: PageContext, workbench: PdfWorkbench, template: PdfTemplate, value: Any
 ) -> dict[str, str | None]:
-    """Where the document with these values can be looked at, if it can."""
-    if _problems(desk, template, value):
+    """The token of a preview, if the value is valid."""
+    if _problems(workbench, template, value):
         return {"token": None}
-    return {"token": desk.keep(looking.actor.name, template.name, value)}
+    return {"token": workbench.save_preview(ctx.actor.name, template.name, value)}
 
 
-def _typed(template: Template, fields: dict[str, str]) -> Any:
-    """The value in a form that was sent, whichever way it was typed."""
+def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
+    """The value of a submitted form, typed as fields or as JSON."""
     if "source" not in fields:
         return SchemaForm(template.schema).read(fields)
     try:
@@ -187,70 +206,67 @@ def _typed(template: Template, fields: dict[str, str]) -> Any:
 
 
 @router.post(f"{PATH}/form", response_class=HTMLResponse)
-def change_pdf_form(looking: Context, fields: WideForm) -> HTMLResponse:
-    """The form with a row more or less, or as JSON and back; nothing that was typed is lost."""
-    desk = admitted(looking, "preview")
-    template = _template(desk, fields.get("template", ""))
-    value = _typed(template, fields)
+def change_pdf_form(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """The form with a row more or less, or as JSON and back; typed values are kept."""
+    workbench = require_workbench(ctx, "preview")
+    template = _template(workbench, fields.get("template", ""))
+    value = _read_value(template, fields)
     form = SchemaForm(template.schema)
     do, _, pointer = fields.get("do", "").partition(":")
     if do == "add":
-        value = form.added(value, pointer)
+        value = form.with_added(value, pointer)
     elif do == "remove":
-        value = form.removed(value, pointer)
+        value = form.with_removed(value, pointer)
     elif do not in {"json", "fields"}:
         raise Invalid("say what to change: add, remove, json or fields")
     as_json = do == "json" or ("source" in fields and do != "fields")
-    told = _form(looking, desk, template, value, as_json=as_json)
-    answer = looking.page("part_pdf_form.html", chosen=template, **told)
-    answer.headers["HX-Trigger-After-Swap"] = "pdf-drawn"  # and the preview follows
-    return answer
+    values = _form(ctx, workbench, template, value, as_json=as_json)
+    response = ctx.page("pdf/part_form.html", chosen=template, **values)
+    response.headers["HX-Trigger-After-Swap"] = "pdf-drawn"  # and the preview follows
+    return response
 
 
 @router.post(f"{PATH}/preview", response_class=HTMLResponse)
-def preview_pdf(looking: Context, fields: WideForm) -> HTMLResponse:
-    """The document as it would be printed, or what keeps it from being printed."""
-    desk = admitted(looking, "preview")
-    template = _template(desk, fields.get("template", ""))
+def preview_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """A preview of the document, or the problems of its values."""
+    workbench = require_workbench(ctx, "preview")
+    template = _template(workbench, fields.get("template", ""))
     try:
-        value = _typed(template, fields)
-        problems = _problems(desk, template, value)
+        value = _read_value(template, fields)
+        problems = _problems(workbench, template, value)
     except Invalid as problem:
         value, problems = None, [("", problem.message)]
     if problems:
-        answer = looking.page("part_pdf_problems.html", problems=problems)
-        answer.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
-        return answer
-    token = desk.keep(looking.actor.name, template.name, value)
-    return looking.page("part_pdf_preview.html", token=token, path=PATH)
+        response = ctx.page("pdf/part_problems.html", problems=problems)
+        response.headers.update({"HX-Retarget": "#pdf-problems", "HX-Reswap": "innerHTML"})
+        return response
+    token = workbench.save_preview(ctx.actor.name, template.name, value)
+    return ctx.page("pdf/part_preview.html", token=token, path=PATH)
 
 
 @router.get(f"{PATH}/preview/{{token}}")
-def look_at_pdf_preview(looking: Context, token: str) -> Response:
-    """The document itself: it runs nothing and loads nothing, and only its maker sees it."""
-    desk = admitted(looking, "preview")
-    found = desk.kept(looking.actor.name, token)
-    from kesin.workloads.pdf.errors import RenderFailed
-    from kesin.workloads.pdf.jobs.submit import document, template_error
+def show_pdf_preview(ctx: Context, token: str) -> Response:
+    """The preview's document, for its user: it runs and loads nothing."""
+    workbench = require_workbench(ctx, "preview")
+    preview = workbench.find_preview(ctx.actor.name, token)
 
     try:
-        return document(desk.tools.book.html(found.template, found.variables), framed=True)
+        return document_response(
+            workbench.services.library.render_html(preview.template, preview.variables), framed=True
+        )
     except RenderFailed as problem:
         raise template_error(problem.message) from None
 
 
 @router.post(f"{PATH}/jobs", response_class=HTMLResponse)
-def make_pdf(looking: Context, fields: WideForm) -> HTMLResponse:
-    """Ask for the PDF; the answer is the list with the job on top."""
-    desk = admitted(looking, "create")
-    template = _template(desk, fields.get("template", ""))
-    from kesin.workloads.pdf.jobs.store import Submitted
-    from kesin.workloads.pdf.jobs.submit import submit_job, unavailable
-    from kesin.workloads.pdf.schemas import PdfJobRequest
+def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
+    """Submit the PDF job; the response is the list with the job on top."""
+    workbench = require_workbench(ctx, "create")
+    template = _template(workbench, fields.get("template", ""))
 
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "template_name": template.name,
-        "variables": _typed(template, fields),
+        "variables": _read_value(template, fields),
         "file_name": fields.get("file_name", "").strip() or None,
         "options": {
             "fail_safe": "strict",
@@ -258,43 +274,41 @@ def make_pdf(looking: Context, fields: WideForm) -> HTMLResponse:
         },
     }
     try:
-        request = PdfJobRequest.model_validate(asked)
+        request = PdfJobRequest.model_validate(body)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(str(one) for one in first["loc"])
+        where = ".".join(str(step) for step in first["loc"])
         raise Invalid(f"{where}: {first['msg']}") from None
-    most = looking.service.settings.pdf_max_queued
-    found = submit_job(desk.tools, request, owner=looking.actor.name, max_queued=most)
-    if not isinstance(found, Submitted):
-        raise unavailable()
-    told = {**_jobs(looking, desk, everybody=False, cursor=None), "made": found}
-    return looking.page("part_pdf_jobs.html", **told)
+    most = ctx.service.settings.pdf_max_queued
+    submitted = submit_job(workbench.services, request, owner=ctx.actor.name, max_queued=most)
+    if not isinstance(submitted, Submitted):
+        raise render_unavailable()
+    values = {**_job_list(ctx, workbench, everybody=False, cursor=None), "made": submitted}
+    return ctx.page("pdf/part_jobs.html", **values)
 
 
 @router.post(f"{PATH}/jobs/{{job_id}}/cancel", response_class=HTMLResponse)
-def cancel_pdf(looking: Context, job_id: str) -> HTMLResponse:
-    """Want a waiting job no more."""
-    desk = admitted(looking, "cancel")
-    from kesin.workloads.pdf.api.common import owners_job
-    from kesin.workloads.pdf.jobs.submit import cancel_job
+def cancel_pdf(ctx: Context, job_id: str) -> HTMLResponse:
+    """Cancel a waiting job."""
+    workbench = require_workbench(ctx, "cancel")
 
-    jobs = desk.tools.jobs
-    house = looking.service.house(looking.service.workloads["pdf"])
-    cancel_job(house, jobs, looking.actor, owners_job(jobs, looking.actor, job_id), None)
-    return looking.page("part_pdf_jobs.html", **_jobs(looking, desk, everybody=False, cursor=None))
+    jobs = workbench.services.jobs
+    context = ctx.workload("pdf")
+    cancel_job(context, jobs, ctx.actor, find_owned_job(jobs, ctx.actor, job_id), None)
+    return ctx.page("pdf/part_jobs.html", **_job_list(ctx, workbench, everybody=False, cursor=None))
 
 
-def _jobs(
-    looking: PageContext, desk: PdfDesk, *, everybody: bool, cursor: str | None
+def _job_list(
+    ctx: PageContext, workbench: PdfWorkbench, *, everybody: bool, cursor: str | None
 ) -> dict[str, Any]:
-    """Somebody's jobs, newest first; an admin may see everybody's."""
-    jobs = desk.tools.jobs
-    all_of_them = everybody and looking.actor.is_admin
-    found, following = jobs.page(
-        owner=None if all_of_them else looking.actor.name, limit=JOBS, cursor=cursor
+    """The user's jobs, newest first; admins may see all."""
+    jobs = workbench.services.jobs
+    all_of_them = everybody and ctx.actor.is_admin
+    page, following = jobs.page(
+        owner=None if all_of_them else ctx.actor.name, limit=JOBS, cursor=cursor
     )
     return {
-        "jobs": [(one, jobs.position(one), _advice(looking, one)) for one in found],
+        "jobs": [(job, jobs.position(job), _advice(ctx, job)) for job in page],
         "following": following,
         "everybody": all_of_them,
         "cursor": cursor,
@@ -305,11 +319,9 @@ def _jobs(
     }
 
 
-def _advice(looking: PageContext, job: PdfJob) -> str:
-    """What to do about a job that failed, in the looker's language."""
-    from kesin.workloads.pdf.advice import describe
-
+def _advice(ctx: PageContext, job: PdfJob) -> str:
+    """What to do about a failed job, in the user's language."""
     if job.error_code is None:
         return ""
-    told = describe(job.internal_code or job.error_code.value)[looking.language]
-    return f"{told['means']} {told.get('act', '')}".strip()
+    advice = describe(job.internal_code or job.error_code.value)[ctx.language]
+    return f"{advice['means']} {advice.get('act', '')}".strip()

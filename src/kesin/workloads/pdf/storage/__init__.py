@@ -1,4 +1,4 @@
-"""Opens the storage that an address names."""
+"""Opens the storage at an address."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 
 
 def open_storage(url: str, environ: Mapping[str, str] | None = None) -> StorageBackend:
-    """A storage from a folder, ``file:///folder`` or ``s3://bucket/prefix``.
+    """Open a storage: a folder, ``file:///folder`` or ``s3://bucket/prefix``.
 
-    S3 takes ``?endpoint=https://…&region=…``, and ``&conditional=off`` for servers that refuse
-    If-None-Match. Its credentials come from where AWS programs look: AWS_ACCESS_KEY_ID and its
-    siblings, or the machine's role. They never stand in the address, which is logged and shown.
+    S3 takes ``?endpoint=https://…&region=…``, and ``&conditional=off`` for servers that reject
+    If-None-Match. Its credentials come from where AWS programs look: AWS_ACCESS_KEY_ID and related
+    variables, or the machine's role. They are never part of the address, which is logged and shown.
     """
     scheme, separator, _ = url.partition("://")
     if not url.strip():
         raise StorageMisconfigured("the address of the storage is empty: name a folder or s3://…")
     if not separator:
-        return _folder(url)
+        return _open_folder(url)
     if scheme == "file":
-        parts = _parts(url)
+        parts = _split_address(url)
         if parts.netloc not in {"", "localhost"} or not parts.path.strip("/"):
             raise StorageMisconfigured(f"expected file:///folder, got {url!r}")
-        return _folder(unquote(parts.path))
+        return _open_folder(unquote(parts.path))
     if scheme == "s3":
-        return _bucket(url, os.environ if environ is None else environ)
+        return _open_bucket(url, os.environ if environ is None else environ)
     raise StorageMisconfigured(f"unknown storage {scheme}://: use a folder, file:// or s3://")
 
 
-def _parts(url: str) -> SplitResult:
+def _split_address(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
         raise StorageMisconfigured("the address of the storage cannot be read as one") from None
 
 
-def _folder(path: str) -> StorageBackend:
+def _open_folder(path: str) -> StorageBackend:
     if "\0" in path:
         raise StorageMisconfigured("the name of a folder has no NUL")
     return LocalStorage(Path(path))
 
 
-def _bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
-    parts = _parts(url)
+def _open_bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
+    parts = _split_address(url)
     if "@" in parts.netloc:
         raise StorageMisconfigured(
             "credentials do not belong in the address of a storage: "
@@ -75,7 +75,7 @@ def _bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
     if (conditional := options.get("conditional", "on")) not in {"on", "off"}:
         raise StorageMisconfigured(f"conditional is on or off, got {conditional!r}")
     try:
-        from kesin.workloads.pdf.storage.s3 import Keys, S3Storage
+        from kesin.workloads.pdf.storage.s3 import S3Credentials, S3Storage
     except ImportError:
         raise StorageMisconfigured(
             "s3:// needs obstore: install it with `pip install 'kesin[s3]'`"
@@ -83,12 +83,12 @@ def _bucket(url: str, environ: Mapping[str, str]) -> StorageBackend:
     return S3Storage(
         parts.netloc,
         prefix,
-        endpoint=endpoint or _first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-        region=options.get("region") or _first(environ, "AWS_REGION", "AWS_DEFAULT_REGION"),
+        endpoint=endpoint or _first_set(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        region=options.get("region") or _first_set(environ, "AWS_REGION", "AWS_DEFAULT_REGION"),
         conditional=conditional == "on",
-        keys=Keys.of(environ),
+        credentials=S3Credentials.from_environment(environ),
     )
 
 
-def _first(environ: Mapping[str, str], *names: str) -> str:
+def _first_set(environ: Mapping[str, str], *names: str) -> str:
     return next((environ[name] for name in names if environ.get(name)), "")

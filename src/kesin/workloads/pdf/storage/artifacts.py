@@ -1,4 +1,4 @@
-"""The PDFs of jobs: one key for each finished render, and a sweep for what no job knows."""
+"""The PDFs of jobs: a key for each finished render, checks for damage, and deletion of orphans."""
 
 from __future__ import annotations
 
@@ -19,103 +19,104 @@ from kesin.workloads.pdf.storage.base import (
     NotStored,
     StorageBackend,
     StorageDown,
-    Stored,
+    StoredObject,
 )
 
-KNOWN_S: Final = 60
-SETTLED_S: Final = 2  # a younger file may change once more within one tick of its clock
-MOST_KNOWN: Final = 1_000  # the one found longest ago goes first: memory has a bound
+PDF_TYPE: Final = "application/pdf"
+ARTIFACT_FOLDER: Final = "pdfs"
+ORPHAN_BATCH: Final = 500  # keys checked at a time
+CHUNK_BYTES: Final = 1024 * 1024  # read at a time
+VERIFIED_TTL_S: Final = 60
+MIN_VERIFIED_AGE_S: Final = 2  # a younger file may change again within a tick of its clock
+MAX_VERIFIED_FILES: Final = 1_000  # the earliest verified is dropped first
+_READ_ATTEMPTS: Final = 2  # a read may fail once although the file is intact
+_KEY_ATTEMPTS: Final = 5
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+_ARTIFACT_KEY: Final = re.compile(
+    rf"{ARTIFACT_FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf", re.ASCII
+)
+log = Logger("kesin.pdf")
 
 
-class _Found(NamedTuple):
-    mark: str
+class _VerifiedFile(NamedTuple):
+    fingerprint: str
     sha256: str
     at_us: int
 
 
-class KnownSound:
-    """What one process knows; safe to share between threads."""
+class VerifiedFiles:
+    """The files that this process has lately verified; safe to share between threads."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
         self._lock = threading.Lock()
-        self._found: OrderedDict[str, _Found] = OrderedDict()  # by key
+        self._files: OrderedDict[str, _VerifiedFile] = OrderedDict()  # by key
 
-    def holds(self, file: Stored, sha256: str) -> bool:
-        """Whether this very file was found to have this hash, and lately."""
+    def contains(self, file: StoredObject, sha256: str) -> bool:
+        """Whether this file was lately verified to have this hash."""
         now_us = self._now_us()
         with self._lock:
-            found = self._found.get(file.key)
-        if found is None or (found.mark, found.sha256) != (file.mark, sha256):
+            known = self._files.get(file.key)
+        if known is None or (known.fingerprint, known.sha256) != (file.fingerprint, sha256):
             return False
-        return 0 <= now_us - found.at_us < KNOWN_S * SECOND_US
+        return 0 <= now_us - known.at_us < VERIFIED_TTL_S * SECOND_US
 
-    def add(self, file: Stored, sha256: str) -> None:
-        """Remember it, if it can be told from what may come to lie in its place."""
+    def add(self, file: StoredObject, sha256: str) -> None:
+        """Remember a verified file, if a later change to it would show."""
         now_us = self._now_us()
-        if not file.mark or now_us - file.changed_us < SETTLED_S * SECOND_US:
+        if not file.fingerprint or now_us - file.modified_us < MIN_VERIFIED_AGE_S * SECOND_US:
             return
         with self._lock:
-            self._found.pop(file.key, None)
-            self._found[file.key] = _Found(file.mark, sha256, now_us)
-            while len(self._found) > MOST_KNOWN:
-                self._found.popitem(last=False)
+            self._files.pop(file.key, None)
+            self._files[file.key] = _VerifiedFile(file.fingerprint, sha256, now_us)
+            while len(self._files) > MAX_VERIFIED_FILES:
+                self._files.popitem(last=False)
 
 
-log = Logger("kesin.pdf")
-
-PDF_TYPE: Final = "application/pdf"
-FOLDER: Final = "pdfs"
-BATCH: Final = 500  # keys a question of the sweep
-PIECE_BYTES: Final = 1024 * 1024  # read at a time
-_LOOKS: Final = 2  # a reading may go wrong once where the file is well
-_TRIES: Final = 5
-_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
-_OURS: Final = re.compile(rf"{FOLDER}/{_JOB_ID.pattern}/[0-9]{{1,20}}\.pdf", re.ASCII)
+class ArtifactDamaged(NotStored):
+    """The file was damaged and has been deleted; a new request renders it again."""
 
 
-class Damaged(NotStored):
-    """What lies there is not what was put there. It is gone now: asked for again, it is made."""
+def verify_artifact(storage: StorageBackend, key: str, sha256: str) -> None:
+    """Read the whole file and compare its hash; delete it if it is damaged.
 
-
-def require_sound(storage: StorageBackend, key: str, sha256: str) -> None:
-    """Read it all and compare; what is damaged is deleted. Raises Damaged, NotStored, StorageDown.
-
-    Deleted, because whoever asks for it again is given a new one where there is none, and would
-    be given the damaged one for as long as it lies there.
+    It is deleted because a new request then renders it again; otherwise every request would get
+    the damaged file. Raises ArtifactDamaged, NotStored and StorageDown.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_READ_ATTEMPTS):
         if _digest(storage, key) == sha256:
             return
     log.warning("artifact_damaged", key=key)
     storage.delete(key)
-    raise Damaged(key)
+    raise ArtifactDamaged(key)
 
 
-def sound_bytes(storage: StorageBackend, key: str, sha256: str | None) -> bytes:
-    """All of it, if that is what was put there; raises as ``require_sound`` does."""
+def read_verified(storage: StorageBackend, key: str, sha256: str | None) -> bytes:
+    """Return all bytes, verified against their hash; raises as ``verify_artifact`` does."""
     data = storage.get_bytes(key)
     if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-        require_sound(storage, key, sha256)
+        verify_artifact(storage, key, sha256)
         data = storage.get_bytes(key)
     return data
 
 
 def _digest(storage: StorageBackend, key: str) -> str:
-    size, at, made = storage.head(key).size, 0, hashlib.sha256()
-    while at < size and (piece := storage.get_range(key, at, min(at + PIECE_BYTES, size))):
-        made.update(piece)
-        at += len(piece)
-    if at < size:
-        raise StorageDown(f"{key} was not read to its end: {at} of {size} bytes")
-    return made.hexdigest()
+    size, offset, digest = storage.head(key).size, 0, hashlib.sha256()
+    while offset < size and (
+        chunk := storage.get_range(key, offset, min(offset + CHUNK_BYTES, size))
+    ):
+        digest.update(chunk)
+        offset += len(chunk)
+    if offset < size:
+        raise StorageDown(f"{key} was not read to its end: {offset} of {size} bytes")
+    return digest.hexdigest()
 
 
 class PdfArtifactStore:
-    """Keeps finished PDFs under ``pdfs/{job_id}/{timestamp}.pdf``.
+    """Stores finished PDFs under ``pdfs/{job_id}/{timestamp}.pdf``.
 
-    The timestamp is in microseconds and never given twice: a render that is tried again has a key
-    of its own, so nobody reads a PDF that changes under his eyes.
+    The timestamp is in microseconds and never used twice: a retried render has a key of its own, so
+    a PDF never changes while it is read.
     """
 
     def __init__(self, storage: StorageBackend, clock: Clock | None = None) -> None:
@@ -123,10 +124,10 @@ class PdfArtifactStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._last_us = 0
-        self._sound = KnownSound(self._now_us)
+        self._verified = VerifiedFiles(self._now_us)
 
     def generate_key(self, job_id: str) -> str:
-        """A new key; later ones of this store are greater, even if the clock jumps back."""
+        """Return a new key; later keys of this store are greater, even if the clock jumps back."""
         if not _JOB_ID.fullmatch(job_id):
             raise BadKey(
                 "a job id has 1…128 letters, digits, '_' and '-', and begins with a letter or a "
@@ -135,15 +136,15 @@ class PdfArtifactStore:
         now = self._now_us()
         with self._lock:
             self._last_us = max(now, self._last_us + 1)
-            return f"{FOLDER}/{job_id}/{self._last_us:016d}.pdf"
+            return f"{ARTIFACT_FOLDER}/{job_id}/{self._last_us:016d}.pdf"
 
     def store_pdf(self, job_id: str, pdf_bytes: bytes) -> str:
-        """Keep a PDF, and give its key; raises StorageDown.
+        """Store a PDF and return its key; raises StorageDown.
 
-        Another process may have had the same key in the same microsecond: then the next is taken.
+        If another process used the same key in the same microsecond, the next key is tried.
         """
         key = self.generate_key(job_id)
-        for _ in range(_TRIES):
+        for _ in range(_KEY_ATTEMPTS):
             try:
                 self.storage.put_bytes(key, pdf_bytes, PDF_TYPE)
             except KeyTaken:
@@ -153,43 +154,45 @@ class PdfArtifactStore:
         raise KeyTaken(key)
 
     def get_pdf(self, artifact_key: str) -> bytes:
-        """The whole PDF; raises NotStored, which is *gone*, or StorageDown, which is *later*."""
+        """Return the whole PDF; raises NotStored if it is gone, StorageDown if it may come back."""
         return self.storage.get_bytes(artifact_key)
 
-    def require_sound(self, file: Stored, sha256: str) -> None:
-        """As the function of this name, but read once for many who want a part of the file."""
-        if not self._sound.holds(file, sha256):
-            require_sound(self.storage, file.key, sha256)
-            self._sound.add(file, sha256)
+    def verify(self, file: StoredObject, sha256: str) -> None:
+        """Verify a file like ``verify_artifact``, but read it once for many partial downloads."""
+        if not self._verified.contains(file, sha256):
+            verify_artifact(self.storage, file.key, sha256)
+            self._verified.add(file, sha256)
 
     def delete_pdf(self, artifact_key: str) -> bool:
-        """Let it be gone, and say whether it was there."""
+        """Delete a PDF and return whether it existed."""
         return self.storage.delete(artifact_key)
 
     def exists(self, artifact_key: str) -> bool:
-        """Whether it is there; raises StorageDown, which does not mean no."""
+        """Whether a PDF exists; raises StorageDown if that is unknown."""
         return self.storage.exists(artifact_key)
 
-    def sweep_orphans(self, known: Callable[[Sequence[str]], set[str]], older_than_s: float) -> int:
-        """Delete what no job knows, and say how many PDFs that were.
+    def delete_orphans(
+        self, find_used: Callable[[Sequence[str]], set[str]], older_than_s: float
+    ) -> int:
+        """Delete the PDFs that no job uses and return how many.
 
-        Artifacts come before the job that tells of them, and leave after it: a crash in between
-        leaves a file nobody asks for. ``known`` is given keys, and gives back those in use, also by
-        a job that is being rendered. ``older_than_s`` saves asking about fresh ones; 0 is all.
-        Only what is named as our keys are is touched; a bucket may hold other things.
+        A PDF is stored before its job succeeds, and deleted after its job has expired: a crash in
+        between leaves an orphan. ``find_used`` takes keys and returns those in use, also by a
+        running job. ``older_than_s`` skips fresh files; 0 checks all. Only files named like our
+        keys are touched; a bucket may hold other objects.
         """
         if older_than_s < 0:
             raise ValueError(f"older_than_s must not be negative, got {older_than_s}")
         before_us = None if older_than_s == 0 else self._now_us() - round(older_than_s * 1_000_000)
-        found = self.storage.list(FOLDER, before_us=before_us)
-        ours = (one.key for one in found if _OURS.fullmatch(one.key))
-        swept = 0
-        while keys := list(islice(ours, BATCH)):
-            in_use = known(keys)
-            swept += sum(self.storage.delete(key) for key in keys if key not in in_use)
-        if before_us is not None:  # else who writes at this moment would lose what he has
-            self.storage.tidy(before_us)
-        return swept
+        listed = self.storage.list(ARTIFACT_FOLDER, before_us=before_us)
+        ours = (file.key for file in listed if _ARTIFACT_KEY.fullmatch(file.key))
+        deleted = 0
+        while keys := list(islice(ours, ORPHAN_BATCH)):
+            in_use = find_used(keys)
+            deleted += sum(self.storage.delete(key) for key in keys if key not in in_use)
+        if before_us is not None:  # otherwise a write in progress would lose its file
+            self.storage.delete_partial_writes(before_us)
+        return deleted
 
     def _now_us(self) -> int:
         now = self._clock.now()

@@ -1,8 +1,8 @@
-"""Finished PDFs in a folder of this machine.
+"""Stores finished PDFs in a local folder.
 
-A file appears under its name with all its bytes on the disk, or not at all: it is written beside
-its place under a hidden name, synced, and renamed. A marker lies in the folder, so that a disk
-that is not mounted is *down* and not *empty*.
+A file appears under its name with all its bytes on disk, or not at all: it is written in the same
+folder under a hidden name, synced, and renamed. A marker file in the folder makes a disk that is
+not mounted *down* and not *empty*.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kesin.workloads.pdf.storage.base import (
     KeyTaken,
     NotStored,
     StorageDown,
-    Stored,
+    StoredObject,
     check_key,
     check_range,
     is_key,
 )
 
 MARKER: Final = ".kesin-artifacts"
-_HALF_DONE: Final = ".put-"
-_TRIES: Final = 5  # to write into a folder that somebody else removes because it is empty
-_ABSENT: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_PARTIAL_PREFIX: Final = ".put-"
+_PUT_ATTEMPTS: Final = 5  # to write into a folder that another process deletes while it is empty
+_ABSENT_ERRORS: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStorage:
-    """A folder, made if it is not there. Files are for the owner's eyes only."""
+    """A folder, created if missing. Only the owner can read its files."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -47,57 +47,57 @@ class LocalStorage:
         return f"LocalStorage({str(self._base)!r})"
 
     def put_bytes(self, key: str, data: bytes, content_type: str) -> None:  # noqa: ARG002
-        """Keep these bytes; a folder has no place for their type, and the name ends with it."""
+        """Store these bytes. The content type is not stored; the file name's suffix implies it."""
         path = self._path(key)
-        with self._minding():
+        with self._translated_errors():
             self._require_folder()
-            for _ in range(_TRIES):
+            for _ in range(_PUT_ATTEMPTS):
                 try:
                     if path.exists():
-                        return self._compare(key, path, data)
+                        return self._require_same(key, path, data)
                     _make_folders(self._base, path.parent)
                     return _write(path, data)
                 except FileNotFoundError:
-                    continue  # its folder was empty for a moment, and was tidied away
+                    continue  # its empty folder was deleted meanwhile
                 except (FileExistsError, NotADirectoryError, IsADirectoryError):
                     raise KeyTaken(key) from None
         raise StorageDown(f"the folder of {key!r} vanishes as often as it is made")
 
     def get_bytes(self, key: str) -> bytes:
-        """Everything under this key."""
+        """Return all bytes under this key."""
         path = self._path(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 return path.read_bytes()
-            except _ABSENT:
-                self._missing(key)
+            except _ABSENT_ERRORS:
+                self._raise_not_stored(key)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """A part of it."""
+        """Return a part of the bytes."""
         check_range(start, end)
         path = self._path(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 with path.open("rb") as file:
                     file.seek(start)
                     return file.read(end - start)
-            except _ABSENT:
-                self._missing(key)
+            except _ABSENT_ERRORS:
+                self._raise_not_stored(key)
 
-    def head(self, key: str) -> Stored:
-        """Size and age."""
+    def head(self, key: str) -> StoredObject:
+        """Return size and age."""
         path = self._path(key)
-        with self._minding():
+        with self._translated_errors():
             try:
-                found = path.stat()
-            except _ABSENT:
-                self._missing(key)
-            if not stat.S_ISREG(found.st_mode):
-                self._missing(key)
-        return _stored(key, found)
+                status = path.stat()
+            except _ABSENT_ERRORS:
+                self._raise_not_stored(key)
+            if not stat.S_ISREG(status.st_mode):
+                self._raise_not_stored(key)
+        return _describe(key, status)
 
     def exists(self, key: str) -> bool:
-        """Whether it is there."""
+        """Whether the object exists."""
         try:
             self.head(key)
         except NotStored:
@@ -105,14 +105,14 @@ class LocalStorage:
         return True
 
     def delete(self, key: str) -> bool:
-        """Remove the file, and its folders where they are empty.
+        """Delete the file, and its folders if they are empty.
 
-        Not synced: a file that a crash brings back is an orphan, and swept.
+        Not synced: a file that reappears after a crash is an orphan, which the cleanup deletes.
         """
         if not self.exists(key):
             return False
         path = self._path(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 path.unlink()
             except FileNotFoundError:
@@ -122,28 +122,30 @@ class LocalStorage:
                 break
         return True
 
-    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[Stored]:
-        """The files below a folder."""
+    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
+        """List the files below a folder."""
         top = self._path(prefix) if prefix else self._base
-        with self._minding():
+        with self._translated_errors():
             self._require_folder()
-            for folder, _, names in os.walk(top, onerror=_unless_absent):
+            for folder, _, names in os.walk(top, onerror=_raise_unless_absent):
                 for path in (Path(folder, name) for name in sorted(names)):
-                    with suppress(*_ABSENT):
-                        found = self._listed(path)
-                        if found and (before_us is None or found.changed_us < before_us):
-                            yield found
+                    with suppress(*_ABSENT_ERRORS):
+                        stored = self._describe_file(path)
+                        if stored and (before_us is None or stored.modified_us < before_us):
+                            yield stored
 
-    def tidy(self, before_us: int) -> int:
-        """Remove hidden files that were never renamed, and empty folders."""
+    def delete_partial_writes(self, before_us: int) -> int:
+        """Delete hidden files that were never renamed, and empty folders."""
         removed = 0
-        with self._minding():
+        with self._translated_errors():
             self._require_folder()
-            for folder, _, names in os.walk(self._base, topdown=False, onerror=_unless_absent):
+            for folder, _, names in os.walk(
+                self._base, topdown=False, onerror=_raise_unless_absent
+            ):
                 for name in names:
                     path = Path(folder, name)
-                    with suppress(*_ABSENT):
-                        if name.startswith(_HALF_DONE) and _changed_us(path) < before_us:
+                    with suppress(*_ABSENT_ERRORS):
+                        if name.startswith(_PARTIAL_PREFIX) and _modified_us(path) < before_us:
                             path.unlink()
                             removed += 1
                 if Path(folder) != self._base:
@@ -151,68 +153,72 @@ class LocalStorage:
         return removed
 
     def presign(self, key: str, seconds: int, filename: str) -> str | None:  # noqa: ARG002
-        """None: a folder has no door of its own."""
+        """Return None: a folder serves no URLs."""
         check_key(key)
         return None
 
     def _path(self, key: str) -> Path:
         path = self._base / check_key(key)
-        with self._minding():
+        with self._translated_errors():
             if path.resolve().is_relative_to(self._base):
                 return path
         raise BadKey(f"{key!r} leads out of the storage: a link stands in its way")
 
-    def _compare(self, key: str, path: Path, data: bytes) -> None:
+    def _require_same(self, key: str, path: Path, data: bytes) -> None:
         if path.read_bytes() != data:
             raise KeyTaken(key)
         _sync(path.parent)
 
-    def _listed(self, path: Path) -> Stored | None:
-        """As it is told, or None for what is no object: our marker, half-done files, links."""
-        key, found = path.relative_to(self._base).as_posix(), path.lstat()
-        if not is_key(key) or not stat.S_ISREG(found.st_mode):
+    def _describe_file(self, path: Path) -> StoredObject | None:
+        """Describe a file; None for what is not an object: the marker, partial writes, links."""
+        key, status = path.relative_to(self._base).as_posix(), path.lstat()
+        if not is_key(key) or not stat.S_ISREG(status.st_mode):
             return None
-        return _stored(key, found)
+        return _describe(key, status)
 
-    def _missing(self, key: str) -> NoReturn:
+    def _raise_not_stored(self, key: str) -> NoReturn:
         self._require_folder()
         raise NotStored(key) from None
 
     def _require_folder(self) -> None:
         try:
             (self._base / MARKER).stat()
-        except _ABSENT:
+        except _ABSENT_ERRORS:
             raise StorageDown(
                 f"the folder {self._base} is not the one that was opened (it has no {MARKER}): "
                 "mount its disk, or restart to begin a new one"
             ) from None
 
     @contextmanager
-    def _minding(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise StorageDown(f"the folder {self._base} does not serve: {reason}") from error
-        except RuntimeError as error:  # how pathlib tells of links that go in a circle
+        except RuntimeError as error:  # pathlib's error for a loop of links
             raise StorageDown(f"the folder {self._base} does not serve: {error}") from error
 
 
-def _stored(key: str, found: os.stat_result) -> Stored:
-    """A time of change can be set back by hand, and the inode's own cannot: the mark has both."""
-    times = f"{found.st_mtime_ns}-{found.st_ctime_ns}"
-    mark = f"{found.st_dev}-{found.st_ino}-{found.st_size}-{times}"
-    return Stored(key, found.st_size, found.st_mtime_ns // 1_000, mark)
+def _describe(key: str, status: os.stat_result) -> StoredObject:
+    """Describe a file.
+
+    The modification time can be set back by hand, the inode's change time cannot: the fingerprint
+    has both.
+    """
+    times = f"{status.st_mtime_ns}-{status.st_ctime_ns}"
+    fingerprint = f"{status.st_dev}-{status.st_ino}-{status.st_size}-{times}"
+    return StoredObject(key, status.st_size, status.st_mtime_ns // 1_000, fingerprint)
 
 
 def _write(path: Path, data: bytes) -> None:
-    handle, hidden = tempfile.mkstemp(prefix=_HALF_DONE, dir=path.parent)
+    handle, hidden = tempfile.mkstemp(prefix=_PARTIAL_PREFIX, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(hidden, path)  # noqa: PTH105 - the name of the one atomic call
+        os.replace(hidden, path)  # noqa: PTH105 - the name of the atomic call
     except BaseException:
         with suppress(OSError):
             Path(hidden).unlink()
@@ -221,7 +227,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _make_folders(base: Path, folder: Path) -> None:
-    """Make what is missing between them, each name on the disk before anything is put below it."""
+    """Create the missing folders between them; each is synced before anything is put below it."""
     if folder == base or folder.is_dir():
         return
     _make_folders(base, folder.parent)
@@ -249,10 +255,10 @@ def _remove_if_empty(folder: Path) -> bool:
     return True
 
 
-def _changed_us(path: Path) -> int:
+def _modified_us(path: Path) -> int:
     return path.stat().st_mtime_ns // 1_000
 
 
-def _unless_absent(error: OSError) -> None:
-    if not isinstance(error, _ABSENT):
+def _raise_unless_absent(error: OSError) -> None:
+    if not isinstance(error, _ABSENT_ERRORS):
         raise error

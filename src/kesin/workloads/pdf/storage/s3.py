@@ -1,7 +1,7 @@
-"""Finished PDFs in a bucket of S3, or of anything that speaks like it.
+"""Stores finished PDFs in a bucket of S3 or of a compatible server.
 
-An upload is one request: whole or not at all, checked by the server against its SHA-256, and
-refused where the key is in use (If-None-Match, where the server knows it).
+An upload is a single request: whole or not at all, checked by the server against its SHA-256, and
+rejected if the key is in use (If-None-Match, if the server supports it).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kesin.workloads.pdf.storage.base import (
     NotStored,
     StorageDown,
     StorageMisconfigured,
-    Stored,
-    attachment,
+    StoredObject,
+    attachment_header,
     check_key,
     check_range,
     is_key,
@@ -35,37 +35,37 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Config
 
-DEFAULT_REGION: Final = "us-east-1"  # what servers of one's own call themselves, too
-PRESIGNED_MAX_S: Final = 7 * 24 * 3_600
-_CONNECT: Final = timedelta(seconds=5)
-_REQUEST: Final = timedelta(seconds=60)
-_ALL_TRIES: Final = timedelta(seconds=90)
+DEFAULT_REGION: Final = "us-east-1"  # also the usual name for a self-hosted server
+MAX_PRESIGN_S: Final = 7 * 24 * 3_600
+_CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+_REQUEST_TIMEOUT: Final = timedelta(seconds=60)
+_RETRY_TIMEOUT: Final = timedelta(seconds=90)
 _RETRIES: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_REASON_MAX: Final = 300
+_MAX_REASON_LENGTH: Final = 300
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Keys:
-    """Long-lived or temporary credentials, as AWS programs take them from the environment."""
+class S3Credentials:
+    """Long-lived or temporary credentials, as AWS programs read them from the environment."""
 
     access_key_id: str
     secret_access_key: str
     session_token: str = ""
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Self | None:
-        """Those of an environment, or None if it has none."""
-        name, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
-        if not name or not secret:
+    def from_environment(cls, environ: Mapping[str, str]) -> Self | None:
+        """Read the credentials of an environment; None if it has none."""
+        key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+        if not key_id or not secret:
             return None
-        return cls(name, secret, environ.get("AWS_SESSION_TOKEN", ""))
+        return cls(key_id, secret, environ.get("AWS_SESSION_TOKEN", ""))
 
 
 class S3Storage:
-    """A bucket, or what is below a prefix in it.
+    """A bucket, or a prefix in it.
 
-    Without ``keys`` requests are signed as the machine's role, and nothing can be presigned.
+    Without ``credentials`` requests are signed as the machine's role, and nothing can be presigned.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class S3Storage:
         endpoint: str = "",
         region: str = "",
         conditional: bool = True,
-        keys: Keys | None = None,
+        credentials: S3Credentials | None = None,
         retries: int = _RETRIES,
     ) -> None:
         self._name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._conditional = conditional
-        self._secret = keys.secret_access_key if keys else ""
+        self._secret = credentials.secret_access_key if credentials else ""
         config: S3Config = {"region": region or DEFAULT_REGION, "checksum_algorithm": "SHA256"}
-        config["disable_bulk_delete"] = True  # one key at a time; not every server knows bulk
+        config["disable_bulk_delete"] = True  # one key at a time; not every server supports bulk
         if endpoint:
             config["endpoint"] = endpoint
-        if keys:
-            config["access_key_id"] = keys.access_key_id
-            config["secret_access_key"] = keys.secret_access_key
-            if keys.session_token:
-                config["session_token"] = keys.session_token
+        if credentials:
+            config["access_key_id"] = credentials.access_key_id
+            config["secret_access_key"] = credentials.secret_access_key
+            if credentials.session_token:
+                config["session_token"] = credentials.session_token
         try:
             self._store = S3Store(
                 bucket,
@@ -98,10 +98,10 @@ class S3Storage:
                 config=config,
                 client_options={
                     "allow_http": endpoint.startswith("http://"),
-                    "connect_timeout": _CONNECT,
-                    "timeout": _REQUEST,
+                    "connect_timeout": _CONNECT_TIMEOUT,
+                    "timeout": _REQUEST_TIMEOUT,
                 },
-                retry_config={"max_retries": retries, "retry_timeout": _ALL_TRIES},
+                retry_config={"max_retries": retries, "retry_timeout": _RETRY_TIMEOUT},
             )
         except (BaseError, ValueError, OSError) as error:
             raise StorageMisconfigured(
@@ -112,12 +112,12 @@ class S3Storage:
         return f"S3Storage({self._name!r})"
 
     def put_bytes(self, key: str, data: bytes, content_type: str) -> None:
-        """Keep these bytes.
+        """Store these bytes.
 
-        A key in use may be our own doing: an upload whose answer was lost is sent again.
+        A key in use may hold our own upload: if its response was lost, the request was repeated.
         """
         check_key(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 obstore.put(
                     self._store,
@@ -132,43 +132,43 @@ class S3Storage:
                     raise KeyTaken(key) from None
 
     def get_bytes(self, key: str) -> bytes:
-        """Everything under this key."""
+        """Return all bytes under this key."""
         check_key(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 return obstore.get(self._store, key).bytes().to_bytes()
             except FileNotFoundError:
-                self._missing(key)
+                self._raise_not_stored(key)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        """A part of it; cut from the whole where the server will not send a part.
+        """Return a part of the bytes; cut from the whole if the server does not send a part.
 
-        Servers refuse a part that begins past the end, and some know no parts at all.
+        Servers reject a range that begins past the end, and some do not support ranges.
         """
         check_range(start, end)
         if start == end:
             self.head(key)
             return b""
         check_key(key)
-        with self._minding():
+        with self._translated_errors():
             try:
                 return obstore.get_range(self._store, key, start=start, end=end).to_bytes()
             except FileNotFoundError:
-                self._missing(key)
+                self._raise_not_stored(key)
             except GenericError:
                 return self.get_bytes(key)[start:end]
 
-    def head(self, key: str) -> Stored:
-        """Size and age."""
+    def head(self, key: str) -> StoredObject:
+        """Return size and age."""
         check_key(key)
-        with self._minding():
+        with self._translated_errors():
             try:
-                return _stored(obstore.head(self._store, key))
+                return _describe(obstore.head(self._store, key))
             except FileNotFoundError:
-                self._missing(key)
+                self._raise_not_stored(key)
 
     def exists(self, key: str) -> bool:
-        """Whether it is there."""
+        """Whether the object exists."""
         try:
             self.head(key)
         except NotStored:
@@ -176,39 +176,39 @@ class S3Storage:
         return True
 
     def delete(self, key: str) -> bool:
-        """Remove it. S3 does not say whether it was there, so it is asked first."""
+        """Delete the object. S3 does not say whether it existed, so it is asked first."""
         if not self.exists(key):
             return False
-        with self._minding():
+        with self._translated_errors():
             obstore.delete(self._store, key)
         return True
 
-    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[Stored]:
-        """What is below a prefix, page by page."""
+    def list(self, prefix: str = "", *, before_us: int | None = None) -> Iterator[StoredObject]:
+        """List the objects below a prefix, page by page."""
         if prefix:
             check_key(prefix)
-        with self._minding():
+        with self._translated_errors():
             for page in obstore.list(self._store, prefix or None):
-                for found in map(_stored, page):
-                    fresh = before_us is not None and found.changed_us >= before_us
-                    if is_key(found.key) and not fresh:
-                        yield found
+                for stored in map(_describe, page):
+                    fresh = before_us is not None and stored.modified_us >= before_us
+                    if is_key(stored.key) and not fresh:
+                        yield stored
 
-    def tidy(self, before_us: int) -> int:  # noqa: ARG002
-        """0: an upload in one request leaves nothing half done."""
+    def delete_partial_writes(self, before_us: int) -> int:  # noqa: ARG002
+        """Return 0: an upload in a single request leaves no partial write."""
         return 0
 
     def presign(self, key: str, seconds: int, filename: str) -> str | None:
-        """A URL for a browser, which saves the object under this name."""
+        """Return a URL for a browser, which saves the object under this name."""
         check_key(key)
-        if not 1 <= seconds <= PRESIGNED_MAX_S:
-            raise ValueError(f"a URL lives 1…{PRESIGNED_MAX_S} s, got {seconds}")
+        if not 1 <= seconds <= MAX_PRESIGN_S:
+            raise ValueError(f"a URL lives 1…{MAX_PRESIGN_S} s, got {seconds}")
         if not self._secret:
             return None
-        with self._minding():
+        with self._translated_errors():
             url = obstore.sign(self._store, "GET", key, timedelta(seconds=seconds))
-        return _signed_again(
-            url, {"response-content-disposition": attachment(filename)}, self._secret
+        return _sign_with_parameters(
+            url, {"response-content-disposition": attachment_header(filename)}, self._secret
         )
 
     def _holds(self, key: str, data: bytes) -> bool:
@@ -217,33 +217,32 @@ class S3Storage:
         except NotStored:
             return False
 
-    def _missing(self, key: str) -> NoReturn:
-        """Raise NotStored, if the bucket is there: to HEAD, a missing one looks the same."""
+    def _raise_not_stored(self, key: str) -> NoReturn:
+        """Raise NotStored if the bucket exists: a HEAD request cannot tell a missing bucket."""
         next(iter(obstore.list(self._store, key)), None)
         raise NotStored(key) from None
 
     @contextmanager
-    def _minding(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except (BaseError, OSError) as error:
             raise StorageDown(f"{self._name} does not serve: {_first_line(error)}") from error
 
 
-def _stored(found: ObjectMeta) -> Stored:
-    changed = found["last_modified"] - _EPOCH
-    changed_us = changed // timedelta(microseconds=1)
-    return Stored(found["path"], found["size"], changed_us, found["e_tag"] or "")
+def _describe(meta: ObjectMeta) -> StoredObject:
+    modified_us = (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1)
+    return StoredObject(meta["path"], meta["size"], modified_us, meta["e_tag"] or "")
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0].rstrip(": ")[:_REASON_MAX] or type(error).__name__
+    return str(error).partition("\n")[0].rstrip(": ")[:_MAX_REASON_LENGTH] or type(error).__name__
 
 
-def _signed_again(url: str, more: Mapping[str, str], secret: str) -> str:
-    """The same URL with more in its query, which its signature must cover (AWS Signature V4)."""
+def _sign_with_parameters(url: str, parameters: Mapping[str, str], secret: str) -> str:
+    """Add query parameters to a presigned URL and sign it again (AWS Signature V4)."""
     parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(more)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(parameters)
     del query["X-Amz-Signature"]
     pairs = sorted((quote(name, safe="-_.~"), quote(query[name], safe="-_.~")) for name in query)
     canonical = "&".join(f"{name}={value}" for name, value in pairs)
@@ -253,6 +252,6 @@ def _signed_again(url: str, more: Mapping[str, str], secret: str) -> str:
     for part in scope:
         key = hmac.digest(key, part.encode(), "sha256")
     digest = hashlib.sha256(request.encode()).hexdigest()
-    told = "\n".join(("AWS4-HMAC-SHA256", query["X-Amz-Date"], "/".join(scope), digest))
-    signature = hmac.digest(key, told.encode(), "sha256").hex()
+    to_sign = "\n".join(("AWS4-HMAC-SHA256", query["X-Amz-Date"], "/".join(scope), digest))
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
     return urlunsplit(parts._replace(query=f"{canonical}&X-Amz-Signature={signature}"))

@@ -1,7 +1,7 @@
-"""How values are put on paper: money, dates and letters as the reader's language writes them.
+"""The filters of templates: format money, dates and text in the language of the document.
 
-Every filter takes plain data, as it comes from JSON, and refuses what it cannot print; a message
-never repeats the value, which may be somebody's.
+Every filter takes plain data, as parsed from JSON, and rejects what it cannot print. A message
+never repeats the value, which may be personal data.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-LANGUAGE: Final = "tr"  # of documents that name none
+DEFAULT_LANGUAGE: Final = "tr"  # of documents without a language
 _NBSP: Final = "\u00a0"
 _MINUS: Final = "\u2212"
-_LARGEST: Final = Decimal(10) ** 15
-_QR_LONGEST: Final = 1000
+_LIMIT: Final = Decimal(10) ** 15
+_MAX_QR_LENGTH: Final = 1000
 
 
 class Unprintable(ValueError):
-    """A value that cannot be put on paper as asked; says what was expected, not what came."""
+    """A value cannot be printed; the message says what was expected, not the value."""
 
 
-class Manners(NamedTuple):
-    """What a language does with figures."""
+class NumberFormat(NamedTuple):
+    """How a language formats numbers and dates."""
 
     group: str
     point: str
-    money: str  # n for the number, c for the sign
+    money: str  # n: number, c: currency sign
     percent: str
     date: str
 
 
-_MANNERS: Final = {
-    "tr": Manners(".", ",", f"n{_NBSP}c", "%n", "%d.%m.%Y"),
-    "de": Manners(".", ",", f"n{_NBSP}c", f"n{_NBSP}%", "%d.%m.%Y"),
-    "en": Manners(",", ".", "cn", "n%", "%Y-%m-%d"),
+_FORMATS: Final = {
+    "tr": NumberFormat(".", ",", f"n{_NBSP}c", "%n", "%d.%m.%Y"),
+    "de": NumberFormat(".", ",", f"n{_NBSP}c", f"n{_NBSP}%", "%d.%m.%Y"),
+    "en": NumberFormat(",", ".", "cn", "n%", "%Y-%m-%d"),
 }
-_SIGNS: Final = {"TRY": "₺", "EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
-_PLACES: Final = {"JPY": 0, "KRW": 0, "BHD": 3, "JOD": 3, "KWD": 3, "OMR": 3, "TND": 3}
+_CURRENCY_SIGNS: Final = {"TRY": "₺", "EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
+_DECIMAL_PLACES: Final = {"JPY": 0, "KRW": 0, "BHD": 3, "JOD": 3, "KWD": 3, "OMR": 3, "TND": 3}
 
 
-def amount(value: object) -> Decimal:
-    """A number as it was written: 0.1 is a tenth, not its nearest binary neighbour."""
+def parse_amount(value: object) -> Decimal:
+    """Convert a number to a decimal as it was written: 0.1 is exactly a tenth."""
     if isinstance(value, Decimal):
         number = value
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -60,107 +60,109 @@ def amount(value: object) -> Decimal:
         number = Decimal(value)
     else:
         raise Unprintable("expected a number, such as 1234.56")
-    if not number.is_finite() or abs(number) >= _LARGEST:
+    if not number.is_finite() or abs(number) >= _LIMIT:
         raise Unprintable("expected a number below 10^15")
     return number
 
 
-def rounded(value: object, places: int = 2) -> Decimal:
-    """Half goes up, away from zero, as on every invoice."""
-    return amount(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+def round_half_up(value: object, places: int = 2) -> Decimal:
+    """Round half away from zero, as on invoices."""
+    return parse_amount(value).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 
-def number(value: object, places: int | None = None, *, lang: str = LANGUAGE) -> str:
-    """1.234,5; with as many places as it has (six at most), or exactly so many."""
-    exact = rounded(value, 6 if places is None else places)
+def number(value: object, places: int | None = None, *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format a number: 1.234,5; with its own places (at most six), or a fixed number of them."""
+    exact = round_half_up(value, 6 if places is None else places)
     sign = _MINUS if exact < 0 else ""
-    whole, _, rest = f"{abs(exact):f}".partition(".")
+    whole, _, fraction = f"{abs(exact):f}".partition(".")
     if places is None:
-        rest = rest.rstrip("0")
-    manners = _manners(lang)
-    grouped = f"{int(whole):,}".replace(",", manners.group)
-    return sign + grouped + (manners.point + rest if rest else "")
+        fraction = fraction.rstrip("0")
+    style = _number_format(lang)
+    grouped = f"{int(whole):,}".replace(",", style.group)
+    return sign + grouped + (style.point + fraction if fraction else "")
 
 
-def money(value: object, currency: str = "TRY", *, lang: str = LANGUAGE) -> str:
-    """1.234,56 ₺; a currency without a sign is named by its code."""
+def money(value: object, currency: str = "TRY", *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format an amount: 1.234,56 ₺; a currency without a sign is shown by its code."""
     if not re.fullmatch(r"[A-Z]{3}", currency):
         raise Unprintable("expected a currency as three letters, such as TRY")
-    digits = number(value, _PLACES.get(currency, 2), lang=lang)
-    sign = _SIGNS.get(currency)
+    digits = number(value, _DECIMAL_PLACES.get(currency, 2), lang=lang)
+    sign = _CURRENCY_SIGNS.get(currency)
     if sign is None:
         return f"{digits}{_NBSP}{currency}"
     minus = _MINUS if digits.startswith(_MINUS) else ""
-    places = {"n": digits.removeprefix(_MINUS), "c": sign}
-    return minus + "".join(places.get(one, one) for one in _manners(lang).money)
+    parts = {"n": digits.removeprefix(_MINUS), "c": sign}
+    return minus + "".join(parts.get(symbol, symbol) for symbol in _number_format(lang).money)
 
 
-def percent(value: object, places: int | None = None, *, lang: str = LANGUAGE) -> str:
-    """%20 of 20: a rate as people say it, not a fraction."""
-    return _manners(lang).percent.replace("n", number(value, places, lang=lang))
+def percent(value: object, places: int | None = None, *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format a percentage: 20 becomes %20; the value is not a fraction."""
+    return _number_format(lang).percent.replace("n", number(value, places, lang=lang))
 
 
-def date(value: object, *, lang: str = LANGUAGE) -> str:
-    """15.11.2026 of 2026-11-15 or of a moment on that day."""
-    return _moment(value).strftime(_manners(lang).date)
+def date(value: object, *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format a date: 2026-11-15, or a time on that day, becomes 15.11.2026."""
+    return _parse_moment(value).strftime(_number_format(lang).date)
 
 
-def datetime(value: object, zone: str | None = None, *, lang: str = LANGUAGE) -> str:
-    """15.11.2026 09:30, at the wall of a time zone if one is named and the moment has its own."""
-    moment = _moment(value)
+def datetime(value: object, zone: str | None = None, *, lang: str = DEFAULT_LANGUAGE) -> str:
+    """Format a time: 15.11.2026 09:30; converted to ``zone`` if the value has a time zone."""
+    moment = _parse_moment(value)
     if zone is not None and moment.tzinfo is not None:
         try:
             moment = moment.astimezone(ZoneInfo(zone))
         except (KeyError, OSError, ValueError) as problem:
             raise Unprintable("expected a time zone, such as Europe/Istanbul") from problem
-        except OverflowError as problem:  # the first or the last day there is
+        except OverflowError as problem:  # near the first or the last possible date
             raise Unprintable("expected a date such as 2026-11-15") from problem
-    return moment.strftime(_manners(lang).date + " %H:%M")
+    return moment.strftime(_number_format(lang).date + " %H:%M")
 
 
 def upper_tr(value: object) -> str:
-    """İSTANBUL of istanbul, ISPARTA of ısparta."""
+    """Convert to Turkish upper case: istanbul becomes İSTANBUL, ısparta ISPARTA."""
     return str(value).replace("i", "İ").replace("ı", "I").upper()
 
 
 def lower_tr(value: object) -> str:
-    """And back: ısparta of ISPARTA, istanbul of İSTANBUL."""
+    """Convert to Turkish lower case: ISPARTA becomes ısparta, İSTANBUL istanbul."""
     return str(value).replace("İ", "i").replace("I", "ı").lower()
 
 
 def iban(value: object) -> str:
-    """In groups of four, as it is read aloud."""
+    """Format an IBAN in groups of four."""
     letters = re.sub(r"\s", "", str(value)).upper()
     return _NBSP.join(letters[at : at + 4] for at in range(0, len(letters), 4))
 
 
-_COLOUR: Final = re.compile(
+_CSS_COLOUR: Final = re.compile(
     r"#(?:[0-9a-fA-F]{3,4}|[0-9a-fA-F]{6}|[0-9a-fA-F]{8})|[a-zA-Z]{3,20}"
     r"|(?:rgb|hsl)a?\([0-9.,%/ deg-]{1,40}\)"
 )
-_LENGTH: Final = re.compile(r"0|-?[0-9]{1,5}(?:\.[0-9]{1,4})?(?:mm|cm|in|pt|px|em|rem|%)")
+_CSS_LENGTH: Final = re.compile(r"0|-?[0-9]{1,5}(?:\.[0-9]{1,4})?(?:mm|cm|in|pt|px|em|rem|%)")
 
 
 def css(value: object) -> str:
-    """A colour or a length, which may stand in a style; anything else may be an attack on it."""
+    """Return a colour or a length for use in a style; anything else could inject CSS."""
     text = str(value).strip()
-    if not (_COLOUR.fullmatch(text) or _LENGTH.fullmatch(text)):
+    if not (_CSS_COLOUR.fullmatch(text) or _CSS_LENGTH.fullmatch(text)):
         raise Unprintable("expected a colour or a length, such as #0a5 or 12mm")
     return text
 
 
 def css_text(value: object) -> Markup:
-    """A text as a string of CSS, quotation marks included: for ``content`` in page margins.
+    """Format a text as a CSS string with quotation marks, for ``content`` in page margins.
 
-    Whatever is no letter or digit is written by number, so that nothing of it can end the string,
-    the style or the element; HTML's own escapes mean nothing there.
+    All characters but letters and digits are escaped by number, so that none can end the string,
+    the style or the element; HTML escapes have no meaning there.
     """
-    letters = (one if one.isalnum() else f"\\{ord(one):06x}" for one in str(value))
+    letters = (
+        character if character.isalnum() else f"\\{ord(character):06x}" for character in str(value)
+    )
     return Markup('"' + "".join(letters).replace("\\000000", "\\00fffd") + '"')  # noqa: S704
 
 
 def url(value: object) -> str:
-    """An address to click on: http, https and mailto, nothing that runs."""
+    """Return a URL for a link: http, https or mailto, nothing executable."""
     text = str(value)
     if re.search(r"[\x00-\x20\x7f\\]", text) or len(text) > 2048:  # noqa: PLR2004
         raise Unprintable("expected a URL without spaces")
@@ -176,7 +178,7 @@ def url(value: object) -> str:
 
 
 def image(value: object) -> str:
-    """A picture that is part of the data; drawings are refused, they can point elsewhere."""
+    """Return an image as a data: URI; SVG is rejected, because it can refer to other files."""
     text = str(value)
     if not re.fullmatch(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}", text):
         raise Unprintable("expected a picture as data:image/png;base64,… (png, jpeg, gif, webp)")
@@ -184,23 +186,23 @@ def image(value: object) -> str:
 
 
 def qr(value: object) -> Markup:
-    """A QR code as a drawing in the page; CSS gives it its size."""
+    """Return a QR code as inline SVG; CSS sets its size."""
     text = str(value)
-    if not 0 < len(text) <= _QR_LONGEST:
-        raise Unprintable(f"expected 1…{_QR_LONGEST} characters for a QR code")
+    if not 0 < len(text) <= _MAX_QR_LENGTH:
+        raise Unprintable(f"expected 1…{_MAX_QR_LENGTH} characters for a QR code")
     try:
         code = segno.make(text, error="m", micro=False, encoding="utf-8")
-    except ValueError as problem:  # letters that take several bytes, or are none
+    except ValueError as problem:  # multi-byte characters exceed the capacity, or a lone surrogate
         raise Unprintable("expected less text for a QR code, without half characters") from problem
     drawing = code.svg_inline(omitsize=True, border=2, svgclass="qr", lineclass=None)
-    return Markup(drawing)  # noqa: S704  # the text is in its squares, not in its letters
+    return Markup(drawing)  # noqa: S704  # the markup does not contain the text
 
 
-def _manners(lang: str) -> Manners:
-    return _MANNERS.get(lang.partition("-")[0].lower(), _MANNERS["en"])
+def _number_format(lang: str) -> NumberFormat:
+    return _FORMATS.get(lang.partition("-")[0].lower(), _FORMATS["en"])
 
 
-def _moment(value: object) -> dt.datetime:
+def _parse_moment(value: object) -> dt.datetime:
     if isinstance(value, dt.datetime):
         return value
     if isinstance(value, dt.date):
@@ -213,21 +215,27 @@ def _moment(value: object) -> dt.datetime:
     raise Unprintable("expected a date such as 2026-11-15 or 2026-11-15T09:30:00+03:00")
 
 
-def _in_its_language(function: Callable[..., str]) -> Callable[..., str]:
-    """The filter in the language of the document."""
+def _localised(function: Callable[..., str]) -> Callable[..., str]:
+    """Wrap a filter so that it uses the language of the document."""
 
     @pass_context
     @wraps(function)
-    def written(context: Context, value: object, *options: Any, **named: Any) -> str:
-        lang = context.get("lang", LANGUAGE)
+    def localised(context: Context, value: object, *options: Any, **named: Any) -> str:
+        lang = context.get("lang", DEFAULT_LANGUAGE)
         return function(value, *options, **{"lang": lang} | named)
 
-    return written
+    return localised
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    **{one.__name__: _in_its_language(one) for one in (number, money, percent, date, datetime)},
-    **{one.__name__: one for one in (upper_tr, lower_tr, iban, css, css_text, url, image, qr)},
+    **{
+        filter_.__name__: _localised(filter_)
+        for filter_ in (number, money, percent, date, datetime)
+    },
+    **{
+        filter_.__name__: filter_
+        for filter_ in (upper_tr, lower_tr, iban, css, css_text, url, image, qr)
+    },
 }
 
 
@@ -236,7 +244,7 @@ _TENS: Final = (
     "", "on", "yirmi", "otuz", "kırk", "elli", "altmış", "yetmiş", "seksen", "doksan",
 )  # fmt: skip
 _THOUSANDS: Final = ("", "bin", "milyon", "milyar", "trilyon")
-_COINS: Final = {
+_CURRENCY_WORDS: Final = {
     "TRY": ("Türk lirası", "kuruş"),
     "EUR": ("avro", "sent"),
     "USD": ("ABD doları", "sent"),
@@ -245,18 +253,21 @@ _COINS: Final = {
 
 
 def in_words(value: object, currency: str = "TRY") -> str:
-    """*bin iki yüz otuz dört Türk lirası elli altı kuruş*; empty for a currency without words."""
-    if currency not in _COINS:
+    """Spell an amount: *bin iki yüz otuz dört Türk lirası elli altı kuruş*.
+
+    Empty for a currency without words.
+    """
+    if currency not in _CURRENCY_WORDS:
         return ""
-    exact = rounded(value)
-    large, small = _COINS[currency]
+    exact = round_half_up(value)
+    unit, subunit = _CURRENCY_WORDS[currency]
     whole, cents = divmod(int(abs(exact) * 100), 100)
-    text = f"{spelled(whole)} {large}" + (f" {spelled(cents)} {small}" if cents else "")
+    text = f"{spell_number(whole)} {unit}" + (f" {spell_number(cents)} {subunit}" if cents else "")
     return f"eksi {text}" if exact < 0 else text
 
 
-def spelled(number: int) -> str:
-    """A whole number in Turkish words; a thousand is *bin*, not *bir bin*."""
+def spell_number(number: int) -> str:
+    """Spell an integer in Turkish; a thousand is *bin*, not *bir bin*."""
     if not 0 <= number < 1000 ** len(_THOUSANDS):
         raise Unprintable("expected a number below 10^15")
     if number == 0:
@@ -265,9 +276,9 @@ def spelled(number: int) -> str:
     for power in reversed(range(len(_THOUSANDS))):
         group = number // 1000**power % 1000
         hundreds, rest = divmod(group, 100)
-        spoken = [_ONES[hundreds] if hundreds > 1 else "", "yüz" if hundreds else ""]
-        spoken += [_TENS[rest // 10], _ONES[rest % 10]]
+        group_words = [_ONES[hundreds] if hundreds > 1 else "", "yüz" if hundreds else ""]
+        group_words += [_TENS[rest // 10], _ONES[rest % 10]]
         if group:
-            words += [] if power == 1 and group == 1 else spoken
+            words += [] if power == 1 and group == 1 else group_words
             words.append(_THOUSANDS[power])
     return " ".join(word for word in words if word)

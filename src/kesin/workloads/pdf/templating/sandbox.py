@@ -1,7 +1,7 @@
-"""Where templates run: they see plain data and our filters, and nothing of the machine.
+"""The sandbox of templates: they have access to plain data and the filters only.
 
-Escaping is always on and cannot be turned off. A name that is missing is an error, because an
-invoice with a blank in it is worse than none. How long it may take is for the worker to say.
+Escaping is always on and cannot be turned off. An undefined name is an error, because an invoice
+with a blank is worse than none. The worker limits the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
 
-MAX_REPEATED: Final = 10_000  # letters or items that ``*`` may make
+MAX_REPEATED: Final = 10_000  # characters or items that ``*`` may produce
 _UNSAFE_FILTERS: Final = ("safe", "urlize", "pprint")
 _UNWANTED_GLOBALS: Final = ("lipsum", "cycler")
 _REASONS: Final[dict[type[Exception], str]] = {
@@ -32,16 +32,16 @@ _REASONS: Final[dict[type[Exception], str]] = {
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja over files that were read beforehand, by their names: nothing is opened later."""
+    """A Jinja environment over preloaded files; it opens none itself."""
 
     intercepted_binops = frozenset({"*", "**"})
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         super().__init__(
-            loader=FunctionLoader(self._found),
+            loader=FunctionLoader(self._load_source),
             undefined=StrictUndefined,
             autoescape=True,
-            finalize=_printable,
+            finalize=_require_printable,
             auto_reload=False,
             cache_size=-1,
             trim_blocks=True,
@@ -54,76 +54,76 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self.globals[name]
         self.filters.update(FILTERS)
 
-    def compiled(self, name: str) -> None:
-        """Raise RenderFailed if this file is no template, or turns the escaping off."""
+    def check_file(self, name: str) -> None:
+        """Raise RenderFailed if a file is not a valid template, or turns escaping off."""
         try:
             tree = self.parse(self._sources[name], name, name)
             for node in tree.find_all((nodes.EvalContextModifier, nodes.MarkSafe)):
-                raise refused(name, "escaping cannot be turned off", line=node.lineno)
+                raise template_failure(name, "escaping cannot be turned off", line=node.lineno)
             self.get_template(name)
         except TemplateSyntaxError as problem:
             message = f"it is no template: {problem.message}"
-            raise refused(problem.name or name, message, line=problem.lineno) from None
+            raise template_failure(problem.name or name, message, line=problem.lineno) from None
 
-    def rendered(self, name: str, variables: Mapping[str, Any]) -> str:
-        """The text of a template; raises RenderFailed with its name and line, and no values."""
-        pieces, size = [], 0
+    def render(self, name: str, variables: Mapping[str, Any]) -> str:
+        """Render a template; raises RenderFailed with its name and line, without values."""
+        chunks, size = [], 0
         try:
-            for piece in self.get_template(name).generate(variables):
-                size += len(piece.encode("utf-8", "surrogatepass"))
+            for chunk in self.get_template(name).generate(variables):
+                size += len(chunk.encode("utf-8", "surrogatepass"))
                 if size > MAX_HTML_BYTES:
                     break
-                pieces.append(piece)
-        except Exception as problem:  # noqa: BLE001  # templates fail in any way, and all are theirs
-            self._explain(name, problem)
+                chunks.append(chunk)
+        except Exception as problem:  # noqa: BLE001  # a template can raise anything
+            self._raise_failure(name, problem)
         if size > MAX_HTML_BYTES:
-            raise refused(name, f"its HTML is larger than {MAX_HTML_BYTES} bytes")
-        return "".join(pieces).encode("utf-8", "replace").decode("utf-8")
+            raise template_failure(name, f"its HTML is larger than {MAX_HTML_BYTES} bytes")
+        return "".join(chunks).encode("utf-8", "replace").decode("utf-8")
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Keep ``*`` and ``**`` from making what fills the memory."""
+        """Prevent ``*`` and ``**`` from exhausting the memory."""
         if operator == "**" and not _is_small(left, right):
             raise OverflowError
-        for one, times in ((left, right), (right, left)):
-            repeats = isinstance(one, str | list | tuple) and isinstance(times, int)
-            if repeats and len(one) * times > MAX_REPEATED:
+        for operand, times in ((left, right), (right, left)):
+            repeats = isinstance(operand, str | list | tuple) and isinstance(times, int)
+            if repeats and len(operand) * times > MAX_REPEATED:
                 raise OverflowError
         return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """What JSON says comes before what Python's dictionaries can do: ``t.values``."""
+        """Prefer a key of the data to a method of dict: ``t.values``."""
         if isinstance(obj, Mapping) and attribute in obj:
             return obj[attribute]
         return super().getattr(obj, attribute)
 
-    def _found(self, name: str) -> tuple[str, str, None] | None:
+    def _load_source(self, name: str) -> tuple[str, str, None] | None:
         source = self._sources.get(name)
         return None if source is None else (source, name, None)
 
-    def _explain(self, name: str, problem: Exception) -> NoReturn:
-        """Raise what may be told: the chain of causes is cut, it holds values."""
+    def _raise_failure(self, name: str, problem: Exception) -> NoReturn:
+        """Raise RenderFailed without the original exception, which may contain values."""
         file, line = name, None
-        if isinstance(problem, TemplateSyntaxError):  # of what it includes
+        if isinstance(problem, TemplateSyntaxError):  # in an included file
             file, line = problem.name or name, problem.lineno
-        place = problem.__traceback__
-        while place is not None:
-            if place.tb_frame.f_code.co_filename in self._sources:
-                file, line = place.tb_frame.f_code.co_filename, place.tb_lineno
-            place = place.tb_next
-        raise refused(file, self._reason(file, problem), line=line) from None
+        traceback = problem.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename in self._sources:
+                file, line = traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
+            traceback = traceback.tb_next
+        raise template_failure(file, self._reason(file, problem), line=line) from None
 
     def _reason(self, file: str, problem: Exception) -> str:
         if isinstance(problem, Unprintable):
             return str(problem)
         if isinstance(problem, UndefinedError):
-            return self._missing(file, str(problem.message))
+            return self._missing_name(file, str(problem.message))
         for kind, reason in _REASONS.items():
             if isinstance(problem, kind):
                 return reason
         return f"it cannot be filled in ({type(problem).__name__})"
 
-    def _missing(self, file: str, message: str) -> str:
-        """Name what is missing if the template does so itself; otherwise it may be a value."""
+    def _missing_name(self, file: str, message: str) -> str:
+        """Name the missing variable if the template contains the name; else it may be a value."""
         source = self._sources.get(file, "")
         for part in reversed(message.split("'")[1::2]):
             if part.isidentifier() and re.search(rf"\b{part}\b", source):
@@ -131,15 +131,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return "a variable is missing"
 
 
-def refused(name: str, message: str, *, line: int | None = None) -> RenderFailed:
-    """The failure of a template, told by name and line."""
+def template_failure(name: str, message: str, *, line: int | None = None) -> RenderFailed:
+    """Build the error of a template, with its name and line."""
     at = f"{name}, line {line}" if line is not None else name
     details = {"template": name} | ({"line": line} if line is not None else {})
     return RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"template {at}: {message}", details=details)
 
 
-def _printable(value: object) -> object:
-    """Refuse what has no face on paper: nothing, whole objects, functions with their addresses."""
+def _require_printable(value: object) -> object:
+    """Reject values without a printed form: None, objects, functions."""
     if isinstance(value, str | int | float | Decimal | dt.date | Undefined):
         return value
     raise Unprintable(f"expected a text or a number, not {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""The sums that documents show: reckoned here in decimals, so that a template only prints them."""
+"""The totals that documents show, computed in decimals; a template only prints them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from kesin.workloads.pdf.templating.filters import Unprintable, amount, in_words, rounded
+from kesin.workloads.pdf.templating.filters import (
+    Unprintable,
+    in_words,
+    parse_amount,
+    round_half_up,
+)
 
 Object = Mapping[str, Any]
 
 
-class Line(NamedTuple):
-    """A line of an invoice with what it comes to."""
+class InvoiceLine(NamedTuple):
+    """A line of an invoice with its amounts."""
 
     item: Object
     gross: Decimal
@@ -21,49 +26,52 @@ class Line(NamedTuple):
     net: Decimal
 
 
-class Vat(NamedTuple):
-    """All that is taxed at one rate."""
+class VatTotal(NamedTuple):
+    """The total taxed at one rate."""
 
     rate: Decimal
     base: Decimal
     tax: Decimal
 
 
-class Sums(NamedTuple):
-    """An invoice, added up."""
+class InvoiceTotals(NamedTuple):
+    """The totals of an invoice."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[InvoiceLine, ...]
     gross: Decimal
     discount: Decimal
     net: Decimal
-    vat: tuple[Vat, ...]
+    vat: tuple[VatTotal, ...]
     tax: Decimal
     total: Decimal
 
 
-def invoice_sums(lines: Sequence[Object], stated: object = None) -> Sums:
-    """Each line is rounded to cents, VAT once for each rate.
+def invoice_sums(lines: Sequence[Object], stated: object = None) -> InvoiceTotals:
+    """Compute the totals; each line is rounded to cents, VAT once per rate.
 
-    ``stated`` is what the sender makes it: an invoice that contradicts its sender is not made.
+    ``stated`` is the sender's total: an invoice with a different total is not made.
     """
-    reckoned = []
+    invoice_lines = []
     bases: dict[Decimal, Decimal] = {}
     for item in lines:
-        gross = rounded(amount(item["quantity"]) * amount(item["unit_price"]))
-        discount = rounded(gross * amount(item.get("discount_percent", 0)) / 100)
+        gross = round_half_up(parse_amount(item["quantity"]) * parse_amount(item["unit_price"]))
+        discount = round_half_up(gross * parse_amount(item.get("discount_percent", 0)) / 100)
         net = gross - discount
-        reckoned.append(Line(item, gross, discount, net))
-        rate = amount(item["vat_percent"]).normalize()
+        invoice_lines.append(InvoiceLine(item, gross, discount, net))
+        rate = parse_amount(item["vat_percent"]).normalize()
         bases[rate] = bases.get(rate, Decimal(0)) + net
-    vat = tuple(Vat(rate, base, rounded(base * rate / 100)) for rate, base in sorted(bases.items()))
-    net = sum((line.net for line in reckoned), Decimal(0))
-    tax = sum((one.tax for one in vat), Decimal(0))
-    if stated is not None and rounded(stated) != net + tax:
+    vat = tuple(
+        VatTotal(rate, base, round_half_up(base * rate / 100))
+        for rate, base in sorted(bases.items())
+    )
+    net = sum((line.net for line in invoice_lines), Decimal(0))
+    tax = sum((vat_total.tax for vat_total in vat), Decimal(0))
+    if stated is not None and round_half_up(stated) != net + tax:
         raise Unprintable("the lines do not add up to the stated total")
-    return Sums(
-        lines=tuple(reckoned),
-        gross=sum((line.gross for line in reckoned), Decimal(0)),
-        discount=sum((line.discount for line in reckoned), Decimal(0)),
+    return InvoiceTotals(
+        lines=tuple(invoice_lines),
+        gross=sum((line.gross for line in invoice_lines), Decimal(0)),
+        discount=sum((line.discount for line in invoice_lines), Decimal(0)),
         net=net,
         vat=vat,
         tax=tax,
@@ -71,37 +79,37 @@ def invoice_sums(lines: Sequence[Object], stated: object = None) -> Sums:
     )
 
 
-class Piece(NamedTuple):
-    """A rectangle on a board, with room for its label known."""
+class DrawnPiece(NamedTuple):
+    """A rectangle on a board, with the size of its label."""
 
     item: Object
     x: float
     y: float
     length: float
     width: float
-    letter: float  # height of the label's letters; 0: there is no room
-    small: float  # of the size below it; 0: no room
+    letter: float  # type size of the label; 0: no space
+    small: float  # type size of the dimensions below it; 0: no space
     upright: bool  # written along the width
     bands: tuple[tuple[str, float, float, float, float], ...]  # band, x1, y1, x2, y2
 
 
-class Board(NamedTuple):
-    """A board and what is cut from it; measures are millimetres of the board."""
+class DrawnBoard(NamedTuple):
+    """A board and its pieces; lengths are millimetres of the board."""
 
     item: Object
     length: float
     width: float
-    times: int  # it is cut so often
-    unit: float  # so many millimetres of the board are one on paper
-    parts: tuple[Piece, ...]
-    offcuts: tuple[Piece, ...]
+    times: int  # number of equal boards
+    unit: float  # millimetres of the board per millimetre on paper
+    parts: tuple[DrawnPiece, ...]
+    offcuts: tuple[DrawnPiece, ...]
     yield_percent: Decimal
 
 
-class Plan(NamedTuple):
-    """All boards, and what they come to."""
+class DrawnPlan(NamedTuple):
+    """All boards and their totals."""
 
-    boards: tuple[Board, ...]
+    boards: tuple[DrawnBoard, ...]
     board_count: int
     part_count: int
     board_m2: Decimal
@@ -112,46 +120,48 @@ class Plan(NamedTuple):
 
 
 _SIDES: Final = ("up", "lo", "sx", "dx")
-_PAPER_MM: Final = 182.0  # width of a drawing
-_TALLEST_MM: Final = 150.0
-_LETTER_MM: Final = (1.7, 3.0)  # smallest and largest on paper
-_LETTER_WIDTH: Final = 0.66  # of its height, on average
+_DRAWING_WIDTH_MM: Final = 182.0  # width of a drawing
+_DRAWING_HEIGHT_MM: Final = 150.0
+_TYPE_MM: Final = (1.7, 3.0)  # smallest and largest on paper
+_CHARACTER_WIDTH: Final = 0.66  # of its height, on average
 _MM2: Final = Decimal(1_000_000)
 
 
-def cutting_sums(boards: Sequence[Object]) -> Plan:
-    """Lay the boards out for drawing and add them up; a part off its board is an error."""
-    drawn = tuple(_board(board) for board in boards)
-    metres: Counter[str] = Counter()
+def cutting_sums(boards: Sequence[Object]) -> DrawnPlan:
+    """Prepare the boards for drawing and compute totals; a part off its board is an error."""
+    drawn_boards = tuple(_draw_board(board) for board in boards)
+    band_mm: Counter[str] = Counter()
     areas = {"board": Decimal(0), "part": Decimal(0), "offcut": Decimal(0)}
-    for board in drawn:
+    for board in drawn_boards:
         areas["board"] += _area(board.item) * board.times
-        areas["part"] += sum((_area(one.item) for one in board.parts), Decimal(0)) * board.times
-        areas["offcut"] += sum((_area(one.item) for one in board.offcuts), Decimal(0)) * board.times
+        areas["part"] += sum((_area(piece.item) for piece in board.parts), Decimal(0)) * board.times
+        areas["offcut"] += (
+            sum((_area(piece.item) for piece in board.offcuts), Decimal(0)) * board.times
+        )
         for part in board.parts:
             for band, x1, y1, x2, y2 in part.bands:
-                metres[band] += round((abs(x2 - x1) + abs(y2 - y1)) * board.times)
-    return Plan(
-        boards=drawn,
-        board_count=sum(board.times for board in drawn),
-        part_count=sum(board.times * len(board.parts) for board in drawn),
+                band_mm[band] += round((abs(x2 - x1) + abs(y2 - y1)) * board.times)
+    return DrawnPlan(
+        boards=drawn_boards,
+        board_count=sum(board.times for board in drawn_boards),
+        part_count=sum(board.times * len(board.parts) for board in drawn_boards),
         board_m2=areas["board"] / _MM2,
         part_m2=areas["part"] / _MM2,
         offcut_m2=areas["offcut"] / _MM2,
         yield_percent=_share(areas["part"], areas["board"]),
-        bands=tuple((band, Decimal(mm) / 1000) for band, mm in sorted(metres.items())),
+        bands=tuple((band, Decimal(mm) / 1000) for band, mm in sorted(band_mm.items())),
     )
 
 
-def _board(item: Object) -> Board:
+def _draw_board(item: Object) -> DrawnBoard:
     length, width = float(item["length_mm"]), float(item["width_mm"])
-    unit = max(length / _PAPER_MM, width / _TALLEST_MM)
+    unit = max(length / _DRAWING_WIDTH_MM, width / _DRAWING_HEIGHT_MM)
     pieces = {
-        kind: tuple(_piece(one, length, width, unit) for one in item.get(kind, ()))
+        kind: tuple(_draw_piece(entry, length, width, unit) for entry in item.get(kind, ()))
         for kind in ("parts", "offcuts")
     }
-    cut = sum((_area(one.item) for one in pieces["parts"]), Decimal(0))
-    return Board(
+    cut = sum((_area(entry.item) for entry in pieces["parts"]), Decimal(0))
+    return DrawnBoard(
         item=item,
         length=length,
         width=width,
@@ -163,7 +173,7 @@ def _board(item: Object) -> Board:
     )
 
 
-def _piece(item: Object, board_length: float, board_width: float, unit: float) -> Piece:
+def _draw_piece(item: Object, board_length: float, board_width: float, unit: float) -> DrawnPiece:
     x, y = float(item["x_mm"]), float(item["y_mm"])
     length, width = float(item["length_mm"]), float(item["width_mm"])
     if x + length > board_length + 0.01 or y + width > board_width + 0.01:
@@ -172,10 +182,10 @@ def _piece(item: Object, board_length: float, board_width: float, unit: float) -
     along, across = (width, length) if upright else (length, width)
     label = str(item.get("label", ""))
     size = f"{length:.0f} × {width:.0f}"
-    small = _fitting(size, along, across / 2.9, unit)
-    letter = _fitting(label, along, across / (2.9 if small else 1.5), unit)
+    small = _fitting_type(size, along, across / 2.9, unit)
+    letter = _fitting_type(label, along, across / (2.9 if small else 1.5), unit)
     if not letter:
-        small, letter = 0.0, _fitting(label, along, across / 1.5, unit)
+        small, letter = 0.0, _fitting_type(label, along, across / 1.5, unit)
     bands = item.get("bands", {})
     lines = {
         "up": (x, y, x + length, y),
@@ -184,50 +194,50 @@ def _piece(item: Object, board_length: float, board_width: float, unit: float) -
         "dx": (x + length, y, x + length, y + width),
     }
     sides = tuple((str(bands[side]), *lines[side]) for side in _SIDES if bands.get(side))
-    return Piece(item, x, y, length, width, letter, min(small, letter), upright, sides)
+    return DrawnPiece(item, x, y, length, width, letter, min(small, letter), upright, sides)
 
 
-def _fitting(text: str, along: float, across: float, unit: float) -> float:
-    """The height of letters that fit, between the smallest and the largest; 0 if none does."""
-    smallest, largest = (one * unit for one in _LETTER_MM)
-    height = min(largest, across, 0.92 * along / (_LETTER_WIDTH * max(len(text), 1)))
+def _fitting_type(text: str, along: float, across: float, unit: float) -> float:
+    """Return the largest type size that fits, within the limits; 0 if none does."""
+    smallest, largest = (limit * unit for limit in _TYPE_MM)
+    height = min(largest, across, 0.92 * along / (_CHARACTER_WIDTH * max(len(text), 1)))
     return round(height, 1) if text and height >= smallest else 0.0
 
 
 def _area(item: Object) -> Decimal:
-    return amount(item["length_mm"]) * amount(item["width_mm"])
+    return parse_amount(item["length_mm"]) * parse_amount(item["width_mm"])
 
 
 def _share(part: Decimal, whole: Decimal) -> Decimal:
-    return rounded(100 * part / whole, 1) if whole else Decimal(0)
+    return round_half_up(100 * part / whole, 1) if whole else Decimal(0)
 
 
-class Share(NamedTuple):
-    """One of several counts, and its part of all."""
+class CountShare(NamedTuple):
+    """A count and its share of the total."""
 
     name: str
     many: int
     percent: Decimal
 
 
-class Tally(NamedTuple):
+class CountTally(NamedTuple):
     """Counts by name, in the order given."""
 
     total: int
-    shares: tuple[Share, ...]
+    shares: tuple[CountShare, ...]
 
 
-def tally(counts: Mapping[str, int], order: Sequence[str]) -> Tally:
-    """How many there are, and the share of each name."""
+def tally(counts: Mapping[str, int], order: Sequence[str]) -> CountTally:
+    """Return the total, and the count and share of each name."""
     total = sum(int(counts.get(name, 0)) for name in order)
     shares = []
     for name in order:
         count = int(counts.get(name, 0))
-        shares.append(Share(name, count, _share(Decimal(count), Decimal(total))))
-    return Tally(total, tuple(shares))
+        shares.append(CountShare(name, count, _share(Decimal(count), Decimal(total))))
+    return CountTally(total, tuple(shares))
 
 
-RECKONING: Final[dict[str, Callable[..., Any]]] = {
+TEMPLATE_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "invoice_sums": invoice_sums,
     "cutting_sums": cutting_sums,
     "tally": tally,

@@ -1,6 +1,6 @@
-"""What a template asks of its variables, and where they differ from it.
+"""Validates the variables of a template against its JSON Schema.
 
-Every problem has a path, so that a form can point at the field; none repeats the value.
+Every problem has a path, so that a form can point to the field; none repeats the value.
 """
 
 from __future__ import annotations
@@ -17,78 +17,80 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
-from kesin.workloads.pdf.security import measured
+from kesin.workloads.pdf.security import check_plain_data
 
 MAX_PROBLEMS: Final = 50
 
 _formats: Final = FormatChecker(formats=())
-_ROW: Final = re.compile(r"[0-9]{1,9}")  # a name may be longer, and of digits alone
+_INDEX: Final = re.compile(r"[0-9]{1,9}")  # longer digit strings are names
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where (a JSON Pointer), which rule, and what was expected."""
+class VariableProblem:
+    """A problem: its path (a JSON Pointer), the rule, and what was expected."""
 
     path: str
     rule: str
     message: str
 
 
-class Expectations:
-    """A JSON Schema (Draft 2020-12) that was found sound; it fetches nothing."""
+class VariableSchema:
+    """A valid JSON Schema (Draft 2020-12); it fetches no references."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        """Raises ValueError for what is no schema."""
+        """Raises ValueError for an invalid schema."""
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as problem:
             raise ValueError(f"{problem.json_path}: {problem.message}") from None
         self._validator = Draft202012Validator(schema, registry=Registry(), format_checker=_formats)
 
-    def problems(self, variables: Mapping[str, Any]) -> list[Problem]:
-        """What is wrong, in the order of the paths; empty if the template can work with them."""
+    def find_problems(self, variables: Mapping[str, Any]) -> list[VariableProblem]:
+        """Return the problems, ordered by path; empty if the variables are valid."""
         try:
-            measured(variables)
-        except RenderFailed as refused:
-            return [Problem(refused.details["path"], "limit", refused.message)]
-        found: dict[Problem, None] = {}
+            check_plain_data(variables)
+        except RenderFailed as failure:
+            return [VariableProblem(failure.details["path"], "limit", failure.message)]
+        problems: dict[VariableProblem, None] = {}
         try:
             for error in self._validator.iter_errors(variables):
-                found |= dict.fromkeys(_problems(error))
-                if len(found) > MAX_PROBLEMS * 4:
+                problems |= dict.fromkeys(_describe(error))
+                if len(problems) > MAX_PROBLEMS * 4:
                     break
         except Unresolvable as problem:
             raise RenderFailed(
                 PdfErrorCode.TEMPLATE_ERROR, "its schema refers to another that is not in it"
             ) from problem
-        return sorted(found, key=_place)[:MAX_PROBLEMS]
+        return sorted(problems, key=_path_key)[:MAX_PROBLEMS]
 
 
-def _place(problem: Problem) -> list[tuple[int, str]]:
+def _path_key(problem: VariableProblem) -> list[tuple[int, str]]:
     steps = problem.path.split("/")
-    return [(int(step), "") if _ROW.fullmatch(step) else (-1, step) for step in steps]
+    return [(int(step), "") if _INDEX.fullmatch(step) else (-1, step) for step in steps]
 
 
-def _problems(error: ValidationError) -> list[Problem]:
-    path = "".join(f"/{_escaped(str(step))}" for step in error.absolute_path)
+def _describe(error: ValidationError) -> list[VariableProblem]:
+    path = "".join(f"/{_escape(str(step))}" for step in error.absolute_path)
     rule = str(error.validator)
-    wanted, value = error.validator_value, error.instance
+    expected, value = error.validator_value, error.instance
     if rule == "required" and isinstance(value, Mapping):
-        missing = [name for name in _listed(wanted) if name not in value]
-        return [Problem(f"{path}/{_escaped(name)}", rule, "is missing") for name in missing]
+        missing = [name for name in _as_strings(expected) if name not in value]
+        return [VariableProblem(f"{path}/{_escape(name)}", rule, "is missing") for name in missing]
     if rule == "additionalProperties" and isinstance(value, Mapping):
-        known = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
-        unknown = [str(name) for name in value if name not in known]
-        return [Problem(f"{path}/{_escaped(name)}", rule, "is not known") for name in unknown]
-    return [Problem(path or "/", rule, _message(rule, wanted))]
+        properties = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
+        unknown = [str(name) for name in value if name not in properties]
+        return [
+            VariableProblem(f"{path}/{_escape(name)}", rule, "is not known") for name in unknown
+        ]
+    return [VariableProblem(path or "/", rule, _message(rule, expected))]
 
 
-def _escaped(step: str) -> str:
+def _escape(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
 
 
-def _listed(wanted: object) -> list[str]:
-    return [str(one) for one in wanted] if isinstance(wanted, list) else [str(wanted)]
+def _as_strings(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 _EXPECTED: Final = {
@@ -109,13 +111,13 @@ _EXPECTED: Final = {
 }
 
 
-def _message(rule: str, wanted: object) -> str:
+def _message(rule: str, expected: object) -> str:
     if rule == "type":
-        return "must be " + " or ".join(_listed(wanted))
+        return "must be " + " or ".join(_as_strings(expected))
     if rule == "enum":
-        return "must be one of " + ", ".join(_listed(wanted))
+        return "must be one of " + ", ".join(_as_strings(expected))
     if rule in _EXPECTED:
-        return _EXPECTED[rule].format(wanted)
+        return _EXPECTED[rule].format(expected)
     return f"does not keep to {rule}"
 
 
@@ -130,7 +132,7 @@ def _is_date(value: object) -> bool:
 
 
 @_formats.checks("date-time")
-def _is_moment(value: object) -> bool:
+def _is_datetime(value: object) -> bool:
     if not isinstance(value, str):
         return True
     try:
@@ -146,7 +148,7 @@ def _is_iban(value: object) -> bool:
     letters = re.sub(r"[ \u00a0]", "", value).upper()
     if not re.fullmatch(r"[A-Z]{2}[0-9]{2}[A-Z0-9]{11,30}", letters):
         return False
-    return int("".join(str(int(one, 36)) for one in letters[4:] + letters[:4])) % 97 == 1
+    return int("".join(str(int(letter, 36)) for letter in letters[4:] + letters[:4])) % 97 == 1
 
 
 @_formats.checks("uri")

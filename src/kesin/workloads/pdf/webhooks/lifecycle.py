@@ -1,4 +1,4 @@
-"""A webhook: promised with the job it tells of, sent when that has ended, tried for a day."""
+"""The lifecycle of a webhook: enqueued with its subject, sent when that ends, retried for a day."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kesin.lifecycle.vocabulary import (
 )
 
 MAX_ATTEMPTS = 8
-AGAIN = Backoff((5, 60, 300, 1_800, 7_200, 18_000, 36_000), jitter_s=5)
-WAIT_S = 40 * DAY_S  # longer than any job lives: the time it is born with
+RETRY_DELAYS = Backoff((5, 60, 300, 1_800, 7_200, 18_000, 36_000), jitter_s=5)
+MAX_WAIT_S = 40 * DAY_S  # longer than any job lives: the initial delay
 KEEP_DAYS = 7
 GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled by an operator")
 
 
-def hook_lifecycle() -> Lifecycle:
-    """Waiting for the news, then a delivery with retries."""
+def webhook_lifecycle() -> Lifecycle:
+    """Build the lifecycle: wait for the subject to end, then deliver with retries."""
     return Lifecycle(
         name="pdf_webhooks",
         doc="A promise to tell: kept once the job has ended, and tried again for most of a day.",
@@ -85,7 +85,7 @@ def hook_lifecycle() -> Lifecycle:
                 when=(holds_claim, budget_left),
                 claim="drop",
                 error="record",
-                run_at=AGAIN,
+                run_at=RETRY_DELAYS,
             ),
             Move(
                 "retry",
@@ -222,10 +222,12 @@ def _errors() -> Taxonomy:
             Code("MAX_ATTEMPTS", Category.PERMANENT),
             Code("NEVER_ENDED", Category.PERMANENT),
             Code("CANCELLED", Category.PERMANENT),
-            Code("HOOK_REFUSED", Category.VALIDATION),  # not on the list, or not a public address
-            Code("HOOK_GONE", Category.PERMANENT),  # 410: nobody wants it any more
+            Code(
+                "HOOK_REFUSED", Category.VALIDATION
+            ),  # not an allowed URL, or not a public address
+            Code("HOOK_GONE", Category.PERMANENT),  # 410: the receiver is gone
             Code("HOOK_UNREACHABLE", Category.TRANSIENT),
             Code("HOOK_BAD_ANSWER", Category.TRANSIENT),  # anything but a 2xx
-            Code("SUBJECT_GONE", Category.PERMANENT),  # there is nothing left to tell of
+            Code("SUBJECT_GONE", Category.PERMANENT),  # there is nothing left to report
         ),
     )

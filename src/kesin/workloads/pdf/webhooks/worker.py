@@ -1,9 +1,9 @@
-"""Telling others that a PDF is there: promised with the job, kept when it has ended.
+"""Webhooks: notify a URL when a job or batch ends.
 
-A promise is written in the transaction of the job it tells of, so there is never one without the
-other. Nobody is woken by the job's end: the worker looks through the promises that wait and asks
-where their jobs are, many at once. So whatever ends a job is told, a render, an operator or the
-clock, and a crash in between loses nothing.
+A subscription is enqueued in the transaction of its subject, so neither exists without the other.
+The end of a subject triggers nothing: the worker scans the waiting subscriptions and reads the
+states of their subjects, many at once. So every end is reported, whether by a worker, an operator
+or the sweeper, and a crash in between loses nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from kesin.engine.queue import Queue
-from kesin.engine.results import Answer, Failed
+from kesin.engine.results import Failed, HandlerResult
 from kesin.engine.worker import Worker
-from kesin.engine.worker_thread import Share
+from kesin.engine.worker_thread import ClaimShare
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
-from kesin.foundation.problems import Clash
+from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.model import Change, Job
@@ -29,64 +29,67 @@ from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
 from kesin.workloads.pdf.security import validate_url
 from kesin.workloads.pdf.webhooks.delivery import (
-    GONE,
+    DELETED_STATUS,
     Kind,
-    Promise,
-    delivered,
-    message,
-    promise_of,
-    secret_of,
-    signed,
+    Subscription,
+    build_message,
+    deliver,
+    derive_secret,
+    parse_subscription,
+    signature_headers,
 )
-from kesin.workloads.pdf.webhooks.lifecycle import WAIT_S
+from kesin.workloads.pdf.webhooks.lifecycle import MAX_WAIT_S
 
 log = Logger("kesin.pdf")
 
 QUEUE: Final = "pdf_webhooks"
-QUEUES: Final[Mapping[Kind, str]] = {"job": "pdf", "batch": "pdf_batches"}  # of what is told of
-LANES: Final = 4  # a receiver that is slow holds up one of them
-AT_ONCE: Final = 4  # requests of one lane
+SUBJECT_QUEUES: Final[Mapping[Kind, str]] = {
+    "job": "pdf",
+    "batch": "pdf_batches",
+}  # of the subjects
+WORKER_THREADS: Final = 4  # a slow receiver delays one of them
+REQUESTS_PER_THREAD: Final = 4  # sent in parallel
 POLL_S: Final = 1.0
-LOOK_EVERY_S: Final = 1.0  # through the promises that wait, however busy the lanes are
-MOST_LOOKED_AT: Final = 2_000  # in one look; the next one goes on
+SCAN_INTERVAL_S: Final = 1.0  # between scans, however busy the threads are
+MAX_SCANNED: Final = 2_000  # by one scan; the next scan continues
 _WAITING: Final = Filter(states=("waiting",))
 
 
-class Hooks:
-    """What may be promised, and what it is signed with."""
+class Webhooks:
+    """Creates subscriptions and holds the allowed URLs and the secrets."""
 
-    def __init__(self, house: WorkloadContext) -> None:
-        self.queue: Queue = house.commands.queues[QUEUE]
-        secret = house.settings.pdf_webhook_secret
+    def __init__(self, context: WorkloadContext) -> None:
+        self.queue: Queue = context.commands.queues[QUEUE]
+        secret = context.settings.pdf_webhook_secret
         self._master = secret.get_secret_value() if secret else ""
-        self._patterns = tuple(house.settings.pdf_webhooks.split())
+        self._patterns = tuple(context.settings.pdf_webhooks.split())
 
-    def check(self, url: str) -> None:
-        """Raise Clash (WEBHOOK_REFUSED) unless this address may be told."""
+    def require_allowed(self, url: str) -> None:
+        """Raise RequestConflict (WEBHOOK_REFUSED) unless the URL is allowed."""
         self._require_on()
         if not self.allows(url):
             raise _refused("this webhook_url is not one of those that may be told here")
 
     def allows(self, url: str) -> bool:
-        """Whether the list has it now."""
+        """Whether the URL is on the list now."""
         return bool(self._master) and validate_url(url, self._patterns)
 
-    def promise(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
-        """Promise to tell; made in the transaction of the subject. Twice the same is once."""
-        promise = Promise(kind, subject_id, url)
-        mark = hashlib.sha256(url.encode()).hexdigest()
+    def subscribe(self, kind: Kind, subject_id: str, owner: str, url: str) -> Outcome:
+        """Enqueue a subscription, in the transaction of its subject; a duplicate is ignored."""
+        subscription = Subscription(kind, subject_id, url)
+        url_hash = hashlib.sha256(url.encode()).hexdigest()
         return self.queue.enqueue(
-            promise.payload(),
-            key=f"{kind}:{subject_id}:{mark}",
+            subscription.payload(),
+            key=f"{kind}:{subject_id}:{url_hash}",
             tenant=owner,
-            delay_s=WAIT_S,
+            delay_s=MAX_WAIT_S,
             actor=owner,
         )
 
     def secret(self, owner: str) -> str:
-        """What this owner's messages are signed with; raises Clash where webhooks are off."""
+        """Return the secret that signs an owner's messages; raises RequestConflict if off."""
         self._require_on()
-        return secret_of(self._master, owner)
+        return derive_secret(self._master, owner)
 
     def _require_on(self) -> None:
         if not self._master or not self._patterns:
@@ -96,138 +99,158 @@ class Hooks:
             )
 
 
-def _refused(why: str) -> Clash:
-    return Clash(why, code="WEBHOOK_REFUSED")
+def _refused(why: str) -> RequestConflict:
+    return RequestConflict(why, code="WEBHOOK_REFUSED")
 
 
-class Messenger:
-    """Finds the promises that can be kept, and keeps them."""
+class WebhookSender:
+    """Finds the subscriptions whose subject has ended, and delivers them."""
 
-    def __init__(self, house: WorkloadContext) -> None:
-        self.hooks = Hooks(house)
-        self._queue = self.hooks.queue
-        self._subjects = {kind: house.commands.queues[name] for kind, name in QUEUES.items()}
-        self._ended = {
+    def __init__(self, context: WorkloadContext) -> None:
+        self.webhooks = Webhooks(context)
+        self._queue = self.webhooks.queue
+        self._subjects = {
+            kind: context.commands.queues[name] for kind, name in SUBJECT_QUEUES.items()
+        }
+        self._final_states = {
             kind: frozenset(
-                one.name for one in queue.lifecycle.states if one.resting or one.terminal
+                state.name for state in queue.lifecycle.states if state.resting or state.terminal
             )
             for kind, queue in self._subjects.items()
         }
-        self._looking = threading.Lock()
-        self._looked: float | None = None  # in monotonic seconds
+        self._scan_lock = threading.Lock()
+        self._scanned_at: float | None = None  # in monotonic seconds
         self._cursor: str | None = None
 
-    # Which can be kept
+    # Scanning
 
-    def plan(self) -> Iterator[Share]:
-        """Look through those that wait, then send what is due."""
-        if self._looking.acquire(blocking=False):  # one lane is enough
+    def plan(self) -> Iterator[ClaimShare]:
+        """Scan the waiting subscriptions, then claim the deliveries that are due."""
+        if self._scan_lock.acquire(blocking=False):  # one thread scans at a time
             try:
-                self._look_in_time()
+                self._scan_if_due()
             finally:
-                self._looking.release()
-        yield Share(None, AT_ONCE)
+                self._scan_lock.release()
+        yield ClaimShare(None, REQUESTS_PER_THREAD)
 
-    def _look_in_time(self) -> None:
+    def _scan_if_due(self) -> None:
         now = self._queue.clock.monotonic()
-        if self._looked is None or now - self._looked >= LOOK_EVERY_S:
-            self._looked = now
-            self.look()
+        if self._scanned_at is None or now - self._scanned_at >= SCAN_INTERVAL_S:
+            self._scanned_at = now
+            self.scan()
 
-    def look(self) -> int:
-        """Make those ready whose subject has ended; how many. Goes on where the last look ended."""
+    def scan(self) -> int:
+        """Mark the subscriptions ready whose subject has ended; returns their number.
+
+        Each scan continues where the last one ended.
+        """
         ready = 0
-        for _ in range(MOST_LOOKED_AT // MAX_PAGE):
+        for _ in range(MAX_SCANNED // MAX_PAGE):
             page = self._queue.jobs(_WAITING, limit=MAX_PAGE, cursor=self._cursor)
             self._cursor = page.cursor
-            ready += self._make_ready(page.jobs)
+            ready += self._mark_ready(page.jobs)
             if self._cursor is None:
                 break
         return ready
 
-    def _make_ready(self, waiting: Sequence[Job]) -> int:
-        promises = {one.id: promise_of(one) for one in waiting}
+    def _mark_ready(self, waiting: Sequence[Job]) -> int:
+        subscriptions = {delivery.id: parse_subscription(delivery) for delivery in waiting}
         states = {
             kind: queue.states(
-                [one.subject for one in promises.values() if one and one.kind == kind]
+                [
+                    subscription.subject
+                    for subscription in subscriptions.values()
+                    if subscription and subscription.kind == kind
+                ]
             )
             for kind, queue in self._subjects.items()
         }
         changes = []
-        for delivery_id, promise in promises.items():
-            status = GONE
-            if promise is not None:
-                status = states[promise.kind].get(promise.subject, GONE)
-                if status not in self._ended[promise.kind]:
+        for delivery_id, subscription in subscriptions.items():
+            status = DELETED_STATUS
+            if subscription is not None:
+                status = states[subscription.kind].get(subscription.subject, DELETED_STATUS)
+                if status not in self._final_states[subscription.kind]:
                     continue
             changes.append(Change(delivery_id, note=canonical_json({"status": status})))
         if not changes:
             return 0
-        made = self._queue.apply("ready", changes, role="producer", actor="webhooks")
-        return sum(one.result == "moved" for one in made)
+        outcomes = self._queue.apply("ready", changes, role="producer", actor="webhooks")
+        return sum(outcome.result == "moved" for outcome in outcomes)
 
-    # Keeping them
+    # Sending
 
-    def send(self, deliveries: Sequence[Job]) -> list[Answer]:
-        """Send them side by side; one answer each."""
-        subjects = self._found(deliveries)
+    def send(self, deliveries: Sequence[Job]) -> list[HandlerResult]:
+        """Send the deliveries in parallel; returns a result for each."""
+        subjects = self._find_subjects(deliveries)
         if len(deliveries) == 1:
-            return [self._sent(deliveries[0], subjects)]
+            return [self._send_logged(deliveries[0], subjects)]
         with ThreadPoolExecutor(len(deliveries), "kesin-webhook") as pool:
-            return list(pool.map(lambda one: self._sent(one, subjects), deliveries))
+            return list(
+                pool.map(lambda delivery: self._send_logged(delivery, subjects), deliveries)
+            )
 
-    def _found(self, deliveries: Sequence[Job]) -> dict[str, Job]:
-        promises = [one for one in map(promise_of, deliveries) if one]
-        found: dict[str, Job] = {}
+    def _find_subjects(self, deliveries: Sequence[Job]) -> dict[str, Job]:
+        subscriptions = [
+            subscription for subscription in map(parse_subscription, deliveries) if subscription
+        ]
+        subjects: dict[str, Job] = {}
         for kind, queue in self._subjects.items():
-            found |= queue.find([one.subject for one in promises if one.kind == kind])
-        return found
+            subjects |= queue.find(
+                [
+                    subscription.subject
+                    for subscription in subscriptions
+                    if subscription.kind == kind
+                ]
+            )
+        return subjects
 
-    def _sent(self, delivery: Job, subjects: Mapping[str, Job]) -> Answer:
+    def _send_logged(self, delivery: Job, subjects: Mapping[str, Job]) -> HandlerResult:
         try:
-            answer = self._answer(delivery, subjects)
-        except Exception as problem:  # of this one alone: the others must not be sent again
-            log.exception("webhook_broken", job=delivery.id)
-            answer = Failed(type(problem).__name__, "it could not be sent")
-        code = getattr(answer, "code", None)
+            result = self._attempt(delivery, subjects)
+        except Exception as problem:  # fails this delivery only: the others must not be sent again
+            log.exception("webhook_failed", job=delivery.id)
+            result = Failed(type(problem).__name__, "it could not be sent")
+        code = getattr(result, "code", None)
         log.info("webhook_tried", job=delivery.id, attempt=delivery.attempt_count, code=code)
-        return answer
+        return result
 
-    def _answer(self, delivery: Job, subjects: Mapping[str, Job]) -> Answer:
-        promise = promise_of(delivery)
-        if promise is None:
+    def _attempt(self, delivery: Job, subjects: Mapping[str, Job]) -> HandlerResult:
+        subscription = parse_subscription(delivery)
+        if subscription is None:
             return Failed("SUBJECT_GONE", "this is no promise: there is nothing to tell of")
-        if not self.hooks.allows(promise.url):
+        if not self.webhooks.allows(subscription.url):
             return Failed("HOOK_REFUSED", "its address is not one of those that may be told here")
-        subject = subjects.get(promise.subject)
-        status, ready_at = self._news(delivery, subject)
-        if status not in self._ended[promise.kind]:
+        subject = subjects.get(subscription.subject)
+        status, ready_at = self._subject_status(delivery, subject)
+        if status not in self._final_states[subscription.kind]:
             return Failed("NEVER_ENDED", f"what it tells of is still {status}")
-        body = message(promise, status, subject, ready_at)
+        body = build_message(subscription, status, subject, ready_at)
         now_s = self._queue.now() // SECOND_US
-        headers = signed(self.hooks.secret(delivery.tenant), delivery.id, now_s, body)
-        return delivered(delivery, promise, body, headers, self._queue.clock)
+        headers = signature_headers(self.webhooks.secret(delivery.tenant), delivery.id, now_s, body)
+        return deliver(delivery, subscription, body, headers, self._queue.clock)
 
-    def _news(self, delivery: Job, subject: Job | None) -> tuple[str, int]:
-        """How the subject ended and when that was seen.
+    def _subject_status(self, delivery: Job, subject: Job | None) -> tuple[str, int]:
+        """Return the final status of the subject and the time it was seen.
 
-        Kept since then: a PDF that is told of a day late has succeeded, though it expired since.
+        The status is stored at that time: a PDF reported a day late has succeeded, even if it has
+        expired since.
         """
         for event in self._queue.events(delivery.id):
             if event.move == "ready" and event.note:
-                told: dict[str, Any] = json.loads(event.note)
-                return str(told.get("status")), event.at
-        return (subject.state if subject else GONE), delivery.created_at
+                note: dict[str, Any] = json.loads(event.note)
+                return str(note.get("status")), event.at
+        return (subject.state if subject else DELETED_STATUS), delivery.created_at
 
 
-def worker_of(house: WorkloadContext) -> Worker:
-    """The worker that keeps promises."""
-    messenger = Messenger(house)
+def build_worker(context: WorkloadContext) -> Worker:
+    """Build the worker that delivers webhooks."""
+    sender = WebhookSender(context)
     return Worker(
-        house.commands.queues[QUEUE],
-        batch_handler=messenger.send,
-        plan=messenger.plan,
-        threads=LANES,
-        batch=AT_ONCE,
+        context.commands.queues[QUEUE],
+        batch_handler=sender.send,
+        plan=sender.plan,
+        threads=WORKER_THREADS,
+        batch=REQUESTS_PER_THREAD,
         poll_s=POLL_S,
     )

@@ -1,7 +1,7 @@
-"""One board as a person at the saw wants it: what is where, how large, and cut in which order.
+"""The drawing of one board for the saw operator: pieces, sizes and the order of cuts.
 
-Type is as large as its place allows; what does not fit is left to the number, which always leads
-to the list beside the board. The dark lines between the pieces are the blade's own width.
+Type is as large as its place allows. A piece too small for its name shows only its number, which
+refers to the list beside the board. The dark lines between the pieces are as wide as the blade.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 from kesin.workloads.optiplan.optimizer.model import (
     Band,
+    CutPart,
+    CuttingPlan,
     Demand,
     Layout,
-    Part,
     Placement,
-    Plan,
     Rect,
     mm_text,
 )
@@ -27,21 +27,21 @@ from kesin.workloads.optiplan.optimizer.output.cut_list import (
     trim_count,
 )
 from kesin.workloads.optiplan.optimizer.output.shapes import (
-    Box,
-    Disc,
-    Hatch,
-    Line,
+    BoxShape,
+    DiscShape,
+    HatchShape,
+    LineShape,
     Shape,
-    Text,
-    shortened,
+    TextShape,
+    shorten,
     text_length,
 )
-from kesin.workloads.optiplan.optimizer.output.texts import WORDS, Language
+from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
 
-LEFT, TOP, ROOM_LENGTH, ROOM_HEIGHT = 74.0, 118.0, 822.0, 640.0
+LEFT, TOP, MAX_LENGTH, MAX_HEIGHT = 74.0, 118.0, 822.0, 640.0
 LIST_X, LIST_END = 926.0, 1148.0
 INK, QUIET, FAINT = "#16191d", "#5b636d", "#c9ced6"
-BLADE, TRIM, SCRAP, KEPT = "#3a3f46", "#dcd8cf", "#f3f3f1", "#e9f5ec"
+BLADE_FILL, TRIM_FILL, SCRAP_FILL, KEPT_FILL = "#3a3f46", "#dcd8cf", "#f3f3f1", "#e9f5ec"
 TINTS: Final = (
     "#fff4dc",
     "#e4eefb",
@@ -58,176 +58,187 @@ TINTS: Final = (
     "#d9f0e3",
 )
 BAND_COLOURS: Final = ("#d1495b", "#1b6ca8", "#2e8b57", "#8e44ad", "#c77700", "#007c89")
-BAND_DASHES: Final = (None, (9.0, 4.0), (3.0, 3.0))  # colour is never the only sign
-SMALLEST, LARGEST = 9.5, 24.0  # type
-DISC: Final = 9.0
+BAND_DASHES: Final = (None, (9.0, 4.0), (3.0, 3.0))  # bands differ by more than colour
+MIN_TYPE, MAX_TYPE = 9.5, 24.0  # type
+DISC_RADIUS: Final = 9.0
 
 
 @dataclass(slots=True)
-class _Page:
-    """A page as it grows; places that hold text are kept, so that nothing is written over them."""
+class _BoardPage:
+    """A page being drawn; it records where text is, so that nothing is drawn over it."""
 
-    plan: Plan
+    plan: CuttingPlan
     layout: Layout
-    words: dict[str, str]
+    texts: dict[str, str]
     scale: float
     shapes: list[Shape] = field(default_factory=list)
-    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+    reserved: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     @property
     def demand(self) -> Demand:
         return self.plan.demand
 
     def box(self, rect: Rect) -> tuple[float, float, float, float]:
-        """Where a rectangle of the board lies on the page."""
+        """Return a rectangle of the board in page coordinates."""
         width = rect.width * self.scale
         floor = TOP + self.demand.board.width * self.scale
         x, y = LEFT + rect.x * self.scale, floor - rect.y * self.scale - width
         return x, y, rect.length * self.scale, width
 
-    def take(self, x: float, y: float, width: float, height: float) -> None:
-        self.taken.append((x, y, x + width, y + height))
+    def reserve(self, x: float, y: float, width: float, height: float) -> None:
+        self.reserved.append((x, y, x + width, y + height))
 
     def is_free(self, x: float, y: float, width: float, height: float) -> bool:
         return all(
             x + width <= left or right <= x or y + height <= top or bottom <= y
-            for left, top, right, bottom in self.taken
+            for left, top, right, bottom in self.reserved
         )
 
 
-def picture(plan: Plan, number: int, language: Language = "en") -> list[Shape]:
-    """The shapes of one layout; ``number`` counts from 1."""
+def draw_layout(plan: CuttingPlan, number: int, language: Language = "en") -> list[Shape]:
+    """Return the shapes of one layout; ``number`` counts from 1."""
     board = plan.demand.board
-    scale = min(ROOM_LENGTH / board.length, ROOM_HEIGHT / board.width)
-    page = _Page(plan, plan.layouts[number - 1], WORDS[language], scale)
-    _heading(page, number)
-    _board(page)
-    bands = _bands(plan.demand)
-    for rest in page.layout.offcuts:
-        _offcut(page, rest)
+    scale = min(MAX_LENGTH / board.length, MAX_HEIGHT / board.width)
+    page = _BoardPage(plan, plan.layouts[number - 1], TEXTS[language], scale)
+    _draw_heading(page, number)
+    _draw_board(page)
+    bands = _number_bands(plan.demand)
+    for offcut in page.layout.offcuts:
+        _draw_offcut(page, offcut)
     for placement in page.layout.placements:
-        _piece(page, placement, bands)
-    _cut_numbers(page)
-    _sizes(page)
-    _legend(page, bands)
-    _lists(page)
+        _draw_piece(page, placement, bands)
+    _draw_cut_numbers(page)
+    _draw_dimensions(page)
+    _draw_legend(page, bands)
+    _draw_lists(page)
     return page.shapes
 
 
-def _heading(page: _Page, number: int) -> None:
-    demand, layout, words = page.demand, page.layout, page.words
-    share = sum(one.rect.area for one in layout.placements) / demand.board.area
-    which = board_numbers(page.plan, number)
-    title = f"{words['board']} {which} {words['of']} {page.plan.boards}"
-    page.shapes.append(Text(40, 62, title, 28, INK, bold=True))
+def _draw_heading(page: _BoardPage, number: int) -> None:
+    demand, layout, texts = page.demand, page.layout, page.texts
+    share = sum(placement.rect.area for placement in layout.placements) / demand.board.area
+    numbers = board_numbers(page.plan, number)
+    title = f"{texts['board']} {numbers} {texts['of']} {page.plan.boards}"
+    page.shapes.append(TextShape(40, 62, title, 28, INK, bold=True))
     if layout.times > 1:
         x = 40 + text_length(title, 28, bold=True) + 14
-        told = f"× {layout.times}"
-        page.shapes.append(Box(x, 38, text_length(told, 24, bold=True) + 20, 32, INK))
-        page.shapes.append(Text(x + 10, 62, told, 24, "#ffffff", bold=True))
+        text = f"× {layout.times}"
+        page.shapes.append(BoxShape(x, 38, text_length(text, 24, bold=True) + 20, 32, INK))
+        page.shapes.append(TextShape(x + 10, 62, text, 24, "#ffffff", bold=True))
     trims = demand.board.trims
     sides = {trims.left, trims.right, trims.bottom, trims.top}
     trim = "/".join(mm_text(side) for side in sorted(sides))
-    facts = (
+    details = (
         f"{mm_text(demand.board.length)} × {mm_text(demand.board.width)} mm",
         demand.material,
-        f"{words['trim']} {trim}",
-        f"{words['kerf']} {mm_text(demand.kerf)}",
+        f"{texts['trim']} {trim}",
+        f"{texts['kerf']} {mm_text(demand.kerf)}",
         demand.name,
     )
-    told = " · ".join(fact for fact in facts if fact)
-    page.shapes.append(Text(40, 90, shortened(told, 13, LIST_X - 60), 13, QUIET))
-    page.shapes.append(Text(LIST_END, 62, f"{100 * share:.1f} %", 28, INK, "end", bold=True))
-    page.shapes.append(Text(LIST_END, 90, words["yield"], 13, QUIET, "end"))
+    text = " · ".join(detail for detail in details if detail)
+    page.shapes.append(TextShape(40, 90, shorten(text, 13, LIST_X - 60), 13, QUIET))
+    page.shapes.append(TextShape(LIST_END, 62, f"{100 * share:.1f} %", 28, INK, "end", bold=True))
+    page.shapes.append(TextShape(LIST_END, 90, texts["yield"], 13, QUIET, "end"))
 
 
-def _board(page: _Page) -> None:
+def _draw_board(page: _BoardPage) -> None:
     board = page.demand.board
     whole = page.box(Rect(0, 0, board.length, board.width))
     page.shapes += [
-        Box(*whole, TRIM, INK, 1.2),
-        Hatch(*whole, "#b9b3a6", 7.0, 0.6),
-        Box(*page.box(board.usable), BLADE),
+        BoxShape(*whole, TRIM_FILL, INK, 1.2),
+        HatchShape(*whole, "#b9b3a6", 7.0, 0.6),
+        BoxShape(*page.box(board.usable), BLADE_FILL),
     ]
 
 
-def _offcut(page: _Page, rest: Rect) -> None:
-    kept = page.demand.is_reusable(rest)
-    x, y, width, height = page.box(rest)
-    page.shapes.append(Box(x, y, width, height, KEPT if kept else SCRAP))
-    page.shapes.append(Hatch(x, y, width, height, "#8fbf9c" if kept else "#c8c8c4"))
-    if kept:
-        told = f"{mm_text(rest.length)} × {mm_text(rest.width)}"
-        _label(page, (x, y, width, height), [told], "#1d5c33", plate=KEPT)
+def _draw_offcut(page: _BoardPage, offcut: Rect) -> None:
+    is_kept = page.demand.is_reusable(offcut)
+    x, y, width, height = page.box(offcut)
+    page.shapes.append(BoxShape(x, y, width, height, KEPT_FILL if is_kept else SCRAP_FILL))
+    page.shapes.append(HatchShape(x, y, width, height, "#8fbf9c" if is_kept else "#c8c8c4"))
+    if is_kept:
+        size = f"{mm_text(offcut.length)} × {mm_text(offcut.width)}"
+        _draw_label(page, (x, y, width, height), [size], "#1d5c33", plate=KEPT_FILL)
 
 
-def _piece(page: _Page, placement: Placement, bands: dict[str, int]) -> None:
+def _draw_piece(page: _BoardPage, placement: Placement, bands: dict[str, int]) -> None:
     part = page.demand.parts[placement.part]
     x, y, width, height = page.box(placement.rect)
     number = str(placement.part + 1)
-    page.shapes.append(Box(x, y, width, height, TINTS[placement.part % len(TINTS)]))
-    for band, line in _edges(part, placement, (x, y, width, height)):
-        colour, dash = _style(bands[band.name])
-        page.shapes.append(Line(*line, colour, 3.4, dash))
+    page.shapes.append(BoxShape(x, y, width, height, TINTS[placement.part % len(TINTS)]))
+    for band, line in _banded_edges(part, placement, (x, y, width, height)):
+        colour, dash = _band_style(bands[band.name])
+        page.shapes.append(LineShape(*line, colour, 3.4, dash))
     size = f"{mm_text(placement.rect.length)} × {mm_text(placement.rect.width)}"
-    short = shortened(part.name, 12, max(width, height) - 24, bold=True)
-    wanted = (
+    short = shorten(part.name, 12, max(width, height) - 24, bold=True)
+    candidates = (
         [f"{number} · {part.name}", size],
         [f"{number} · {short}", size],
         [number, size],
         [f"{number} · {size}"],
     )
-    for lines in wanted:
-        if _label(page, (x, y, width, height), lines, INK):
+    for lines in candidates:
+        if _draw_label(page, (x, y, width, height), lines, INK):
             break
     else:
-        _label(page, (x, y, width, height), [number], INK, smallest=6.0)
+        _draw_label(page, (x, y, width, height), [number], INK, smallest=6.0)
     if not part.may_turn:
-        _grain(page, (x, y, width, height))
+        _draw_grain(page, (x, y, width, height))
 
 
-def _label(  # a place, and what to write in its middle
-    page: _Page,
+def _draw_label(
+    page: _BoardPage,
     box: tuple[float, float, float, float],
     lines: list[str],
     colour: str,
     *,
     plate: str = "",
-    smallest: float = SMALLEST,
+    smallest: float = MIN_TYPE,
 ) -> bool:
-    """Write lines into a place, lying or standing, as large as they go; whether they do."""
+    """Write lines into the middle of a box, horizontal or vertical, as large as they fit.
+
+    Returns whether they fit.
+    """
     x, y, width, height = box
-    lying, standing = _fit(lines, width, height), _fit(lines, height, width)
-    turned = standing > lying and lying < SMALLEST * 1.4
-    size = min(standing if turned else lying, LARGEST)
+    lying, standing = _fitting_size(lines, width, height), _fitting_size(lines, height, width)
+    turned = standing > lying and lying < MIN_TYPE * 1.4
+    size = min(standing if turned else lying, MAX_TYPE)
     if size < smallest:
         return False
     longest = max(text_length(line, size, bold=not n) for n, line in enumerate(lines))
-    high = size * (1.25 * len(lines) - 0.25)
+    text_height = size * (1.25 * len(lines) - 0.25)
     middle_x, middle_y = x + width / 2, y + height / 2
-    across, down = (high, longest) if turned else (longest, high)
+    box_width, box_height = (text_height, longest) if turned else (longest, text_height)
     if plate:
         page.shapes.append(
-            Box(middle_x - across / 2 - 4, middle_y - down / 2 - 4, across + 8, down + 8, plate)
+            BoxShape(
+                middle_x - box_width / 2 - 4,
+                middle_y - box_height / 2 - 4,
+                box_width + 8,
+                box_height + 8,
+                plate,
+            )
         )
-    page.take(middle_x - across / 2, middle_y - down / 2, across, down)
+    page.reserve(middle_x - box_width / 2, middle_y - box_height / 2, box_width, box_height)
     for row, line in enumerate(lines):
-        base = size * 0.82 - high / 2 + row * size * 1.25
+        base = size * 0.82 - text_height / 2 + row * size * 1.25
         place = (middle_x + base, middle_y) if turned else (middle_x, middle_y + base)
-        page.shapes.append(Text(*place, line, size, colour, "middle", bold=row == 0, turned=turned))
+        page.shapes.append(
+            TextShape(*place, line, size, colour, "middle", bold=row == 0, turned=turned)
+        )
     return True
 
 
-def _fit(lines: list[str], width: float, height: float) -> float:
-    """The largest type in which the lines fit, with a margin for the bands."""
+def _fitting_size(lines: list[str], width: float, height: float) -> float:
+    """Return the largest type size in which the lines fit, with a margin for the bands."""
     widest = max(text_length(line, 1.0, bold=not n) for n, line in enumerate(lines))
     return min((width - 9) / widest, (height - 9) / (1.25 * len(lines) - 0.25))
 
 
-def _edges(
-    part: Part, placement: Placement, box: tuple[float, float, float, float]
+def _banded_edges(
+    part: CutPart, placement: Placement, box: tuple[float, float, float, float]
 ) -> Iterator[tuple[Band, tuple[float, float, float, float]]]:
-    """The banded edges as they lie: a turned part was turned to the left."""
+    """Yield the banded edges on the page; a turned part is turned to the left."""
     x, y, width, height = box
     inset = 2.6
     top = (x + 2, y + inset, x + width - 2, y + inset)
@@ -240,21 +251,21 @@ def _edges(
             yield band, side
 
 
-def _grain(page: _Page, box: tuple[float, float, float, float]) -> None:
-    """An arrow along the grain, where there is room for one."""
+def _draw_grain(page: _BoardPage, box: tuple[float, float, float, float]) -> None:
+    """Draw an arrow along the grain if there is space."""
     x, y, width, height = box
     start, end, level = x + width - 42, x + width - 12, y + height - 13
     if width < 70 or height < 34 or not page.is_free(start, level - 5, 30, 10):  # noqa: PLR2004
         return
-    page.take(start, level - 5, 30, 10)
-    page.shapes.append(Line(start, level, end, level, QUIET, 1.2))
+    page.reserve(start, level - 5, 30, 10)
+    page.shapes.append(LineShape(start, level, end, level, QUIET, 1.2))
     for tip, back in ((start, 5), (end, -5)):
         for side in (-3.5, 3.5):
-            page.shapes.append(Line(tip, level, tip + back, level + side, QUIET, 1.2))
+            page.shapes.append(LineShape(tip, level, tip + back, level + side, QUIET, 1.2))
 
 
-def _cut_numbers(page: _Page) -> None:
-    """A number on every cut that has room for one; those of the first stage stand outside."""
+def _draw_cut_numbers(page: _BoardPage) -> None:
+    """Number every cut that has space for it; first-stage numbers are outside the board."""
     first = trim_count(page.demand) + 1
     for order, cut in enumerate(page.layout.cuts, start=first):
         x, y, width, height = page.box(cut.panel)
@@ -264,45 +275,56 @@ def _cut_numbers(page: _Page) -> None:
         line_x, line_y = spot[0] + half, spot[1] - half
         reach = width if rips else height
         for share in (0.0, 1.0, 0.25, 0.75, 0.5):
-            along = DISC + 2 + share * (reach - 2 * DISC - 4)
+            along = DISC_RADIUS + 2 + share * (reach - 2 * DISC_RADIUS - 4)
             middle = (x + along, line_y) if rips else (line_x, y + height - along)
             if cut.stage == 1 and share == 0.0:
                 floor = TOP + page.demand.board.width * page.scale
-                middle = (LEFT - DISC - 4, line_y) if rips else (line_x, floor + DISC + 4)
-            around = (middle[0] - DISC, middle[1] - DISC, 2 * DISC, 2 * DISC)
-            if page.is_free(*around) and (reach >= 2 * DISC or share == 0.0):
-                page.take(*around)
+                middle = (
+                    (LEFT - DISC_RADIUS - 4, line_y) if rips else (line_x, floor + DISC_RADIUS + 4)
+                )
+            around = (
+                middle[0] - DISC_RADIUS,
+                middle[1] - DISC_RADIUS,
+                2 * DISC_RADIUS,
+                2 * DISC_RADIUS,
+            )
+            if page.is_free(*around) and (reach >= 2 * DISC_RADIUS or share == 0.0):
+                page.reserve(*around)
                 solid = cut.stage == 1
-                page.shapes.append(Disc(*middle, DISC, INK if solid else "#ffffff", INK))
+                page.shapes.append(
+                    DiscShape(*middle, DISC_RADIUS, INK if solid else "#ffffff", INK)
+                )
                 size = 10.0 if order < 100 else 8.0  # noqa: PLR2004
                 ink = "#ffffff" if solid else INK
-                told = Text(middle[0], middle[1] + size * 0.36, str(order), size, ink, "middle")
-                page.shapes.append(told)
+                label = TextShape(
+                    middle[0], middle[1] + size * 0.36, str(order), size, ink, "middle"
+                )
+                page.shapes.append(label)
                 break
 
 
-def _sizes(page: _Page) -> None:
-    """The board's own measures."""
+def _draw_dimensions(page: _BoardPage) -> None:
+    """Draw the dimensions of the board."""
     board = page.demand.board
     x, y, width, height = page.box(Rect(0, 0, board.length, board.width))
     level, side = y + height + 32, x - 34
     page.shapes += [
-        Line(x, level, x + width, level, QUIET, 0.8),
-        Line(side, y, side, y + height, QUIET, 0.8),
-        *(Line(end, level - 4, end, level + 4, QUIET, 0.8) for end in (x, x + width)),
-        *(Line(side - 4, end, side + 4, end, QUIET, 0.8) for end in (y, y + height)),
+        LineShape(x, level, x + width, level, QUIET, 0.8),
+        LineShape(side, y, side, y + height, QUIET, 0.8),
+        *(LineShape(end, level - 4, end, level + 4, QUIET, 0.8) for end in (x, x + width)),
+        *(LineShape(side - 4, end, side + 4, end, QUIET, 0.8) for end in (y, y + height)),
     ]
-    length, high = mm_text(board.length), mm_text(board.width)
+    length_text, height_text = mm_text(board.length), mm_text(board.width)
     page.shapes += [
-        Box(x + width / 2 - 26, level - 8, 52, 16, "#ffffff"),
-        Text(x + width / 2, level + 4.5, length, 13, QUIET, "middle"),
-        Box(side - 8, y + height / 2 - 26, 16, 52, "#ffffff"),
-        Text(side + 4.5, y + height / 2, high, 13, QUIET, "middle", turned=True),
+        BoxShape(x + width / 2 - 26, level - 8, 52, 16, "#ffffff"),
+        TextShape(x + width / 2, level + 4.5, length_text, 13, QUIET, "middle"),
+        BoxShape(side - 8, y + height / 2 - 26, 16, 52, "#ffffff"),
+        TextShape(side + 4.5, y + height / 2, height_text, 13, QUIET, "middle", turned=True),
     ]
 
 
-def _bands(demand: Demand) -> dict[str, int]:
-    """Every band of the order by its name, numbered for its colour."""
+def _number_bands(demand: Demand) -> dict[str, int]:
+    """Return the bands of the order by name, numbered for their colour."""
     names = {
         band.name
         for part in demand.parts
@@ -312,62 +334,67 @@ def _bands(demand: Demand) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted(names))}
 
 
-def _style(number: int) -> tuple[str, tuple[float, float] | None]:
+def _band_style(number: int) -> tuple[str, tuple[float, float] | None]:
     return BAND_COLOURS[number % len(BAND_COLOURS)], BAND_DASHES[number % len(BAND_DASHES)]
 
 
-def _legend(page: _Page, bands: dict[str, int]) -> None:
+def _draw_legend(page: _BoardPage, bands: dict[str, int]) -> None:
     if not bands:
         return
     x, y = LEFT, 822.0
-    page.shapes.append(Text(x, y, page.words["band"], 12, QUIET))
-    x += text_length(page.words["band"], 12) + 16
+    page.shapes.append(TextShape(x, y, page.texts["band"], 12, QUIET))
+    x += text_length(page.texts["band"], 12) + 16
     for name, number in bands.items():
-        colour, dash = _style(number)
-        told = shortened(name, 12, 160)
-        page.shapes.append(Line(x, y - 4, x + 34, y - 4, colour, 3.4, dash))
-        page.shapes.append(Text(x + 42, y, told, 12, INK))
-        x += 42 + text_length(told, 12) + 24
+        colour, dash = _band_style(number)
+        text = shorten(name, 12, 160)
+        page.shapes.append(LineShape(x, y - 4, x + 34, y - 4, colour, 3.4, dash))
+        page.shapes.append(TextShape(x + 42, y, text, 12, INK))
+        x += 42 + text_length(text, 12) + 24
         if x > LIST_X - 120:
             break
 
 
-def _lists(page: _Page) -> None:
-    """Beside the board: its parts by number, and the offcuts that go to the rack."""
+def _draw_lists(page: _BoardPage) -> None:
+    """List beside the board its parts by number, and the offcuts to keep."""
     rows = [
-        (str(one.number), one.name, f"{mm_text(one.length)} × {mm_text(one.width)}", one.pieces)
-        for one in piece_lines(page.demand, page.layout)
+        (
+            str(line.number),
+            line.name,
+            f"{mm_text(line.length)} × {mm_text(line.width)}",
+            line.pieces,
+        )
+        for line in piece_lines(page.demand, page.layout)
     ]
-    kept = offcut_lines(page.demand, page.layout)
-    room = 600.0 - 20 * min(len(kept), 6)
-    roomy = len(rows) * 40 <= room  # a name has a line of its own
-    step = 40.0 if roomy else min(24.0, max(15.0, room / len(rows)))
+    offcuts = offcut_lines(page.demand, page.layout)
+    space = 600.0 - 20 * min(len(offcuts), 6)
+    two_lines = len(rows) * 40 <= space  # names get a line of their own
+    step = 40.0 if two_lines else min(24.0, max(15.0, space / len(rows)))
     size = min(13.0, step * 0.72)
-    page.shapes.append(Text(LIST_X, TOP + 10, page.words["parts"], 13, INK, bold=True))
+    page.shapes.append(TextShape(LIST_X, TOP + 10, page.texts["parts"], 13, INK, bold=True))
     y = TOP + 32
     for index, (number, name, measures, pieces) in enumerate(rows):
-        if y + step > TOP + 32 + room and index < len(rows) - 1:
-            told = f"… {len(rows) - index} {page.words['more']}"
-            page.shapes.append(Text(LIST_X, y, told, size, QUIET))
+        if y + step > TOP + 32 + space and index < len(rows) - 1:
+            text = f"… {len(rows) - index} {page.texts['more']}"
+            page.shapes.append(TextShape(LIST_X, y, text, size, QUIET))
             break
-        second = y + 17 if roomy else y
-        name_room = LIST_END - LIST_X - 26 if roomy else 76
+        second = y + 17 if two_lines else y
+        name_room = LIST_END - LIST_X - 26 if two_lines else 76
         page.shapes += [
-            Line(LIST_X, y - size - 3, LIST_END, y - size - 3, FAINT, 0.6),
-            Text(LIST_X + 18, y, number, size, INK, "end", bold=True),
-            Text(LIST_X + 26, y, shortened(name, size, name_room), size, INK),
-            Text(LIST_END - 38, second, measures, size, INK, "end"),
-            Text(LIST_END, second, f"{pieces}×", size, INK, "end", bold=True),
+            LineShape(LIST_X, y - size - 3, LIST_END, y - size - 3, FAINT, 0.6),
+            TextShape(LIST_X + 18, y, number, size, INK, "end", bold=True),
+            TextShape(LIST_X + 26, y, shorten(name, size, name_room), size, INK),
+            TextShape(LIST_END - 38, second, measures, size, INK, "end"),
+            TextShape(LIST_END, second, f"{pieces}×", size, INK, "end", bold=True),
         ]
         y += step
     y += 14
-    page.shapes.append(Text(LIST_X, y, page.words["offcuts"], 13, INK, bold=True))
-    if not kept:
-        page.shapes.append(Text(LIST_X, y + 20, page.words["no_offcuts"], 12, QUIET))
-    for rest in kept[:6]:
+    page.shapes.append(TextShape(LIST_X, y, page.texts["offcuts"], 13, INK, bold=True))
+    if not offcuts:
+        page.shapes.append(TextShape(LIST_X, y + 20, page.texts["no_offcuts"], 12, QUIET))
+    for offcut in offcuts[:6]:
         y += 20
-        told = f"{mm_text(rest.length)} × {mm_text(rest.width)}"
+        text = f"{mm_text(offcut.length)} × {mm_text(offcut.width)}"
         page.shapes += [
-            Text(LIST_END - 38, y, told, 12, "#1d5c33", "end"),
-            Text(LIST_END, y, f"{rest.pieces}×", 12, "#1d5c33", "end", bold=True),
+            TextShape(LIST_END - 38, y, text, 12, "#1d5c33", "end"),
+            TextShape(LIST_END, y, f"{offcut.pieces}×", 12, "#1d5c33", "end", bold=True),
         ]

@@ -1,4 +1,4 @@
-"""The cut list: what to do at the saw, in order, and what lies on the table afterwards."""
+"""The cut list: the steps at the saw in order, and the resulting pieces and offcuts."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 from kesin.workloads.optiplan.optimizer.model import (
     Cut,
+    CutDirection,
+    CuttingPlan,
     Demand,
     Hundredths,
     Layout,
-    Plan,
     Rect,
-    Runs,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One cut. The fence stands ``fence`` away from the panel's edge; the blade takes the kerf."""
+class SawStep:
+    """A cut; ``fence`` is its distance from the edge. The blade takes the kerf behind it."""
 
     order: int
     stage: int  # 0 trims the board
-    runs: Runs
+    runs: CutDirection
     panel_length: Hundredths
     panel_width: Hundredths
     fence: Hundredths
-    frees: tuple[int, ...] = ()  # the numbers of the parts that are done with it
+    frees: tuple[int, ...] = ()  # numbers of the parts that this cut completes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class OffcutLine:
 
 @dataclass(frozen=True, slots=True)
 class BoardLine:
-    """Everything about one pattern."""
+    """The cuts, pieces and offcuts of one pattern."""
 
-    number: str  # of the board, or of the first and last of equal ones
+    number: str  # of the board, or a range for equal boards
     times: int
-    steps: tuple[Step, ...]
+    steps: tuple[SawStep, ...]
     pieces: tuple[PieceLine, ...]
     offcuts: tuple[OffcutLine, ...]
 
@@ -68,22 +68,22 @@ class CutList:
 
     @property
     def offcuts(self) -> tuple[OffcutLine, ...]:
-        """What goes to the rack after the whole plan, largest first."""
-        sums: Counter[tuple[int, int]] = Counter()
+        """Return the offcuts of the whole plan that are worth keeping, largest first."""
+        counts: Counter[tuple[int, int]] = Counter()
         for board in self.boards:
-            for rest in board.offcuts:
-                sums[rest.length, rest.width] += rest.pieces * board.times
-        return _offcuts(sums)
+            for offcut in board.offcuts:
+                counts[offcut.length, offcut.width] += offcut.pieces * board.times
+        return _offcut_lines(counts)
 
 
-def cut_list(plan: Plan) -> CutList:
-    """The list of a plan."""
+def build_cut_list(plan: CuttingPlan) -> CutList:
+    """Build the cut list of a plan."""
     return CutList(
         tuple(
             BoardLine(
                 board_numbers(plan, number),
                 layout.times,
-                steps(plan.demand, layout),
+                saw_steps(plan.demand, layout),
                 piece_lines(plan.demand, layout),
                 offcut_lines(plan.demand, layout),
             )
@@ -92,31 +92,33 @@ def cut_list(plan: Plan) -> CutList:
     )
 
 
-def board_numbers(plan: Plan, number: int) -> str:
-    """Which boards are cut by a layout (counted from 1): ``3``, or ``3–5`` for equal ones."""
+def board_numbers(plan: CuttingPlan, number: int) -> str:
+    """Return the boards that a layout (counted from 1) covers: ``3``, or ``3–5``."""
     first = 1 + sum(layout.times for layout in plan.layouts[: number - 1])
     last = first + plan.layouts[number - 1].times - 1
     return str(first) if first == last else f"{first}–{last}"
 
 
-def steps(demand: Demand, layout: Layout) -> tuple[Step, ...]:
-    """The trims, then the cuts as numbered in the drawing."""
-    found: list[Step] = []
-    for panel, runs, fence in _trims(demand):
-        found.append(Step(len(found) + 1, 0, runs, panel.length, panel.width, fence))
-    done = {placement.rect: placement.part + 1 for placement in layout.placements}
+def saw_steps(demand: Demand, layout: Layout) -> tuple[SawStep, ...]:
+    """Return the trims, then the cuts as numbered in the drawing."""
+    steps: list[SawStep] = []
+    for panel, runs, fence in _trim_cuts(demand):
+        steps.append(SawStep(len(steps) + 1, 0, runs, panel.length, panel.width, fence))
+    part_numbers = {placement.rect: placement.part + 1 for placement in layout.placements}
     for cut in layout.cuts:
         panel = cut.panel
         fence = cut.at - (panel.y if cut.runs == "rip" else panel.x)
-        frees = tuple(done[piece] for piece in _pieces(cut, demand.kerf) if piece in done)
-        found.append(
-            Step(len(found) + 1, cut.stage, cut.runs, panel.length, panel.width, fence, frees)
+        frees = tuple(
+            part_numbers[piece] for piece in _cut_pieces(cut, demand.kerf) if piece in part_numbers
         )
-    return tuple(found)
+        steps.append(
+            SawStep(len(steps) + 1, cut.stage, cut.runs, panel.length, panel.width, fence, frees)
+        )
+    return tuple(steps)
 
 
-def _pieces(cut: Cut, kerf: Hundredths) -> tuple[Rect, Rect]:
-    """What a cut makes of its panel."""
+def _cut_pieces(cut: Cut, kerf: Hundredths) -> tuple[Rect, Rect]:
+    """Return the two pieces of a cut panel."""
     panel, second = cut.panel, cut.at + kerf
     if cut.runs == "rip":
         return (
@@ -130,46 +132,46 @@ def _pieces(cut: Cut, kerf: Hundredths) -> tuple[Rect, Rect]:
 
 
 def trim_count(demand: Demand) -> int:
-    """How many sides are trimmed: the number the first cut comes after."""
-    return len(_trims(demand))
+    """Return the number of trimmed sides; cuts are numbered after them."""
+    return len(_trim_cuts(demand))
 
 
-def _trims(demand: Demand) -> list[tuple[Rect, Runs, Hundredths]]:
+def _trim_cuts(demand: Demand) -> list[tuple[Rect, CutDirection, Hundredths]]:
     length, width = demand.board.length, demand.board.width
-    found: list[tuple[Rect, Runs, Hundredths]] = []
-    trims = demand.board.trims
-    for trim in (trims.bottom, trims.top):
+    trim_cuts: list[tuple[Rect, CutDirection, Hundredths]] = []
+    board_trims = demand.board.trims
+    for trim in (board_trims.bottom, board_trims.top):
         if trim:
-            found.append((Rect(0, 0, length, width), "rip", trim))
+            trim_cuts.append((Rect(0, 0, length, width), "rip", trim))
             width -= trim
-    for trim in (trims.left, trims.right):
+    for trim in (board_trims.left, board_trims.right):
         if trim:
-            found.append((Rect(0, 0, length, width), "cross", trim))
+            trim_cuts.append((Rect(0, 0, length, width), "cross", trim))
             length -= trim
-    return found
+    return trim_cuts
 
 
 def piece_lines(demand: Demand, layout: Layout) -> tuple[PieceLine, ...]:
-    """The pieces of one board by their part."""
-    sums = Counter(placement.part for placement in layout.placements)
+    """Return the pieces of one board, grouped by part."""
+    counts = Counter(placement.part for placement in layout.placements)
     return tuple(
         PieceLine(
             part + 1,
             demand.parts[part].name,
             demand.parts[part].length,
             demand.parts[part].width,
-            sums[part],
+            counts[part],
         )
-        for part in sorted(sums)
+        for part in sorted(counts)
     )
 
 
 def offcut_lines(demand: Demand, layout: Layout) -> tuple[OffcutLine, ...]:
-    """The offcuts of one board that are worth keeping."""
-    kept = [rest for rest in layout.offcuts if demand.is_reusable(rest)]
-    return _offcuts(Counter((rest.length, rest.width) for rest in kept))
+    """Return the offcuts of one board that are worth keeping."""
+    reusable = [offcut for offcut in layout.offcuts if demand.is_reusable(offcut)]
+    return _offcut_lines(Counter((offcut.length, offcut.width) for offcut in reusable))
 
 
-def _offcuts(sums: Counter[tuple[int, int]]) -> tuple[OffcutLine, ...]:
-    ordered = sorted(sums, key=lambda size: (-size[0] * size[1], size))
-    return tuple(OffcutLine(length, width, sums[length, width]) for length, width in ordered)
+def _offcut_lines(counts: Counter[tuple[int, int]]) -> tuple[OffcutLine, ...]:
+    ordered = sorted(counts, key=lambda size: (-size[0] * size[1], size))
+    return tuple(OffcutLine(length, width, counts[length, width]) for length, width in ordered)

@@ -1,7 +1,7 @@
-"""The plan on paper: a summary, a page for each board, and the cut list, as one PDF.
+"""The plan as a PDF: a summary, a page for each board, and the cut list.
 
-The same shapes as on the screen, in fonts that travel in the file, so that ğ, ı, İ and ş print
-everywhere. No date and no random mark goes into it: the same plan gives the same bytes.
+It draws the same shapes as the SVG and embeds its fonts, so that ğ, ı, İ and ş print everywhere.
+It contains no date and no random id: the same plan gives the same bytes.
 """
 
 from __future__ import annotations
@@ -12,41 +12,75 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kesin.workloads.optiplan.optimizer.model import Demand, Part, Plan, mm_text
-from kesin.workloads.optiplan.optimizer.output.board import FAINT, INK, QUIET, picture
-from kesin.workloads.optiplan.optimizer.output.cut_list import BoardLine, CutList, cut_list
+from kesin.workloads.optiplan.optimizer.model import CutPart, CuttingPlan, Demand, mm_text
+from kesin.workloads.optiplan.optimizer.output.board import FAINT, INK, QUIET, draw_layout
+from kesin.workloads.optiplan.optimizer.output.cut_list import BoardLine, CutList, build_cut_list
 from kesin.workloads.optiplan.optimizer.output.shapes import (
     PAGE_HEIGHT,
     PAGE_LENGTH,
-    UNITS_A_MM,
+    UNITS_PER_MM,
     Anchor,
-    Box,
-    Disc,
-    Hatch,
-    Line,
+    BoxShape,
+    DiscShape,
+    HatchShape,
+    LineShape,
     Shape,
-    Text,
-    shortened,
+    TextShape,
+    shorten,
 )
-from kesin.workloads.optiplan.optimizer.output.statistics import Figures, figures
-from kesin.workloads.optiplan.optimizer.output.texts import WORDS, Language
+from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
+from kesin.workloads.optiplan.optimizer.output.texts import TEXTS, Language
 
 if TYPE_CHECKING:
     from fpdf import FPDF
 
 FIRST_Y, LAST_Y, LEFT, RIGHT = 130.0, 796.0, 40.0, 1148.0
 STEP, SIZE = 21.0, 13.0
-COLUMNS: Final = 3  # of the cut list on a page
+COLUMNS: Final = 3  # of the cut list, per page
 GAP: Final = 36.0
-Column = tuple[str, float, Anchor]  # its title, where it stands, which end is fixed
+FONTS: Final = Path(__file__).parent / "fonts"
+FAMILY: Final = "sans"
+POINT_MM: Final = 25.4 / 72
+CREATED_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # fixed: the same plan gives the same bytes
+Column = tuple[str, float, Anchor]  # title, position, anchor
+
+
+def print_plans(plans: Sequence[CuttingPlan], language: Language = "en") -> bytes:
+    """Return the PDF of a batch."""
+    from fpdf import FPDF
+
+    pdf = FPDF(orientation="landscape", unit="mm", format="A4")
+    pdf.set_auto_page_break(auto=False)
+    pdf.set_margin(0)
+    pdf.c_margin = 0
+    pdf.set_creation_date(CREATED_AT)
+    pdf.set_producer("Kesin")
+    pdf.set_title(f"{TEXTS[language]['plan']} {plans[0].demand.name}")
+    pdf.set_lang(language)
+    pdf.add_font(FAMILY, "", FONTS / "sans-regular.ttf")
+    pdf.add_font(FAMILY, "B", FONTS / "sans-bold.ttf")
+    pages: list[list[Shape]] = []
+    for plan in plans:
+        before, after = list_pages(plan, language)
+        drawings = [draw_layout(plan, number + 1, language) for number in range(len(plan.layouts))]
+        pages += [*before, *drawings, *after]
+    for number, page in enumerate(pages, start=1):
+        pdf.add_page()
+        page_label = f"{number} / {len(pages)}"
+        for shape in (
+            *page,
+            TextShape(PAGE_LENGTH - 40, PAGE_HEIGHT - 18, page_label, 11, QUIET, "end"),
+        ):
+            _draw_shape(pdf, shape)
+    return bytes(pdf.output())
 
 
 @dataclass(slots=True)
-class _Sheets:
-    """Pages that are begun as the last one is full, in one column or several."""
+class _PageFlow:
+    """Pages with one or more columns; a new page starts when the last one is full."""
 
     title: str
-    told: str
+    subtitle: str
     columns: int = 1
     pages: list[list[Shape]] = field(default_factory=list)
     column: int = 0
@@ -60,8 +94,8 @@ class _Sheets:
     def width(self) -> float:
         return (RIGHT - LEFT - GAP * (self.columns - 1)) / self.columns
 
-    def room(self, rows: int = 1) -> bool:
-        """Go on where so many rows fit; whether that is a new column."""
+    def ensure_room(self, rows: int = 1) -> bool:
+        """Move to a place with space for the rows; returns whether that is a new column."""
         if self.pages and self.y + (rows - 1) * STEP <= LAST_Y:
             return False
         self.column += 1
@@ -69,60 +103,64 @@ class _Sheets:
             self.column = 0
             self.pages.append(
                 [
-                    Text(LEFT, 62, self.title, 28, INK, bold=True),
-                    Text(LEFT, 90, shortened(self.told, 13, RIGHT - LEFT), 13, QUIET),
+                    TextShape(LEFT, 62, self.title, 28, INK, bold=True),
+                    TextShape(LEFT, 90, shorten(self.subtitle, 13, RIGHT - LEFT), 13, QUIET),
                 ]
             )
         self.y = FIRST_Y
         return True
 
     def row(self, cells: Sequence[str], columns: Sequence[Column], *, head: bool = False) -> None:
-        """A line of a table; cells are cut where the next column begins."""
+        """Add a table row; a cell is shortened where the next column begins."""
         page = self.pages[-1]
         for number, (cell, (_, at, anchor)) in enumerate(zip(cells, columns, strict=True)):
             if anchor == "start":
-                later = [x for _, x, other in columns[number + 1 :] if other == "start"]
-                end = later[0] if later else self.width
-                ends = [x - 60 for _, x, other in columns[number + 1 :] if other == "end"]
-                cell = shortened(cell, SIZE, min([end, *ends]) - at - 8)  # noqa: PLW2901
+                next_starts = [x for _, x, other in columns[number + 1 :] if other == "start"]
+                end = next_starts[0] if next_starts else self.width
+                next_ends = [x - 60 for _, x, other in columns[number + 1 :] if other == "end"]
+                cell = shorten(cell, SIZE, min([end, *next_ends]) - at - 8)  # noqa: PLW2901
             page.append(
-                Text(self.x + at, self.y, cell, SIZE, QUIET if head else INK, anchor, bold=head)
+                TextShape(
+                    self.x + at, self.y, cell, SIZE, QUIET if head else INK, anchor, bold=head
+                )
             )
         level = self.y + 6
-        page.append(Line(self.x, level, self.x + self.width, level, FAINT, 0.6))
+        page.append(LineShape(self.x, level, self.x + self.width, level, FAINT, 0.6))
         self.y += STEP
 
 
-def sheets(plan: Plan, language: Language) -> tuple[list[list[Shape]], list[list[Shape]]]:
-    """The pages before the drawings and those after them."""
-    listed = cut_list(plan)
-    return _summary(plan, listed, language), _cuts(plan, listed, language)
+def list_pages(
+    plan: CuttingPlan, language: Language
+) -> tuple[list[list[Shape]], list[list[Shape]]]:
+    """Return the pages before the drawings and the pages after them."""
+    cut_list = build_cut_list(plan)
+    return _summary_pages(plan, cut_list, language), _cut_pages(plan, cut_list, language)
 
 
-def _summary(plan: Plan, listed: CutList, language: Language) -> list[list[Shape]]:
-    words, sums, demand = WORDS[language], figures(plan), plan.demand
-    pages = _Sheets(words["plan"], _facts(demand))
-    pages.room()
-    _figures(pages, sums, words)
+def _summary_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list[list[Shape]]:
+    texts, statistics, demand = TEXTS[language], compute_statistics(plan), plan.demand
+    pages = _PageFlow(texts["plan"], _subtitle(demand))
+    pages.ensure_room()
+    _add_figures(pages, statistics, texts)
     columns: list[Column] = [
         ("№", 24, "end"),
-        (words["name"], 40, "start"),
-        (words["pieces"], 430, "end"),
-        (words["size"], 580, "end"),
-        (words["finished"], 730, "end"),
+        (texts["name"], 40, "start"),
+        (texts["pieces"], 430, "end"),
+        (texts["size"], 580, "end"),
+        (texts["finished"], 730, "end"),
         ("↔", 776, "middle"),
-        (words["band"], 810, "start"),
+        (texts["band"], 810, "start"),
     ]
     pages.row([title for title, _, _ in columns], columns, head=True)
     for number, part in enumerate(demand.parts, start=1):
-        if pages.room():
+        if pages.ensure_room():
             pages.row([title for title, _, _ in columns], columns, head=True)
-        pages.row(_part(number, part), columns)
-    _totals(pages, sums, listed, words)
+        pages.row(_part_cells(number, part), columns)
+    _add_totals(pages, statistics, cut_list, texts)
     return pages.pages
 
 
-def _part(number: int, part: Part) -> list[str]:
+def _part_cells(number: int, part: CutPart) -> list[str]:
     sides = (("↑", part.up), ("↓", part.lo), ("←", part.sx), ("→", part.dx))
     length, width = part.finished
     return [
@@ -136,163 +174,132 @@ def _part(number: int, part: Part) -> list[str]:
     ]
 
 
-def _figures(pages: _Sheets, sums: Figures, words: dict[str, str]) -> None:
-    """The large numbers on top."""
-    told = [
-        (words["boards"], str(sums.boards)),
-        (words["yield"], f"{100 * sums.yield_share:.1f} %"),
-        (words["cuts"], str(sums.cuts)),
-        (words["sawn"], f"{sums.cut_metres:.1f}"),
-        (words["minutes"], f"{sums.time_s / 60:.0f}"),
+def _add_figures(pages: _PageFlow, statistics: PlanStatistics, texts: dict[str, str]) -> None:
+    """Add the key figures at the top."""
+    figures = [
+        (texts["boards"], str(statistics.boards)),
+        (texts["yield"], f"{100 * statistics.yield_share:.1f} %"),
+        (texts["cuts"], str(statistics.cuts)),
+        (texts["sawn"], f"{statistics.cut_metres:.1f}"),
+        (texts["minutes"], f"{statistics.time_s / 60:.0f}"),
     ]
-    if sums.cost:
-        told.append((words["cost"], f"{sums.cost:,.2f}"))
-    for number, (name, value) in enumerate(told):
+    if statistics.cost:
+        figures.append((texts["cost"], f"{statistics.cost:,.2f}"))
+    for number, (name, value) in enumerate(figures):
         x = LEFT + number * 180
         pages.pages[-1] += [
-            Text(x, 150, value, 26, INK, bold=True),
-            Text(x, 172, name, 13, QUIET),
+            TextShape(x, 150, value, 26, INK, bold=True),
+            TextShape(x, 172, name, 13, QUIET),
         ]
     pages.y = 214.0
 
 
-def _totals(pages: _Sheets, sums: Figures, listed: CutList, words: dict[str, str]) -> None:
-    """Band to fetch, offcuts to keep."""
-    bands = [f"{name}: {length:.1f} m" for name, length in sums.band_metres]
-    rests = [
-        f"{mm_text(rest.length)} × {mm_text(rest.width)} ({rest.pieces}×)"
-        for rest in listed.offcuts
+def _add_totals(
+    pages: _PageFlow, statistics: PlanStatistics, cut_list: CutList, texts: dict[str, str]
+) -> None:
+    """Add the totals of bands and of offcuts to keep."""
+    bands = [f"{name}: {length:.1f} m" for name, length in statistics.band_metres]
+    offcuts = [
+        f"{mm_text(offcut.length)} × {mm_text(offcut.width)} ({offcut.pieces}×)"
+        for offcut in cut_list.offcuts
     ]
     for title, lines in (
-        (words["bands"], bands or [words["no_bands"]]),
-        (words["offcuts"], rests or [words["no_offcuts"]]),
+        (texts["bands"], bands or [texts["no_bands"]]),
+        (texts["offcuts"], offcuts or [texts["no_offcuts"]]),
     ):
         pages.y += STEP
-        pages.room(rows=2)
+        pages.ensure_room(rows=2)
         pages.row([title], [("", 0, "start")], head=True)
         for start in range(0, len(lines), 4):
-            pages.room()
+            pages.ensure_room()
             cells = [*lines[start : start + 4], "", "", ""][:4]
             pages.row(cells, [("", 270.0 * number, "start") for number in range(4)])
 
 
-def _cuts(plan: Plan, listed: CutList, language: Language) -> list[list[Shape]]:
-    words = WORDS[language]
-    pages = _Sheets(words["cut_list"], _facts(plan.demand), COLUMNS)
+def _cut_pages(plan: CuttingPlan, cut_list: CutList, language: Language) -> list[list[Shape]]:
+    texts = TEXTS[language]
+    pages = _PageFlow(texts["cut_list"], _subtitle(plan.demand), COLUMNS)
     columns: list[Column] = [
         ("№", 26, "end"),
-        (words["runs"], 38, "start"),
-        (words["panel"], 218, "end"),
-        (words["fence"], 292, "end"),
+        (texts["runs"], 38, "start"),
+        (texts["panel"], 218, "end"),
+        (texts["fence"], 292, "end"),
         ("→", 340, "end"),
     ]
-    for board in listed.boards:
-        _board_cuts(pages, board, columns, words)
+    for board in cut_list.boards:
+        _add_board_cuts(pages, board, columns, texts)
     return pages.pages
 
 
-def _facts(demand: Demand) -> str:
+def _subtitle(demand: Demand) -> str:
     return " · ".join(text for text in (demand.name, demand.material) if text)
 
 
-def _board_cuts(
-    pages: _Sheets, board: BoardLine, columns: list[Column], words: dict[str, str]
+def _add_board_cuts(
+    pages: _PageFlow, board: BoardLine, columns: list[Column], texts: dict[str, str]
 ) -> None:
-    title = f"{words['board']} {board.number}"
+    title = f"{texts['board']} {board.number}"
     if board.times > 1:
         title += f" × {board.times}"
     pages.y += STEP * 0.8
-    pages.room(rows=4)
-    pages.pages[-1].append(Text(pages.x, pages.y, title, 16, INK, bold=True))
+    pages.ensure_room(rows=4)
+    pages.pages[-1].append(TextShape(pages.x, pages.y, title, 16, INK, bold=True))
     pages.y += STEP * 1.1
     pages.row([name for name, _, _ in columns], columns, head=True)
     for step in board.steps:
-        if pages.room():
+        if pages.ensure_room():
             pages.row([name for name, _, _ in columns], columns, head=True)
-        runs = words["trim"] if step.stage == 0 else f"{words[step.runs]} {step.stage}"
+        runs = texts["trim"] if step.stage == 0 else f"{texts[step.runs]} {step.stage}"
         panel = f"{mm_text(step.panel_length)} × {mm_text(step.panel_width)}"
-        done = ", ".join(map(str, step.frees))
-        pages.row([str(step.order), runs, panel, mm_text(step.fence), done], columns)
+        frees = ", ".join(map(str, step.frees))
+        pages.row([str(step.order), runs, panel, mm_text(step.fence), frees], columns)
 
 
-FONTS: Final = Path(__file__).parent / "fonts"
-FAMILY: Final = "sans"
-POINT_MM: Final = 25.4 / 72
-MADE_AT: Final = datetime(2000, 1, 1, tzinfo=UTC)  # a date in the file would change its bytes
-
-
-def print_plans(plans: Sequence[Plan], language: Language = "en") -> bytes:
-    """One PDF for a batch."""
-    from fpdf import FPDF
-
-    paper = FPDF(orientation="landscape", unit="mm", format="A4")
-    paper.set_auto_page_break(auto=False)
-    paper.set_margin(0)
-    paper.c_margin = 0
-    paper.set_creation_date(MADE_AT)
-    paper.set_producer("Kesin")
-    paper.set_title(f"{WORDS[language]['plan']} {plans[0].demand.name}")
-    paper.set_lang(language)
-    paper.add_font(FAMILY, "", FONTS / "sans-regular.ttf")
-    paper.add_font(FAMILY, "B", FONTS / "sans-bold.ttf")
-    pages: list[list[Shape]] = []
-    for plan in plans:
-        before, after = sheets(plan, language)
-        drawings = [picture(plan, number + 1, language) for number in range(len(plan.layouts))]
-        pages += [*before, *drawings, *after]
-    for number, page in enumerate(pages, start=1):
-        paper.add_page()
-        told = f"{number} / {len(pages)}"
-        for shape in (*page, Text(PAGE_LENGTH - 40, PAGE_HEIGHT - 18, told, 11, QUIET, "end")):
-            _put(paper, shape)
-    return bytes(paper.output())
-
-
-def _put(paper: FPDF, shape: Shape) -> None:
+def _draw_shape(pdf: FPDF, shape: Shape) -> None:
     match shape:
-        case Box():
-            paper.set_fill_color(shape.fill)
+        case BoxShape():
+            pdf.set_fill_color(shape.fill)
             style = "DF" if shape.stroke else "F"
-            _pen(paper, shape.stroke or shape.fill, shape.stroke_width)
+            _set_pen(pdf, shape.stroke or shape.fill, shape.stroke_width)
             size = (max(_mm(shape.width), 0.01), max(_mm(shape.height), 0.01))
-            paper.rect(_mm(shape.x), _mm(shape.y), *size, style=style)
-        case Hatch():
-            _pen(paper, shape.stroke, shape.stroke_width)
+            pdf.rect(_mm(shape.x), _mm(shape.y), *size, style=style)
+        case HatchShape():
+            _set_pen(pdf, shape.stroke, shape.stroke_width)
             for ends in shape.lines():
-                paper.line(*(_mm(end) for end in ends))
-        case Line():
-            _pen(paper, shape.stroke, shape.stroke_width)
+                pdf.line(*(_mm(end) for end in ends))
+        case LineShape():
+            _set_pen(pdf, shape.stroke, shape.stroke_width)
             if shape.dash:
-                paper.set_dash_pattern(dash=_mm(shape.dash[0]), gap=_mm(shape.dash[1]))
-            paper.line(_mm(shape.x1), _mm(shape.y1), _mm(shape.x2), _mm(shape.y2))
+                pdf.set_dash_pattern(dash=_mm(shape.dash[0]), gap=_mm(shape.dash[1]))
+            pdf.line(_mm(shape.x1), _mm(shape.y1), _mm(shape.x2), _mm(shape.y2))
             if shape.dash:
-                paper.set_dash_pattern()
-        case Disc():
-            paper.set_fill_color(shape.fill)
-            _pen(paper, shape.stroke or shape.fill, 1.0)
-            paper.circle(_mm(shape.x), _mm(shape.y), _mm(shape.radius), style="DF")
-        case Text():
-            _write(paper, shape)
+                pdf.set_dash_pattern()
+        case DiscShape():
+            pdf.set_fill_color(shape.fill)
+            _set_pen(pdf, shape.stroke or shape.fill, 1.0)
+            pdf.circle(_mm(shape.x), _mm(shape.y), _mm(shape.radius), style="DF")
+        case TextShape():
+            _draw_text(pdf, shape)
 
 
-def _write(paper: FPDF, shape: Text) -> None:
-    paper.set_font(FAMILY, "B" if shape.bold else "", _mm(shape.size) / POINT_MM)
-    paper.set_text_color(shape.fill)
+def _draw_text(pdf: FPDF, shape: TextShape) -> None:
+    pdf.set_font(FAMILY, "B" if shape.bold else "", _mm(shape.size) / POINT_MM)
+    pdf.set_text_color(shape.fill)
     text = "".join(c if c.isprintable() else " " for c in shape.text)
-    length = paper.get_string_width(text)
-    back = {"start": 0.0, "middle": length / 2, "end": length}[shape.anchor]
+    length = pdf.get_string_width(text)
+    offset = {"start": 0.0, "middle": length / 2, "end": length}[shape.anchor]
     x, y = _mm(shape.x), _mm(shape.y)
     if not shape.turned:
-        paper.text(x - back, y, text)
+        pdf.text(x - offset, y, text)
         return
-    with paper.rotation(90, x, y):
-        paper.text(x - back, y, text)
+    with pdf.rotation(90, x, y):
+        pdf.text(x - offset, y, text)
 
 
-def _pen(paper: FPDF, stroke: str, width: float) -> None:
-    paper.set_draw_color(stroke)
-    paper.set_line_width(_mm(width))
+def _set_pen(pdf: FPDF, stroke: str, width: float) -> None:
+    pdf.set_draw_color(stroke)
+    pdf.set_line_width(_mm(width))
 
 
 def _mm(units: float) -> float:
-    return units / UNITS_A_MM
+    return units / UNITS_PER_MM

@@ -1,6 +1,6 @@
-"""The few shapes a drawing is made of, on a page of A4 lying down; y runs downwards.
+"""The shapes of a drawing, on a landscape A4 page; y runs downwards.
 
-The screen (SVG) and the paper (PDF) draw the same shapes, so they cannot tell different stories.
+The SVG and the PDF draw the same shapes, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 PAGE_LENGTH, PAGE_HEIGHT = 1188.0, 840.0
-UNITS_A_MM: Final = 4  # on paper
+UNITS_PER_MM: Final = 4  # on paper
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -18,8 +18,8 @@ NARROW, WIDE = frozenset("iıjlİI.,:;'|!()[]/ft· "), frozenset("mwMWQGO×%@—
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A filled rectangle, perhaps with an outline."""
+class BoxShape:
+    """A filled rectangle with an optional outline."""
 
     x: float
     y: float
@@ -31,7 +31,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Hatch:
+class HatchShape:
     """Slanting lines inside a rectangle."""
 
     x: float
@@ -43,7 +43,7 @@ class Hatch:
     stroke_width: float = 0.8
 
     def lines(self) -> Iterator[tuple[float, float, float, float]]:
-        """Each line from its lower left to its upper right end."""
+        """Yield each line from its lower left to its upper right end."""
         offset = self.gap
         while offset < self.width + self.height:
             low, high = max(0.0, offset - self.height), min(offset, self.width)
@@ -57,7 +57,7 @@ class Hatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineShape:
     """A straight line; ``dash`` gives the lengths of stroke and gap."""
 
     x1: float
@@ -70,8 +70,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Disc:
-    """A circle around its middle."""
+class DiscShape:
+    """A circle; ``x`` and ``y`` are its centre."""
 
     x: float
     y: float
@@ -81,8 +81,8 @@ class Disc:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A line of text on its base line; turned, it runs upwards."""
+class TextShape:
+    """A line of text on its baseline; turned, it runs upwards."""
 
     x: float
     y: float
@@ -94,20 +94,20 @@ class Text:
     turned: bool = False
 
 
-Shape = Box | Hatch | Line | Disc | Text
+Shape = BoxShape | HatchShape | LineShape | DiscShape | TextShape
 
 
 def text_length(text: str, size: float, *, bold: bool = False) -> float:
-    """About how long a text is; on the long side, so that what is said to fit does."""
+    """Estimate the length of a text; never too short, so that a text that fits really fits."""
     ems = sum(0.36 if c in NARROW else 0.9 if c in WIDE else 0.65 for c in text)
     return ems * size * (1.1 if bold else 1.0)
 
 
-def shortened(text: str, size: float, room: float, *, bold: bool = False) -> str:
-    """The text, or as much of it as there is room for and an ellipsis."""
+def shorten(text: str, size: float, room: float, *, bold: bool = False) -> str:
+    """Return the text, or as much of it as fits followed by an ellipsis."""
     if text_length(text, size, bold=bold) <= room:
         return text
-    kept = text
-    while kept and text_length(f"{kept}…", size, bold=bold) > room:
-        kept = kept[:-1]
-    return f"{kept.rstrip()}…" if kept else ""
+    prefix = text
+    while prefix and text_length(f"{prefix}…", size, bold=bold) > room:
+        prefix = prefix[:-1]
+    return f"{prefix.rstrip()}…" if prefix else ""

@@ -1,7 +1,7 @@
-"""What a plan comes to: boards, yield, offcuts, band, time and money.
+"""Statistics of a plan: boards, yield, offcuts, bands, time and cost.
 
-Sums are made from the layouts alone, so they hold for any plan the checker accepts. Times are an
-estimate for a beam saw and count work, not the clock: the same plan always takes equally long.
+They are computed from the layouts alone, so they hold for any plan the checker accepts. The time is
+an estimate for a beam saw, computed from the cuts: the same plan always has the same time.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Final
 
 from kesin.workloads.optiplan.optimizer.model import (
     Cut,
+    CuttingPlan,
     Demand,
     Hundredths,
-    Plan,
     metres,
     square_metres,
 )
 
-BOARD_S: Final = 40  # to fetch a board and take its pieces off
-CUT_S: Final = 7  # to move the panel and clamp it
+BOARD_S: Final = 40  # to load a board and unload its pieces
+CUT_S: Final = 7  # to position and clamp the panel
 METRE_S: Final = 2
 TRIM_CUTS: Final = 4
-FREE_STAGES: Final = 2  # rips and cross cuts; what needs a further turn is a z cut
+FREE_STAGES: Final = 2  # rips and cross cuts; a cut of a later stage is a z cut
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The sums of one plan; areas in square metres."""
+class PlanStatistics:
+    """The statistics of one plan; areas in square metres."""
 
     boards: int
     least_boards: int
     patterns: int
-    cycles: int  # boards put on the saw, one at a time
+    cycles: int  # boards loaded onto the saw, one at a time
     cuts: int  # without the trims
     z_cuts: int
     cut_metres: float  # with the trims
@@ -50,8 +50,8 @@ class Figures:
         return self.part_m2 / self.board_m2
 
 
-def figures(plan: Plan) -> Figures:
-    """The sums of a plan."""
+def compute_statistics(plan: CuttingPlan) -> PlanStatistics:
+    """Compute the statistics of a plan."""
     demand, board = plan.demand, plan.demand.board
     trim_length = sum(
         side
@@ -63,50 +63,51 @@ def figures(plan: Plan) -> Figures:
         )
         if trim
     )
-    cuts = sum(one.times * len(one.cuts) for one in plan.layouts)
-    sawn = plan.boards * trim_length + sum(
-        one.times * cut_length(cut) for one in plan.layouts for cut in one.cuts
+    cuts = sum(layout.times * len(layout.cuts) for layout in plan.layouts)
+    total_cut_length = plan.boards * trim_length + sum(
+        layout.times * cut_length(cut) for layout in plan.layouts for cut in layout.cuts
     )
-    kept: Counter[tuple[Hundredths, Hundredths]] = Counter()
-    for one in plan.layouts:
-        for rest in one.offcuts:
-            if demand.is_reusable(rest):
-                kept[rest.length, rest.width] += one.times
+    reusable: Counter[tuple[Hundredths, Hundredths]] = Counter()
+    for layout in plan.layouts:
+        for offcut in layout.offcuts:
+            if demand.is_reusable(offcut):
+                reusable[offcut.length, offcut.width] += layout.times
     bands = band_metres(demand)
     seconds = BOARD_S * plan.boards + CUT_S * (cuts + TRIM_CUTS * plan.boards)
     cost = plan.boards * demand.board_price + demand.band_price_per_metre * sum(bands.values())
-    return Figures(
+    return PlanStatistics(
         boards=plan.boards,
         least_boards=plan.least_boards,
         patterns=len(plan.layouts),
         cycles=plan.boards,
         cuts=cuts,
         z_cuts=sum(
-            one.times * sum(cut.stage > FREE_STAGES for cut in one.cuts) for one in plan.layouts
+            layout.times * sum(cut.stage > FREE_STAGES for cut in layout.cuts)
+            for layout in plan.layouts
         ),
-        cut_metres=metres(sawn),
+        cut_metres=metres(total_cut_length),
         board_m2=square_metres(plan.boards * board.area),
         part_m2=square_metres(sum(part.area * part.quantity for part in demand.parts)),
-        offcut_m2=square_metres(sum(a * b * times for (a, b), times in kept.items())),
-        offcut_sizes=len({tuple(sorted(size)) for size in kept}),
-        time_s=round(seconds + METRE_S * metres(sawn)),
+        offcut_m2=square_metres(sum(a * b * times for (a, b), times in reusable.items())),
+        offcut_sizes=len({tuple(sorted(size)) for size in reusable}),
+        time_s=round(seconds + METRE_S * metres(total_cut_length)),
         cost=round(cost, 2),
         band_metres=tuple(sorted(bands.items())),
     )
 
 
 def cut_length(cut: Cut) -> Hundredths:
-    """How far the blade runs."""
+    """Return the length of a cut."""
     return cut.panel.length if cut.runs == "rip" else cut.panel.width
 
 
 def band_metres(demand: Demand) -> dict[str, float]:
-    """Metres of each band, by the finished sizes it is glued on."""
-    sums: Counter[str] = Counter()
+    """Return the metres of each band, from the finished sizes of its parts."""
+    lengths: Counter[str] = Counter()
     for part in demand.parts:
         length, width = part.finished
         sides = ((part.up, length), (part.lo, length), (part.sx, width), (part.dx, width))
         for band, side in sides:
             if band is not None:
-                sums[band.name] += side * part.quantity
-    return {name: metres(total) for name, total in sums.items()}
+                lengths[band.name] += side * part.quantity
+    return {name: metres(total) for name, total in lengths.items()}

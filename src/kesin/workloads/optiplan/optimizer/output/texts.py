@@ -1,4 +1,4 @@
-"""What stands on the drawings and lists, in the two languages of the workshop."""
+"""The texts of drawings and lists, in English and Turkish."""
 
 from __future__ import annotations
 
@@ -66,4 +66,4 @@ TURKISH: Final = {
     "trim": "tıraş",
     "yield": "Verim",
 }
-WORDS: Final[dict[Language, dict[str, str]]] = {"en": ENGLISH, "tr": TURKISH}
+TEXTS: Final[dict[Language, dict[str, str]]] = {"en": ENGLISH, "tr": TURKISH}

@@ -1,7 +1,7 @@
-"""The plan as the XML that OptiPlanning would have left: a summary, and every board's cuts.
+"""The plan as XML in OptiPlanning's format: a summary, and the cuts of every board.
 
-One file a batch. The solution taken comes first with ``best="1"`` and its layouts; what the other
-strategies needed follows as summaries, for whoever compares.
+There is one file per batch. The chosen solution comes first with ``best="1"`` and its layouts; the
+results of the other strategies follow as summaries, for comparison.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from kesin.workloads.optiplan.optimizer.model import (
+    CuttingPlan,
     Demand,
     Layout,
-    Plan,
     Rect,
     mm_text,
     square_metres,
 )
 from kesin.workloads.optiplan.optimizer.output.cut_list import trim_count
-from kesin.workloads.optiplan.optimizer.output.statistics import Figures, figures
+from kesin.workloads.optiplan.optimizer.output.statistics import PlanStatistics, compute_statistics
 
-GENERATOR: Final = "Kesin"  # the name by which a plan of ours is known
+GENERATOR: Final = "Kesin"  # identifies a plan of this optimiser
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def solution_xml(plans: Sequence[Plan]) -> bytes:
-    """The file for one batch: its plans, one a material."""
+def solution_xml(plans: Sequence[CuttingPlan]) -> bytes:
+    """Return the XML of one batch: its plans, one per material."""
     root = ET.Element(
-        "Solutions", {"generator": GENERATOR, "batch": writable(plans[0].demand.name)}
+        "Solutions", {"generator": GENERATOR, "batch": replace_unwritable(plans[0].demand.name)}
     )
-    sums = [figures(plan) for plan in plans]
-    best = ET.SubElement(root, "Solution", _summary(plans, sums))
+    statistics = [compute_statistics(plan) for plan in plans]
+    best = ET.SubElement(root, "Solution", _summary_attributes(plans, statistics))
     number = 0
     for plan in plans:
         for layout in plan.layouts:
             number += 1
-            _layout(best, number, plan.demand, layout)
-    for index, (algo, boards) in enumerate(_others(plans), start=2):
+            _add_layout(best, number, plan.demand, layout)
+    for index, (algo, boards) in enumerate(_other_results(plans), start=2):
         area = square_metres(plans[0].demand.board.area) * boards
         ET.SubElement(
             root,
@@ -52,37 +52,42 @@ def solution_xml(plans: Sequence[Plan]) -> bytes:
             },
         )
     ET.indent(root)
-    told: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return told + b"\n"
+    content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
 
 
-def _others(plans: Sequence[Plan]) -> list[tuple[str, int]]:
-    """What else was found, told only where one material makes it comparable."""
+def _other_results(plans: Sequence[CuttingPlan]) -> list[tuple[str, int]]:
+    """Return the results of the other strategies; only for one material, where they compare."""
     if len(plans) != 1:
         return []
-    return [other for other in plans[0].others if other[0] != plans[0].strategy]
+    return [other for other in plans[0].strategy_boards if other[0] != plans[0].strategy]
 
 
-def _summary(plans: Sequence[Plan], sums: Sequence[Figures]) -> dict[str, str]:
-    board_m2, part_m2 = sum(one.board_m2 for one in sums), sum(one.part_m2 for one in sums)
+def _summary_attributes(
+    plans: Sequence[CuttingPlan], statistics: Sequence[PlanStatistics]
+) -> dict[str, str]:
+    board_m2, part_m2 = (
+        sum(item.board_m2 for item in statistics),
+        sum(item.part_m2 for item in statistics),
+    )
     return {
         "name": "p001",
         "algo": "+".join(sorted({plan.strategy for plan in plans})),
         "best": "1",
         "mqBoards": f"{board_m2:.4f}",
-        "patterns": str(sum(one.patterns for one in sums)),
-        "cycles": str(sum(one.cycles for one in sums)),
-        "zcuts": str(sum(one.z_cuts for one in sums)),
-        "jobTime": str(sum(one.time_s for one in sums)),
-        "jobCost": f"{sum(one.cost for one in sums):.2f}",
-        "mqDrops": f"{sum(one.offcut_m2 for one in sums):.4f}",
-        "diffDrops": str(sum(one.offcut_sizes for one in sums)),
-        "boards": str(sum(one.boards for one in sums)),
+        "patterns": str(sum(item.patterns for item in statistics)),
+        "cycles": str(sum(item.cycles for item in statistics)),
+        "zcuts": str(sum(item.z_cuts for item in statistics)),
+        "jobTime": str(sum(item.time_s for item in statistics)),
+        "jobCost": f"{sum(item.cost for item in statistics):.2f}",
+        "mqDrops": f"{sum(item.offcut_m2 for item in statistics):.4f}",
+        "diffDrops": str(sum(item.offcut_sizes for item in statistics)),
+        "boards": str(sum(item.boards for item in statistics)),
         "yield": f"{100 * part_m2 / board_m2:.2f}",
     }
 
 
-def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> None:
+def _add_layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> None:
     board, trims = demand.board, demand.board.trims
     element = ET.SubElement(
         parent,
@@ -90,7 +95,7 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
         {
             "number": str(number),
             "times": str(layout.times),
-            "material": writable(demand.material),
+            "material": replace_unwritable(demand.material),
             "length": mm_text(board.length),
             "width": mm_text(board.width),
             "trimLeft": mm_text(trims.left),
@@ -98,22 +103,22 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
             "trimBottom": mm_text(trims.bottom),
             "trimTop": mm_text(trims.top),
             "kerf": mm_text(demand.kerf),
-            "yield": f"{100 * sum(one.rect.area for one in layout.placements) / board.area:.2f}",
+            "yield": f"{100 * sum(item.rect.area for item in layout.placements) / board.area:.2f}",
         },
     )
     for placement in layout.placements:
         part = demand.parts[placement.part]
-        told = {
-            "part": writable(part.name),
+        attributes = {
+            "part": replace_unwritable(part.name),
             "number": str(placement.part + 1),
-            **_place(placement.rect),
+            **_rect_attributes(placement.rect),
             "turned": str(int(placement.turned)),
             "grain": str(part.grain),
         }
         for side in ("up", "lo", "sx", "dx"):
             if (band := getattr(part, side)) is not None:
-                told[side] = writable(band.name)
-        ET.SubElement(element, "Piece", told)
+                attributes[side] = replace_unwritable(band.name)
+        ET.SubElement(element, "Piece", attributes)
     first = trim_count(demand) + 1
     for order, cut in enumerate(layout.cuts, start=first):
         ET.SubElement(
@@ -124,15 +129,15 @@ def _layout(parent: ET.Element, number: int, demand: Demand, layout: Layout) -> 
                 "stage": str(cut.stage),
                 "runs": cut.runs,
                 "at": mm_text(cut.at),
-                **_place(cut.panel),
+                **_rect_attributes(cut.panel),
             },
         )
-    for rest in layout.offcuts:
-        kept = str(int(demand.is_reusable(rest)))
-        ET.SubElement(element, "Drop", {**_place(rest), "reusable": kept})
+    for offcut in layout.offcuts:
+        reusable = str(int(demand.is_reusable(offcut)))
+        ET.SubElement(element, "Drop", {**_rect_attributes(offcut), "reusable": reusable})
 
 
-def _place(rect: Rect) -> dict[str, str]:
+def _rect_attributes(rect: Rect) -> dict[str, str]:
     return {
         "x": mm_text(rect.x),
         "y": mm_text(rect.y),
@@ -141,6 +146,6 @@ def _place(rect: Rect) -> dict[str, str]:
     }
 
 
-def writable(text: str) -> str:
-    """Without the characters that XML cannot hold."""
+def replace_unwritable(text: str) -> str:
+    """Replace the characters that XML cannot contain."""
     return _UNWRITABLE.sub("\ufffd", text)

@@ -1,10 +1,10 @@
-"""Column generation: patterns worth repeating, for orders with many pieces of few kinds.
+"""Column generation: repeated patterns, for orders with many pieces of few kinds.
 
-A linear programme over the boards seen so far tells what each kind of piece is worth at the margin;
-boards filled with the worthiest pieces are added until none is worth more than it costs. The whole
-boards of its solution are taken, and what they leave is planned like a small order. It pays where
-kinds repeat; otherwise the solution holds no whole boards. HiGHS solves the programme; where it is
-not installed this strategy is left out.
+A linear programme over the boards found so far gives the marginal value of each kind of piece;
+boards filled with the most valuable pieces are added until none is worth more than it costs. The
+integer part of the solution is taken, and the remaining pieces are planned like a small order. This
+helps if kinds repeat; otherwise the solution contains no whole boards. HiGHS solves the programme;
+without it this strategy is skipped.
 """
 
 from __future__ import annotations
@@ -15,74 +15,80 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
-from kesin.workloads.optiplan.optimizer.problem import Budget, Filling, Fillings, Task
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import FITS, PARTS, split
+from kesin.workloads.optiplan.optimizer.problem import Budget, Filling, Fillings, PackingTask
+from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
+    FIT_RULES,
+    SPLIT_RULES,
+    fill_boards,
+)
 
 ROUNDS: Final = 60  # of pricing
-NEW_BOARDS: Final = 12  # filled a round
-COLUMNS: Final = 600  # to start from: the fullest
-REPEATS: Final = 4  # pieces a kind, on average, from which it pays
+NEW_BOARDS: Final = 12  # filled in each round
+COLUMNS: Final = 600  # at the start: the fullest boards
+REPEATS: Final = 4  # pieces per kind, on average, from which the strategy is used
 SLACK: Final = 1e-6
-POWERS: Final = (0.8, 0.9, 1.0, 1.1)  # how much the area of a piece speaks against it
+POWERS: Final = (0.8, 0.9, 1.0, 1.1)  # exponents of the area by which a value is divided
 
 Counts = tuple[int, ...]  # pieces on a board, by kind
 Pool = dict[Counts, Filling]
 
 
-def pays(task: Task) -> bool:
-    """Whether kinds repeat enough, and there is a solver."""
+def is_worthwhile(task: PackingTask) -> bool:
+    """Whether kinds repeat enough and the solver is installed."""
     repeats = sum(task.counts) >= REPEATS * len(task.counts)
     return repeats and importlib.util.find_spec("highspy") is not None
 
 
-def whole_boards(task: Task, pool: Pool, budget: Budget, share: float) -> tuple[Fillings, Task]:
-    """Boards to saw as often as the programme says, and the task that is left after them."""
-    chance = Random(11)
-    known = dict(pool)
-    columns = sorted(known, key=lambda counts: (-_filled(task, counts), counts))[:COLUMNS]
-    times, values = _programme(task, columns)
+def generate_boards(
+    task: PackingTask, pool: Pool, budget: Budget, share: float
+) -> tuple[Fillings, PackingTask]:
+    """Return the whole boards of the programme's solution, and the task that remains."""
+    rng = Random(11)
+    fillings = dict(pool)
+    columns = sorted(fillings, key=lambda counts: (-_filled_area(task, counts), counts))[:COLUMNS]
+    times, values = _solve(task, columns)
     for _ in range(ROUNDS):
-        if not budget.left(share):
+        if not budget.has_left(share):
             break
-        fresh = []
-        for counts, filling in _priced(task, values, budget, chance):
-            if _worth(counts, values) > 1 + SLACK and counts not in known:
-                known[counts] = filling
-                fresh.append(counts)
-        if fresh:
-            columns += fresh
-            times, values = _programme(task, columns)
+        new_columns = []
+        for counts, filling in _price_boards(task, values, budget, rng):
+            if _value(counts, values) > 1 + SLACK and counts not in fillings:
+                fillings[counts] = filling
+                new_columns.append(counts)
+        if new_columns:
+            columns += new_columns
+            times, values = _solve(task, columns)
     left = list(task.counts)
     boards: Fillings = []
-    for counts, wanted in sorted(
+    for counts, board_times in sorted(
         zip(columns, times, strict=True), key=lambda column: (-column[1], column[0])
     ):
-        for _ in range(int(wanted + SLACK)):
-            if any(count > have for count, have in zip(counts, left, strict=True)):
+        for _ in range(int(board_times + SLACK)):
+            if any(count > remaining for count, remaining in zip(counts, left, strict=True)):
                 break
-            boards.append(known[counts])
-            left = [have - count for have, count in zip(left, counts, strict=True)]
-    return boards, Task(task.length, task.width, task.ways, tuple(left))
+            boards.append(fillings[counts])
+            left = [remaining - count for remaining, count in zip(left, counts, strict=True)]
+    return boards, PackingTask(task.length, task.width, task.orientations, tuple(left))
 
 
-def _filled(task: Task, counts: Counts) -> int:
+def _filled_area(task: PackingTask, counts: Counts) -> int:
     return sum(count * task.area_of(kind) for kind, count in enumerate(counts))
 
 
-def _worth(counts: Counts, values: Sequence[float]) -> float:
+def _value(counts: Counts, values: Sequence[float]) -> float:
     return sum(count * value for count, value in zip(counts, values, strict=True))
 
 
-def _priced(
-    task: Task, values: Sequence[float], budget: Budget, chance: Random
+def _price_boards(
+    task: PackingTask, values: Sequence[float], budget: Budget, rng: Random
 ) -> Iterator[tuple[Counts, Filling]]:
-    """Boards filled with what is worth most for its area."""
+    """Yield boards filled with the pieces of the highest value per area."""
     kinds = [kind for kind in range(len(task.counts)) if values[kind] > SLACK]
     for number in range(NEW_BOARDS):
-        shake = 0.0 if number < len(FITS) else 0.1 * number
-        power = chance.choice(POWERS)
+        shake = 0.0 if number < len(FIT_RULES) else 0.1 * number
+        power = rng.choice(POWERS)
         rank = {
-            kind: values[kind] / task.area_of(kind) ** power * (1 + shake * (chance.random() - 0.5))
+            kind: values[kind] / task.area_of(kind) ** power * (1 + shake * (rng.random() - 0.5))
             for kind in kinds
         }
         pieces = [
@@ -90,15 +96,15 @@ def _priced(
             for kind in sorted(rank, key=lambda kind: (-rank[kind], kind))
             for _ in range(task.counts[kind])
         ]
-        fit, part = FITS[number % len(FITS)], chance.choice(PARTS)
-        filled = split(task, pieces, fit, part, budget, most_boards=1, skip=True)
+        fit_rule, split_rule = FIT_RULES[number % len(FIT_RULES)], rng.choice(SPLIT_RULES)
+        filled = fill_boards(task, pieces, fit_rule, split_rule, budget, max_boards=1, skip=True)
         if filled:
             counts = Counter(drop.kind for drop in filled[0])
             yield tuple(counts[kind] for kind in range(len(task.counts))), filled[0]
 
 
-def _programme(task: Task, columns: Sequence[Counts]) -> tuple[list[float], list[float]]:
-    """How often each board is sawn, in fractions, and what a piece of each kind is worth."""
+def _solve(task: PackingTask, columns: Sequence[Counts]) -> tuple[list[float], list[float]]:
+    """Solve the programme: how often each board is cut (a fraction), and the value of each kind."""
     import highspy
     import numpy as np
 
@@ -117,7 +123,7 @@ def _programme(task: Task, columns: Sequence[Counts]) -> tuple[list[float], list
     model.a_matrix_.value_ = matrix[column, row]
     new: Any = highspy.Highs
     solver = new()
-    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS knows no names
+    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS takes no keyword
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", 0)
     solver.passModel(model)

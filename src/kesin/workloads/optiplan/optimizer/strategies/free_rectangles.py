@@ -1,8 +1,8 @@
-"""Free rectangles: each piece goes where it fits best, and the rest of that place is parted in two.
+"""Free rectangles: each piece goes where it fits best, and the rest is split in two.
 
-A piece is put into the corner of a free rectangle; two cuts free it, and which of them comes first
-decides what the two rests look like. Rules for the best place and for the first cut are many and
-none is best for every order, so all of them are tried.
+A piece is placed into the corner of a free rectangle; two cuts free it, and the first of them
+decides the shape of the two rests. There are many rules for the best place and for the first cut,
+and none is best for every order, so all are tried.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from kesin.workloads.optiplan.optimizer.problem import Budget, Drop, Fillings, Task, Way
+from kesin.workloads.optiplan.optimizer.problem import (
+    Budget,
+    Drop,
+    Fillings,
+    FreeRectangle,
+    Orientation,
+    PackingTask,
+)
 
-Fit = Literal["short", "long", "area"]  # which remainder the best place has least of
-Room = tuple[int, int, int, int, int]  # board, x, y, length, width
-Part = Literal[
+FitRule = Literal["short", "long", "area"]  # the remainder that the best place minimises
+SplitRule = Literal[
     "short_rest", "long_rest", "short_side", "long_side", "large_rest", "even_rests", "rip", "cross"
 ]
-FITS: Final[tuple[Fit, ...]] = ("short", "long", "area")
-PARTS: Final[tuple[Part, ...]] = (
+FIT_RULES: Final[tuple[FitRule, ...]] = ("short", "long", "area")
+SPLIT_RULES: Final[tuple[SplitRule, ...]] = (
     "short_rest",
     "large_rest",
     "rip",
@@ -28,92 +34,101 @@ PARTS: Final[tuple[Part, ...]] = (
     "short_side",
     "long_side",
 )
-PIECE_LOOKS: Final = 8  # what a piece costs beside the looks at it
-A_BOARD: Final = 10**15  # more than any rest
-NEVER: Final = 10**30
-ROOMS: Final = 400  # free rectangles looked at; the newest are kept
+PIECE_LOOKS: Final = 8  # the fixed cost of a piece, in looks
+BOARD_PENALTY: Final = 10**15  # larger than any rest
+INFINITE: Final = 10**30
+MAX_RECTANGLES: Final = 400  # free rectangles that are considered; the newest are kept
 
 
-def split(
-    task: Task,
+def fill_boards(
+    task: PackingTask,
     pieces: Sequence[int],
-    fit: Fit,
-    part: Part,
+    fit_rule: FitRule,
+    split_rule: SplitRule,
     budget: Budget,
     *,
     first_board: bool = False,
-    most_boards: int | None = None,
+    max_boards: int | None = None,
     skip: bool = False,
 ) -> Fillings | None:
-    """Put the pieces down in their order; nothing if they need more boards than allowed.
+    """Place the pieces in their order; None if they need more boards than allowed.
 
-    ``first_board`` fills a board before it looks at the next one; ``skip`` leaves out what does
-    not go on the boards allowed.
+    ``first_board`` fills a board before it considers the next; ``skip`` omits the pieces that do
+    not fit on the allowed boards.
     """
-    smallest = min((min(way[:2]) for kind in set(pieces) for way in task.ways[kind]), default=0)
+    smallest = min(
+        (min(orientation[:2]) for kind in set(pieces) for orientation in task.orientations[kind]),
+        default=0,
+    )
     fillings: Fillings = []
-    rooms: list[Room] = []
+    rectangles: list[FreeRectangle] = []
     looks = 0
     for kind in pieces:
-        looks += len(rooms) + PIECE_LOOKS
-        found = _best(rooms, task.ways[kind], fit, first_board=first_board)
-        if found is None:
-            if most_boards is not None and len(fillings) >= most_boards:
+        looks += len(rectangles) + PIECE_LOOKS
+        place = _find_best(rectangles, task.orientations[kind], fit_rule, first_board=first_board)
+        if place is None:
+            if max_boards is not None and len(fillings) >= max_boards:
                 if skip:
                     continue
                 budget.spend(looks)
                 return None
-            rooms.append((len(fillings), 0, 0, task.length, task.width))
+            rectangles.append((len(fillings), 0, 0, task.length, task.width))
             fillings.append([])
-            found = _best(rooms[-1:], task.ways[kind], fit, first_board=False)
-            if found is None:
+            place = _find_best(
+                rectangles[-1:], task.orientations[kind], fit_rule, first_board=False
+            )
+            if place is None:
                 raise ValueError("a piece larger than the board")
-            found = (len(rooms) - 1, *found[1:])
-        index, along, across, turned = found
-        board, x, y, length, width = rooms.pop(index)
-        rip_first = _rips(part, length, width, length - along, width - across)
+            place = (len(rectangles) - 1, *place[1:])
+        index, along, across, turned = place
+        board, x, y, length, width = rectangles.pop(index)
+        rip_first = _rips_first(split_rule, length, width, length - along, width - across)
         fillings[board].append(Drop(x, y, length, width, kind, along, across, turned, rip_first))
-        over = (length if rip_first else along, width - across)
+        above = (length if rip_first else along, width - across)
         beside = (length - along, across if rip_first else width)
-        if over[0] >= smallest <= over[1]:
-            rooms.append((board, x, y + across, *over))
+        if above[0] >= smallest <= above[1]:
+            rectangles.append((board, x, y + across, *above))
         if beside[0] >= smallest <= beside[1]:
-            rooms.append((board, x + along, y, *beside))
-        if len(rooms) > ROOMS:
-            del rooms[0]
+            rectangles.append((board, x + along, y, *beside))
+        if len(rectangles) > MAX_RECTANGLES:
+            del rectangles[0]
     budget.spend(looks)
     return fillings
 
 
-def _best(
-    rooms: Sequence[Room], ways: Sequence[Way], fit: Fit, *, first_board: bool
+def _find_best(
+    rectangles: Sequence[FreeRectangle],
+    orientations: Sequence[Orientation],
+    fit_rule: FitRule,
+    *,
+    first_board: bool,
 ) -> tuple[int, int, int, bool] | None:
-    """The place a piece fits best, by its index, and how it lies there."""
+    """Return the index of the best free rectangle, and the orientation of the piece in it."""
     best = None
-    least = NEVER
-    by_area, by_short = fit == "area", fit == "short"
-    for along, across, turned in ways:
-        for index, (board, _, _, length, width) in enumerate(rooms):
+    least = INFINITE
+    by_area, by_short = fit_rule == "area", fit_rule == "short"
+    for along, across, turned in orientations:
+        for index, (board, _, _, length, width) in enumerate(rectangles):
             if along > length or across > width:
                 continue
             if by_area:
                 rest = length * width - along * across
             else:
-                beside, over = length - along, width - across
-                rest = beside if (beside < over) == by_short else over
+                beside, above = length - along, width - across
+                rest = beside if (beside < above) == by_short else above
             if first_board:
-                rest += board * A_BOARD
+                rest += board * BOARD_PENALTY
             if rest < least:
                 least, best = rest, (index, along, across, turned)
     return best
 
 
-def _rips(part: Part, length: int, width: int, beside: int, over: int) -> bool:
+def _rips_first(split_rule: SplitRule, length: int, width: int, beside: int, above: int) -> bool:
     """Whether the cut along x comes first."""
-    if part in {"short_rest", "long_rest"}:
-        return (beside <= over) == (part == "short_rest")
-    if part in {"short_side", "long_side"}:
-        return (length <= width) == (part == "short_side")
-    if part in {"large_rest", "even_rests"}:
-        return (length * over >= width * beside) == (part == "large_rest")
-    return part == "rip"
+    if split_rule in {"short_rest", "long_rest"}:
+        return (beside <= above) == (split_rule == "short_rest")
+    if split_rule in {"short_side", "long_side"}:
+        return (length <= width) == (split_rule == "short_side")
+    if split_rule in {"large_rest", "even_rests"}:
+        return (length * above >= width * beside) == (split_rule == "large_rest")
+    return split_rule == "rip"

@@ -1,8 +1,8 @@
-"""Take a few boards apart and put their pieces down again, better.
+"""Local search: repack the pieces of a few boards to improve a plan.
 
-The emptiest board and a few others are taken; their pieces are put down in a shaken order by a
-rule drawn by lot. What needs fewer boards is kept, and so is what leaves the empty space more in
-one place: it becomes either a board saved later or one large offcut.
+It takes the emptiest board and a few others and packs their pieces again, in a perturbed order by
+a random rule. A result with fewer boards is kept, and so is a result that concentrates the empty
+space: that becomes a saved board later, or one large offcut.
 """
 
 from __future__ import annotations
@@ -11,106 +11,111 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from kesin.workloads.optiplan.optimizer.problem import Budget, Fillings, Task, fill_area
-from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import FITS, PARTS, split
+from kesin.workloads.optiplan.optimizer.problem import Budget, Fillings, PackingTask, fill_area
+from kesin.workloads.optiplan.optimizer.strategies.free_rectangles import (
+    FIT_RULES,
+    SPLIT_RULES,
+    fill_boards,
+)
 
-TAKEN: Final = (2, 2, 2, 3, 3, 4)  # boards taken apart at once
-STALLED: Final = 1_500  # tries in vain, and it is given up
-SHAKE: Final = (0.0, 0.15, 0.3, 0.6)
+REPACKED_BOARDS: Final = (2, 2, 2, 3, 3, 4)  # boards repacked at once
+MAX_STALLED: Final = 1_500  # attempts without improvement after which the search ends
+PERTURBATIONS: Final = (0.0, 0.15, 0.3, 0.6)
 
-Found = Callable[[Fillings], None]
+OnRepacked = Callable[[Fillings], None]
 
 
 def improve(
-    task: Task,
+    task: PackingTask,
     start: Fillings,
     budget: Budget,
     *,
     share: float,
     least: int,
-    found: Found,
+    on_repacked: OnRepacked,
     seed: int,
 ) -> Fillings:
-    """Better fillings, or the same; all boards put down on the way are told to ``found``."""
-    chance = Random(seed)
+    """Return better fillings, or the same; every repacked result is passed to ``on_repacked``."""
+    rng = Random(seed)
     boards = [list(filling) for filling in start]
     areas = [fill_area(filling) for filling in boards]
-    in_vain = 0
-    while budget.left(share) and len(boards) > max(least, 1) and in_vain < STALLED:
-        in_vain += 1
-        chosen = _chosen(areas, chance)
-        old = [boards[index] for index in chosen]
-        new = _again(task, old, budget, chance)
-        if new is None:
+    stalled = 0
+    while budget.has_left(share) and len(boards) > max(least, 1) and stalled < MAX_STALLED:
+        stalled += 1
+        chosen = _choose_boards(areas, rng)
+        old_fillings = [boards[index] for index in chosen]
+        new_fillings = _repack(task, old_fillings, budget, rng)
+        if new_fillings is None:
             continue
-        found(new)
-        if _worth(task, new) > _worth(task, old):
-            in_vain = 0
+        on_repacked(new_fillings)
+        if _score(task, new_fillings) > _score(task, old_fillings):
+            stalled = 0
             for index in sorted(chosen, reverse=True):
                 del boards[index], areas[index]
-            boards += new
-            areas += [fill_area(filling) for filling in new]
+            boards += new_fillings
+            areas += [fill_area(filling) for filling in new_fillings]
     return boards
 
 
-def settle(task: Task, start: Fillings, budget: Budget, seed: int) -> Fillings:
-    """The same number of boards, with the empty space gathered on as few of them as possible."""
+def gather_space(task: PackingTask, start: Fillings, budget: Budget, seed: int) -> Fillings:
+    """Concentrate the empty space on as few boards as possible."""
     if len(start) == 1:
         return start
-    return improve(task, start, budget, share=1.0, least=1, found=lambda _: None, seed=seed)
+    return improve(task, start, budget, share=1.0, least=1, on_repacked=lambda _: None, seed=seed)
 
 
-def _chosen(areas: list[int], chance: Random) -> list[int]:
-    count = min(chance.choice(TAKEN), len(areas))
+def _choose_boards(areas: list[int], rng: Random) -> list[int]:
+    count = min(rng.choice(REPACKED_BOARDS), len(areas))
     order = sorted(range(len(areas)), key=areas.__getitem__)
-    emptiest = order[0] if chance.random() < 0.7 else chance.choice(order)  # noqa: PLR2004
-    others = [index for index in order if index != emptiest]
-    return [emptiest, *chance.sample(others, count - 1)]
+    emptiest = order[0] if rng.random() < 0.7 else rng.choice(order)  # noqa: PLR2004
+    rest = [index for index in order if index != emptiest]
+    return [emptiest, *rng.sample(rest, count - 1)]
 
 
-def _again(task: Task, old: Fillings, budget: Budget, chance: Random) -> Fillings | None:
-    """The pieces of some boards once more, on no more boards than before."""
-    shake = chance.choice(SHAKE)
-    measure = chance.choice((_by_area, _by_long_side, _by_short_side, _by_edge))
+def _repack(task: PackingTask, old: Fillings, budget: Budget, rng: Random) -> Fillings | None:
+    """Repack the pieces of some boards on no more boards than before; None if they do not fit."""
+    perturbation = rng.choice(PERTURBATIONS)
+    measure = rng.choice((_by_area, _by_long_side, _by_short_side, _by_edge))
     pieces = [drop.kind for filling in old for drop in filling]
     rank = {
-        kind: measure(task, kind) * (1 + shake * (chance.random() - 0.5))
+        kind: measure(task, kind) * (1 + perturbation * (rng.random() - 0.5))
         for kind in sorted(set(pieces))
     }
-    if chance.random() < 0.5:  # noqa: PLR2004 - every piece for itself, or equal ones together
+    if rng.random() < 0.5:  # noqa: PLR2004 - equal pieces together, or each piece by itself
         pieces.sort(key=lambda kind: (-rank[kind], kind))
     else:
-        shaken = [
-            (rank[kind] * (1 + shake * (chance.random() - 0.5)), kind) for kind in sorted(pieces)
+        ranked = [
+            (rank[kind] * (1 + perturbation * (rng.random() - 0.5)), kind)
+            for kind in sorted(pieces)
         ]
-        pieces = [kind for _, kind in sorted(shaken, reverse=True)]
-    return split(
+        pieces = [kind for _, kind in sorted(ranked, reverse=True)]
+    return fill_boards(
         task,
         pieces,
-        chance.choice(FITS),
-        chance.choice(PARTS),
+        rng.choice(FIT_RULES),
+        rng.choice(SPLIT_RULES),
         budget,
-        first_board=chance.random() < 0.5,  # noqa: PLR2004
-        most_boards=len(old),
+        first_board=rng.random() < 0.5,  # noqa: PLR2004
+        max_boards=len(old),
     )
 
 
-def _worth(task: Task, fillings: Fillings) -> float:
-    """Higher for fewer boards, and for boards that are either full or empty."""
+def _score(task: PackingTask, fillings: Fillings) -> float:
+    """Return a score: higher for fewer boards, and for boards that are either full or empty."""
     return sum((fill_area(filling) / task.area) ** 2 for filling in fillings) - 10 * len(fillings)
 
 
-def _by_area(task: Task, kind: int) -> float:
+def _by_area(task: PackingTask, kind: int) -> float:
     return task.area_of(kind)
 
 
-def _by_long_side(task: Task, kind: int) -> float:
-    return max(task.ways[kind][0][:2])
+def _by_long_side(task: PackingTask, kind: int) -> float:
+    return max(task.orientations[kind][0][:2])
 
 
-def _by_short_side(task: Task, kind: int) -> float:
-    return min(task.ways[kind][0][:2])
+def _by_short_side(task: PackingTask, kind: int) -> float:
+    return min(task.orientations[kind][0][:2])
 
 
-def _by_edge(task: Task, kind: int) -> float:
-    return sum(task.ways[kind][0][:2])
+def _by_edge(task: PackingTask, kind: int) -> float:
+    return sum(task.orientations[kind][0][:2])

@@ -1,0 +1,41 @@
+"""A page of the dashboard: the newest deliveries, each with its receiver."""
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import Depends
+from fastapi.responses import HTMLResponse
+
+from kesin import Filter, Link, PageContext, WorkloadPages, page_context, page_router
+
+NEWEST = 50
+PATH = "/dashboard/courier"
+router = page_router()
+
+
+def receiver(data: Any) -> str:
+    """The host that a delivery goes to: the rest of its URL may hold secrets."""
+    url = data.get("url") if isinstance(data, dict) else None
+    try:
+        return urlsplit(url).hostname or "" if isinstance(url, str) else ""
+    except ValueError:
+        return ""
+
+
+def links(ctx: PageContext) -> list[Link]:
+    """The page in the navigation, for those who may see deliveries."""
+    return [Link(ctx.say("Deliveries"), PATH)] if ctx.actor.has("read") else []
+
+
+@router.get(PATH, response_class=HTMLResponse)
+def deliveries(ctx: Annotated[PageContext, Depends(page_context)]) -> HTMLResponse:
+    """The command layer decides which deliveries the user sees."""
+    commands = ctx.service.commands
+    jobs = commands.jobs(ctx.actor, "courier", Filter(), limit=NEWEST).jobs
+    rows = [{"job": job, "receiver": receiver(job.data)} for job in jobs]
+    return ctx.page("courier/deliveries.html", rows=rows, now=ctx.service.accounts.now())
+
+
+PAGES = WorkloadPages(
+    package=__package__ or "kesin_courier", routers=(router,), links=links, job_name=receiver
+)

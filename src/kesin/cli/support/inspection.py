@@ -1,0 +1,129 @@
+"""What commands read of a store without changing it: its schema, its clock, damage in its file.
+
+Some of it stands on the inner parts of the SQL stores, which nothing else outside the store does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import quote
+
+from kesin.store.contract import Store
+from kesin.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from kesin.foundation.settings import Settings
+    from kesin.lifecycle.declare import Lifecycle
+
+_STEPS: Final = 100_000  # of SQLite's machine between two readings of the clock
+
+
+def open_for_reading(store: Store, queue: str) -> None:
+    """Make ``stats`` and ``jobs`` of a queue work without declaring anything to the database."""
+    from kesin.cli.support.lifecycles import registered_lifecycles
+    from kesin.store.sql.statements import Statements
+    from kesin.store.sql.store import SqlStore
+
+    own_store = store.store_for(queue)
+    if not isinstance(own_store, SqlStore):  # only queues of workloads live elsewhere
+        own_store.open(queue, registered_lifecycles()[queue]())
+        return
+    sql: Any = own_store
+    if queue in sql._queues:  # noqa: SLF001
+        return
+    definition = store.definition(queue)
+    states = SimpleNamespace(state=dict.fromkeys(definition.states if definition else ()))
+    sql._queues[queue] = Statements(  # noqa: SLF001
+        queue, cast("Lifecycle", states), sql.dialect, sql.schema
+    )
+
+
+def outstanding_migrations(settings: Settings) -> list[str]:
+    """The migrations that ``migrate`` would apply."""
+    from kesin.store.sql.migrate import migrations, pending_migrations
+
+    file = settings.database_file
+    if file is None:
+        dialect, applied = "postgres", _applied_on_server(settings.database)
+    else:
+        dialect, applied = "sqlite", {}
+        if file.exists():
+            applied = _applied_in_file(file.resolve())
+    todo = pending_migrations(migrations(dialect), applied)
+    return [f"{migration.version:04d}_{migration.name}" for migration in todo]
+
+
+def _applied_in_file(file: Path) -> dict[int, str]:
+    from kesin.store.sqlite.file import as_disk_error
+
+    try:
+        with closing(_read_only(file)) as connection:
+            rows = connection.execute("SELECT version, checksum FROM schema_migration").fetchall()
+    except sqlite3.Error as problem:
+        if "no such table" in str(problem):
+            return {}
+        unread = StoreError(f"cannot read the database: {problem}")
+        raise as_disk_error(problem, str(file)) or unread from problem
+    return dict(rows)
+
+
+def find_damage(file: Path, max_s: float) -> str | None:
+    """The first damage SQLite finds in its file; None if there is none, or none in that time."""
+    until = time.monotonic() + max_s
+    try:
+        with closing(_read_only(file)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            result = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as problem:
+        if getattr(problem, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
+            return None
+        result = str(problem)
+    return None if result == "ok" else result.splitlines()[-1]
+
+
+def _read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)
+
+
+def _applied_on_server(url: str) -> dict[int, str]:
+    from kesin.store.open import NO_PSYCOPG
+    from kesin.store.postgres.reachability import CONNECT_TIMEOUT_S
+
+    try:
+        import psycopg
+        from psycopg import errors
+    except ImportError:
+        raise StoreError(NO_PSYCOPG) from None
+    try:
+        with psycopg.connect(url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+            rows = connection.execute(
+                "SELECT version, checksum FROM kesin.schema_migration"
+            ).fetchall()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return {}
+    return dict(rows)
+
+
+def database_time_us(store: Store) -> int | None:
+    """The database server's clock; None where it is this machine's own."""
+    sql = _sql(store)
+    if sql.dialect.name != "postgres":
+        return None
+    rows = sql._read(  # noqa: SLF001
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", {}
+    )
+    return int(rows[0][0])
+
+
+def _sql(store: Store) -> Any:
+    from kesin.store.sql.store import SqlStore
+
+    main = store.store_for("")
+    if not isinstance(main, SqlStore):
+        raise StoreError("this command speaks with SQLite and PostgreSQL only")
+    return main

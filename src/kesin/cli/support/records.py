@@ -1,0 +1,114 @@
+"""Jobs, their events and their notes as the records that scripts read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kesin.foundation.clock import iso
+from kesin.foundation.text import decode_json
+
+if TYPE_CHECKING:
+    from kesin.lifecycle.model import Job
+    from kesin.store.records import Definition, Event, Note
+
+PHASES: Final = ("ready", "claimed", "resting", "over", "waiting")
+
+
+def flag_names(flags: int, names: Definition | None) -> list[str]:
+    """The names of the flags that are set; a flag without a name is called by its number."""
+    known = names.flags if names else ()
+    return [
+        known[bit] if bit < len(known) else f"flag_{bit + 1}"
+        for bit in range(flags.bit_length())
+        if flags >> bit & 1
+    ]
+
+
+def stamps(row: Job | Event, names: Definition | None) -> dict[str, int]:
+    """The named stamps that are set."""
+    columns = ("stamp_1", "stamp_2", "stamp_3", "stamp_4")
+    known = names.stamps if names else ()
+    return {
+        known[at] if at < len(known) else column: value
+        for at, column in enumerate(columns)
+        if (value := getattr(row, column)) is not None
+    }
+
+
+def error_record(row: Job | Event) -> dict[str, str | None] | None:
+    """The error of a row, or None."""
+    if row.error_code is None and row.error_category is None and row.error_message is None:
+        return None
+    return {
+        "code": row.error_code,
+        "category": row.error_category,
+        "message": row.error_message,
+    }
+
+
+def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
+    """A job."""
+    return {
+        "id": job.id,
+        "queue": job.queue,
+        "tenant": job.tenant,
+        "key": job.dedup_key,
+        "state": job.state,
+        "phase": PHASES[job.phase],
+        "seq": job.seq,
+        "attempts": job.attempt_count,
+        "attempts_left": job.attempts_left,
+        "max_attempts": job.max_attempts,
+        "returns": job.return_count,
+        "retries": job.retry_count,
+        "flags": flag_names(job.flags, names),
+        "error": error_record(job),
+        "worker": job.worker,
+        "created_at": iso(job.created_at),
+        "moved_at": iso(job.moved_at),
+        "run_at": iso(job.run_at),
+        "timer_at": iso(job.timer_at),
+        "claimed_at": iso(job.claimed_at),
+        "lease_until": iso(job.lease_until),
+        "finished_at": iso(job.finished_at),
+        "stamps": {name: iso(at) for name, at in stamps(job, names).items()},
+        "move": job.move,
+        "actor": job.actor,
+        "note": decode_json(job.note),
+        "result": decode_json(job.result),
+        "payload": decode_json(job.payload),
+    }
+
+
+def event_record(event: Event, names: Definition | None = None) -> dict[str, Any]:
+    """A line of a job's history, with what the move set and nothing it left alone."""
+    record: dict[str, Any] = {
+        "seq": event.seq,
+        "at": iso(event.at),
+        "move": event.move,
+        "from": event.from_state or None,
+        "to": event.to_state or None,
+        "actor": event.actor,
+        "worker": event.worker,
+        "attempt": event.attempt,
+        "flags": flag_names(event.flags, names),
+        "error": error_record(event),
+        "note": decode_json(event.note),
+        "result": decode_json(event.result),
+        "payload": decode_json(event.payload),
+        "run_at": iso(event.run_at),
+        "timer_at": iso(event.timer_at),
+        "finished_at": iso(event.finished_at),
+        "stamps": {name: iso(at) for name, at in stamps(event, names).items()},
+    }
+    return {key: value for key, value in record.items() if value not in (None, [], {})}
+
+
+def note_record(note: Note) -> dict[str, Any]:
+    """A remark."""
+    return {
+        "at": iso(note.at),
+        "kind": note.kind,
+        "actor": note.actor,
+        "details": decode_json(note.details),
+    }

@@ -1,0 +1,77 @@
+"""The templates of an app: those of the dashboard and those that workloads bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
+
+from kesin.engine.workload import Workload
+from kesin.web.dashboard.frame import sparklines
+from kesin.web.dashboard.frame.formatting import Formatter
+from kesin.web.dashboard.frame.i18n import DASHBOARD, LANGUAGES, Language, catalogue_for
+from kesin.web.dashboard.frame.masking import mask_text
+from kesin.web.dashboard.frame.navigation import below, navigation, site_switch
+from kesin.web.dashboard.frame.page import Frame, WorkloadPages
+from kesin.web.dashboard.state_groups import LABELS, ORDER
+
+
+def build_frame(workloads: Iterable[Workload]) -> Frame:
+    """What all pages of an app share, with the pages of these workloads."""
+    pages = {
+        workload.name: _load_pages(workload) for workload in workloads if workload.pages is not None
+    }
+    folders = tuple((name, part.package) for name, part in pages.items() if part.package)
+    return Frame(pages, lambda language: _environment(language, folders))
+
+
+def _load_pages(workload: Workload) -> WorkloadPages:
+    pages = workload.pages() if workload.pages else None
+    if not isinstance(pages, WorkloadPages):
+        raise TypeError(
+            f"the pages of the workload {workload.name} must be a WorkloadPages, "
+            f"not {type(pages).__name__}"
+        )
+    return pages
+
+
+@cache
+def _environment(language: Language, folders: tuple[tuple[str, str], ...]) -> Environment:
+    """The templates in a language; a workload's are named ``<workload>/<file>``."""
+    own = {name: PackageLoader(package, "templates") for name, package in folders}
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(DASHBOARD, "templates"), PrefixLoader(own)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.i18n"],
+    )
+    packages = tuple(dict.fromkeys(package for _, package in folders))
+    catalogue = catalogue_for(language, packages)
+    environment.install_gettext_translations(catalogue, newstyle=True)  # type: ignore[attr-defined]
+    figures = Formatter(language)
+    filters: dict[str, Callable[..., Any]] = {
+        "number": figures.number,
+        "percent": figures.percent,
+        "lasted": figures.duration,
+        "moment": figures.moment,
+        "clock": figures.clock,
+        "iso": figures.iso,
+        "covered": mask_text,
+    }
+    environment.filters |= filters
+    environment.globals |= {
+        "stacked": sparklines.stacked,
+        "sparkline": sparklines.sparkline,
+        "FAMILIES": ORDER,
+        "FAMILY_WORDS": LABELS,
+        "LANGUAGES": LANGUAGES,
+        # What the frame shows; only the templates of whole pages ask for it.
+        "navigation": navigation,
+        "below": below,
+        "site_switch": site_switch,
+    }
+    return environment

@@ -1,0 +1,219 @@
+"""A workload's part of `kesin demo`, and what the parts share.
+
+The command runs the parts that the registry brings and knows none of them. A part says what its
+machine lacks, brings work over HTTP as a real client would, and explains what can be seen.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.queue import Queue
+from kesin.engine.workload import Workload
+from kesin.foundation.permissions import Actor, system_actor
+from kesin.foundation.problems import Problem
+from kesin.store.contract import Store
+
+DEMO_ACTOR: Final[Actor] = system_actor("demo")
+LOG_FILE: Final = "kesin.log"
+TRY_AGAIN: Final = f"start it again with --keep and look into {LOG_FILE}"
+MAX_STREAM_S: Final = 7_200  # a forgotten demonstration must not fill the disk
+JOIN_S: Final = 5.0
+
+
+class Pace(Enum):
+    """How fast the demonstration goes."""
+
+    STROLL = "stroll"  # for a person who watches: new work keeps coming in
+    BRISK = "brisk"  # unattended: the first work only, so that it ends soon
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether new work keeps coming in."""
+        return self is Pace.STROLL
+
+
+class News:
+    """Sentences that wait to be shown, and counts of what happened. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unread: list[str] = []
+        self._counts: Counter[str] = Counter()
+
+    def tell(self, text: str) -> None:
+        """Add a sentence."""
+        with self._lock:
+            self._unread.append(text)
+
+    def count(self, event: str, times: int = 1) -> None:
+        """Count an event, for the summary."""
+        with self._lock:
+            self._counts[event] += times
+
+    def times(self, event: str) -> int:
+        """How often an event was counted."""
+        with self._lock:
+            return self._counts[event]
+
+    def take(self) -> list[str]:
+        """The sentences since the last call, in order."""
+        with self._lock:
+            unread, self._unread = self._unread, []
+        return unread
+
+
+class Background:
+    """Threads that repeat an action every few seconds, until the demonstration ends."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._reported: set[str] = set()
+
+    def every(self, seconds: float | None, action: Callable[[], object]) -> None:
+        """Repeat an action every so many seconds; never for None."""
+        if seconds is not None:
+            self._start(lambda: self._repeat(seconds, action))
+
+    def run(self, loop: Callable[[threading.Event], object]) -> None:
+        """Run a loop of its own that ends by this event."""
+        self._start(lambda: loop(self._stop))
+
+    def _start(self, target: Callable[[], object]) -> None:
+        thread = threading.Thread(target=target, name="kesin-demo", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _repeat(self, seconds: float, action: Callable[[], object]) -> None:
+        until = time.monotonic() + MAX_STREAM_S
+        while not self._stop.wait(seconds) and time.monotonic() < until:
+            try:
+                action()
+            except Problem as problem:  # the visitor revoked a key or removed a site
+                self._report(problem)
+
+    def _report(self, problem: Problem) -> None:
+        """Tell each problem once."""
+        if problem.message not in self._reported and not self._stop.is_set():
+            self._reported.add(problem.message)
+            self._news.tell(f"the demonstration was refused: {problem.message}")
+
+    def end(self) -> None:
+        """Stop all threads."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+
+@contextmanager
+def background(news: News) -> Iterator[Background]:
+    """Background threads that end with the block."""
+    threads = Background(news)
+    try:
+        yield threads
+    finally:
+        threads.end()
+
+
+@dataclass(frozen=True, slots=True)
+class DemoContext:
+    """What a part is given to work with."""
+
+    address: str  # of the service
+    accounts: Accounts
+    queues: Mapping[str, Queue]
+    pace: Pace
+    news: News
+    background: Background
+    chance: random.Random  # the same in every run
+    shop_key: str  # an API key with the scopes that the parts asked for
+    wait: Callable[[float], bool]  # so many seconds; whether the demonstration is to stop
+
+
+class Readiness(NamedTuple):
+    """Whether a part can be shown on this machine, and what the visitor should know."""
+
+    ready: bool = True
+    note: str = ""
+
+
+class TourStop(NamedTuple):
+    """A page that the visitor should open."""
+
+    title: str
+    page: str
+    text: str
+
+
+class MoveNews(NamedTuple):
+    """How a scheduled move is reported: ``3 PDFs of a dead process came back``."""
+
+    thing: str
+    sentence: str
+    example_state: str = ""  # a job in this state is shown with it
+
+
+class DemoPart(ABC):
+    """What a workload shows in the demonstration. A part overrides what it has something for."""
+
+    title: ClassVar[str]  # what the screen calls its jobs
+    slow_start: ClassVar[bool] = False  # its work waits for other processes: it begins last
+    scopes: ClassVar[tuple[str, ...]] = ()  # that the shop's API key needs for it
+    # Environment variables that describe this machine; every other setting is left out.
+    machine_settings: ClassVar[frozenset[str]] = frozenset()
+    # Scheduled moves that are reported, by name; each is counted in the news as ``queue.move``.
+    moves: ClassVar[Mapping[str, MoveNews]] = {}
+
+    def check_machine(self) -> Readiness:
+        """Whether this machine has all that the part needs."""
+        return Readiness()
+
+    def adapt(self, workload: Workload, pace: Pace) -> Workload:  # noqa: ARG002
+        """The workload as the demonstration serves it."""
+        return workload
+
+    def set_up(self, context: DemoContext) -> None:  # noqa: B027
+        """Create sites, keys and the like, before the visitor can sign in."""
+
+    @abstractmethod
+    def begin(self, context: DemoContext) -> None:
+        """Bring the first work, say what came in, and start what keeps coming."""
+
+    def tour(self, pages: str) -> Iterable[TourStop]:  # noqa: ARG002
+        """The stops of the tour, once work has begun; ``pages`` is the dashboard's address."""
+        return ()
+
+    def observe(self, context: DemoContext) -> None:  # noqa: B027
+        """Tell what changed since the last call; called about twice a second."""
+
+    def worker_started(self, pid: int) -> str:
+        """The sentence for a new worker process, where the workload needs its own."""
+        return f"process {pid} works now"
+
+    def worker_died(self, pid: int) -> str:
+        """The sentence for a worker process that died."""
+        return f"the process {pid} died; another takes its place"
+
+    def summarize(self, context: DemoContext, store: Store) -> bool:  # noqa: ARG002
+        """Print its lines of the summary; whether nothing was lost."""
+        return True
+
+    def kept_files(self, folder: Path) -> Iterable[tuple[str, Path]]:  # noqa: ARG002
+        """Files worth a look in a data folder that is kept: what they are, and where."""
+        return ()
+
+    def clean_up(self) -> None:  # noqa: B027
+        """End what would outlive the service, before its folder is deleted."""

@@ -1,0 +1,36 @@
+"""Opening the stores of the settings for a set of workloads.
+
+The workloads say which of their queues live in Redis, and which of those have job keys that are
+unique across tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kesin.engine.workload import Workload
+from kesin.foundation.settings import Settings
+from kesin.store.contract import Store
+from kesin.store.open import open_configured_store, open_redis
+
+
+def open_workload_stores(
+    settings: Settings, workloads: Collection[Workload], *, migrate: bool = False
+) -> Store:
+    """Open the store of the settings, with the queues of these workloads in their homes."""
+    return open_configured_store(
+        settings,
+        in_redis=[workload.name for workload in workloads if workload.in_redis],
+        keys_name_tenant=queues_with_tenant_keys(workloads),
+        migrate=migrate,
+    )
+
+
+def open_workload_redis(url: str, workloads: Iterable[Workload]) -> Store:
+    """Open the Redis that is the home of those of these workloads that live there."""
+    return open_redis(url, keys_name_tenant=queues_with_tenant_keys(workloads))
+
+
+def queues_with_tenant_keys(workloads: Iterable[Workload]) -> frozenset[str]:
+    """The queues whose job keys are unique across tenants."""
+    return frozenset(workload.name for workload in workloads if workload.keys_name_tenant)

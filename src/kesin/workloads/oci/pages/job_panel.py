@@ -1,0 +1,94 @@
+"""The panel of a conversion: the row as it is sent to Google, and each response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kesin.engine.access.commands import JobDetails
+from kesin.foundation.text import decode_json
+from kesin.web.dashboard.frame.masking import mask, mask_text, pretty
+from kesin.web.dashboard.frame.page import PageContext, Panel
+from kesin.workloads.oci.conversions.conversion import Conversion, Unsendable
+from kesin.workloads.oci.google.data_manager import event
+from kesin.workloads.oci.google.google_ads import click_conversion
+
+MAX_EXCHANGES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The response to one upload."""
+
+    at: int
+    attempt: int
+    move: str
+    state: str
+    code: str
+    message: str
+    request_id: str
+    details: str
+
+
+def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
+    """The request of the site's channel, and the responses so far."""
+    job = history.job
+    site = ctx.service.accounts.find_site(job.tenant)
+    channel = site.channel if site else "api"
+    try:
+        conversion = Conversion.from_payload(job.data, job.tenant)
+    except Unsendable as problem:
+        request, unsendable = "", problem.message
+    else:
+        unsendable = ""
+        if channel == "data_manager":
+            body: dict[str, Any] = {"events": [event(conversion)]}
+        else:
+            row = click_conversion(conversion, "customers/…/conversionActions/…")
+            body = {"conversions": [row], "partialFailure": True}
+        request = pretty(mask(body))
+    version = ctx.service.settings.oci_google_version
+    lines = {
+        "data_manager": "POST https://datamanager.googleapis.com/v1/events:ingest",
+        "api": f"POST https://googleads.googleapis.com/{version}/customers/…:uploadClickConversions",
+    }
+    return Panel(
+        "oci/panel.html",
+        {
+            "line": lines.get(channel, ""),
+            "asked": request,
+            "unsendable": unsendable,
+            "exchanges": _exchanges(history),
+        },
+    )
+
+
+def _exchanges(history: JobDetails) -> list[Exchange]:
+    """The responses that the worker or the script recorded with their moves, newest first."""
+    exchanges = []
+    for moved in reversed(history.events):
+        note, result = _object(moved.note), _object(moved.result)
+        if not (note or result or moved.error_code) or not moved.from_state:
+            continue
+        details = {name: value for name, value in (note | result).items() if name != "requestId"}
+        request_id = note.get("requestId") or result.get("requestId") or ""
+        exchanges.append(
+            Exchange(
+                moved.at,
+                moved.attempt - moved.attempt_base,
+                moved.move,
+                moved.to_state,
+                moved.error_code or "",
+                mask_text(moved.error_message) or "",
+                str(request_id),
+                pretty(mask(details)) if details else "",
+            )
+        )
+        if len(exchanges) == MAX_EXCHANGES:
+            break
+    return exchanges
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = decode_json(text)
+    return value if isinstance(value, dict) else {}

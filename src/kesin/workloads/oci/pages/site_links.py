@@ -1,0 +1,63 @@
+"""Where a site's pages are, and which of them the navigation and the overview point to."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from markupsafe import escape
+
+from kesin.engine.queue import Queue
+from kesin.web.dashboard.frame.page import Link, PageContext, QueueWarning
+from kesin.workloads.oci.google.circuit_breaker import Breaker
+from kesin.workloads.oci.site import BREAKER, WORKLOAD
+
+MAX_LINKS: Final = 12  # in the navigation; the other sites are found in the site switch
+MAX_NAMES: Final = 3  # sites in a sentence
+
+
+def control_path(site_id: str) -> str:
+    """The path of a site's OCI Control; a site's id needs no quoting."""
+    return f"/dashboard/site/{site_id}/oci-control"
+
+
+def site_path(site_id: str, open_path: str) -> str:
+    """The page about another site that shows what the open page shows."""
+    settings = open_path.startswith("/dashboard/site/") and open_path.endswith("/settings")
+    return control_path(site_id) + ("/settings" if settings else "")
+
+
+def links(ctx: PageContext) -> list[Link]:
+    """The OCI Control of each site that the user may see."""
+    if not ctx.actor.has("read"):
+        return []
+    sites = [
+        site for site in ctx.service.accounts.sites(ctx.actor) if ctx.actor.sees(WORKLOAD, site.id)
+    ]
+    return [
+        Link(ctx.say("OCI · %(site)s", site=site.name), control_path(site.id))
+        for site in sites[:MAX_LINKS]
+    ]
+
+
+def breaker_warnings(ctx: PageContext, queue: Queue) -> list[QueueWarning]:
+    """Sites of the user whose circuit breaker is open: nothing is uploaded for them now."""
+    accounts, actor, now = ctx.service.accounts, ctx.actor, queue.now()
+    facts = accounts.directory.metadata_entries(WORKLOAD, name=BREAKER)
+    open_for = {
+        fact.site
+        for fact in facts
+        if Breaker.from_dict(json.loads(fact.value)).state(now) != "closed"
+    }
+    if not open_for:
+        return []
+    names = [
+        site.name
+        for site in accounts.sites(actor)
+        if site.id in open_for and site.channel != "script" and actor.sees(WORKLOAD, site.id)
+    ]
+    if not names:
+        return []
+    some = ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "")
+    text = escape(ctx.say("the breaker is open for %(sites)s")) % {"sites": some}
+    return [QueueWarning(text, ctx.say("the breaker is open"))]

@@ -1,0 +1,78 @@
+"""What orders add to the dashboard's own pages: a link, a name and a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kesin.engine.access.commands import JobDetails
+from kesin.lifecycle.model import Job
+from kesin.web.dashboard.frame.masking import mask, pretty
+from kesin.web.dashboard.frame.page import Link, PageContext, Panel
+from kesin.workloads.optiplan.customers import WORKLOAD
+from kesin.workloads.optiplan.pipeline.progress import ProgressStore
+
+MAX_NAME_CHARS: Final = 80
+MAX_DELIVERIES: Final = 20
+
+
+def may_see_orders(ctx: PageContext) -> bool:
+    """Whether the user may see the workshop's orders."""
+    sees_all = ctx.service.commands.visible_sites(ctx.actor, WORKLOAD) is None
+    return ctx.actor.has("optiplan") or (ctx.actor.has("read") and sees_all)
+
+
+def links(ctx: PageContext) -> list[Link]:
+    """The link to the orders page, for users who may see orders."""
+    if not may_see_orders(ctx):
+        return []
+    return [Link(ctx.say("Cutting orders"), "/dashboard/optiplan")]
+
+
+def job_name(data: Any) -> str:
+    """An order's number, revision and customer."""
+    payload = data if isinstance(data, dict) else {}
+    order = payload.get("order")
+    order = order if isinstance(order, dict) else {}
+    number, customer = order.get("order_id"), order.get("customer_snapshot_name")
+    if not isinstance(number, str) or not number:
+        return ""
+    revision = payload.get("revision", 1)
+    revised = f"{number} r{revision}" if isinstance(revision, int) and revision > 1 else number
+    name = f"{customer} · {revised}" if isinstance(customer, str) and customer else revised
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
+
+
+def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
+    """The cutting plan, the files, and the deliveries to the saw."""
+    service, job = ctx.service, history.job
+    progress = ProgressStore(service.accounts.directory, service.queues[job.queue].now).read(job.id)
+    return Panel(
+        "optiplan/panel.html",
+        {
+            "drawn": bool(progress.xml),
+            "xml": progress.xml,
+            "imports": progress.files,
+            "deliveries": deliveries(ctx, job, progress.deliveries),
+            "invalid": pretty(mask(progress.invalid)) if progress.invalid else "",
+        },
+    )
+
+
+def deliveries(
+    ctx: PageContext, job: Job, attempts: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each delivery attempt and its result, newest first; the order tells the last result."""
+    results = {
+        "open": ctx.say("waits for the saw"),
+        "withdrawn": ctx.say("taken back"),
+        "refused": ctx.say("refused by the saw"),
+    }
+    rows = []
+    for attempt in attempts[-MAX_DELIVERIES:]:
+        delivery = attempt["delivery"]
+        files = [file["name"] for file in delivery["files"]]
+        rows.append({"try": delivery["try"], "files": files, "state": results[attempt["state"]]})
+    if rows and attempts[-1]["state"] == "open" and job.state in {"DELIVERED", "DONE"}:
+        rows[-1]["state"] = ctx.say("taken by the saw")
+    return rows[::-1]

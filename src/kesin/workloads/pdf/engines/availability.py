@@ -1,0 +1,64 @@
+"""Finds the engines that this machine has, and the path of its Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+
+CHROMIUM: Final = "chromium"
+WEASYPRINT: Final = "weasyprint"
+ENGINES: Final = (CHROMIUM, WEASYPRINT)
+
+_COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome")
+# A headless shell starts and opens pages faster than the full browser.
+_PLAYWRIGHT_PATTERNS: Final = (
+    "chromium_headless_shell-*/*/headless_shell",
+    "chromium_headless_shell-*/*/chrome-headless-shell",
+    "chromium-*/*/chrome",
+)
+
+
+def find_chromium(configured: str = "") -> Path | None:
+    """Find the executable: only the configured one, else one on PATH, else Playwright's own."""
+    if configured:
+        executable = shutil.which(configured)
+        return Path(executable) if executable else None
+    on_path = next((path for name in _COMMANDS if (path := shutil.which(name))), None)
+    return Path(on_path) if on_path else _find_playwright_chromium()
+
+
+def is_chromium_available(configured: str = "") -> bool:
+    """Whether this machine has a browser and the library that drives it."""
+    return find_spec("playwright") is not None and find_chromium(configured) is not None
+
+
+def is_weasyprint_available() -> bool:
+    """Whether WeasyPrint is installed."""
+    return find_spec("weasyprint") is not None
+
+
+def chromium_missing(configured: str) -> RenderFailed:
+    """Build the error for a machine without a browser."""
+    searched = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
+    message = (
+        f"no Chromium was found ({searched}): install one, or use the engine {WEASYPRINT}"
+        if find_spec("playwright")
+        else "Chromium is driven by Playwright, which is not installed"
+    )
+    return RenderFailed(PdfErrorCode.UNSUPPORTED_PLATFORM, message)
+
+
+def _find_playwright_chromium() -> Path | None:
+    folder = Path(
+        os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
+    )
+    for pattern in _PLAYWRIGHT_PATTERNS:
+        for path in sorted(folder.glob(pattern), reverse=True):
+            if os.access(path, os.X_OK):
+                return path
+    return None

@@ -1,0 +1,46 @@
+"""What PDFs add to the dashboard's own pages: a link, a panel, the renderers' heartbeats."""
+
+from __future__ import annotations
+
+from kesin.engine.access.commands import JobDetails
+from kesin.engine.queue import Queue
+from kesin.web.dashboard.frame.page import Link, PageContext, Panel, WorkerHeartbeat
+from kesin.workloads.pdf.jobs.heartbeat import open_heartbeats
+
+MAX_DETAIL_CHARS = 200
+
+
+def links(ctx: PageContext) -> list[Link]:
+    """The page that makes PDFs, for those who may."""
+    return [Link(ctx.say("Make a PDF"), "/dashboard/pdf")] if ctx.actor.has("pdf") else []
+
+
+def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
+    """The PDF itself, for those who may download it."""
+    job, actor = history.job, ctx.actor
+    outcome = job.outcome if isinstance(job.outcome, dict) else {}
+    return Panel(
+        "pdf/panel.html",
+        {
+            "there": job.state == "succeeded",
+            "state": job.state,
+            "may": actor.has("pdf") and (actor.is_admin or job.tenant == actor.name),
+            "pages": outcome.get("pages"),
+        },
+        frames=True,
+    )
+
+
+def heartbeats(ctx: PageContext, queue: Queue) -> list[WorkerHeartbeat]:
+    """The render processes: each reports every few seconds."""
+    signs = open_heartbeats(queue.store)
+    fresh = signs.read_fresh(ctx.service.accounts.now())
+    return [
+        WorkerHeartbeat(
+            worker,
+            seen_at,
+            worker in fresh,
+            ", ".join(f"{name}: {value}" for name, value in details.items())[:MAX_DETAIL_CHARS],
+        )
+        for worker, (seen_at, details) in signs.read_all().items()
+    ]

@@ -1,0 +1,63 @@
+"""Somebody, two sites, and a directory that is empty again afterwards."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from argon2 import PasswordHasher
+
+from kesin.engine.access.accounts import Accounts
+from kesin.foundation import passwords
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.permissions import system_actor
+from kesin.store.directory import Directory
+from tests.store.conftest import opened
+
+TABLES = ("site", "person", "session", "api_key", "audit", "secret")
+ROOT = system_actor("cli:root")
+PASSWORD = "correct horse battery"
+HOME = "10.0.0.7"
+DAY_S = 86_400
+
+
+@pytest.fixture(scope="module", params=["sqlite-file", "postgres"])
+def kept(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with opened(request.param, request) as store:
+        yield store
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_hashes() -> Iterator[None]:
+    """Passwords are hashed as weakly as argon2 can: these tests are not about its strength."""
+    quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passwords, "_hasher", lambda: quick)
+        passwords.unmatched_hash.cache_clear()
+        yield
+    passwords.unmatched_hash.cache_clear()
+
+
+@pytest.fixture
+def accounts(kept: Any, clock: ManualClock) -> Iterator[Accounts]:
+    made = Accounts(Directory(kept), clock)
+    made.add_site(ROOT, "north")
+    made.add_site(ROOT, "south")
+    made.add_user(ROOT, "ayse", PASSWORD, role="operator", sites=["north"], queues=["oci"])
+    kept._rows(f"DELETE FROM {kept.dialect.table('audit')}", {})
+    yield made
+    for table in TABLES:
+        kept._rows(f"DELETE FROM {kept.dialect.table(table)}", {})
+
+
+def trail(accounts: Accounts) -> list[tuple[str, str, bool]]:
+    """Who asked for what and was let, oldest first."""
+    return [(line.actor, line.action, line.allowed) for line in accounts.directory.audit()][::-1]
+
+
+def signed_in(accounts: Accounts, name: str = "ayse") -> str:
+    return accounts.sign_in(name, PASSWORD, HOME)[0]
+
+
+def state(accounts: Accounts) -> tuple[Any, ...]:
+    directory = accounts.directory
+    return directory.sites(), directory.users(), directory.api_keys()

@@ -1,0 +1,351 @@
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from kesin.engine.access.accounts import Accounts
+from kesin.engine.access.vault import Rotation, SecretInfo, UnopenedSecret, Vault
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.encryption import (
+    KeyRing,
+    NoSecretKeys,
+    SecretAltered,
+    SecretKeyMissing,
+    sealing_key_id,
+)
+from kesin.foundation.permissions import Actor, system_actor
+from kesin.foundation.problems import Forbidden, Invalid, NotFound, Problem
+from kesin.store.contract import Store
+from kesin.store.directory import AuditLine, Directory, Secret
+from tests.store.conftest import opened
+
+CANARY = "canary-7f3a"
+OLD = KeyRing({"old": b"o" * 32})
+NEW = KeyRing({"new": b"n" * 32})
+BOTH = KeyRing({"new": b"n" * 32, "old": b"o" * 32})
+ADMIN = system_actor("cli:ayse")
+OPERATOR = Actor("user:can", frozenset({"operator"}), all_sites=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite-file", "postgres"])
+def opened_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with opened(request.param, request) as one:
+        yield one
+
+
+@pytest.fixture
+def store(opened_store: Store) -> Store:
+    """A store without secrets. Audit lines cannot be removed: tests look at the newest."""
+    directory = Directory(opened_store)
+    for secret in directory.secrets():
+        directory.delete_secret(secret.name)
+    return opened_store
+
+
+@pytest.fixture
+def directory(store: Store) -> Directory:
+    return Directory(store)
+
+
+@pytest.fixture
+def accounts(directory: Directory, clock: ManualClock) -> Accounts:
+    return Accounts(directory, clock)
+
+
+@pytest.fixture
+def audited(directory: Directory) -> Callable[[], list[tuple]]:
+    """What was noted since the test began, oldest first."""
+    last = directory.audit(limit=1)
+    start = last[0].id if last else 0
+
+    def look() -> list[tuple]:
+        lines = [line for line in directory.audit(limit=100) if line.id > start]
+        assert CANARY not in repr(lines)
+        return [
+            (
+                line.actor,
+                line.action,
+                line.allowed,
+                line.target,
+                line.details and json.loads(line.details),
+            )
+            for line in reversed(lines)
+        ]
+
+    return look
+
+
+class Meddled(Directory):
+    """A directory in which something happens just before a secret is resealed."""
+
+    def __init__(self, store: Store, meddle: Callable[[], object]) -> None:
+        super().__init__(store)
+        self.meddle = meddle
+
+    def reseal(self, name: str, before: str, sealed: str) -> bool:
+        self.meddle()
+        return super().reseal(name, before, sealed)
+
+
+class Unnoted(Directory):
+    """A directory whose audit log takes nothing."""
+
+    def add_audit(self, line: AuditLine) -> None:
+        raise OSError("the disk is full")
+
+
+def test_what_was_put_is_read(accounts, directory):
+    vault = Vault(accounts, OLD)
+    vault.put(ADMIN, "ads/token", "first")
+    vault.put(ADMIN, "ads/token", CANARY)
+    assert vault.get("ads/token") == CANARY
+    assert CANARY not in repr(directory.secrets())
+
+
+def test_names_tell_everything_but_the_value(accounts, clock):
+    Vault(accounts, OLD).put(ADMIN, "b", CANARY)
+    at_b = clock.now()
+    clock.advance(60)
+    Vault(accounts, NEW).put(ADMIN, "a", CANARY)
+    assert Vault(accounts, NEW).list_secrets(ADMIN) == [
+        SecretInfo("a", clock.now(), "cli:ayse", "new", opens=True),
+        SecretInfo("b", at_b, "cli:ayse", "old", opens=False),
+    ]
+    assert [secret.opens for secret in Vault(accounts, None).list_secrets(ADMIN)] == [False, False]
+
+
+def test_what_is_dropped_is_gone(accounts):
+    Vault(accounts, OLD).put(ADMIN, "token", CANARY)
+    Vault(accounts, None).drop(ADMIN, "token")
+    with pytest.raises(NotFound, match="`kesin secrets put token`"):
+        Vault(accounts, OLD).get("token")
+    with pytest.raises(NotFound):
+        Vault(accounts, OLD).drop(ADMIN, "token")
+
+
+def test_without_keys_it_is_told_what_to_set(accounts):
+    vault = Vault(accounts, None)
+    for ask in (
+        lambda: vault.put(ADMIN, "token", CANARY),
+        lambda: vault.get("token"),
+        lambda: vault.rotate(ADMIN),
+    ):
+        with pytest.raises(
+            NoSecretKeys, match="set KESIN_SECRET_KEYS to what `kesin secrets new-key`"
+        ):
+            ask()
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a\nb", "a\x00", "ş", "a" * 129, "\ud800"])
+def test_a_bad_name_is_refused_and_not_told(accounts, name):
+    vault = Vault(accounts, OLD)
+    for ask in (
+        lambda: vault.put(ADMIN, name, CANARY),
+        lambda: vault.get(name),
+        lambda: vault.drop(ADMIN, name),
+    ):
+        with pytest.raises(Invalid, match="a secret's name has 1…128") as caught:
+            ask()
+        assert repr(name) not in str(caught.value)
+
+
+def test_an_empty_value_is_refused(accounts, directory):
+    with pytest.raises(Invalid):
+        Vault(accounts, OLD).put(ADMIN, "token", "")
+    assert directory.secrets() == []
+
+
+def test_only_admins_may_and_the_others_are_noted(accounts, directory, audited):
+    vault = Vault(accounts, OLD)
+    vault.put(ADMIN, "token", CANARY)
+    for ask in (
+        lambda: vault.put(OPERATOR, "token", "mine"),
+        lambda: vault.list_secrets(OPERATOR),
+        lambda: vault.drop(OPERATOR, "token"),
+        lambda: vault.rotate(OPERATOR),
+    ):
+        with pytest.raises(Forbidden):
+            ask()
+    assert vault.get("token") == CANARY
+    assert audited()[1:5] == [
+        ("user:can", "secret.put", False, "token", None),
+        ("user:can", "secret.list", False, None, None),
+        ("user:can", "secret.drop", False, "token", None),
+        ("user:can", "secret.rotate", False, None, None),
+    ]
+
+
+def test_every_action_is_noted_without_the_value(accounts, audited):
+    Vault(accounts, OLD).put(ADMIN, "token", CANARY)
+    vault = Vault(accounts, BOTH)
+    vault.list_secrets(ADMIN)
+    vault.rotate(ADMIN)
+    vault.drop(ADMIN, "token")
+    counts = {"key": "new", "resealed": 1, "current": 0, "busy": 0, "unopened": 0}
+    assert audited() == [
+        ("cli:ayse", "secret.put", True, "token", {"key": "old"}),
+        ("cli:ayse", "secret.list", True, None, None),
+        ("cli:ayse", "secret.reseal", True, "token", {"key": "new", "before": "old"}),
+        ("cli:ayse", "secret.rotate", True, None, counts),
+        ("cli:ayse", "secret.drop", True, "token", None),
+    ]
+
+
+def test_a_worker_that_reads_is_noted_once_for_each_value(accounts, audited):
+    vault = Vault(accounts, OLD)
+    for value in (CANARY, CANARY):
+        vault.put(ADMIN, "token", value)
+        assert [vault.get("token") for _ in range(3)] == [CANARY] * 3
+    reading = ("worker", "secret.get", True, "token", {"key": "old"})
+    putting = ("cli:ayse", "secret.put", True, "token", {"key": "old"})
+    assert audited() == [putting, reading, putting, reading]
+
+
+def test_a_value_that_does_not_open_is_noted_with_the_reason(accounts, audited):
+    Vault(accounts, OLD).put(ADMIN, "token", CANARY)
+    vault = Vault(accounts, NEW)
+    for _ in range(2):
+        with pytest.raises(SecretKeyMissing):
+            vault.get("token")
+    failed = {"key": "old", "problem": "secret_key_missing"}
+    assert audited()[1:] == [("worker", "secret.get", True, "token", failed)]
+
+
+def test_a_row_moved_to_another_name_does_not_open(accounts, directory):
+    vault = Vault(accounts, OLD)
+    vault.put(ADMIN, "mine", CANARY)
+    directory.put_secret(directory.secret("mine")._replace(name="yours"))
+    with pytest.raises(SecretAltered):
+        vault.get("yours")
+
+
+def test_what_cannot_be_noted_is_not_done(store, accounts, directory, clock):
+    Vault(accounts, OLD).put(ADMIN, "token", CANARY)
+    before = directory.secrets()
+    vault = Vault(Accounts(Unnoted(store), clock), BOTH)
+    for ask in (
+        lambda: vault.put(ADMIN, "token", "other"),
+        lambda: vault.drop(ADMIN, "token"),
+        lambda: vault.rotate(ADMIN),
+    ):
+        with pytest.raises(OSError, match="full"):
+            ask()
+    assert directory.secrets() == before
+
+
+# Rotation
+
+
+def test_rotation_reseals_what_is_under_other_keys_and_nothing_else(accounts, directory, clock):
+    Vault(accounts, OLD).put(ADMIN, "a", f"{CANARY}-a")
+    Vault(accounts, NEW).put(ADMIN, "b", f"{CANARY}-b")
+    before = {secret.name: secret for secret in directory.secrets()}
+    clock.advance(60)
+    assert Vault(accounts, BOTH).rotate(ADMIN) == Rotation(1, 1, 0, ())
+    after = {secret.name: secret for secret in directory.secrets()}
+    assert after["b"] == before["b"]
+    assert after["a"] == before["a"]._replace(sealed=after["a"].sealed)  # the value is unchanged
+    vault = Vault(accounts, NEW)
+    assert [vault.get(name) for name in "ab"] == [f"{CANARY}-a", f"{CANARY}-b"]
+
+
+def test_a_second_rotation_finds_nothing_to_do(accounts, directory):
+    Vault(accounts, OLD).put(ADMIN, "a", CANARY)
+    Vault(accounts, BOTH).rotate(ADMIN)
+    sealed = directory.secrets()
+    assert Vault(accounts, BOTH).rotate(ADMIN) == Rotation(0, 1, 0, ())
+    assert directory.secrets() == sealed
+
+
+def test_what_cannot_be_opened_is_told_and_left_and_the_rest_goes_on(accounts, directory):
+    Vault(accounts, KeyRing({"lost": b"l" * 32})).put(ADMIN, "a", CANARY)
+    Vault(accounts, KeyRing({"new": b"x" * 32})).put(ADMIN, "b", CANARY)
+    Vault(accounts, OLD).put(ADMIN, "c", CANARY)
+    directory.put_secret(directory.secret("c")._replace(name="d", sealed="plain"))
+    kept = [directory.secret(name) for name in "abd"]
+    done = Vault(accounts, BOTH).rotate(ADMIN)
+    assert done == Rotation(
+        1,
+        0,
+        0,
+        (
+            UnopenedSecret("a", "lost", "secret_key_missing"),
+            UnopenedSecret("b", "new", "secret_altered"),
+            UnopenedSecret("d", None, "secret_altered"),
+        ),
+    )
+    assert not done.complete
+    assert [directory.secret(name) for name in "abd"] == kept
+    assert Vault(accounts, NEW).get("c") == CANARY
+
+
+def test_a_value_put_during_rotation_stays(store, accounts, clock):
+    old = Vault(accounts, OLD)
+    old.put(ADMIN, "token", "before")
+    values = iter([CANARY])
+
+    def put_once() -> None:
+        for value in values:
+            old.put(ADMIN, "token", value)
+
+    meddled = Accounts(Meddled(store, put_once), clock)
+    assert Vault(meddled, BOTH).rotate(ADMIN) == Rotation(1, 0, 0, ())
+    assert Vault(accounts, NEW).get("token") == CANARY
+
+
+def test_a_secret_that_never_stands_still_is_given_up_and_told(store, accounts, clock):
+    old = Vault(accounts, OLD)
+    old.put(ADMIN, "token", CANARY)
+    meddled = Accounts(Meddled(store, lambda: old.put(ADMIN, "token", CANARY)), clock)
+    done = Vault(meddled, BOTH).rotate(ADMIN)
+    assert (done, done.complete) == (Rotation(0, 0, 1, ()), False)
+    assert old.get("token") == CANARY
+
+
+def test_a_secret_dropped_during_rotation_stays_dropped(store, accounts, directory, clock):
+    old = Vault(accounts, OLD)
+    old.put(ADMIN, "token", CANARY)
+    meddled = Accounts(Meddled(store, lambda: old.drop(ADMIN, "token")), clock)
+    assert Vault(meddled, BOTH).rotate(ADMIN) == Rotation(0, 0, 0, ())
+    assert directory.secrets() == []
+
+
+def test_a_secret_put_under_a_key_that_is_not_here_is_told(store, accounts, clock):
+    """Another process got a newer ring before this rotation came to the secret."""
+    Vault(accounts, OLD).put(ADMIN, "token", "before")
+    newer = Vault(accounts, KeyRing({"newer": b"w" * 32}))
+    meddled = Accounts(Meddled(store, lambda: newer.put(ADMIN, "token", CANARY)), clock)
+    done = Vault(meddled, BOTH).rotate(ADMIN)
+    assert done.unopened == (UnopenedSecret("token", "newer", "secret_key_missing"),)
+    assert newer.get("token") == CANARY
+
+
+def test_rotations_at_once_reseal_each_secret_once(accounts, directory):
+    for number in range(12):
+        Vault(accounts, OLD).put(ADMIN, f"s{number}", f"{CANARY}-{number}")
+    together = Barrier(2, timeout=20)
+
+    def rotate() -> Rotation:
+        together.wait()
+        return Vault(accounts, BOTH).rotate(ADMIN)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = [each.result() for each in [pool.submit(rotate) for _ in range(2)]]
+    assert one.resealed + other.resealed == 12
+    assert one.resealed + one.current == other.resealed + other.current == 12
+    assert {sealing_key_id(each.sealed) for each in directory.secrets()} == {"new"}
+    vault = Vault(accounts, NEW)
+    assert all(vault.get(f"s{number}") == f"{CANARY}-{number}" for number in range(12))
+
+
+def test_no_problem_tells_the_value(accounts, directory):
+    vault = Vault(accounts, OLD)
+    directory.put_secret(Secret("plain", CANARY, 0, "sql"))  # written by hand
+    for ask in (lambda: vault.get("plain"), lambda: vault.put(ADMIN, "x y", CANARY)):
+        with pytest.raises(Problem) as caught:
+            ask()
+        assert CANARY not in repr(caught.value.body())
+    assert CANARY not in repr(vault.rotate(ADMIN))
+    assert CANARY not in repr(vault.list_secrets(ADMIN))

@@ -1,0 +1,139 @@
+"""The simulator catches deliberate bugs in the engine; and the checks of a worker's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kesin import Done, New, Queue, task_lifecycle
+from kesin.engine.leases import Leases
+from kesin.engine.simulation.checker import WorkerChecker, signed_result
+from kesin.engine.simulation.oracle import BrokenPromise
+from kesin.engine.simulation.simulate import simulate
+from kesin.engine.worker_thread import WorkerThread
+from kesin.foundation.clock import ManualClock
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.model import Change, Job
+from kesin.store.records import Outcome
+from kesin.store.sql.store import SqlStore
+from kesin.store.sqlite.store import SqliteStore
+
+STEPS = 300
+Real = Callable[..., Any]
+
+
+def swap_results(real: Real) -> Real:
+    def write(self: WorkerThread, results: list[tuple[Job, Any]]) -> None:
+        values = [value for _, value in results]
+        rotated = [*values[1:], *values[:1]]
+        real(self, [(job, value) for (job, _), value in zip(results, rotated, strict=True)])
+
+    return write
+
+
+def skip_last(real: Real) -> Real:
+    return lambda self, results: real(self, results[:-1] if len(results) > 1 else results)
+
+
+def handle_twice(real: Real) -> Real:
+    return lambda self, job: (real(self, job), real(self, job))[1]
+
+
+def do_nothing(_real: Real) -> Real:
+    return lambda *_args: None
+
+
+def change_stale_outcomes(**changes: Any) -> Callable[[Real], Real]:
+    def patch(real: Real) -> Real:
+        def apply(*args: Any, **kwargs: Any) -> list[Outcome]:
+            return [
+                outcome._replace(**changes) if outcome.reason == "stale" else outcome
+                for outcome in real(*args, **kwargs)
+            ]
+
+        return apply
+
+    return patch
+
+
+def report_wrong_state(real: Real) -> Real:
+    return lambda *args, **kwargs: [
+        outcome._replace(state="ready") for outcome in real(*args, **kwargs)
+    ]
+
+
+BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
+    "answers of two jobs are swapped": (WorkerThread, "_write_results", swap_results, "conduct"),
+    "the last answer is not written": (WorkerThread, "_write_results", skip_last, "conduct"),
+    "a job is worked on twice": (WorkerThread, "_run_handler", handle_twice, "conduct"),
+    "leases are kept for ever": (Leases, "drop", do_nothing, "conduct"),
+    "a lost claim is reported as done": (
+        SqlStore,
+        "apply",
+        change_stale_outcomes(result="already", reason=""),
+        "already",
+    ),
+    "an existing job is reported as unknown": (
+        SqlStore,
+        "apply",
+        change_stale_outcomes(result="unknown", reason=""),
+        "answer",
+    ),
+    "an answer with another state": (SqlStore, "apply", report_wrong_state, "answer"),
+    "no notes are left": (SqlStore, "_add_notes", do_nothing, "note"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_deliberate_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch):
+    owner, name, patch, rule = BUGS[bug]
+    monkeypatch.setattr(owner, name, patch(getattr(owner, name)))
+    run = simulate(task_lifecycle(), seed=1, steps=STEPS, shrink_attempts=0)
+    assert run.failure is not None, "the bug was not caught"
+    assert run.failure.rule == rule, str(run.failure)
+
+
+@pytest.fixture
+def claimed() -> Job:
+    queue = Queue("work", task_lifecycle(), SqliteStore(":memory:"), clock=ManualClock(), seed=1)
+    queue.enqueue_many([New({})])
+    [job] = queue.claim("worker", limit=1)
+    return job
+
+
+def released(job: Job, *, done: bool) -> tuple[str, list[Change], list[Outcome]]:
+    outcome = Outcome("moved" if done else "refused", job.id)
+    return "release", [Change(job.id, job.claim_seq)], [outcome]
+
+
+def test_what_was_given_back_is_not_worked_on(claimed: Job):
+    checker = WorkerChecker()
+    checker.record_claims([claimed])
+    checker.check_outcomes(*released(claimed, done=True))
+    checker.check_idle([])
+    with pytest.raises(BrokenPromise, match="given up"):
+        checker.begin_handler(claimed)
+
+
+def test_what_was_worked_on_is_not_given_back(claimed: Job):
+    checker = WorkerChecker()
+    checker.record_claims([claimed])
+    checker.begin_handler(claimed)
+    checker.end_handler(releases=False)
+    with pytest.raises(BrokenPromise, match="after it was worked on"):
+        checker.check_outcomes(*released(claimed, done=True))
+
+
+def test_what_cannot_be_given_back_may_be_worked_on_or_left(claimed: Job):
+    checker = WorkerChecker()
+    checker.record_claims([claimed])
+    checker.check_outcomes(*released(claimed, done=False))
+    checker.check_idle([])
+    checker.begin_handler(claimed)
+    checker.end_handler(releases=False)
+    result = canonical_json(Done(signed_result(claimed, 1)).result)
+    finish = Change(claimed.id, claimed.claim_seq, result=result)
+    checker.check_outcomes("complete", [finish], [Outcome("moved", claimed.id)])
+    checker.check_idle([])

@@ -1,0 +1,161 @@
+"""The simulator: promises hold, a run is a pure function of its seed, and bugs are caught."""
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from kesin.engine.simulation.random_lifecycle import random_lifecycle
+from kesin.engine.simulation.schedule import scheduled_steps
+from kesin.engine.simulation.simulate import SimulationResult, simulate
+from kesin.lifecycle.drawing.table import page
+from kesin.lifecycle.proof.rules import prove
+from kesin.store.contract import Store
+from kesin.workloads import lifecycles
+from tests.engine.mutants import (
+    DISARMED,
+    MUTANTS,
+    Edit,
+    KeepsWhatWasRolledBack,
+    Mutant,
+    MutantStore,
+)
+from tests.store.conftest import opened
+
+STEPS = 600
+INVENTED_STEPS = 120
+INVENTED = 10
+SEED = 2026
+TASK = lifecycles()["task"]
+
+
+# Promises hold
+
+
+@pytest.mark.parametrize("name", lifecycles())
+def test_the_promise_holds_under_the_adversary(name: str):
+    run = simulate(lifecycles()[name](), seed=SEED, steps=STEPS)
+    assert run, run.failure
+    assert run.steps >= STEPS
+    assert run.faults["died"]
+    assert run.moves["claim"]
+
+
+@pytest.mark.parametrize("number", range(INVENTED))
+def test_what_the_prover_lets_through_comes_to_its_end(number: int):
+    lifecycle = random_lifecycle(number)
+    run = simulate(lifecycle, seed=number, steps=INVENTED_STEPS)
+    assert run, f"{run.failure}\n{page(lifecycle)}"
+
+
+def test_invented_lifecycles_are_proved_and_differ():
+    drawn = [random_lifecycle(number) for number in range(INVENTED)]
+    assert all(prove(lifecycle) for lifecycle in drawn)
+    assert len({lifecycle.moves for lifecycle in drawn}) == len(drawn)
+    assert random_lifecycle(3) == random_lifecycle(3)
+
+
+# The same seed, the same history
+
+
+def test_a_run_is_a_function_of_its_seed():
+    first, again, other = (simulate(TASK(), seed=seed, steps=300) for seed in (5, 5, 6))
+    assert first == again
+    assert first.hash != other.hash
+
+
+def test_another_process_sees_the_same_history():
+    expected = simulate(TASK(), seed=11, steps=200).hash
+    program = (
+        "from kesin.engine.simulation.simulate import simulate\n"
+        "from kesin.workloads import lifecycles\n"
+        "print(simulate(lifecycles()['task'](), seed=11, steps=200).hash)"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "77"}
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == expected
+
+
+def test_steps_are_drawn_before_the_simulation_starts():
+    first, second = scheduled_steps("a"), scheduled_steps("a")
+    assert [next(first) for _ in range(50)] == [next(second) for _ in range(50)]
+
+
+# Bugs are caught
+
+
+def caught(mutant: Mutant, **how: int) -> SimulationResult:
+    """A run on the mutant store, within its stated number of steps."""
+    made: set[Edit] = set()
+
+    def store() -> Store:
+        return MutantStore(mutant.edits, made)
+
+    run = simulate(
+        mutant.lifecycle(),
+        seed=1,
+        steps=mutant.within,
+        make_store=store,
+        **{"shrink_attempts": 0, **how},
+    )
+    assert {*mutant.edits, *DISARMED} <= made, "an edit did not match any statement"
+    return run
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.bug for mutant in MUTANTS])
+def test_a_deliberate_bug_is_caught(mutant: Mutant):
+    run = caught(mutant)
+    assert run.failure is not None, "the bug was not caught"
+    assert run.failure.rule in mutant.seen_as, str(run.failure)
+    assert run.failure.at_step <= mutant.within
+
+
+def test_a_store_that_keeps_what_was_rolled_back_is_caught():
+    run = simulate(
+        TASK(), seed=1, steps=2_000, make_store=KeepsWhatWasRolledBack, shrink_attempts=0
+    )
+    assert run.failure is not None
+    assert run.failure.rule in {"change", "lost", "note"}
+
+
+def test_a_store_with_its_guard_off_and_no_bug_holds():
+    """Otherwise every mutant would be caught because its guard is off."""
+    run = simulate(
+        TASK(), seed=1, steps=STEPS, make_store=lambda: MutantStore((), set()), shrink_attempts=0
+    )
+    assert run, run.failure
+
+
+def test_a_failure_shrinks_to_a_history_a_person_can_read():
+    mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
+    long, short = caught(mutant), caught(mutant, shrink_attempts=200)
+    assert long.failure is not None
+    assert short.failure is not None
+    assert short.failure.rule == long.failure.rule
+    assert sum(step.size for step in short.failure.history) <= 6
+    assert len(short.failure.history) < len(long.failure.history)
+    assert any("claim → #1" in line for line in short.failure.trace)
+
+
+# The same on the other stores (long tests)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", lifecycles())
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_the_promise_holds_on_the_other_stores(
+    kind: str, name: str, request: pytest.FixtureRequest
+):
+    with ExitStack() as stores:
+
+        def store() -> Store:
+            return stores.enter_context(opened(kind, request))
+
+        run = simulate(
+            lifecycles()[name](), seed=SEED, steps=1_500, make_store=store, shrink_attempts=20
+        )
+    assert run, run.failure

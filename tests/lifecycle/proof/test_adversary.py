@@ -1,0 +1,463 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import Phase, example, find, given, settings
+from hypothesis import strategies as st
+
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.vocabulary import (
+    STAY,
+    After,
+    Fixed,
+    budget_left,
+    budget_spent,
+    code_in,
+    code_not_in,
+    due,
+    flag_not_set,
+    flag_set,
+    holds_claim,
+    lease_over,
+    retries_left,
+    returns_left,
+    timer_not_over,
+    timer_over,
+    unclaimed,
+)
+from kesin.workloads.optiplan.lifecycle import OptiplanLimits, optiplan_lifecycle
+from tests.lifecycle.adversary import walk
+from tests.lifecycle.broken import MUTANTS, REAL, REPORTS, SMALL
+from tests.lifecycle.broken import proved as prove
+
+HURRIED = optiplan_lifecycle(OptiplanLimits(xml_timeout_s=60, ack_timeout_s=60))
+ENDS = {
+    "oci": {"COMPLETED", "FAILED"},
+    "pdf": {"succeeded", "failed", "expired"},
+    "optiplan": {"DONE", "HOLD", "FAILED"},
+    "task": {"done", "failed"},
+}
+
+
+@pytest.fixture(scope="module")
+def histories():
+    """Every history of each lifecycle, with people pressing buttons where ``people`` is asked."""
+    known = {}
+
+    def history(name, *, people=False):
+        if (name, people) not in known:
+            known[name, people] = walk(SMALL[name], REPORTS[name], people=people)
+        return known[name, people]
+
+    return history
+
+
+each = pytest.mark.parametrize("name", SMALL)
+
+
+# Whatever workers, crashes and clocks do
+
+
+@each
+def test_the_longest_history_is_as_long_as_the_proof_says_and_no_longer(histories, name):
+    assert histories(name).longest() == prove(SMALL[name]).bound
+
+
+@pytest.mark.parametrize(
+    ("name", "lifecycle", "reports"),
+    [
+        pytest.param("oci", REAL["oci"], [("SOME", "TRANSIENT")], id="oci"),
+        pytest.param("pdf", REAL["pdf"], REPORTS["pdf"], id="pdf"),
+        pytest.param("optiplan", HURRIED, REPORTS["optiplan"], id="optiplan"),
+        pytest.param("task", REAL["task"], [("SOME", "TRANSIENT")], id="task"),
+    ],
+)
+def test_the_longest_history_under_the_real_caps_is_as_long_as_the_proof_says(
+    name, lifecycle, reports
+):
+    assert walk(lifecycle, reports).longest() == prove(REAL[name]).bound
+
+
+@each
+def test_every_end_is_reached(histories, name):
+    assert histories(name).ends == ENDS[name]
+
+
+@each
+def test_every_state_is_seen(histories, name):
+    assert histories(name).states == set(SMALL[name].state)
+
+
+@each
+def test_no_job_is_stuck_once_time_has_passed(histories, name):
+    assert histories(name).stuck == set()
+
+
+@each
+def test_no_job_wakes_up_for_ever(histories, name):
+    assert histories(name).waits_for_ever == set()
+
+
+@each
+def test_no_budget_is_overdrawn_and_no_count_falls(histories, name):
+    assert histories(name).overdrawn == set()
+
+
+@each
+def test_at_most_one_claim_is_live(histories, name):
+    assert histories(name).claimed_twice == set()
+
+
+@each
+def test_a_worker_that_lost_its_claim_finishes_nothing(histories, name):
+    assert histories(name).unfenced == set()
+
+
+@each
+def test_no_job_rests_under_a_claim(histories, name):
+    assert histories(name).rests_claimed == set()
+
+
+@each
+def test_a_call_never_means_two_moves(histories, name):
+    assert histories(name).ambiguous == set()
+
+
+# And with people who press every button in between
+
+
+@each
+def test_no_button_breaks_a_promise(histories, name):
+    assert histories(name, people=True).faults == {}
+
+
+@each
+def test_no_button_makes_an_automatic_history_endless(histories, name):
+    assert histories(name, people=True).longest() is not None
+
+
+def test_people_reach_what_machines_do_not(histories):
+    alone, helped = (len(histories("oci", people=people).edges) for people in (False, True))
+    assert helped > alone
+
+
+# What the prover calls broken is broken
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"), [pytest.param(n, m.meets, id=n) for n, m in MUTANTS.items() if m.meets]
+)
+def test_the_adversary_runs_into_what_the_proof_foresees(name, fault):
+    mutant = MUTANTS[name]
+    history = walk(mutant.change(SMALL[mutant.of]), REPORTS[mutant.of], until=fault)
+    if fault == "endless":
+        assert history.longest() is None
+    else:
+        assert getattr(history, fault.replace(" ", "_"))
+
+
+# Lifecycles nobody thought of
+
+
+CODES = [("KNOWN", "TRANSIENT"), ("OTHER", "PERMANENT")]
+TAXONOMY = Taxonomy(
+    channels=("worker",),
+    rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),
+    moves=((Verdict.FAIL, "fail"),),
+)
+GIVEN_UP = Fixed("GIVEN_UP", Category.PERMANENT, "given up")
+ENDED = ("finished_at",)
+WORKER_GUARDS = [
+    returns_left,
+    retries_left(1),
+    timer_not_over,
+    timer_over,
+    budget_left,
+    flag_not_set("seen"),
+    flag_set("seen"),
+    code_in("KNOWN"),
+    code_not_in("KNOWN"),
+]
+LINK_GUARDS = [budget_left, retries_left(1), code_in("KNOWN"), flag_not_set("seen")]
+CLOCK_GUARDS = [timer_over, budget_spent, budget_left, flag_set("seen"), code_in("KNOWN")]
+
+
+@st.composite
+def lifecycles(draw):
+    """A claim, an end and a clock, then whatever else the closed set allows.
+
+    Jobs are claimed and counted in the first state and wake up in the later ones; worker moves
+    lead onwards, stay, or lead back to the first.
+    """
+    working = ["a", "b", "c"][: draw(st.integers(1, 3))]
+    marks = {name: State(name, initial=name == "a") for name in working}
+    places = (
+        *marks.values(),
+        State("done", terminal=True, success=True),
+        State("failed", resting=True),
+    )
+    moves = [
+        Move("enqueue", (), "a", by=("producer",), run_at="input"),
+        Move(
+            "claim",
+            ("a",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, budget_left),
+            claim="take",
+            attempt="count",
+        ),
+        _end("finish", (working[-1],), "done"),
+    ]
+    if draw(st.booleans()):
+        moves += [_end("fail", tuple(working), "failed", error="record", then="again")]
+        moves += [draw(_link("again"))]
+    else:
+        moves += [_end("fail", tuple(working), "failed", error="record")]
+    if draw(st.integers(0, 9)):
+        stays = draw(st.booleans())
+        moves.append(
+            Move(
+                "recover",
+                tuple(working),
+                STAY if stays else "a",
+                by=("clock",),
+                when=(lease_over,),
+                claim="drop",
+                run_at="now",
+                stage="recover",
+            )
+        )
+    if draw(st.integers(0, 9)):
+        moves.append(_aside("cap", ("a",), (unclaimed, budget_spent)))
+    for here, there in pairwise(working):
+        moves.append(
+            Move(
+                f"go_{there}",
+                (here,),
+                there,
+                by=("worker",),
+                when=(holds_claim,),
+                timer=After(60) if draw(st.integers(0, 4)) else "keep",
+                claim=draw(st.sampled_from(["keep", "drop"])),
+            )
+        )
+    for later in working[1:]:
+        cut = (timer_not_over,) if draw(st.integers(0, 4)) else ()
+        if draw(st.integers(0, 4)):
+            moves.append(
+                Move(
+                    f"wake_{later}",
+                    (later,),
+                    STAY,
+                    by=("worker",),
+                    when=(due, unclaimed, *cut),
+                    claim="take",
+                )
+            )
+        if draw(st.integers(0, 9)):
+            moves.append(_aside(f"out_{later}", (later,), (unclaimed, timer_over)))
+    more = draw(st.integers(0, 3))
+    moves += [draw(_extra(f"extra_{number}", working)) for number in range(more)]
+    return Lifecycle(
+        "drawn",
+        places,
+        tuple(moves),
+        TAXONOMY,
+        max_attempts=draw(st.integers(1, 2)),
+        max_returns=draw(st.integers(0, 1)),
+        flags=("seen",),
+    )
+
+
+def _end(name, sources, to, **changes):
+    return Move(
+        name,
+        sources,
+        to,
+        by=("worker",),
+        when=(holds_claim,),
+        claim="drop",
+        timer="clear",
+        stamp=ENDED,
+        **changes,
+    )
+
+
+@st.composite
+def _link(draw, name):
+    """The second move of a chain: the failed job is queued again in the same transaction."""
+    return Move(
+        name,
+        ("failed",),
+        "a",
+        by=("worker",),
+        when=tuple(draw(_some(LINK_GUARDS))),
+        retry=draw(st.sampled_from(["keep", "count"])),
+        run_at="now",
+        chained=True,
+    )
+
+
+def _aside(name, sources, when):
+    return Move(
+        name,
+        sources,
+        "failed",
+        by=("clock",),
+        when=when,
+        error=GIVEN_UP,
+        timer="clear",
+        stamp=ENDED,
+        stage="timeout",
+    )
+
+
+@st.composite
+def _extra(draw, name, working):
+    """One more move: of a worker, or of the clock, perhaps out of the resting state."""
+    source = draw(st.sampled_from([*working, "failed"]))
+    if source == "failed" or draw(st.integers(0, 2)) == 0:
+        free = () if source == "failed" else (draw(st.sampled_from([unclaimed, lease_over])),)
+        return Move(
+            name,
+            (source,),
+            draw(st.sampled_from(["a", *(["failed"] if source != "failed" else [])])),
+            by=("clock",),
+            when=(*free, *draw(_some(CLOCK_GUARDS))),
+            claim="drop",
+            attempt=draw(st.sampled_from(["keep", "keep", "renew"])),
+            retry=draw(st.sampled_from(["keep", "count"])),
+            error=draw(st.sampled_from(["keep", "clear", GIVEN_UP])),
+            timer=draw(st.sampled_from(["keep", "clear"])),
+            flag=draw(st.sampled_from([(), ("seen",)])),
+            run_at="now",
+            stamp=ENDED,
+            stage="revive",
+        )
+    claim = draw(st.sampled_from(["keep", "drop", "drop"]))
+    attempts = ["keep", "keep", "return"] if claim == "drop" and source == "a" else ["keep"]
+    later = working[working.index(source) + 1 :]
+    return Move(
+        name,
+        (source,),
+        draw(st.sampled_from([STAY, *later, "a"])),
+        by=("worker",),
+        when=(holds_claim, *draw(_some(WORKER_GUARDS))),
+        claim=claim,
+        attempt=draw(st.sampled_from(attempts)),
+        retry=draw(st.sampled_from(["keep", "count"])),
+        error=draw(st.sampled_from(["keep", "clear", "record"])),
+        timer=draw(st.sampled_from(["keep", "keep", "clear", After(60)])),
+        flag=draw(st.sampled_from([(), ("seen",)])),
+        run_at="input",
+    )
+
+
+def _some(guards):
+    return st.lists(st.sampled_from(guards), max_size=2, unique=True)
+
+
+def outcome(lifecycle):
+    history = walk(lifecycle, CODES)
+    return history.longest(), history.faults
+
+
+# What was found: a job that wakes up to tell now of one error, now of the other.
+FICKLE = Lifecycle(
+    "fickle",
+    (
+        State("a", initial=True),
+        State("b"),
+        State("done", terminal=True, success=True),
+        State("failed", resting=True),
+    ),
+    (
+        Move("enqueue", (), "a", by=("producer",), run_at="input"),
+        Move(
+            "claim",
+            ("a",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, budget_left),
+            claim="take",
+            attempt="count",
+        ),
+        Move("go_b", ("a",), "b", by=("worker",), when=(holds_claim,), timer=After(60)),
+        Move(
+            "wake_b",
+            ("b",),
+            STAY,
+            by=("worker",),
+            when=(due, unclaimed, timer_not_over),
+            claim="take",
+        ),
+        Move(
+            "later",
+            ("b",),
+            STAY,
+            by=("worker",),
+            when=(holds_claim,),
+            claim="drop",
+            error="record",
+            run_at="input",
+        ),
+        _end("finish", ("b",), "done"),
+        _end("fail", ("a", "b"), "failed", error="record"),
+        Move(
+            "recover",
+            ("a", "b"),
+            "a",
+            by=("clock",),
+            when=(lease_over,),
+            claim="drop",
+            run_at="now",
+            stage="recover",
+        ),
+        _aside("cap", ("a",), (unclaimed, budget_spent)),
+        _aside("out_b", ("b",), (unclaimed, timer_over)),
+    ),
+    TAXONOMY,
+    max_attempts=1,
+    max_returns=0,
+)
+
+
+@settings(max_examples=3 * settings.default.max_examples)
+@given(lifecycle=lifecycles())
+@example(FICKLE)
+def test_a_drawn_lifecycle_that_is_proved_keeps_every_promise(lifecycle):
+    proof = prove(lifecycle)
+    if not proof:
+        return
+    longest, faults = outcome(lifecycle)
+    assert faults == {}
+    assert longest is not None
+    assert longest <= proof.bound
+
+
+def _waits(lifecycle):
+    return any(move.claims and move.attempt == "keep" for move in lifecycle.moves)
+
+
+WORTH_FINDING = {
+    "a proved one": lambda lifecycle: bool(prove(lifecycle)),
+    "a proved one with a wake-up": lambda lifecycle: _waits(lifecycle) and bool(prove(lifecycle)),
+    "a proved one with a fourth way": lambda lifecycle: (
+        any(move.name.startswith("extra") and move.retry == "count" for move in lifecycle.moves)
+        and bool(prove(lifecycle))
+    ),
+    **{
+        f"one that breaks {rule}": lambda lifecycle, rule=rule: (
+            rule in {one.rule for one in prove(lifecycle).broken}
+        )
+        for rule in ("R3", "R4", "R5")
+    },
+}
+
+
+@pytest.mark.parametrize("what", WORTH_FINDING)
+def test_among_the_drawn_lifecycles_is(what):
+    unshrunk = settings(max_examples=1_000, phases=[Phase.generate], database=None)
+    found = find(lifecycles(), WORTH_FINDING[what], settings=unshrunk)
+    assert WORTH_FINDING[what](found)

@@ -1,0 +1,116 @@
+"""The proof holds for every job a queue can hold: whatever its cap, and whoever has its key."""
+
+from dataclasses import replace
+
+import pytest
+
+from kesin.lifecycle.declare import Lifecycle, Move, State
+from kesin.lifecycle.proof.rules import prove
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.vocabulary import (
+    DeclarationError,
+    Guard,
+    age_over,
+    budget_left,
+    holds_claim,
+    retries_left,
+    timer_over,
+    unclaimed,
+)
+from kesin.workloads import lifecycles
+
+
+def guarded(lifecycle: Lifecycle, name: str, guard: Guard, besides: Guard) -> Lifecycle:
+    """The same, with one more guard on the move of that name that has the other one."""
+
+    def changed(move: Move) -> Move:
+        if move.name == name and besides in move.when:
+            return replace(move, when=(*move.when, guard))
+        return move
+
+    return replace(lifecycle, moves=tuple(map(changed, lifecycle.moves)))
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3])
+@pytest.mark.parametrize("name", lifecycles())
+def test_a_real_lifecycle_is_proved_for_a_job_with_a_cap_of_its_own(name: str, cap: int):
+    assert prove(lifecycles()[name]().with_limits(max_attempts=cap))
+
+
+def test_a_job_with_more_attempts_than_declared_is_thought_of():
+    """With a cap of one nobody recovers with budget left; a job may be born with a cap of two."""
+    once = guarded(task_lifecycle(max_attempts=1), "recover", timer_over, budget_left)
+    [broken] = prove(once).broken
+    assert broken.rule == "R3"
+    assert "a job with a cap of 2" in broken.why
+    assert "running" in broken.why
+
+
+def test_a_job_with_fewer_attempts_than_declared_is_thought_of():
+    """Its first claim spends the budget, and then this recover needs a timer that nobody arms."""
+    lifecycle = task_lifecycle(max_attempts=3)
+    spent = next(
+        move for move in lifecycle.moves if move.name == "recover" and budget_left not in move.when
+    )
+    armed = guarded(lifecycle, "recover", timer_over, spent.when[1])
+    assert "R3" in {one.rule for one in prove(armed).broken}
+    for cap in (1, 2):
+        assert not prove(armed.with_limits(max_attempts=cap))
+
+
+def test_a_job_with_so_many_attempts_that_its_retries_run_out_first_is_thought_of():
+    """Of three attempts none is the fifth retry; a job may be born with ten."""
+    task = task_lifecycle(max_attempts=3)
+    ends = tuple(
+        replace(one, resting=False, terminal=True) if one.name == "failed" else one
+        for one in task.states
+    )
+    nap = Move(
+        "nap",
+        ("running",),
+        "waiting",
+        by=("worker",),
+        when=(holds_claim,),
+        claim="drop",
+        retry="count",
+    )
+    wake = Move(
+        "wake",
+        ("waiting",),
+        "ready",
+        by=("clock",),
+        when=(unclaimed, retries_left(5)),
+        run_at="now",
+        stage="revive",
+    )
+    moves = (*(one for one in task.moves if one.name != "requeue"), nap, wake)
+    states = (*ends, State("waiting", holds_key=True))
+    [broken] = prove(replace(task, states=states, moves=moves)).broken
+    assert broken.rule == "R4"
+    assert "a job with a cap of 7: a job waits in waiting" in broken.why
+
+
+def test_a_claim_that_needs_the_key_back_is_no_way_on():
+    """Another job may hold it, and rest with it for good."""
+    task = task_lifecycle()
+    keyless = tuple(
+        replace(state, holds_key=False) if state.name == "ready" else state for state in task.states
+    )
+    [broken] = prove(replace(task, states=keyless)).broken
+    assert broken.rule == "R4"
+    assert "ready" in broken.why
+
+
+def test_the_clock_takes_no_job_from_its_worker():
+    task = task_lifecycle()
+    expire = Move(
+        "expire",
+        ("ready",),
+        "failed",
+        by=("clock",),
+        when=(age_over("created_at", 60),),
+        stamp=("finished_at",),
+        stage="expire",
+    )
+    with pytest.raises(DeclarationError, match=r"expire: .* say unclaimed or lease_over"):
+        replace(task, moves=(*task.moves, expire))

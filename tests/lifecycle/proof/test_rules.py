@@ -1,0 +1,273 @@
+"""The proofs: what is sound proves, what is broken breaks exactly its rules."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.proof.rules import RULES, BrokenRule, Unproved, are_disjoint
+from kesin.lifecycle.vocabulary import (
+    After,
+    budget_left,
+    budget_spent,
+    category_in,
+    code_in,
+    code_not_in,
+    due,
+    flag_not_set,
+    flag_set,
+    holds_claim,
+    lease_over,
+    option,
+    returns_left,
+    timer_not_over,
+    timer_over,
+    unclaimed,
+)
+from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
+from tests.lifecycle.broken import MUTANTS, REAL, SOUND, edit
+from tests.lifecycle.broken import proved as prove
+
+OCI, PDF, OPTIPLAN, TASK = (REAL[name] for name in ("oci", "pdf", "optiplan", "task"))
+each_mutant = pytest.mark.parametrize("name", [pytest.param(n, id=n) for n in MUTANTS])
+
+
+def proof_of(name):
+    mutant = MUTANTS[name]
+    return prove(mutant.change(SOUND[mutant.of]))
+
+
+def rules(proof):
+    return {one.rule for one in proof.broken}
+
+
+def shown_in_order(words, lines):
+    text, at = "\n".join(lines), 0
+    for word in words:
+        at = text.find(word, at)
+        if at < 0:
+            return False
+        at += len(word)
+    return True
+
+
+# The real lifecycles
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_lifecycle_proves(name):
+    proof = prove(REAL[name])
+    assert proof, str(proof)
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "bound"),
+    [
+        pytest.param(OCI, 37, id="oci"),
+        pytest.param(OCI.with_limits(max_attempts=8), 46, id="oci with the cap of the API"),
+        pytest.param(PDF, 16, id="pdf"),
+        pytest.param(OPTIPLAN, 46, id="optiplan"),
+        pytest.param(TASK, 15, id="task"),
+    ],
+)
+def test_every_job_rests_after_this_many_moves_at_the_most(lifecycle, bound):
+    assert prove(lifecycle).bound == bound
+
+
+@pytest.mark.parametrize("returns", range(3))
+@pytest.mark.parametrize(
+    ("lifecycle", "base", "each"),
+    [
+        pytest.param(OCI, 33, 2, id="oci"),
+        pytest.param(OCI.with_limits(max_attempts=8), 42, 2, id="oci with the cap of the API"),
+        pytest.param(PDF, 10, 3, id="pdf"),
+        pytest.param(OPTIPLAN, 40, 3, id="optiplan"),
+        pytest.param(TASK, 11, 2, id="task"),
+    ],
+)
+def test_each_returned_attempt_lengthens_the_bound_by_its_own_round(lifecycle, base, each, returns):
+    assert prove(replace(lifecycle, max_returns=returns)).bound == base + each * returns
+
+
+@pytest.mark.parametrize(("cap", "prototype"), [(5, 16), (8, 25)])
+@pytest.mark.parametrize("returns", range(3))
+def test_without_waits_for_google_oci_is_bound_as_the_prototype_was(cap, prototype, returns):
+    unwaiting = oci_lifecycle(OciLimits(max_attempts_script=cap, too_recent_waits=0))
+    enqueue = 1
+    bound = prove(replace(unwaiting, max_returns=returns)).bound
+    assert bound == enqueue + prototype + 2 * returns
+
+
+@pytest.mark.parametrize("waits", range(4))
+def test_each_wait_for_google_costs_a_claim_and_a_return(waits):
+    few, none = (prove(oci_lifecycle(OciLimits(too_recent_waits=n))).bound for n in (waits, 0))
+    assert few == none + 2 * waits
+
+
+def test_a_revive_that_is_switched_off_shortens_the_way():
+    off = prove(oci_lifecycle(OciLimits(revive=False)))
+    assert off
+    assert off.bound < prove(OCI).bound
+
+
+def test_a_revive_without_budget_ends_all_the_same_for_the_cap_marks_the_row_permanent():
+    assert prove(edit("revive", without=("budget_left",))(OCI))
+
+
+def test_a_proof_says_what_it_found():
+    assert str(prove(PDF)) == (
+        f"pdf: proved over {prove(PDF).configurations} configurations; "
+        "every job rests after at most 16 automatic moves"
+    )
+
+
+# The broken ones
+
+
+@each_mutant
+def test_a_broken_declaration_breaks_exactly_the_right_rules(name):
+    assert rules(proof_of(name)) == MUTANTS[name].rules
+
+
+@each_mutant
+def test_a_broken_declaration_is_not_proved(name):
+    assert not proof_of(name)
+
+
+@each_mutant
+def test_a_broken_declaration_is_told_with_its_reason(name):
+    assert MUTANTS[name].says in str(proof_of(name))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, id=n) for n, m in MUTANTS.items() if m.shows])
+def test_a_counter_example_names_the_states_on_the_way(name):
+    first = proof_of(name).broken[0]
+    assert first.path[0].startswith("enqueue → ")
+    assert shown_in_order(MUTANTS[name].shows, first.path), str(first)
+
+
+@pytest.mark.parametrize("name", [n for n, m in MUTANTS.items() if "and round:" in m.shows])
+def test_a_circle_ends_where_it_began(name):
+    circle = next(one for one in proof_of(name).broken if one.rule == "R5")
+    turn = circle.path.index("and round:")
+    began, ended = (line.split(" → ")[1] for line in (circle.path[turn - 1], circle.path[-1]))
+    assert began == ended
+
+
+@each_mutant
+def test_a_broken_rule_reads_as_a_line_and_an_indented_path(name):
+    for one in proof_of(name).broken:
+        head, *path = str(one).splitlines()
+        assert head == f"{one.rule}: {one.why}"
+        assert path == [f"    {line}" for line in one.path]
+        assert all(" → " in line or line == "    and round:" for line in path)
+
+
+@pytest.mark.parametrize("name", [n for n, m in MUTANTS.items() if "R5" in m.rules])
+def test_a_circle_has_no_bound(name):
+    assert proof_of(name).bound is None
+
+
+def test_every_rule_catches_some_mutant():
+    assert set().union(*(mutant.rules for mutant in MUTANTS.values())) == set(RULES)
+
+
+def test_two_things_wrong_are_both_told():
+    twice = edit("hold", claim="keep")(edit("wait", timer=After(60))(SOUND["optiplan"]))
+    assert rules(prove(twice)) == {"R2", "R3", "R5"}
+
+
+def test_a_queue_that_may_not_start_tells_every_broken_rule():
+    proof = proof_of("a claim kept into HOLD")
+    refusal = Unproved(proof)
+    assert "the lifecycle 'optiplan' is not proved to end" in str(refusal)
+    assert all(str(one) in str(refusal) for one in proof.broken)
+    assert refusal.proof is proof
+
+
+def test_a_rule_broken_without_a_path_is_one_line():
+    assert str(BrokenRule("R1", "no path leads to LIMBO")) == "R1: no path leads to LIMBO"
+
+
+def test_the_counter_example_of_a_circle_is_a_shortest_one():
+    renewing = prove(MUTANTS["a revive that renews the budget"].change(OCI)).broken[0]
+    before = renewing.path[: renewing.path.index("and round:")]
+    assert [line.split(" (")[0] for line in before] == [
+        "enqueue → QUEUED",
+        "claim → PROCESSING",
+        "ack_failed → FAILED",
+    ]
+
+
+def test_a_counter_example_is_the_same_in_every_process():
+    script = (
+        "from tests.lifecycle.broken import MUTANTS, SMALL\n"
+        "from kesin.lifecycle.proof.rules import prove\n"
+        "for name in ('a revive that renews the budget', 'a wait that clears its timer'):\n"
+        "    print(prove(MUTANTS[name].change(SMALL[MUTANTS[name].of])))\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert len(told) == 1
+
+
+# Guards that exclude each other
+
+
+def move_when(*guards):
+    return Move("move", ("ready",), "running", by=("worker",), when=guards)
+
+
+EXCLUDING = [
+    (budget_left, budget_spent),
+    (timer_over, timer_not_over),
+    (unclaimed, holds_claim),
+    (unclaimed, lease_over),
+    (code_in("A"), code_in("B")),
+    (code_in("A"), code_not_in("A", "B")),
+    (category_in(Category.AUTH), category_in(Category.TRANSIENT)),
+    (flag_set("vip"), flag_not_set("vip")),
+    (option("hard", is_set=True), option("hard", is_set=False)),
+]
+COMPATIBLE = [
+    (budget_left, budget_left),
+    (holds_claim, lease_over),
+    (code_in("A", "B"), code_in("B", "C")),
+    (code_in("A", "B"), code_not_in("A")),
+    (code_not_in("A"), code_not_in("B")),
+    (category_in(Category.AUTH), category_in(Category.AUTH, Category.TRANSIENT)),
+    (flag_set("vip"), flag_not_set("fragile")),
+    (option("hard", is_set=True), option("soft", is_set=False)),
+    (due, returns_left),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), EXCLUDING, ids=str)
+def test_guards_that_contradict_each_other_keep_moves_apart(one, other):
+    moves = move_when(due, one), move_when(other, due)
+    assert are_disjoint(*moves)
+    assert are_disjoint(*reversed(moves))
+
+
+@pytest.mark.parametrize(("one", "other"), COMPATIBLE, ids=str)
+def test_guards_that_can_hold_together_do_not(one, other):
+    moves = move_when(due, one), move_when(other, due)
+    assert not are_disjoint(*moves)
+    assert not are_disjoint(*reversed(moves))
+
+
+def test_alternatives_for_different_roles_may_overlap():
+    assert [move.by for move in OPTIPLAN.actions["done"]] == [("worker",), ("clock",)]
+    assert "R7" not in rules(prove(OPTIPLAN))

@@ -1,0 +1,212 @@
+"""What is Redis' own: keys, transactions by a lock, trouble with the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+
+import pytest
+
+from kesin.engine.queue import Queue
+from kesin.engine.replay import verify
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.task import task_lifecycle
+from kesin.lifecycle.vocabulary import age_over
+from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.records import Filter
+from kesin.store.redis import connection
+from kesin.store.redis.store import RedisStore
+from kesin.workloads.pdf.lifecycle import pdf_lifecycle
+from tests.redis_server import STORE, RedisServer
+from tests.store.scene import NOW, Scene
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> Iterator[str]:
+    address = redis_server.url(STORE)
+    yield address
+    with closing(RedisStore(address, listen=False)) as store:
+        store.client.flushdb()
+
+
+@pytest.fixture
+def kept(url: str) -> Iterator[RedisStore]:
+    with closing(RedisStore(url, listen=False)) as store:
+        yield store
+
+
+def test_keys_are_named_by_their_queue(url):
+    with closing(RedisStore(url, keys_name_tenant=frozenset({"pdf"}), listen=False)) as store:
+        pdf = Scene(store, "pdf", pdf_lifecycle())
+        job = pdf.create_job(key="abc", tenant="ayse")
+        client = store.client
+        assert client.hget(f"pdf:job:{job}", "state") == "queued"
+        assert client.get("pdf:key:abc") == job
+        assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [(job, NOW)]
+        assert [entry[1]["move"] for entry in client.xrange(f"pdf:events:{job}")] == ["enqueue"]
+
+
+def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    mine, yours = task.create_job(key="k", tenant="me"), task.create_job(key="k", tenant="you")
+    assert kept.client.get("task:key:2:me:k") == mine
+    assert kept.client.get("task:key:3:you:k") == yours
+
+
+def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b@c"), ("1:a", "b"), ("a\x1fb", "c"), ("a", "b")]
+    jobs = [task.create_job(tenant=tenant, key=key) for tenant, key in pairs]
+    assert len(set(jobs)) == len(pairs)
+    assert sorted(kept.stats("task", now=NOW).tenants) == sorted({tenant for tenant, _ in pairs})
+    listed = [job.id for tenant in {one for one, _ in pairs} for job in page(kept, tenant)]
+    assert sorted(listed) == sorted(jobs)
+
+
+def page(store, tenant):
+    return store.jobs("task", Filter(tenants=(tenant,))).jobs
+
+
+# Transactions
+
+
+def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, kept):
+    task = Scene(kept, "task", task_lifecycle())
+    before = task.create_job(key="before")
+    with closing(RedisStore(url, listen=False)) as dead, ExitStack() as never_left:
+        lost = Scene(dead, "task", task_lifecycle())
+        lost.clock.advance(1)  # ids of its own
+        never_left.enter_context(suppress(StoreUnreachable))
+        never_left.enter_context(dead.transaction())
+        lost.create_job(key="never")
+        dead.client.hset("kesin:lock", "until", "0")  # its time is over
+        assert [job.id for job, _ in kept.scan("task")] == [before]
+        assert not kept.client.exists("kesin:lock", "kesin:undo")
+        with pytest.raises(StoreUnreachable, match="took too long and was undone"):
+            lost.create_job(key="too late")
+    assert verify(kept, "task")
+
+
+def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, kept, monkeypatch):
+    monkeypatch.setattr(connection, "LOCK_WAIT_S", 0)
+    Scene(kept, "task", task_lifecycle())
+    with closing(RedisStore(url, listen=False)) as other:
+        other.open("task", task_lifecycle())
+        with kept.transaction(), pytest.raises(StoreUnreachable, match="is under way"):
+            other.stats("task")
+        assert other.stats("task").total == 0
+
+
+# The server
+
+
+def test_a_script_that_redis_forgot_is_sent_again(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    kept.client.script_flush()
+    assert task.state(task.create_job()) == "ready"
+
+
+def test_a_server_without_room_takes_nothing_and_breaks_nothing(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    job = task.create_job()
+    kept.client.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(StoreUnreachable, match="for the moment"):
+            task.create_job(key="too much")
+        assert task.state(job) == "ready"
+    finally:
+        kept.client.config_set("maxmemory", "0")
+    assert verify(kept, "task")
+    assert task.move("complete", task.claim()[0]).state == "done"
+
+
+def test_the_layout_of_the_keys_has_a_version(kept):
+    assert kept.migrate() == ["0001_keys"]
+    assert kept.migrate() == []
+    kept.client.set("kesin:schema", "2")
+    with pytest.raises(StoreError, match="install a newer Kesin"):
+        kept.migrate()
+
+
+def test_what_is_no_address_is_told(tmp_path):
+    with pytest.raises(StoreError, match="no address of a Redis server"):
+        RedisStore("nowhere")
+    with (
+        closing(RedisStore(f"unix://{tmp_path}/none", listen=False)) as store,
+        pytest.raises(StoreUnreachable, match="not reachable"),
+    ):
+        store.ping()
+
+
+def test_a_queue_opened_while_it_is_away_works_once_it_is_back():
+    with RedisServer() as server, closing(RedisStore(server.url(), listen=False)) as store:
+        server.kill()
+        queue = Queue("task", task_lifecycle(), store, clock=ManualClock(NOW))
+        with pytest.raises(StoreUnreachable):
+            queue.enqueue({})
+        server.start()
+        assert queue.enqueue({}).result == "inserted"
+        assert store.definition("task") is not None
+
+
+def test_a_server_that_comes_back_empty_is_told_its_queues_again(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    task.create_job()
+    kept.client.flushdb()
+    job = task.create_job()
+    assert (kept.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
+    done = task.move("complete", task.claim()[0])
+    task.clock.advance(400 * 86_400)
+    assert task.sweep("prune", source="done") == 1
+    assert kept.job(done.id) is None
+
+
+def test_a_server_without_room_lets_a_transaction_go(kept):
+    task = Scene(kept, "task", task_lifecycle())
+    with suppress(StoreUnreachable), kept.transaction():
+        task.create_job(key="undone")
+        kept.client.config_set("maxmemory", "1mb")
+        with pytest.raises(StoreUnreachable, match="for the moment") as refused:
+            task.create_job(key="too much")
+        raise refused.value
+    kept.client.config_set("maxmemory", "0")
+    assert not kept.client.exists("kesin:lock", "kesin:undo")
+    assert task.counts() == {}
+
+
+def test_a_version_that_asks_for_another_age_finds_the_jobs_of_the_old_one(url):
+    def version(stamp: str) -> Lifecycle:
+        rules = task_lifecycle()
+        moves = tuple(
+            replace(move, when=(age_over(stamp, 86_400),)) if move.prunes else move
+            for move in rules.moves
+        )
+        return replace(rules, moves=moves)
+
+    with closing(RedisStore(url, listen=False)) as old:
+        scene = Scene(old, "task", version("moved_at"))
+        scene.move("complete", scene.claim_new_jobs()[0])
+    with closing(RedisStore(url, listen=False)) as new:
+        later = Scene(new, "task", version("finished_at"))
+        later.clock.advance(2 * 86_400)
+        assert later.sweep("prune", source="done") == 1
+
+
+def test_a_crash_keeps_what_was_answered():
+    with RedisServer(durable=True) as server, closing(RedisStore(server.url())) as store:
+        task = Scene(store, "task", task_lifecycle())
+        done = [job.id for job in task.claim_new_jobs(3)][:2]
+        task.apply("complete", [task.job(one) for one in done])
+        with suppress(StoreUnreachable), store.transaction():
+            task.create_job(key="half")
+            server.kill()
+        server.start()
+        store.client.hset("kesin:lock", "until", "0")  # as if its time were over
+        assert {one: task.state(one) for one in task.all()} == {
+            **dict.fromkeys(done, "done"),
+            **dict.fromkeys(set(task.all()) - set(done), "running"),
+        }
+        assert len(task.all()) == 3
+        assert verify(store, "task")

@@ -1,0 +1,289 @@
+"""Migrations: forward only, checksummed, safe to run twice and at the same time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.errors import StoreError
+from kesin.store.open import open_store
+from kesin.store.postgres.reachability import connection_failure
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sql.migrate import MigrationRefused, migrations
+from kesin.store.sqlite.store import SqliteStore
+from tests.store.conftest import SQL_STORES
+from tests.store.conftest import opened as fresh
+from tests.store.scene import Scene, rows
+
+PROCESS = """
+import sys
+from kesin.store.postgres.store import PostgresStore
+from kesin.store.sqlite.store import SqliteStore
+kind, where, schema = sys.argv[1:]
+sys.stdin.readline()  # all start together
+if kind == "sqlite":
+    store = SqliteStore(where)
+else:
+    store = PostgresStore(where, schema=schema, migrate=True, listen=False)
+print(",".join(store.migrate()))
+store.close()
+"""
+
+
+@pytest.fixture(params=SQL_STORES)
+def store(request):
+    """A store with a schema of its own: these tests change it."""
+    with fresh(request.param, request) as one:
+        yield one
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, tmp_path):
+    """A place where nothing is yet: (kind, path or URL, schema)."""
+    if request.param == "sqlite":
+        return "sqlite", str(tmp_path / "k.db"), ""
+    url = request.getfixturevalue("postgres_url")
+    return "postgres", url, request.getfixturevalue("fresh_schema")()
+
+
+def opened(place):
+    kind, where, schema = place
+    if kind == "sqlite":
+        return closing(SqliteStore(where))
+    return closing(PostgresStore(where, schema=schema, migrate=True, listen=False))
+
+
+def applied(store):
+    return rows(store, "SELECT version, name, checksum FROM {schema_migration} ORDER BY version")
+
+
+def known(store):
+    return [(one.version, one.name, one.checksum) for one in migrations(store.dialect.name)]
+
+
+def write(store, sql):
+    table = store.dialect.table("schema_migration")
+    with store.transaction():
+        store._rows(sql.replace("{schema_migration}", table), {})
+
+
+def declare_newer(store):
+    now = "now()" if store.dialect.name == "postgres" else "1"
+    write(store, f"INSERT INTO {{schema_migration}} VALUES (9999, 'later', 'x', {now})")
+
+
+# Running
+
+
+def test_a_fresh_store_has_every_migration_with_its_checksum(store):
+    assert applied(store) == known(store)
+
+
+def test_migrations_are_numbered_from_one_without_a_gap():
+    for dialect in ("sqlite", "postgres"):
+        versions = [one.version for one in migrations(dialect)]
+        assert versions == list(range(1, len(versions) + 1))
+
+
+def test_running_them_again_applies_nothing(store):
+    assert store.migrate() == []
+    assert applied(store) == known(store)
+
+
+def test_running_them_again_leaves_the_jobs_alone(store):
+    task = Scene(store, "task", task_lifecycle())
+    job = task.claim_new_job()
+    store.migrate()
+    assert task.job(job) == job
+
+
+def test_a_store_opened_again_finds_its_jobs(place):
+    with opened(place) as store:
+        job = Scene(store, "task", task_lifecycle()).claim_new_job()
+    with opened(place) as store:
+        assert Scene(store, "task", task_lifecycle()).job(job.id) == job
+
+
+def test_the_first_run_tells_what_it_applied(postgres_url, fresh_schema):
+    with closing(PostgresStore(postgres_url, schema=fresh_schema(), listen=False)) as store:
+        expected = [f"{one.version:04d}_{one.name}" for one in migrations("postgres")]
+        assert store.migrate() == expected
+
+
+def test_two_schemas_of_one_database_do_not_meet(postgres_url, fresh_schema):
+    schemas = fresh_schema(), fresh_schema()
+    one, two = (
+        PostgresStore(postgres_url, schema=schema, migrate=True, listen=False) for schema in schemas
+    )
+    with closing(one), closing(two):
+        Scene(one, "task", task_lifecycle()).create_job()
+        assert two.queues() == []
+
+
+# At once
+
+
+def test_stores_opened_at_once_apply_each_migration_once(place):
+    def open_one(_):
+        with opened(place) as store:
+            return applied(store)
+
+    with ThreadPoolExecutor(6) as pool:
+        seen = list(pool.map(open_one, range(12)))
+    with opened(place) as store:
+        assert seen == [known(store)] * 12
+
+
+def test_processes_that_migrate_at_once_apply_each_migration_once(place):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, *place],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in started:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
+    assert ended == [("\n", "", 0)] * 4
+    with opened(place) as store:
+        assert applied(store) == known(store)
+
+
+# Refusals
+
+
+def test_a_newer_schema_is_refused(store):
+    declare_newer(store)
+    with pytest.raises(MigrationRefused, match="at version 9999 but this kesin knows only up to"):
+        store.migrate()
+
+
+def test_a_store_under_a_newer_schema_is_not_opened(place):
+    with opened(place) as store:
+        declare_newer(store)
+    with pytest.raises(MigrationRefused, match="upgrade kesin"), opened(place):
+        pass
+
+
+def test_a_file_that_is_not_opened_is_left_to_others(tmp_path):
+    file = tmp_path / "k.db"
+    with closing(SqliteStore(file)) as store:
+        declare_newer(store)
+    with pytest.raises(MigrationRefused) as kept:  # with what the store had open, if anything
+        SqliteStore(file)
+    ours = {os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()}
+    assert not [one for one in ours if one.startswith(str(tmp_path))], kept
+
+
+def test_a_migration_that_was_changed_after_it_was_applied_is_refused(store):
+    write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 1")
+    with pytest.raises(MigrationRefused, match="0001_engine was changed after it was applied"):
+        store.migrate()
+
+
+def test_a_store_with_a_changed_migration_is_not_opened(place):
+    with opened(place) as store:
+        write(store, "UPDATE {schema_migration} SET checksum = 'x' WHERE version = 2")
+    with (
+        pytest.raises(MigrationRefused, match="put the change into a new migration"),
+        opened(place),
+    ):
+        pass
+
+
+def test_a_refusal_changes_nothing(store):
+    declare_newer(store)
+    before = applied(store)
+    with pytest.raises(MigrationRefused):
+        store.migrate()
+    assert applied(store) == before
+
+
+def test_a_refusal_leaves_the_store_free_for_others(place):
+    with opened(place) as store:
+        declare_newer(store)
+        with pytest.raises(MigrationRefused):
+            store.migrate()
+        write(store, "DELETE FROM {schema_migration} WHERE version = 9999")
+    with opened(place) as store:
+        assert store.migrate() == []
+
+
+# Opening
+
+
+def test_postgresql_is_not_migrated_unless_asked(postgres_url, fresh_schema):
+    with (
+        closing(PostgresStore(postgres_url, schema=fresh_schema(), listen=False)) as store,
+        pytest.raises(StoreError, match="has no kesin tables: run `kesin migrate` first"),
+    ):
+        store.open("task", task_lifecycle())
+
+
+def test_the_embedded_store_brings_its_own_schema(tmp_path):
+    with closing(open_store(tmp_path / "new" / "k.db")) as store:
+        assert applied(store) == known(store)
+
+
+@pytest.mark.parametrize("schema", ["", "Upper", "with space", "a;b", 'a"b', "x" * 64, "ü", "1st"])
+def test_a_bad_schema_name_is_refused(schema):
+    with pytest.raises(StoreError, match="is no schema name"):
+        PostgresStore("postgresql://nowhere", schema=schema)
+
+
+def test_an_unknown_kind_of_database_is_refused():
+    with pytest.raises(StoreError, match="unknown database mysql://"):
+        open_store("mysql://localhost/x")
+
+
+def test_a_server_that_cannot_be_reached_is_a_clear_error(tmp_path):
+    url = f"postgresql://nobody@/nothing?host={tmp_path}"
+    with pytest.raises(StoreError, match=r"within 0\.3 s: .+ check the address and the"):
+        PostgresStore(url, listen=False, timeout_s=0.3)
+
+
+@pytest.mark.parametrize("login", ["u:hun%zzter", "u:p@hunter", "u:hunter@[::1"])
+def test_an_address_that_cannot_be_read_is_told_without_its_password(login):
+    url = f"postgresql://{login}@127.0.0.1:1/db"
+    with pytest.raises(StoreError, match="of a password as %40") as told:
+        open_store(url)
+    assert not {"hun", "zzter", "hunter"} & set(re.split(r"\W", str(told.value)))
+    assert connection_failure(url) == str(told.value)
+
+
+def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
+    (tmp_path / "k.db").write_text("this is a letter, not a database" * 100)
+    with pytest.raises(StoreError, match="is damaged \\(file is not a database\\)"):
+        SqliteStore(tmp_path / "k.db")
+
+
+def test_a_new_file_and_its_folder_are_its_owners_alone(tmp_path):
+    file = tmp_path / "data" / "k.db"
+    with closing(open_store(file)) as store:
+        store.open("task", task_lifecycle())  # something is written, so that all files are there
+        modes = {one.name: one.stat().st_mode & 0o777 for one in file.parent.iterdir()}
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert {modes[name] for name in ("k.db", "k.db-wal", "k.db-shm")} == {0o600}
+
+
+def test_what_was_there_already_keeps_its_mode(tmp_path):
+    file = tmp_path / "k.db"
+    file.touch()
+    file.chmod(0o660)
+    tmp_path.chmod(0o770)
+    open_store(file).close()
+    assert file.stat().st_mode & 0o777 == 0o660
+    assert tmp_path.stat().st_mode & 0o777 == 0o770

@@ -1,0 +1,161 @@
+"""Every sentence of the dashboard has its Turkish, and the catalogue holds nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+import pytest
+from babel.messages.catalog import Message
+from babel.messages.extract import extract_from_dir
+from babel.messages.pofile import read_po
+
+from kesin.lifecycle.drawing.layout import MAX_PAGE_WIDTH, lay_out
+from kesin.lifecycle.drawing.svg import svg
+from kesin.web.dashboard.frame.i18n import Catalogue, choose_language
+from kesin.web.dashboard.state_groups import LABELS
+from kesin.workloads import built_in, lifecycles
+from tests.web.dashboard.python_texts import nodes
+from tests.web.dashboard.turkish import CATALOGUES, PAGES, TEMPLATES, catalogue
+
+METHODS = [("**/templates/**.html", "jinja2"), ("**.py", "python")]
+KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "say": None}
+OPTIONS = {"**/templates/**.html": {"trimmed": "false", "silent": "false"}}
+PLACES = re.compile(r"%\((\w+)\)[sd]|%%")
+
+
+@cache
+def wanted() -> dict[str, str]:
+    """Each sentence the templates and the Python say, and where."""
+    titles = [workload.title for workload in built_in()]
+    found = dict.fromkeys((*LABELS.values(), *titles), "state_groups.py and the workloads")
+    for folder in PAGES:
+        for name, line, message, _, _ in extract_from_dir(
+            folder, METHODS, keywords=KEYWORDS, options_map=OPTIONS
+        ):
+            for one in (message[0],) if isinstance(message, tuple) else (message,):
+                found[one] = f"{folder}/{name}:{line}"
+    return found
+
+
+@cache
+def said() -> dict[str, tuple[str, Message]]:
+    """What the catalogue says, and in which of its files."""
+    found: dict[str, tuple[str, Message]] = {}
+    for source in CATALOGUES:
+        with source.open("rb") as lines:
+            for message in read_po(lines, abort_invalid=True):
+                key = message.id if isinstance(message.id, str) else message.id[0]
+                if key:
+                    found[key] = (source.name, message)
+    return found
+
+
+@cache
+def literals() -> frozenset[str]:
+    """Every text in our Python: what is said through a name or a table stands there."""
+    return frozenset(
+        node.value
+        for _, node in nodes()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def test_every_sentence_has_its_turkish():
+    missing = {one: where for one, where in wanted().items() if one not in said()}
+    assert missing == {}
+
+
+def test_the_catalogue_holds_nothing_that_nobody_says():
+    """But for the messages from below, whose test is `test_told.py`."""
+    used = wanted().keys() | literals() | catalogue().problems
+    assert {key: where for key, (where, _) in said().items() if key not in used} == {}
+
+
+def test_no_template_translates_what_it_was_given():
+    """``_(name)`` would put what a name holds on the page as it is, markup and all."""
+    wild = re.compile(r"(?<![\w.])n?gettext\((?![\"'])|(?<![\w.])_\((?![\"'])")
+    found = {one.name: wild.findall(one.read_text("utf-8")) for one in TEMPLATES}
+    assert {name: texts for name, texts in found.items() if texts} == {}
+
+
+def test_no_sentence_is_left_empty_or_doubtful():
+    bad = [key for key, (_, one) in said().items() if one.fuzzy or not _strings(one)]
+    assert bad == []
+
+
+def test_a_sentence_keeps_its_places_in_turkish():
+    """A place that is missing would hide a number, a new one would break the page."""
+    wrong = {
+        key: one.string
+        for key, (_, one) in said().items()
+        for text in _strings(one)
+        if set(PLACES.findall(text)) != set(PLACES.findall(key))
+    }
+    assert wrong == {}
+
+
+def test_no_sentence_stands_in_two_files():
+    seen: dict[str, str] = {}
+    twice = []
+    for source in CATALOGUES:
+        with source.open("rb") as lines:
+            keys = {one.id if isinstance(one.id, str) else one.id[0] for one in read_po(lines)}
+        for key in keys - {""}:
+            if key in seen:
+                twice.append((key, seen[key], source.name))
+            seen[key] = source.name
+    assert twice == []
+
+
+def _strings(message: Message) -> tuple[str, ...]:
+    texts = (message.string,) if isinstance(message.string, str) else message.string
+    return tuple(texts) if all(texts) else ()
+
+
+def test_a_sentence_without_turkish_is_said_in_english():
+    assert catalogue().gettext("nobody ever says this") == "nobody ever says this"
+    assert catalogue("en").gettext("Overview") == "Overview"
+    assert catalogue().gettext("Overview") == "Genel bakış"
+
+
+@pytest.mark.parametrize("name", lifecycles())
+def test_a_lifecycle_is_drawn_with_turkish_words_around_its_own_names(name):
+    lifecycle, say = lifecycles()[name](), catalogue().gettext
+    picture = svg(lifecycle, translate=say)
+    for english in ("operator or producer", ">clock<", "The lifecycle", "kept ", lifecycle.doc):
+        assert english not in picture
+        assert english in svg(lifecycle) or english == "kept "
+    assert all(f'data-state="{state}"' in picture for state in lifecycle.state)
+    assert lay_out(lifecycle, say).width <= MAX_PAGE_WIDTH
+
+
+def test_one_and_many_are_told_apart():
+    words = Catalogue("en")
+    assert [words.ngettext("a row", "rows", n) for n in (0, 1, 2)] == ["rows", "a row", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("cookie", "accepted", "language"),
+    [
+        (None, "", "en"),
+        (None, "tr", "tr"),
+        (None, "tr-TR,tr;q=0.9,en;q=0.8", "tr"),
+        (None, "en-GB,en;q=0.9,tr;q=0.8", "en"),
+        (None, "de-DE,tr;q=0.5,en;q=0.4", "tr"),
+        (None, "en;q=0.1, tr;q=0.9", "tr"),
+        (None, "tr;q=0, en", "en"),
+        (None, "TR_tr", "tr"),
+        (None, "tru", "en"),
+        (None, "*", "en"),
+        (None, ";;;,,,q=;tr;q=x", "en"),
+        (None, "tr;q=nan", "en"),
+        ("tr", "en", "tr"),
+        ("en", "tr", "en"),
+        ("de", "tr", "tr"),
+        ("../../etc", "", "en"),
+    ],
+)
+def test_the_language_is_the_chosen_one_else_the_browsers(cookie, accepted, language):
+    assert choose_language(cookie, accepted) == language

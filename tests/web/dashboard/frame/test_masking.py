@@ -1,0 +1,80 @@
+"""Personal data and secrets are covered by the names of their fields, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kesin.web.dashboard.frame.masking import MASK, is_private, mask, mask_text, pretty
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "phone", "customer_phone", "phoneNumber", "Telefon", "GSM", "email", "e-mail", "E_Posta",
+        "gclid", "wbraid", "clickId", "token", "refresh_token", "accessToken", "client_secret",
+        "password", "Authorization", "x-api-key", "apiKey", "Set-Cookie", "customer_name",
+        "first_name", "Müşteri", "adres", "iban", "tckn", "ip",
+    ],
+)  # fmt: skip
+def test_a_field_of_this_name_is_private(name):
+    assert is_private(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["order_id", "externalId", "template", "value", "currency", "name", "width", "keys", "skip"],
+)
+def test_a_field_of_this_name_is_not(name):
+    assert not is_private(name)
+
+
+def test_what_is_private_is_covered_however_deep():
+    given = {"rows": [{"customer": {"name": "Ayşe", "phones": ["0532 000 00 01"]}, "n": 3}]}
+    shown = mask(given)
+    assert shown == {"rows": [{"customer": {"name": MASK, "phones": [f"{MASK}0 01"]}, "n": 3}]}
+    assert "Ayşe" not in json.dumps(shown, ensure_ascii=False)
+
+
+def test_a_long_value_keeps_its_end_so_that_two_can_be_told_apart():
+    assert mask({"gclid": "Cj0KCQiA1234567890"}) == {"gclid": f"{MASK}7890"}
+    assert mask({"password": "short"}) == {"password": MASK}
+
+
+def test_nothing_stays_nothing():
+    given = {"phone": None, "email": "", "token": True}
+    assert mask(given) == given
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no mailbox ayse@example.com here",
+        "called +90 532 000 00 01 twice",
+        "sent Authorization: Bearer abc.def-ghi",
+        "kesin_abcdefgh_xxxxxxxxxxxxxxxxxxxx",
+        "gclid=Cj0KCQiA is cut",
+    ],
+)
+def test_in_running_text_only_what_nobody_mistakes_is_covered(text):
+    told = mask_text(text)
+    assert told is not None
+    assert MASK in told
+    assert not [part for part in ("ayse@", "532", "abc.def", "xxxx", "Cj0K") if part in told]
+
+
+def test_plain_text_stays_as_it_is():
+    for text in ("The gclid could not be parsed.", "order 2026-11-15 12:00", "+1 of 3", None):
+        assert mask_text(text) == text
+
+
+def test_what_lies_very_deep_is_covered_in_its_text():
+    deep: object = {"email": "ayse@example.com"}
+    for _ in range(200):
+        deep = [deep]
+    assert "ayse@" not in str(mask(deep))
+
+
+def test_what_is_very_long_is_shown_from_its_beginning():
+    assert len(pretty("x" * 200_000)) < 110_000

@@ -1,0 +1,295 @@
+"""A job's page: its story, what is next, what may be done, and what it carries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from kesin.foundation.permissions import system_actor
+from kesin.lifecycle.drawing.svg import STYLE
+from kesin.lifecycle.model import Change
+from kesin.web.dashboard.frame.page import WorkloadPages
+from tests.web.conftest import World
+from tests.workloads.optiplan.orders_ready import planned_order
+
+PART = {"hx-request": "true"}
+PAYLOAD = {"externalId": "A-1", "email": "ayse@example.com", "note": "hello"}
+CONVERSION = {
+    "externalId": "A-1",
+    "gclid": "Cj0KCQiA1234567890",
+    "conversionName": "Sale",
+    "conversionTime": "2026-11-14T10:00:00+03:00",
+    "conversionValue": "12.50",
+    "conversionCurrency": "TRY",
+}
+
+
+@pytest.fixture
+def world(shared_world: World) -> Iterator[World]:
+    """One for all of them: each looks at a job of its own, and takes its pauses back."""
+    yield shared_world
+    for one in shared_world.store.paused("task"):
+        shared_world.task.resume(tenant=one.tenant)
+
+
+def asked(world: World, job_id: str, role: str = "admin", **headers: str) -> Any:
+    name = world.known(f"the-{role}", role, all_sites=True)
+    return world.client.get(f"/dashboard/jobs/{job_id}", headers=world.cookie(name) | headers)
+
+
+def read(world: World, job_id: str, role: str = "admin", **headers: str) -> str:
+    answer = asked(world, job_id, role, **headers)
+    assert answer.status_code == 200, answer.text
+    return str(answer.text)
+
+
+def uploaded(world: World) -> str:
+    """A conversion that Google refused."""
+    queue = world.service.queues["oci"]
+    stamps = {"conversion_at": queue.now()}
+    job_id = world.job("north", queue="oci", payload=CONVERSION, stamps=stamps)
+    [job] = queue.claim("one", ids=[job_id])
+    note = json.dumps({"requestId": "req-7", "errors": [{"message": "the gclid=Cj0KCQiA is cut"}]})
+    change = Change(
+        job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "it cannot be read", note=note
+    )
+    queue.apply("ack_failed", [change], actor="one")
+    return job.id
+
+
+# The story
+
+
+def test_the_story_is_told_with_the_newest_on_top(world):
+    job_id = world.failed()
+    text = read(world, job_id)
+    assert text.index(">cancel<") < text.index(">enqueue<")
+    assert "CANCELLED" in text
+    assert "by tests" in text
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", ("What it means", "Who must act", "What happens next", "Whoever sent it")),
+        ("tr", ("Anlamı", "Kim ne yapmalı", "Sonra ne olur", "Gönderen")),
+    ],
+)
+def test_an_error_says_what_it_means_who_must_act_and_what_is_next(language, words, world):
+    text = read(world, uploaded(world), **{"accept-language": language})
+    assert "UNPARSEABLE_GCLID" in text
+    for one in words:
+        assert one in text
+
+
+def test_the_advice_is_told_once_however_often_the_error_came(world):
+    job_id = uploaded(world)
+    queue = world.service.queues["oci"]
+    world.service.commands.act(
+        system_actor("t"), "oci", "RETRY_SELECTED", ids=[job_id], reason="again"
+    )
+    [job] = queue.claim("one", ids=[job_id])
+    change = Change(job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "still not")
+    queue.apply("ack_failed", [change], actor="one")
+    text = read(world, job_id)
+    assert text.count("What it means") == 1
+    assert "“again”" in text
+
+
+def test_the_way_so_far_is_lit(world):
+    text = read(world, world.failed())
+    lit = re.findall(r'class="edge \w+ lit" data-from="(\w*)" data-to="(\w*)"', text)
+    assert {("", "ready"), ("ready", "failed")} == set(lit)
+    assert '<g class="state failed here" data-state="failed">' in text
+    assert "style=" not in text
+    assert "<style" not in text
+
+
+def test_the_style_of_the_picture_is_the_one_it_is_drawn_for():
+    served = (files("kesin.web") / "static" / "dashboard" / "lifecycle.css").read_text("utf-8")
+    assert served.partition("\n")[2] == STYLE
+
+
+def test_what_is_next_is_on_top(world):
+    first, then = world.job(queue="optiplan"), world.job(queue="optiplan")
+    assert "It is due and first in line" in read(world, first)
+    assert "It is due, with 1 before it in line." in read(world, then)
+    world.task.pause(actor="user:can", reason="moving house")
+    text = read(world, world.job())
+    assert "can paused this queue (moving house)" in text
+
+
+# What may be done
+
+
+def test_an_operator_is_offered_what_the_lifecycle_allows_and_a_viewer_nothing(world):
+    job_id = world.failed()
+    offered = f"{{&#34;call&#34;: &#34;requeue&#34;, &#34;ids&#34;: &#34;{job_id}&#34;}}"
+    assert offered in read(world, job_id, "operator")
+    assert "/dashboard/queues/task/sheet" not in read(world, job_id, "viewer")
+
+
+def test_a_job_of_another_site_is_not_found(world):
+    world.known("nur", "operator", sites=["north"])
+    headers = world.cookie("nur")
+    foreign = world.job("south", key="secret-key")
+    answer = world.client.get(f"/dashboard/jobs/{foreign}", headers=headers)
+    assert answer.status_code == 404
+    assert "secret-key" not in answer.text
+
+
+@pytest.mark.parametrize("job_id", ["x", "0" * 36, "%00", "a" * 500])
+def test_what_is_no_id_is_not_found(job_id, world):
+    assert asked(world, job_id).status_code == 404
+
+
+# Live
+
+
+def test_a_part_has_the_story_and_only_what_changed(world):
+    job_id = world.job(payload=PAYLOAD)
+    seq = world.found(job_id).seq
+    world.known("the-admin", "admin", all_sites=True)
+    headers = world.cookie("the-admin") | PART
+
+    def part(seq: int) -> str:
+        path = f"/dashboard/jobs/{job_id}?seq={seq}"
+        return str(world.client.get(path, headers=headers).text)
+
+    still = part(seq)
+    assert "<html" not in still
+    assert 'id="job-story"' in still
+    assert 'id="job-values"' not in still
+    world.task.act("cancel", actor="tests", ids=[job_id])
+    moved = part(seq)
+    assert 'id="job-values"' in moved
+    assert 'id="job-picture"' in moved
+    assert f"seq={seq + 1}" in moved
+
+
+def test_a_job_that_is_over_for_good_is_no_longer_asked_for(world):
+    job_id = world.job("somebody", queue="pdf")
+    assert 'hx-trigger="renew, kesin' in read(world, job_id)
+    world.service.queues["pdf"].act("cancel", actor="tests", ids=[job_id])
+    assert 'hx-trigger="renew, kesin' not in read(world, job_id)
+
+
+# What it carries
+
+
+def test_personal_data_is_covered_for_everybody(world):
+    job_id = world.job(payload=PAYLOAD)
+    for role in ("viewer", "operator", "admin"):
+        text = read(world, job_id, role)
+        assert "ayse@example.com" not in text
+        assert "hello" in text
+    assert "unmask" not in read(world, job_id, "operator")
+
+
+@pytest.mark.parametrize("headers", [{}, PART])
+def test_an_admin_uncovers_it_by_a_click_that_is_noted(headers, world):
+    world.known("boss", "admin")
+    job_id = world.job("north", payload=PAYLOAD)
+    answers: list[Any] = []
+    cookie = world.cookie("boss")
+
+    def ask() -> None:
+        path = f"/dashboard/jobs/{job_id}/unmask"
+        answers.append(world.client.post(path, headers=cookie | headers))
+
+    [line] = world.said(ask)
+    assert "ayse@example.com" in answers[0].text
+    assert (line.actor, line.action, line.allowed) == ("user:boss", "job.unmask", True)
+    assert (line.queue, line.site, line.target) == ("task", "north", job_id)
+
+
+def test_nobody_else_uncovers_it_and_the_try_is_noted(world):
+    world.known("eda", "operator", all_sites=True)
+    cookie = world.cookie("eda")
+    job_id = world.job(payload=PAYLOAD)
+    path = f"/dashboard/jobs/{job_id}/unmask"
+    [line] = world.said(lambda: world.client.post(path, headers=cookie))
+    assert (line.action, line.allowed) == ("job.unmask", False)
+
+
+def test_a_payload_is_shown_as_text_whatever_is_in_it(world):
+    text = read(world, world.job(payload={"note": "<script>alert(1)</script>"}, key="<b>"))
+    assert "<script>alert" not in text
+    assert "<b>" not in text
+
+
+# What the trade adds
+
+
+def test_a_conversion_shows_what_is_sent_and_what_came_back(world):
+    job_id = uploaded(world)
+    text = read(world, job_id)
+    assert "req-7" in text
+    assert "Fetched by the Google Ads script" in text
+    assert "Cj0KCQiA" not in text
+    world.accounts.set_site(system_actor("t"), "north", channel="api")
+    assert ":uploadClickConversions" in read(world, job_id)
+    world.accounts.set_site(system_actor("t"), "north", channel="data_manager")
+    assert "events:ingest" in read(world, job_id)
+    world.accounts.set_site(system_actor("t"), "north", channel="script")
+
+
+def test_an_order_shows_its_plan_and_files(world):
+    text = read(world, planned_order(world.service))
+    for what in ("plan.svg", "plan.pdf", "/xml", "import-files"):
+        assert what in text
+
+
+def made_pdf(world: World) -> str:
+    from kesin.workloads.pdf.services import open_artifacts
+
+    queue = world.service.queues["pdf"]
+    job_id = world.job("somebody", queue="pdf")
+    [job] = queue.claim("one", ids=[job_id])
+    house = world.service.workload_context("pdf")
+    open_artifacts(house).storage.put_bytes("a.pdf", b"%PDF-1.7", "application/pdf")
+    result = json.dumps({"artifact_key": "a.pdf", "pages": 2, "bytes": 8})
+    queue.apply("succeed", [Change(job.id, job.claim_seq, result=result)], actor="one")
+    return job_id
+
+
+def test_a_pdf_is_shown_in_a_frame_of_ours_and_nowhere_else(world):
+    job_id = made_pdf(world)
+    page = asked(world, job_id)
+    assert f'src="/dashboard/jobs/{job_id}/paper#navpanes=0"' in page.text
+    assert "frame-src 'self'" in page.headers["content-security-policy"]
+    other = asked(world, world.job())
+    assert "frame-src" not in other.headers["content-security-policy"]
+    headers = world.cookie("the-admin")
+    paper = world.client.get(f"/dashboard/jobs/{job_id}/paper", headers=headers)
+    assert (paper.status_code, paper.content) == (200, b"%PDF-1.7")
+    assert paper.headers["x-frame-options"] == "SAMEORIGIN"
+    assert "frame-ancestors 'self'" in paper.headers["content-security-policy"]
+    assert paper.headers["content-disposition"] == "inline"
+
+
+def test_a_pdf_comes_before_the_facts_and_once(world):
+    text = read(world, made_pdf(world))
+    assert text.count('id="job-panel"') == 1
+    assert text.index("<iframe") < text.index('id="job-facts"')
+    other = read(world, world.job())
+    assert other.index('id="job-facts"') < other.index('id="job-panel"')
+
+
+def test_an_operator_sees_the_job_and_not_its_pdf(world):
+    text = read(world, made_pdf(world), "operator")
+    assert "<iframe" not in text
+    assert "Only its owner and admins open it." in text
+
+
+def test_a_panel_that_fails_leaves_the_rest_of_the_page(world, monkeypatch):
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setitem(world.app.state.frame.pages, "task", WorkloadPages(job_panel=broken))
+    assert "It cannot be shown now." in read(world, world.job())

@@ -1,0 +1,143 @@
+"""A day in numbers: counted from notes that outlive the process."""
+
+from __future__ import annotations
+
+import json
+
+from kesin.engine.results import Done, Failed
+from kesin.engine.worker import Worker
+from kesin.lifecycle.errors import Category
+from kesin.store.directory import MetadataEntry
+from kesin.web.dashboard.queues.charts import BUCKETS, MAX_NOTES, WORKLOAD, Trends
+from tests.web.conftest import World
+
+DAY_S = 86_400
+
+
+def trends(world: World) -> Trends:
+    return Trends(world.accounts.directory, {"task": world.task})
+
+
+def work(world: World, done: int = 0, failed: int = 0) -> None:
+    for _ in range(done + failed):
+        world.job()
+    answers = iter([Done()] * done + [Failed("BAD", category=Category.VALIDATION)] * failed)
+    Worker(world.task, lambda _job: next(answers)).drain()
+
+
+def notes(world: World) -> list[list[int]]:
+    fact = world.accounts.directory.metadata_entry(WORKLOAD, "", "task")
+    return json.loads(fact.value) if fact else []
+
+
+def test_what_ended_is_counted_when_it_was_noted(world):
+    watch = trends(world)
+    watch.note()
+    work(world, done=3)
+    world.clock.advance(60)
+    watch.note()
+    world.clock.advance(6 * 3_600)
+    work(world, done=1, failed=2)
+    told = watch.of(world.task)
+    assert len(told.done) == len(told.failed) == BUCKETS
+    assert (sum(told.done), sum(told.failed)) == (4, 2)
+    assert (told.done[-1], told.failed[-1]) == (1, 2)
+    assert told.done[BUCKETS - 12] == 3
+
+
+def test_who_notes_within_the_same_minute_notes_nothing(world):
+    trends(world).note()
+    world.clock.advance(30)
+    trends(world).note()
+    assert len(notes(world)) == 1
+    world.clock.advance(30)
+    trends(world).note()
+    assert len(notes(world)) == 2
+
+
+def test_another_process_tells_the_same_and_a_restart_loses_nothing(world):
+    trends(world).note()
+    work(world, done=2, failed=1)
+    world.clock.advance(60)
+    trends(world).note()
+    world.clock.advance(3_600)
+    before = trends(world).of(world.task)
+    assert trends(world).of(world.task) == before
+    assert (sum(before.done), sum(before.failed)) == (2, 1)
+
+
+def test_what_happened_while_nobody_noted_is_counted_once_it_is_noted(world):
+    """A service that was away for hours comes back: nothing is lost and nothing told twice."""
+    trends(world).note()
+    world.clock.advance(10 * 3_600)
+    work(world, done=5)
+    trends(world).note()
+    world.clock.advance(3_600)
+    told = trends(world).of(world.task)
+    assert sum(told.done) == 5
+    assert told.done[BUCKETS - 2] == 5
+
+
+def test_what_is_older_than_the_stretch_is_left_out(world):
+    trends(world).note()
+    work(world, done=3)
+    world.clock.advance(60)
+    trends(world).note()
+    world.clock.advance(DAY_S + 600)  # less than one part before the stretch begins
+    assert sum(trends(world).of(world.task).done) == 0
+    world.clock.advance(-700)
+    assert sum(trends(world).of(world.task).done) == 3
+
+
+def test_before_the_first_note_nothing_is_told(world):
+    work(world, done=3)
+    told = trends(world).of(world.task)
+    assert (sum(told.done), sum(told.failed)) == (0, 0)
+    assert (told.since, told.failed_share) == (None, None)
+
+
+def test_a_trend_says_how_far_it_reaches_back(world):
+    first = world.task.now()
+    trends(world).note()
+    work(world, done=1, failed=1)
+    world.clock.advance(3_000)
+    trends(world).note()
+    world.clock.advance(600)
+    told = trends(world).of(world.task)
+    assert (told.since, told.whole, told.failed_hour, told.failed_share) == (first, False, 1, 0.5)
+    world.clock.advance(DAY_S - 3_600)
+    told = trends(world).of(world.task)
+    assert (told.whole, told.failed_hour) == (True, 0)
+
+
+def test_counters_that_fell_are_no_negative_numbers(world):
+    now = world.task.now()
+    world.accounts.directory.put_metadata(
+        MetadataEntry(WORKLOAD, "", "task", f"[[{now},900,900]]", now)
+    )
+    world.clock.advance(60)
+    told = trends(world).of(world.task)
+    assert min(told.done + told.failed) == 0
+
+
+def test_no_more_than_a_day_of_notes_is_kept(world):
+    now = world.task.now()
+    many = [[now - (MAX_NOTES - n) * 60_000_000, n, 0] for n in range(MAX_NOTES)]
+    world.accounts.directory.put_metadata(
+        MetadataEntry(WORKLOAD, "", "task", json.dumps(many), now)
+    )
+    world.clock.advance(60)
+    trends(world).note()
+    kept = notes(world)
+    assert len(kept) == MAX_NOTES
+    assert kept[0] == many[1]
+    assert len(json.dumps(kept)) < 60_000
+
+
+def test_a_move_that_stays_where_it_was_is_no_ending(world):
+    trends(world).note()
+    job_id = world.job()
+    world.task.act("cancel", actor="tests", ids=[job_id])
+    world.task.act("cancel", actor="tests", ids=[job_id])
+    world.clock.advance(60)
+    assert sum(trends(world).of(world.task).failed) == 1

@@ -1,0 +1,441 @@
+"""Cutting orders: holds on top, moves with a sheet, orders by form and file, customers, rules."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kesin.web.dashboard.forms.schema_form import SchemaForm
+from kesin.workloads.optiplan.orders.payload import read_payload
+from kesin.workloads.optiplan.pages.job_panel import deliveries
+from kesin.workloads.optiplan.pages.new_order import MAX_ROWS, OrderForm
+from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
+from kesin.workloads.optiplan.pages.rules_form import (
+    HIDDEN_RULES,
+    form_schema,
+    form_value,
+    list_changes,
+    read_typed_rules,
+)
+from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
+from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
+from tests.web.conftest import World
+from tests.workloads.optiplan.orders_ready import held_order, order_service, planned_order
+
+PAGE = "/dashboard/optiplan"
+PART = {
+    "parts/0/id": "P1",
+    "parts/0/part_type": "GOVDE",
+    "parts/0/material_code": "18MM 210*280",
+    "parts/0/color": "Beyaz",
+    "parts/0/thickness_mm": "18",
+    "parts/0/length_cm": "60,5",
+    "parts/0/width_cm": "40",
+    "parts/0/quantity": "2",
+    "parts/0/grain": "0",
+    "parts/0/edge_up": "1mm",
+}
+HEAD = {"order_id": "W-1", "customer_phone": "0555 123 45 67"}
+
+
+@pytest.fixture(scope="module")
+def shop(shared_world: World) -> World:
+    shared_world.person("ayse", "admin", all_sites=True)
+    shared_world.person("can", "operator", all_sites=True)
+    shared_world.person("ece", "viewer", all_sites=True)
+    return shared_world
+
+
+def get(world: World, path: str = "", who: str = "can") -> Any:
+    return world.client.get(PAGE + path, headers=world.cookie(who))
+
+
+def post(world: World, path: str, who: str = "can", **sent: Any) -> Any:
+    return world.client.post(PAGE + path, headers=world.cookie(who), **sent)
+
+
+def state(world: World, job_id: str) -> str:
+    return world.state(job_id)
+
+
+def test_a_held_order_stands_on_top_with_what_to_do(shop):
+    job = held_order(shop.service)
+    page = get(shop).text
+    assert page.index(f"held-{job}") < page.index(f"order-{job}")
+    assert "E_CRM_NO_MATCH" in page
+    assert "add the customer" in page
+    assert f"/orders/{job}/approve" in page
+    turkish = {**shop.cookie("can"), "accept-language": "tr"}
+    for path in (PAGE, f"/dashboard/jobs/{job}"):
+        told = shop.client.get(path, headers=turkish).text
+        assert "telefonuyla kayıtlı müşteri yok" in told
+        assert "no customer has the phone" not in told
+    viewed = get(shop, who="ece").text
+    assert f"held-{job}" in viewed
+    assert "/approve" not in viewed
+    assert "/customers?order" not in viewed
+
+
+def card(world: World, job: str) -> str:
+    page = get(world).text
+    return page[page.index(f'id="held-{job}"') :].partition("</article>")[0]
+
+
+def test_a_hold_for_an_unknown_customer_is_mended_before_it_is_approved(shop):
+    job = held_order(shop.service, customer_phone="0532 777 00 07", customer_snapshot_name="Işıl")
+    before = card(shop, job)
+    way = re.search(
+        r'class="button first" href="/dashboard/optiplan(/customers\?order=[^"]+)"', before
+    )
+    assert way
+    assert 'class="button" hx-get' in before  # approving is still offered, and says what it does
+    assert "held again at once" in get(shop, f"/orders/{job}/approve").text
+    page = get(shop, way[1]).text
+    assert re.search(r'name="name"[^>]+value="Işıl"', page)
+    assert re.search(r'name="phone"[^>]+value="0532 777 00 07"', page)
+    assert "0532 777 00 07" not in get(shop, way[1], who="ece").text
+    sent = {"name": "Işıl", "phone": "0532 777 00 07", "order": job}
+    assert post(shop, "/customers", data={**sent, "name": ""}).status_code == 422
+    answer = post(shop, "/customers", data=sent)
+    assert answer.headers["location"] == f"{PAGE}#held-{job}"
+    after = card(shop, job)
+    assert "customers?order" not in after
+    assert 'class="button first" hx-get' in after
+    assert "is known now" in after
+    assert "is known now" not in before
+    sheet = get(shop, f"/orders/{job}/approve").text
+    assert "held again at once" not in sheet
+    assert "is known now" in sheet
+
+
+def test_deliveries_are_told_in_words(shop):
+    job = planned_order(shop.service)
+    desk = order_service(shop.service)
+    dossier = desk._progress_store.read(job)
+    dossier.deliveries = [
+        {
+            "delivery": Delivery(n, (DeliveryFile(Path("a"), f"cut-{n}.xml", "0" * 64),)).as_json(),
+            "state": state,
+        }
+        for n, state in enumerate(("withdrawn", "refused", "open"), 1)
+    ]
+    desk._progress_store.write(job, dossier)
+    headers = {**shop.cookie("can"), "accept-language": "tr"}
+    page = shop.client.get(f"/dashboard/jobs/{job}", headers=headers).text
+    lines = re.findall(
+        r'<li><span class="n">(\d)</span> (.*?) <span class="mono muted">(.*?)</', page
+    )
+    assert lines == [
+        ("3", "testereyi bekliyor", "cut-3.xml"),
+        ("2", "testere reddetti", "cut-2.xml"),
+        ("1", "geri alındı", "cut-1.xml"),
+    ]
+    order = desk.queue.job(job)
+    assert order is not None
+    english: Any = SimpleNamespace(say=str)
+    [last, *_] = deliveries(english, order._replace(state="DONE"), dossier.deliveries)
+    assert last["state"] == "taken by the saw"
+
+
+def test_an_order_whose_xml_is_there_says_so_and_links_its_drawing(shop):
+    job = planned_order(shop.service)
+    page = get(shop).text
+    assert "ready to approve" in page
+    assert f"/jobs/{job}/plan.svg" in page
+
+
+def test_the_export_folder_is_listed_once_for_all_who_ask_soon(shop):
+    job = shop.found(planned_order(shop.service))
+    desk, now = order_service(shop.service), [0.0]
+    ready = ReadyOrders(lambda: now[0])
+    folder = desk.workshop.paths().export_folder
+    files = sorted(folder.glob(f"{job.id}*.xml"))
+    assert (bool(files), ready.is_ready(desk, job)) == (True, True)
+    for one in files:
+        one.rename(one.with_suffix(".away"))
+    assert ready.is_ready(desk, job)
+    now[0] = FOLDER_CACHE_S
+    assert not ready.is_ready(desk, job)
+
+
+def test_an_orders_page_is_called_by_its_customer_and_number(shop):
+    sent = HEAD | PART | {"order_id": "N-7", "customer_snapshot_name": "Özgür <b>"}
+    made = post(shop, "/new", "ayse", data=sent).headers["location"].partition("made=")[2]
+    page = shop.client.get(f"/dashboard/jobs/{made}", headers=shop.cookie("can")).text
+    assert f'title="{made}">Özgür &lt;b&gt; · N-7</h1>' in page
+    assert f'<span class="muted mono">{made[:8]}</span>' in page
+
+
+def test_approving_asks_first_and_then_moves(shop):
+    job = held_order(shop.service)
+    sheet = get(shop, f"/orders/{job}/approve").text
+    assert "<dialog" in sheet
+    assert state(shop, job) == "HOLD"
+    done = post(shop, f"/orders/{job}/approve")
+    assert "orders-changed" in done.headers["hx-trigger"]
+    assert state(shop, job) == "NEW"
+    again = post(shop, f"/orders/{job}/approve")
+    assert again.status_code == 409
+
+
+def test_an_order_is_cancelled_and_reissued(shop):
+    job = held_order(shop.service)
+    assert "FAILED" in post(shop, f"/orders/{job}/cancel").text
+    assert post(shop, f"/orders/{job}/retry").status_code == 409
+    assert "A new revision was made." in post(shop, f"/orders/{job}/reissue").text
+    assert post(shop, f"/orders/{job}/reissue").status_code == 409
+
+
+def test_who_may_only_look_moves_nothing(shop):
+    job = held_order(shop.service)
+    assert get(shop, f"/orders/{job}/approve", who="ece").status_code == 403
+    assert post(shop, f"/orders/{job}/approve", who="ece").status_code == 403
+    assert state(shop, job) == "HOLD"
+
+
+def test_an_order_is_typed_and_brought_once(shop):
+    first = post(shop, "/new", "ayse", data=HEAD | PART)
+    assert first.status_code == 303
+    assert "known" not in first.headers["location"]
+    assert post(shop, "/new", "ayse", data=HEAD | PART).headers["location"].endswith("&known=1")
+    made = first.headers["location"].partition("made=")[2]
+    data = shop.found(made).data
+    assert data["order"]["parts"][0]["length_cm"] == 60.5
+    assert data["order"]["parts"][0]["edge_up"] == "1mm"
+    assert "The order is on its way" in get(shop, f"?made={made}").text
+
+
+def test_what_is_wrong_stands_at_its_cell_and_what_was_typed_stays(shop):
+    answer = post(shop, "/new", "ayse", data=HEAD | PART | {"parts/0/quantity": "many"})
+    assert answer.status_code == 422
+    assert "parts[0].quantity" in answer.text
+    assert 'value="many"' in answer.text
+    assert 'value="W-1"' in answer.text
+
+
+def test_rows_come_and_go(shop):
+    more = post(shop, "/new/rows", "ayse", data=PART | {"do": "add"}).text
+    assert 'name="parts/1/color" value="Beyaz"' in more
+    two = PART | {"parts/1/color": "Ceviz", "do": "remove:0"}
+    less = post(shop, "/new/rows", "ayse", data=two).text
+    assert 'value="Ceviz"' in less
+    assert 'value="Beyaz"' not in less
+
+
+LIST = "18;600;400;2;0;;;;;;;\n18;700;300;1;0;;;;;;;\n"
+
+
+def test_a_list_is_brought_or_refused_row_by_row(shop):
+    data = {**HEAD, "order_id": "L-1", "color": "Beyaz"}
+    good = post(shop, "/import", "ayse", data=data, files={"file": ("Can.csv", LIST, "text/csv")})
+    assert good.status_code == 303, good.text
+    bad = LIST.replace("700", "long")
+    answer = post(shop, "/import", "ayse", data=data, files={"file": ("C.csv", bad, "text/csv")})
+    assert answer.status_code == 422
+    assert "Nothing was made" in answer.text
+    assert post(shop, "/import", "ayse", data=data).status_code == 422
+
+
+def test_an_operator_brings_no_orders(shop):
+    page = get(shop).text
+    assert "/dashboard/optiplan/new" not in page
+    assert "New orders are brought by admins" in page
+    assert get(shop, "/new").status_code == 403
+    assert "New orders are brought by admins" not in get(shop, who="ayse").text
+
+
+def test_customers_are_kept_looked_up_and_forgotten(shop):
+    sent = {"name": "Özgür", "phone": "0532 111 22 33"}
+    assert post(shop, "/customers", data=sent).headers["location"].endswith("done=new")
+    assert post(shop, "/customers", data=sent).headers["location"].endswith("done=renamed")
+    assert "Özgür" in get(shop, "/customers").text
+    assert "Özgür" in get(shop, "/customers?phone=%2B90+532+1112233").text
+    assert "Nobody has this phone" in get(shop, "/customers?phone=0532+999+99+99").text
+    assert post(shop, "/customers", data={"name": "", "phone": "1"}).status_code == 422
+    assert post(shop, "/customers/remove", who="ece", data=sent).status_code == 403
+    assert post(shop, "/customers/remove", data=sent).headers["location"].endswith("done=removed")
+
+
+# Rules
+
+
+def hidden(page: str) -> dict[str, str]:
+    """What the first form of a page would send, as a browser does."""
+    found = {}
+    form = page[page.index('id="rules-form"') :].partition("</form>")[0]
+    for tag in re.findall(r"<input[^>]+>", form):
+        told = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        found[html.unescape(told["name"])] = html.unescape(told["value"])
+    for name, inside in re.findall(
+        r'<select id="[^"]+" name="([^"]+)"[^>]*>(.*?)</select>', form, re.DOTALL
+    ):
+        chosen = re.search(r'<option value="([^"]*)" selected>', inside)
+        found[name] = chosen[1] if chosen else ""
+    return found
+
+
+def in_force(world: World) -> dict[str, Any]:
+    return rules_json(order_service(world.service).workshop.rules())
+
+
+def saved(world: World, page: Any) -> Any:
+    """Say yes to what a page shows."""
+    fields = dict(re.findall(r'name="(source|seen)" value="([^"]*)"', page.text))
+    sent = {name: html.unescape(value) for name, value in fields.items()}
+    return post(world, "/rules", data={**sent, "sure": "1"})
+
+
+def test_rules_are_typed_shown_and_then_written(shop):
+    before = in_force(shop)
+    typed = hidden(get(shop, "/rules").text)
+    assert (typed["v/saw/kerf_mm"], typed["v/trims/0/thickness"]) == ("4", "18")
+    typed |= {"v/saw/kerf_mm": "3,5", "v/trims/0/trim": "12", "v/retries/retry_count_max": "2"}
+    del typed["v/bands/0"], typed["v/bands/0/name"], typed["v/bands/0/thickness"]
+    shown = post(shop, "/rules", data=typed)
+    assert (shown.status_code, in_force(shop)) == (200, before)
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td><strong>(.*?)</strong>", shown.text)
+    assert [
+        (one, re.sub("<.+?>", "", old), re.sub("<.+?>", "", new)) for one, old, new in rows
+    ] == [
+        ("Saw blade", "4 mm", "3.5 mm"),
+        ("Trim of boards of 18 mm", "10 mm", "12 mm"),
+        ("Band 040", "0.4 mm", "not there"),
+        ("Retries at most", "3", "2"),
+    ]
+    answer = saved(shop, shown)
+    assert "next start" in get(shop, answer.headers["location"].removeprefix(PAGE)).text
+    now = in_force(shop)
+    assert (now["kerf_mm"], now["trimByThickness"]["18"], now["retry_count_max"]) == (3.5, 12, 2)
+    assert now["edgeMapping"] == {"Bant Yok": None, "1mm": 1, "2mm": 2}
+    assert {name for name in before if before[name] != now[name]} == {
+        *("kerf_mm", "trimByThickness", "edgeMapping", "retry_count_max")
+    }
+    assert post(shop, "/rules", data=hidden(get(shop, "/rules").text)).headers["location"] == (
+        f"{PAGE}/rules?done=none"
+    )
+
+
+def test_what_is_wrong_with_a_rule_stands_at_its_field(shop):
+    typed = hidden(get(shop, "/rules").text) | {
+        "v/saw/kerf_mm": "99",
+        "v/trims/0/trim": "much",
+        "v/trims/1/thickness": "18",
+        "v/backs/0/thickness": "",
+        "v/bands/0/name": "",
+        "v/pauses/0/minutes": "-1",
+        "v/grain/1": "",
+    }
+    answer = post(shop, "/rules", data=typed)
+    assert answer.status_code == 422
+    told = dict(re.findall(r'class="error-text" id="e-(v[^"]+)-1">(.*?)</p>', answer.text))
+    assert set(told) == {
+        *("v/saw/kerf_mm", "v/trims/0/trim", "v/trims/1/thickness", "v/backs/0/thickness"),
+        *("v/bands/0/name", "v/pauses/0/minutes"),
+    }
+    assert told["v/trims/1/thickness"] == "is there twice"
+    assert told["v/backs/0/thickness"] == "must not be empty"
+    assert "6 fields are not right" in answer.text
+    assert 'value="much"' in answer.text
+    turkish = shop.client.post(
+        f"{PAGE}/rules", data=typed, headers=shop.cookie("can") | {"accept-language": "tr"}
+    ).text
+    assert "0…20 aralığında olmalı; gelen: 99" in turkish
+    assert "iki kez var" in turkish
+    assert 'lang="en"' not in turkish.partition("<main")[2]
+
+
+def test_rows_of_the_rules_come_and_go(shop):
+    typed = hidden(get(shop, "/rules").text)
+    more = post(shop, "/rules/form", data=typed | {"do": "add:/backs"}).text
+    count = len(in_force(shop)["backingThicknesses"])
+    assert f'name="v/backs/{count}/thickness" value=""' in more
+    less = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/trims/0"}).text)
+    assert less["v/trims/0/thickness"] == typed["v/trims/1/thickness"]
+    assert less["seen"] == typed["seen"]
+    none = hidden(post(shop, "/rules/form", data=typed | {"do": "remove:/board"}).text)
+    assert "v/board/width_mm" not in none
+    assert "Height of the usual board" in post(shop, "/rules", data=none).text
+    assert post(shop, "/rules/form", data=typed | {"do": "dance"}).status_code == 422
+
+
+def test_an_edit_of_rules_that_changed_meanwhile_is_refused(shop):
+    typed = hidden(get(shop, "/rules").text)
+    ours = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})
+    theirs = post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "6"})
+    assert saved(shop, theirs).status_code == 303
+    for late in (saved(shop, ours), post(shop, "/rules", data=typed | {"v/saw/kerf_mm": "5"})):
+        assert late.status_code == 409
+        assert "somebody else has changed the rules meanwhile" in late.text
+    assert in_force(shop)["kerf_mm"] == 6
+    again = post(shop, "/rules", data=hidden(late.text))
+    assert "6 mm" in again.text
+    assert saved(shop, again).status_code == 303
+    assert in_force(shop)["kerf_mm"] == 5
+
+
+def test_the_whole_file_is_changed_or_not_at_all(shop):
+    rules = in_force(shop)
+    shown = post(shop, "/rules", data={"source": json.dumps({**rules, "kerf_mm": 2})})
+    assert saved(shop, shown).headers["location"].endswith("done=kerf_mm")
+    fields = re.findall(r'name="(source|seen)" value="([^"]*)"', shown.text)
+    back = {name: html.unescape(value) for name, value in fields} | {"do": "edit"}
+    assert hidden(post(shop, "/rules", data=back).text)["v/saw/kerf_mm"] == "2"
+    for wrong, told in (({**rules, "kerf": 1}, "kerf"), ({**rules, "kerf_mm": 99}, "kerf_mm")):
+        answer = post(shop, "/rules", data={"source": json.dumps(wrong)})
+        assert (answer.status_code, told in answer.text) == (422, True)
+    assert post(shop, "/rules", data={"source": "{"}).status_code == 422
+    assert post(shop, "/rules", "ece", data={"source": json.dumps(rules)}).status_code == 403
+    seen = get(shop, "/rules", who="ece").text
+    assert "machineDropFolder" in seen
+    assert "<fieldset disabled" in seen
+
+
+def test_the_form_shows_every_rule_there_is():
+    rules = rules_json(default_rules())
+    assert read_typed_rules(form_value(rules), rules).rules == rules
+    places = read_typed_rules(form_value(rules), rules).pointers
+    for name, one in Rules.model_fields.items():
+        key = one.alias or name
+        assert key in HIDDEN_RULES or any(place.startswith(key) for place in places)
+    bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
+    assert read_typed_rules(form_value(bare), bare).rules == bare
+    assert {one.label for one in list_changes(str, {}, rules)} >= {
+        "Saw blade",
+        "Band 040",
+        "Grain 0",
+    }
+
+
+def test_the_review_says_every_digit():
+    before = rules_json(default_rules())
+    after = {**before, "kerf_mm": 2100.5555}
+    [change] = list_changes(str, before, after)
+    assert (change.before, change.after) == ("4", "2100.5555")
+
+
+def test_odd_files_of_rules_are_no_trouble_to_the_form():
+    for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
+        SchemaForm(form_schema(str)).draw(form_value(odd))
+    assert read_typed_rules(None, {}).rules["edgeMapping"] == {"Bant Yok": None}
+
+
+def test_the_form_makes_the_order_that_would_be_sent():
+    body = OrderForm.read(HEAD | PART | {"width_mm": "2100", "height_mm": "2800"}).body()
+    order = read_payload(body)
+    assert order.parts[0].quantity == 2
+    assert order.plate_size is not None
+
+
+def test_a_form_holds_so_many_rows_and_reads_no_other_field():
+    form = OrderForm.empty()
+    for _ in range(MAX_ROWS + 5):
+        form = form.with_row()
+    assert len(form.rows) == MAX_ROWS
+    odd = {"parts/x/id": "1", "parts/0/secret": "1", "parts/99999/id": "1", "parts/0": "1"}
+    assert OrderForm.read(odd).rows == ()

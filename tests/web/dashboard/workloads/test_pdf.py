@@ -1,0 +1,148 @@
+"""PDFs by hand: the form, the preview that only its maker sees, the jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from kesin.workloads.pdf.config import SHIPPED
+from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
+from kesin.workloads.pdf.pages import page as pdf_desk
+from tests.web.conftest import World
+
+PAGE = "/dashboard/pdf"
+INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
+SOURCE = {"template": "invoice", "source": json.dumps(INVOICE)}
+
+
+@pytest.fixture(scope="module")
+def pdf(shared_world: World) -> World:
+    shared_world.person("ayse", "admin", all_sites=True)
+    shared_world.person("bora", "admin", all_sites=True)
+    beat(shared_world)
+    return shared_world
+
+
+def beat(world: World) -> None:
+    """A worker says that it lives."""
+    Heartbeat(world.store, "one", now=world.service.queues["pdf"].now).beat()
+
+
+def post(world: World, path: str, who: str = "ayse", **data: Any) -> Any:
+    headers = world.cookie(who) | {"hx-request": "true"}
+    return world.client.post(PAGE + path, data=data, headers=headers)
+
+
+def get(world: World, path: str = "", who: str = "ayse") -> Any:
+    return world.client.get(PAGE + path, headers=world.cookie(who))
+
+
+def frame_of(text: str) -> str:
+    found = re.search(r'src="/dashboard/pdf(/preview/[^"]+)"', text)
+    assert found
+    return found[1]
+
+
+def test_every_template_is_offered_with_its_sample_filled_in(pdf):
+    page = get(pdf, "?template=invoice")
+    assert page.status_code == 200
+    for name in ("invoice", "cutting_plan", "conversion_report"):
+        assert f"template={name}" in page.text
+    assert f'value="{INVOICE["number"]}"' in page.text
+    turkish = {**pdf.cookie("ayse"), "accept-language": "tr"}
+    for answer, title, field in (
+        (page, "Invoice", "Issued on"),
+        (pdf.client.get(f"{PAGE}?template=invoice", headers=turkish), "Fatura", "Düzenleme tarihi"),
+    ):
+        assert f'<h2 id="h-values">{title}</h2>' in answer.text
+        assert f">{field} <" in answer.text
+    assert "frame-src 'self'" in page.headers["content-security-policy"]
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+
+
+def test_a_template_that_is_not_there_is_not_found(pdf):
+    assert get(pdf, "?template=nothing").status_code == 404
+    assert post(pdf, "/preview", template="../x").status_code == 404
+
+
+def test_a_preview_is_a_document_that_runs_nothing_and_only_its_maker_sees(pdf):
+    answer = post(pdf, "/preview", **SOURCE)
+    path = frame_of(answer.text)
+    document = get(pdf, path)
+    assert INVOICE["number"] in document.text
+    policy = document.headers["content-security-policy"]
+    assert "sandbox" in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'self'" in policy
+    assert document.headers["x-frame-options"] == "SAMEORIGIN"
+    assert get(pdf, path, who="bora").status_code == 404
+
+
+def test_values_that_will_not_do_are_told_beside_the_last_preview(pdf):
+    wrong = {**INVOICE, "issued_on": "yesterday"}
+    answer = post(pdf, "/preview", template="invoice", source=json.dumps(wrong))
+    assert answer.status_code == 200
+    assert answer.headers["hx-retarget"] == "#pdf-problems"
+    assert "/issued_on" in answer.text
+    assert "cannot be read" in post(pdf, "/preview", template="invoice", source="{").text
+
+
+def test_previews_are_few_and_end(pdf):
+    first = frame_of(post(pdf, "/preview", **SOURCE).text)
+    for _ in range(pdf_desk.MAX_PREVIEWS_PER_USER):
+        last = frame_of(post(pdf, "/preview", **SOURCE).text)
+    assert get(pdf, first).status_code == 404
+    assert get(pdf, last).status_code == 200
+    pdf.clock.advance(pdf_desk.PREVIEW_S + 1)
+    assert get(pdf, last).status_code == 404
+    beat(pdf)
+
+
+def test_a_row_comes_and_goes_and_what_was_typed_stays(pdf):
+    more = post(pdf, "/form", template="invoice", do="add:/lines", **{"v/number": "T-1"}).text
+    assert 'value="T-1"' in more
+    assert 'name="v/lines/0/description"' in more
+    typed = {"v/number": "T-1", "v/lines/0/description": "wood", "v/lines/1/description": "glue"}
+    less = post(pdf, "/form", template="invoice", do="remove:/lines/0", **typed).text
+    assert 'value="glue"' in less
+    assert 'value="wood"' not in less
+
+
+def test_the_form_turns_into_json_and_back(pdf):
+    typed = {"v/number": "T-2", "v/lines/0/quantity": "2,5"}
+    source = post(pdf, "/form", template="invoice", do="json", **typed).text
+    assert "&#34;number&#34;: &#34;T-2&#34;" in source
+    assert "2.5" in source
+    back = post(pdf, "/form", template="invoice", do="fields", source='{"number": "T-3"}').text
+    assert 'value="T-3"' in back
+
+
+def test_a_pdf_is_asked_for_listed_and_wanted_no_more(pdf):
+    first = post(pdf, "/jobs", **SOURCE, file_name="fatura")
+    assert "It is in line." in first.text
+    assert "1. in line" in first.text
+    assert "asked for before" in post(pdf, "/jobs", **SOURCE).text
+    job = re.search(r"/dashboard/jobs/([0-9a-f-]{36})", first.text)
+    assert job
+    assert job[1] in get(pdf, "?part=jobs").text
+    assert job[1] not in get(pdf, "?part=jobs", who="bora").text
+    assert job[1] in get(pdf, "?part=jobs&everybody=1", who="bora").text
+    assert "expired" in post(pdf, f"/jobs/{job[1]}/cancel").text
+
+
+def test_while_nothing_renders_that_is_told(pdf):
+    pdf.clock.advance(60)
+    answer = post(pdf, "/jobs", template="invoice", source=json.dumps({**INVOICE, "number": "Z"}))
+    assert answer.status_code == 503
+    assert "no worker renders" in answer.text
+    beat(pdf)
+
+
+def test_who_may_not_make_pdfs_is_not_offered_the_page(pdf):
+    pdf.person("ece", "viewer", all_sites=True)
+    assert get(pdf, who="ece").status_code == 403
+    page = pdf.client.get("/dashboard", headers=pdf.cookie("ece"))
+    assert 'href="/dashboard/pdf"' not in page.text

@@ -1,0 +1,471 @@
+"""How every answer behaves, whatever was asked: ids, headers, limits, errors without a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from itertools import chain, repeat
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from starlette.responses import StreamingResponse
+
+from kesin.foundation.logs import set_up_logs
+from kesin.store.errors import StoreUnreachable
+from kesin.web import middleware
+from kesin.web.rate_limit import RateLimiter
+from tests.web.client import PROXY, Client
+from tests.web.conftest import MakeWorld, World, error_of, opened
+
+JSON = {"content-type": "application/json"}
+GONE = {"type": "http.disconnect"}
+SECURITY = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecretFault(Exception):
+    """What no answer may show."""
+
+
+@pytest.fixture
+def strict(make_world: MakeWorld) -> World:
+    """Small limits, and doors that fail."""
+    return failing(make_world(body_limit=1_000, rate_per_s=2))
+
+
+def failing(world: World) -> World:
+    @world.app.get("/fails")
+    def fails() -> None:
+        raise SecretFault("SELECT secret FROM person")
+
+    @world.app.get("/times-out")
+    def times_out() -> None:
+        raise TimeoutError("SELECT secret FROM person")
+
+    return world
+
+
+def by_status(world: World) -> dict[str, Any]:
+    """One answer of each kind, by what was asked."""
+    client, key = world.client, world.key("admin")
+    answers = {
+        "200 json": client.get("/api/session", headers=world.key("read")),
+        "200 page": client.get("/sign-in", headers=world.key("read")),
+        "200 static": client.get("/static/docs.js"),
+        "200 docs": client.get("/docs", headers=world.key("read")),
+        "200 openapi": client.get("/openapi.json"),
+        "303": client.post("/sign-out", headers={"sec-fetch-site": "same-origin", **key}),
+        "401": client.get("/api/queues"),
+        "401 key": client.get("/api/queues", headers={"x-api-key": "kesin_no"}),
+        "403": client.get("/api/queues", headers=world.key("metrics")),
+        "404": client.get("/nowhere"),
+        "404 static": client.get("/static/nowhere.js"),
+        "405": client.delete("/api/queues"),
+        "405 static": client.post("/static/docs.js"),
+        "413": client.post("/api/session", content=b"x" * 1_001),
+        "422": client.get("/api/queues/task/jobs?limit=0", headers=key),
+        "500": client.get("/fails", headers=world.key("read")),
+    }
+    throttled = [client.get("/api/session", headers=key) for _ in range(3)]
+    return answers | {"429": throttled[-1]}
+
+
+# Names of what by_status asks.
+KINDS = (
+    *("200 json", "200 page", "200 static", "200 docs", "200 openapi", "303", "401", "401 key"),
+    *("403", "404", "404 static", "405", "405 static", "413", "422", "429", "500"),
+)
+
+
+@pytest.fixture(scope="module")
+def answers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
+) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("manners")
+    with ExitStack() as stack:
+        store = opened("sqlite", folder, request, stack)
+        return by_status(failing(World(store, folder, body_limit=1_000, rate_per_s=2)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_answer_has_the_manners(kind, answers):
+    answer = answers[kind]
+    assert str(answer.status_code) == kind[:3]
+    assert {name: answer.headers.get(name) for name in SECURITY} == SECURITY
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+    assert "strict-transport-security" not in answer.headers
+    assert not {"server", "x-powered-by"} & answer.headers.keys()
+    assert all(len(answer.headers.get_list(name)) == 1 for name in (*SECURITY, "x-request-id"))
+    if not answer.request.url.path.startswith("/static/") and answer.request.url.path != "/docs":
+        assert answer.headers["cache-control"] == "no-store"
+    if answer.status_code >= 400:
+        told = error_of(answer)
+        assert re.fullmatch(r"[a-z_]+", told["code"])
+        assert told["message"]
+
+
+def test_what_fails_on_a_page_is_told_on_a_page(make_world):
+    world = make_world(body_limit=1_000)
+
+    @world.app.get("/dashboard/fails")
+    def fails() -> None:
+        raise RuntimeError("an inner matter")
+
+    world.app.router.routes.insert(0, world.app.router.routes.pop())
+    headers = world.cookie(world.person("ayse", "admin", all_sites=True))
+    failed = world.client.get("/dashboard/fails", headers=headers)
+    too_large = world.client.post("/dashboard/optiplan", content=b"x" * 1_001, headers=headers)
+    for answer, status in ((failed, 500), (too_large, 413)):
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert "<h1" in answer.text
+    assert "an inner matter" not in failed.text
+    assert "something failed here" in failed.text
+    turkish = world.client.get("/dashboard/fails", headers={**headers, "accept-language": "tr"})
+    assert "something failed here" not in turkish.text
+
+
+# Request ids
+
+
+@pytest.mark.parametrize("given", ["abc", "A.b-c_9", "x" * 64])
+def test_a_request_id_that_is_given_comes_back(given, shared_world):
+    answer = shared_world.client.get("/health/live", headers={"x-request-id": given})
+    assert answer.headers.get_list("x-request-id") == [given]
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a/b", "a\tb", "é".encode("latin-1")])
+def test_a_request_id_that_could_spoil_a_log_is_replaced(given, shared_world):
+    answer = shared_world.client.get("/health/live", headers={"x-request-id": given})
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+def test_two_requests_have_two_ids(client):
+    ids = {client.get("/health/live").headers["x-request-id"] for _ in range(2)}
+    assert len(ids) == 2
+
+
+# TLS
+
+
+def test_over_tls_browsers_are_told_to_stay_with_it(world):
+    answer = Client(world.app, scheme="https").get("/health/live")
+    assert answer.headers["strict-transport-security"] == "max-age=31536000; includeSubDomains"
+
+
+@pytest.mark.parametrize(("peer", "told"), [(PROXY, True), ("198.51.100.2", False)])
+def test_behind_tls_only_a_trusted_proxys_word_counts(peer, told, make_world):
+    world = make_world(trusted_proxies=PROXY)
+    answer = Client(world.app, address=peer).get(
+        "/health/live", headers={"x-forwarded-proto": "https"}
+    )
+    assert ("strict-transport-security" in answer.headers) == told
+
+
+# Faults
+
+
+@pytest.mark.parametrize("path", ["/fails", "/times-out"])
+def test_a_fault_of_ours_tells_only_the_request_id(path, strict):
+    answer = strict.client.get(path, headers={"x-request-id": "my-id"})
+    assert answer.status_code == 500
+    assert error_of(answer) == {
+        "code": "internal",
+        "message": "something failed here; the log knows more under this request id",
+        "details": {"request_id": "my-id"},
+    }
+
+
+def test_a_fault_of_ours_is_logged_with_its_traceback_under_the_request_id(strict, capsys):
+    set_up_logs("json", "info")
+    strict.client.get("/fails", headers={"x-request-id": "my-id"})
+    [line] = [one for one in capsys.readouterr().err.splitlines() if "request_failed" in one]
+    assert '"request_id": "my-id"' in line
+    assert "SecretFault" in line
+
+
+def test_a_store_that_is_away_is_told_as_such(world, monkeypatch):
+    def away() -> None:
+        raise StoreUnreachable("connection to 10.0.0.5 port 5432 failed: SELECT 1")
+
+    monkeypatch.setattr(world.task, "stats", away)
+    answer = world.client.get("/api/queues/task/stats", headers=world.key("read"))
+    assert answer.status_code == 503
+    assert error_of(answer) == {
+        "code": "store_away",
+        "message": "the store does not answer: try again",
+    }
+
+
+def test_a_path_that_does_not_exist_is_told_in_the_same_shape(client):
+    answer = client.get("/nowhere")
+    assert error_of(answer) == {"code": "not_found", "message": "Not Found"}
+
+
+def test_a_method_that_does_not_fit_is_told_with_those_that_do(client):
+    answer = client.put("/api/session")
+    assert (answer.status_code, error_of(answer)["code"]) == (405, "method_not_allowed")
+    assert set(answer.headers["allow"].split(", ")) == {"DELETE", "GET", "POST"}
+
+
+def test_somebody_who_is_not_signed_in_is_told_how(client):
+    answer = client.get("/api/queues")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "x-api-key" in error_of(answer)["message"]
+
+
+# Sizes
+
+
+def test_a_body_that_says_it_is_too_large_is_answered_at_once_and_then_dropped(strict):
+    """Whoever still sends when the line is cut never sees the answer; a proxy makes a 502 of it."""
+    told = []
+    rest = chain([{"type": "http.request", "body": b"x", "more_body": True}], repeat(GONE))
+
+    async def send(message):
+        told.append(message)
+
+    async def receive():
+        told.append("read")
+        return next(rest)
+
+    asyncio.run(strict.app(asked_with("1001"), receive, send))
+    start, body, *reads, end = told
+    assert (start["status"], json.loads(body["body"])["error"]["code"]) == (413, "too_large")
+    assert (body["more_body"], reads, end["body"]) == (True, ["read", "read"], b"")
+
+
+def test_a_body_that_is_dropped_is_read_for_a_while_only(strict, monkeypatch):
+    monkeypatch.setattr(middleware, "DRAIN_BYTES", 3_000)
+    pieces = []
+
+    async def receive():
+        pieces.append(b"x" * 1_000)
+        return {"type": "http.request", "body": pieces[-1], "more_body": True}
+
+    asyncio.run(strict.app(asked_with("9" * 12), receive, AsyncMock()))
+    assert len(pieces) == 3
+
+    async def silent():
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(middleware, "DRAIN_S", 0)
+    asyncio.run(strict.app(asked_with("9" * 12), silent, AsyncMock()))
+
+
+def test_who_waits_to_be_asked_for_a_body_is_not_waited_for(strict):
+    receive = AsyncMock()
+    asyncio.run(strict.app(asked_with("1001", (b"expect", b"100-continue")), receive, AsyncMock()))
+    assert not receive.called
+
+
+def asked_with(length: str, *more: tuple[bytes, bytes]) -> dict[str, Any]:
+    headers = [(b"content-length", length.encode()), (b"host", b"kesin"), *more]
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/session",
+        "query_string": b"",
+        "headers": headers,
+    }
+
+
+def test_a_length_of_very_many_digits_is_too_large(strict):
+    answer = strict.client.post(
+        "/api/session", content=b"{}", headers={"content-length": "9" * 5_000, **JSON}
+    )
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/api/session", "/sign-in", "/sign-out"])
+def test_a_body_in_chunks_is_read_no_further_than_the_limit(path, strict):
+    def chunks() -> Iterator[bytes]:
+        yield b'{"name": "a", "password": "'
+        for _ in range(11):
+            yield b"x" * 100
+        yield b'"}'
+
+    headers = {"sec-fetch-site": "same-origin", **JSON}
+    answer = strict.client.post(path, content=chunks(), headers=headers)
+    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+
+
+def test_a_body_of_exactly_the_limit_is_taken(strict):
+    body = b'{"name": "a", "password": "%s"}'
+    body %= b"x" * (1_000 - len(body) + 2)
+    assert len(body) == 1_000
+    answer = strict.client.post(
+        "/api/session", content=iter([body[:500], body[500:]]), headers=JSON
+    )
+    assert answer.status_code == 401
+
+
+# Rates
+
+
+def test_a_key_that_asks_too_often_waits_and_others_do_not(make_world):
+    world = make_world(rate_per_s=2)
+    mine, others = world.key("read"), world.key("read")
+    statuses = [world.client.get("/api/session", headers=mine).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    last = world.client.get("/api/session", headers=mine)
+    assert (last.headers["retry-after"], error_of(last)["code"]) == ("1", "too_many_requests")
+    assert world.client.get("/api/session", headers=others).status_code == 200
+    world.clock.advance(1)
+    assert world.client.get("/api/session", headers=mine).status_code == 200
+
+
+def test_an_address_without_a_key_has_a_rate_of_its_own(make_world):
+    world = make_world(rate_per_s=2)
+    statuses = [world.client.get("/health/live").status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    assert Client(world.app, address="192.0.2.200").get("/health/live").status_code == 200
+
+
+def test_wrong_keys_are_counted_by_where_they_come_from(make_world):
+    world = make_world(rate_per_s=2)
+    wrong = [{"x-api-key": f"kesin_{n:0>8}_{'x' * 43}"} for n in range(3)]
+    statuses = [world.client.get("/api/session", headers=one).status_code for one in wrong]
+    assert statuses == [401, 401, 429]
+
+
+def test_a_limiter_forgets_those_it_saw_longest_ago(monkeypatch):
+    monkeypatch.setattr("kesin.web.rate_limit.MAX_BUCKETS", 3)
+    limiter = RateLimiter(1, 1, lambda: 0.0, "tries")
+    for name in "abcd":
+        limiter.take(name)
+    assert list(limiter._buckets) == ["b", "c", "d"]
+
+
+# Time
+
+
+def test_an_answer_that_takes_too_long_is_given_up(make_world):
+    world = make_world(request_timeout_s=0.05)
+    done = threading.Event()
+
+    @world.app.get("/hangs")
+    def hangs() -> None:
+        done.wait(20)
+
+    try:
+        answer = world.client.get("/hangs")
+    finally:
+        done.set()
+    assert answer.status_code == 503
+    assert error_of(answer) == {"code": "timeout", "message": "no answer within 0.05 s"}
+    assert {name: answer.headers.get(name) for name in SECURITY} == SECURITY
+
+
+def test_a_time_out_holds_for_what_needs_no_thread_too(make_world):
+    world = make_world(request_timeout_s=0.05)
+
+    @world.app.get("/waits")
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    assert error_of(world.client.get("/waits"))["code"] == "timeout"
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_long_answer_has_its_time_for_each_piece(make_world, monkeypatch, pieces):
+    """Else a large file could not be fetched over a slow line; one that is stuck is cut."""
+    world, gone, wait = make_world(request_timeout_s=12.5), [], asyncio.wait
+
+    @world.app.get("/long")
+    async def long() -> StreamingResponse:
+        async def told() -> AsyncIterator[bytes]:
+            for n in range(pieces):
+                yield b"x"
+                gone.append(n)
+                await asyncio.sleep(0)
+            if pieces == 1:
+                await asyncio.Event().wait()
+
+        return StreamingResponse(told())
+
+    async def wait_for_a_piece(tasks, **how):
+        """The time is over whenever one more piece has gone, or no more will."""
+        if how.get("timeout") != 12.5:
+            return await wait(tasks, **how)
+        before = len(gone)
+        for _ in range(1_000):
+            if len(gone) > before or all(one.done() for one in tasks):
+                break
+            await asyncio.sleep(0)
+        return None
+
+    monkeypatch.setattr(asyncio, "wait", wait_for_a_piece)
+    assert world.client.get("/long").content == b"x" * pieces
+    assert len(gone) == pieces
+
+
+# Validation
+
+
+def test_every_field_that_is_wrong_is_named(world):
+    answer = world.client.get(
+        "/api/queues/task/jobs",
+        params={"limit": "0", "category": "NOPE", "created_from": "yesterday", "cursor": "1"},
+        headers=world.key("read"),
+    )
+    assert answer.status_code == 422
+    told = error_of(answer)
+    assert told["code"] == "invalid"
+    fields = {one["field"] for one in told["details"]["fields"]}
+    assert fields == {"limit", "category.0", "created_from", "cursor"}
+    assert all(one["message"] for one in told["details"]["fields"])
+
+
+def test_a_field_that_nobody_knows_is_named_in_its_place(world):
+    asked = {"action": "cancel", "filter": {"sites": [""], "colour": "red"}, "now": True}
+    answer = world.client.post("/api/queues/task/actions", json=asked, headers=world.key("operate"))
+    fields = {one["field"] for one in error_of(answer)["details"]["fields"]}
+    assert fields == {"now", "filter.colour", "filter.sites.0"}
+
+
+def test_a_wrong_sign_in_form_does_not_repeat_what_was_typed(client):
+    answer = client.post("/api/session", json={"name": "", "password": ["hunter2-hunter2"]})
+    assert answer.status_code == 422
+    assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"null", b"[" * 100_000])
+def test_what_is_no_json_object_is_our_callers_fault(body, shared_world):
+    answer = shared_world.client.post("/api/session", content=body, headers=JSON)
+    assert answer.status_code in {400, 422}
+    error_of(answer)
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_is_none_in_utc_is_not_valid(time, shared_world):
+    answer = shared_world.client.get(
+        "/api/queues/task/jobs", params={"created_from": time}, headers=shared_world.key("read")
+    )
+    assert answer.status_code == 422
+    assert [one["field"] for one in error_of(answer)["details"]["fields"]] == ["created_from"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_text_no_database_keeps_is_not_valid(name, shared_world):
+    body = json.dumps({"action": "cancel", "ids": [name]})
+    answer = shared_world.client.post(
+        "/api/queues/task/actions", content=body, headers=shared_world.key("operate") | JSON
+    )
+    assert answer.status_code == 422

@@ -1,0 +1,318 @@
+"""The `kesin oci` commands, for the terminal and for scripts."""
+
+import json
+import os
+
+import pytest
+import typer
+
+from kesin.store.open import open_store
+from kesin.workloads.oci.cli import app
+from tests.cli.conftest import (  # noqa: F401  # fixtures
+    _logs_as_before,
+    _own_settings,
+    database,
+    kesin,
+    programs,
+)
+from tests.web.serving import serve
+from tests.workloads.oci.fake_google import GoogleServer
+from tests.workloads.oci.prompt import (
+    TIME,
+    commands,  # noqa: F401  # a fixture
+    lines,
+    row,
+)
+
+SECRET_KEYS = "first:" + "A" * 43
+
+
+@pytest.fixture
+def play(oci):
+    """Take what waits as a script would, and report; how many rows were taken."""
+
+    def ended(**fields: object) -> int:
+        from kesin.workloads.oci.cli.context import find_site, open_context
+        from kesin.workloads.oci.script import ack, ack_failed, export
+
+        with open_context() as context:
+            site = find_site(context, "north", "test")
+            ids = [one["id"] for one in export(context, site, limit=1_000, actor="script")]
+            if fields:
+                ack_failed(context, site, ids, message=None, actor="script", **fields)
+            else:
+                ack(context, site, ids, actor="script")
+            return len(ids)
+
+    return ended
+
+
+# Help and manners
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+EXPECTED = {
+    "import",
+    "export-dead-letters",
+    "enqueue-fix",
+    "stats",
+    "doctor",
+    "settings",
+    "credentials",
+    "explain",
+    "simulate-script",
+}
+
+
+def test_the_group_has_its_commands(kesin):  # noqa: F811
+    assert set(COMMANDS) == EXPECTED
+    assert "Usage: kesin oci " in kesin("oci", "--help").out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_explained(kesin, name):  # noqa: F811
+    command = COMMANDS[name]
+    assert command.help.strip().split("\n")[0].endswith(".")
+    assert [one.name for one in command.params if not getattr(one, "help", None)] == []
+    assert "as_json" in [one.name for one in command.params]
+    assert kesin("oci", name, "--help").code == 0
+
+
+def test_without_a_database_it_says_how_to_make_one(kesin):  # noqa: F811
+    answer = kesin("oci", "stats")
+    assert (answer.code, answer.out) == (1, "")
+    assert "`kesin site add`" in answer.err
+
+
+def test_an_unknown_site_is_told_in_one_sentence(oci):
+    for words in (("doctor", "nrth"), ("stats", "nrth"), ("settings", "nrth")):
+        answer = oci(*words)
+        assert (answer.code, answer.out) == (1, "")
+        assert "there is no site 'nrth'" in answer.err
+        assert answer.err.count("\n") == 1
+
+
+# Dead letters and fixes
+
+
+def test_dead_letters_go_out_are_mended_and_come_back(database, oci, play, tmp_path):  # noqa: F811
+    rows = [row(n) for n in range(3)]
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(*rows))
+    assert play(code="INVALID_GCLID", category="VALIDATION") == 3
+    result = oci("export-dead-letters", "--site", "north", "-o", "dead.csv", "--json").json
+    assert result == {"site": "north", "rows": 3, "file": "dead.csv"}
+    text = (tmp_path / "dead.csv").read_text("utf-8-sig")
+    assert oci("export-dead-letters", "--site", "north").out.lstrip("\ufeff") == text.replace(
+        "\r\n", "\n"
+    )
+    (tmp_path / "dead.csv").write_text(text.replace("Cj0KCQiA_click", "Cj0KCQiA_mended"))
+    assert oci("import", "dead.csv", "--site", "north", "--json").json["corrected"] == 3
+    empty = oci("export-dead-letters", "--site", "north")
+    assert len(empty.lines) == 1
+    assert "no dead letters" in empty.err
+
+
+def test_dead_letters_speak_turkish_and_json(oci, play):
+    sold = row(1, conversionName="Phone;=sale")
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(sold))
+    play(code="INVALID_GCLID", category="VALIDATION")
+    english = oci("export-dead-letters", "--site", "north", "--json").json
+    turkish = oci("export-dead-letters", "--site", "north", "--lang", "tr", "--json").json
+    assert english["errorCode"] == turkish["errorCode"] == "INVALID_GCLID"
+    assert english["whatToDo"] != turkish["whatToDo"]
+    assert (english["conversionTime"], english["conversionName"]) == (TIME, "Phone;=sale")
+
+
+def test_a_delivered_row_is_sent_again_as_a_revision(database, oci, play, kesin):  # noqa: F811
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1), row(2)))
+    assert play() == 2
+    fixes = lines({"externalId": "sale-1", "conversionValue": 7}, {"externalId": "sale-2"})
+    words = ("enqueue-fix", "-", "--format", "ndjson", "--site", "north")
+    answer = oci(*words, "--reason", "refused later", text=fixes)
+    assert answer.out == "2 rows for north: queued 1, left 1, corrected 0, rejected 0\n"
+    again = oci(*words, "--again", "--json", text=lines({"externalId": "sale-2"}))
+    assert (again.json["queued"], again.json["left"]) == (1, 0)
+    totals = oci("stats", "north", "--json").json[0]["totals"]
+    assert (totals["QUEUED"], totals["COMPLETED"]) == (2, 2)
+    details = [one["details"] for one in kesin("audit", "log", "--json").json]
+    assert {"changed": 1, "reason": "refused later"} in details
+    unknown = oci(*words, text=lines({"externalId": "nobody"}))
+    assert unknown.code == 1
+    assert "UNKNOWN_ROW" in unknown.err
+
+
+# A site
+
+
+def test_stats_show_every_site_with_its_warnings(database, oci, play, kesin):  # noqa: F811
+    kesin("site", "add", "west", "--channel", "api")
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1), row(2)))
+    play(code="INVALID_GCLID", category="VALIDATION")
+    header, north, west = oci("stats").lines
+    assert header.split()[:4] == ["SITE", "CHANNEL", "QUEUED", "RETRY"]
+    assert north.split() == [
+        *["north", "script", "0", "0", "0", "0", "2", "0", "100.0", "—", "FAILED_SHARE_HIGH"]
+    ]
+    assert "closed" in west
+    one = oci("stats", "west", "--json").json[0]
+    assert (one["site"], one["breaker"], one["warnings"]) == ("west", "closed", [])
+
+
+def test_settings_are_shown_changed_and_taken_back(database, oci):  # noqa: F811
+    shown = oci("settings", "north", "--json").json
+    assert (shown["recover_minutes"], shown["silent_hours"], shown["conversion_name"]) == (
+        15,
+        24,
+        None,
+    )
+    words = ("--recover-minutes", 45, "--silent-hours", 3, "--conversion-name", "Phone sale")
+    changed = oci("settings", "north", *words, "--json").json
+    assert changed == {
+        **shown,
+        "recover_minutes": 45,
+        "silent_hours": 3,
+        "conversion_name": "Phone sale",
+    }
+    unnamed = row(1, conversionName="")
+    answer = oci("import", "-", "--format", "json", "--site", "north", text=json.dumps(unnamed))
+    assert answer.code == 0
+    back = oci("settings", shown["uuid"], "--silent-hours", 0, "--conversion-name", "", "--json")
+    assert back.json == {**shown, "recover_minutes": 45}
+    wrong = oci("settings", "north", "--recover-minutes", 0)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "recover_minutes must be a whole number in 1…1440" in wrong.err
+
+
+def test_a_doctor_of_a_script_site_says_what_is_missing(oci, play):
+    answer = oci("doctor", "north")
+    assert answer.code == 1
+    assert "none has ever reported" in answer.out
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(row(1)))
+    play(code="INVALID_GCLID", category="VALIDATION")
+    result = oci("doctor", "north", "--lang", "tr", "--json")
+    assert result.code == 1
+    assert result.json["ok"] is False
+    assert result.json["stats"]["warnings"][0]["code"] == "FAILED_SHARE_HIGH"
+    (reason,) = result.json["reasons"]
+    assert (reason["code"], reason["rows"]) == ("INVALID_GCLID", 1)
+    assert reason["act"] in oci("doctor", "north", "--lang", "tr").out
+
+
+def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatch):  # noqa: F811
+    kesin("site", "set", "north", "--channel", "api")
+    with GoogleServer() as google:
+        document = google.credentials().to_text()
+        words = ("credentials", "north")
+        assert "KESIN_SECRET_KEYS" in oci(*words, text=document).err
+        monkeypatch.setenv("KESIN_SECRET_KEYS", SECRET_KEYS)
+        monkeypatch.setenv("KESIN_OCI_GOOGLE_URL", google.url)
+        monkeypatch.setenv("KESIN_OCI_TOKEN_URL", google.token_url)
+        assert oci("doctor", "north").code == 1
+        (tmp_path / "c.json").write_text(document)
+        kept = oci(*words, "--file", "c.json", "--json")
+        assert kept.json == {"site": "north", "kept": True}
+        assert oci(*words, text=document).out == "kept, for north\n"
+        good = oci("doctor", "north")
+        assert good.code == 0, good.out
+        assert "✗" not in good.out
+        google.refresh_token = "another"
+        google.expire_tokens()
+        bad = oci("doctor", "north", "--json")
+        assert (bad.code, bad.json["ok"]) == (1, False)
+        assert google.recorded == {}
+    for answer in (kept, good, bad):
+        assert "the-client-secret" not in answer.out + answer.err
+    assert oci(*words, "--drop").out == "dropped the credentials of north\n"
+    gone = oci(*words, "--drop")
+    assert (gone.code, gone.err) == (1, "kesin: there are no credentials of north\n")
+
+
+def test_no_secret_is_repeated_whatever_is_wrong_with_it(oci, monkeypatch):
+    monkeypatch.setenv("KESIN_SECRET_KEYS", SECRET_KEYS)
+    hidden = "the-hidden-one"
+    for words, text in (
+        (("north", hidden), None),
+        ((f'{{"client_secret": "{hidden}"}}',), None),
+        (("north", f"--client-secret={hidden}"), None),
+        (("north",), f"{hidden} is no JSON"),
+        (("north",), json.dumps([hidden])),
+        (("north",), json.dumps({"customer_id": hidden})),
+        (("north", "--drop", "--file", hidden), None),
+    ):
+        answer = oci("credentials", *words, text=text)
+        assert answer.code in {1, 2}
+        assert hidden not in answer.out + answer.err
+        assert answer.err.count("\n") == 1
+
+
+def test_a_code_is_explained_in_both_languages_whatever_its_case(kesin):  # noqa: F811
+    english = kesin("oci", "explain", "invalid_gclid")
+    assert english.lines[0] == "INVALID_GCLID"
+    turkish = kesin("oci", "explain", "INVALID_GCLID", "--lang", "tr", "--json").json
+    assert turkish["code"] == "INVALID_GCLID"
+    assert turkish["act"] not in english.out
+    assert kesin("oci", "explain", "HTTP_503").code == 0
+    unknown = kesin("oci", "explain", "INVALID_GCLDI")
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "did you mean INVALID_GCLID?" in unknown.err
+
+
+# The script
+
+
+def test_the_script_is_played_against_a_running_server(oci, kesin, programs, tmp_path):  # noqa: F811
+    oci("import", "-", "--format", "ndjson", "--site", "north", text=lines(*map(row, range(30))))
+    key = kesin("key", "create", "--name", "s", "--scope", "oci:script", "--site", "north").out
+    (tmp_path / "key").write_text(key)
+    with serve(programs, tmp_path, "--no-workers") as served:
+        words = ("simulate-script", "--site", "north", "--url", served.address)
+        how = ("--runs", 2, "--crash", "after-export", "--limit", 10, "--seed", 5)
+        played = oci(*words, "--key-file", "key", *how, "--fail-share", 0.5)
+        assert played.code == 0
+        assert "never went to Google" in played.err
+        assert "crashed after-export" in played.lines[1]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SCRIPT_KEY", key)
+            nothing = oci(*words, "--key-env", "SCRIPT_KEY", "--json")
+        assert nothing.json["runs"][0]["exported"] == 0
+    totals = oci("stats", "north", "--json").json[0]["totals"]
+    assert totals["PROCESSING"] == 10
+    assert totals["COMPLETED"] + totals["FAILED"] == 20
+    assert totals["FAILED"] > 0
+    assert key.strip() not in played.out + played.err
+
+
+def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
+    (tmp_path / "key").write_text("k\n")
+    base = ("simulate-script", "--site", "north")
+    here = (*base, "--url", "http://127.0.0.1:9")
+    other = oci(*base, "--url", "https://kesin.example.com", "--key-file", "key")
+    assert other.code == 2
+    assert "never went to Google" in other.err
+    for words, said in (
+        (here, "--key-file or --key-env"),
+        ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),
+        ((*here, "--key-file", "key", "--crash", "at-noon"), "after-export"),
+        ((*here, "--key-file", "key", *["--crash", "before-ack"] * 2), "--runs 2"),
+        ((*base, "--url", "here", "--key-file", "key"), "no address"),
+    ):
+        answer = oci(*words)
+        assert answer.code == 2
+        assert said in answer.err
+    for words, said in (
+        ((*here, "--key-env", "NOT_THERE"), "no key in the variable NOT_THERE"),
+        ((*here, "--key-file", "no"), "No such file"),
+        ((*here, "--key-file", "key"), "is `kesin serve` running?"),
+    ):
+        answer = oci(*words)
+        assert answer.code == 1
+        assert said in answer.err
+
+
+def test_postgres_is_not_migrated_by_itself(kesin, postgres_server, monkeypatch):  # noqa: F811
+    address = postgres_server.create_database(f"oci_cli_{os.getpid()}")
+    monkeypatch.setenv("KESIN_DATABASE_URL", address)
+    answer = kesin("oci", "stats")
+    assert answer.code == 1
+    assert "run `kesin migrate` first" in answer.err
+    open_store(address, migrate=True).close()
+    assert kesin("oci", "stats").out == "there is no site yet: `kesin site add` makes one\n"

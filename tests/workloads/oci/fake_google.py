@@ -1,0 +1,427 @@
+"""Google as a local server: tokens, uploadClickConversions, events:ingest, requestStatus.
+
+Requests are read and answers are built with the classes of the official client library, so what is
+tested is Google's own shape. It behaves well by default: ``row_errors`` and
+``event_errors`` judge single conversions, ``then`` and ``tokens_then`` take whole requests over.
+"""
+
+import importlib
+import json
+import re
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+from google.ads import googleads
+from google.protobuf import json_format
+from google.rpc import error_details_pb2, status_pb2
+
+from kesin.workloads.oci.google.credentials import GoogleCredentials
+
+VERSION = max(
+    (one.name for one in Path(googleads.__file__).parent.glob("v[0-9]*")),
+    key=lambda name: int(name[1:]),
+)
+
+
+def google_module(name: str) -> Any:
+    """A module of the newest version of the client library."""
+    return importlib.import_module(f"google.ads.googleads.{VERSION}.{name}")
+
+
+_SERVICE = google_module("services.types.conversion_upload_service")
+UploadRequest = _SERVICE.UploadClickConversionsRequest.pb()
+UploadResponse = _SERVICE.UploadClickConversionsResponse.pb()
+Failure = google_module("errors.types.errors").GoogleAdsFailure.pb()
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
+_UPLOAD = re.compile(r"/(v\d+)/customers/(\d+):uploadClickConversions")
+_EVENT_FIELDS = frozenset(
+    [
+        "adIdentifiers",
+        "eventTimestamp",
+        "transactionId",
+        "conversionValue",
+        "currency",
+        "eventSource",
+    ]
+)
+
+
+class Wrong(NamedTuple):
+    """An error: the enum by its field in ``ErrorCode``, a value of it, the field it is about."""
+
+    group: str
+    value: str
+    field: str = "gclid"
+    message: str = ""
+
+
+class Came(NamedTuple):
+    """A request as it came; the names of headers are in lower case."""
+
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class Whole(NamedTuple):
+    """An answer to a whole request; a body that is no bytes is sent as JSON."""
+
+    status: int
+    body: Any = b""
+    headers: dict[str, str] = {}  # noqa: RUF012  # never changed
+
+
+Doing = Callable[["_Handler"], None]  # something else than an answer
+
+
+def upload_error(value: str, field: str = "gclid") -> Wrong:
+    return Wrong("conversion_upload_error", value, field)
+
+
+class GoogleServer:
+    """Use it as a context manager; every attribute may be changed while it runs."""
+
+    def __init__(self) -> None:
+        self.account = "1234567890"
+        self.manager = ""  # when set, requests must name it
+        self.action = "customers/1234567890/conversionActions/987654321"
+        self.refresh_token = "the-refresh-token"
+        self.client_secret = "the-client-secret"
+        self.token_life_s = 3_599
+        self.row_errors: Callable[[dict[str, Any]], Iterable[Wrong]] = lambda _row: ()
+        self.event_errors: Callable[[dict[str, Any]], str | None] = lambda _event: None
+        self.names_events = True  # whether a refused request says which events it is about
+        self.statuses: dict[str, dict[str, Any]] = {}  # request id → one destination's status
+        self.came: list[Came] = []  # requests to the APIs, not those for tokens
+        self.token_requests: list[dict[str, str]] = []
+        self.recorded: dict[str, dict[str, Any]] = {}  # by order or transaction id
+        self.over = threading.Event()
+        self._clicks: set[tuple[str, str]] = set()
+        self._next: deque[Whole | Doing] = deque()
+        self._next_tokens: deque[Whole | Doing] = deque()
+        self._valid: set[str] = set()
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._server.google = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    # For tests
+
+    @property
+    def url(self) -> str:
+        """The base of both APIs."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.url}/token"
+
+    def credentials(self, **changes: str) -> GoogleCredentials:
+        """Credentials that work here, unless they are changed."""
+        given = {
+            "customer_id": self.account,
+            "client_id": "client.apps.example",
+            "client_secret": self.client_secret,
+            "refresh_token": self.refresh_token,
+            "conversion_action_resource_name": self.action,
+            "login_customer_id": self.manager,
+        }
+        return GoogleCredentials.parse({**given, **changes})
+
+    def then(self, *answers: Whole | Doing) -> None:
+        """Answer the next API requests so, one each; afterwards it behaves well again."""
+        self._next.extend(answers)
+
+    def tokens_then(self, *answers: Whole | Doing) -> None:
+        """The same for requests of tokens."""
+        self._next_tokens.extend(answers)
+
+    def expire_tokens(self) -> None:
+        """Invalidate all tokens issued so far."""
+        self._valid.clear()
+
+    @property
+    def uploads(self) -> list[list[dict[str, Any]]]:
+        """The conversions or events of every request that has some."""
+        bodies = [one.body for one in self.came if isinstance(one.body, dict)]
+        return [body.get("conversions") or body.get("events") or [] for body in bodies]
+
+    # The endpoints
+
+    def answer(self, came: Came) -> Whole | Doing:
+        path = urlsplit(came.path).path
+        if path == "/token":
+            return self._token(came.body)
+        self.came.append(came)
+        with self._lock:
+            return self._next.popleft() if self._next else self._api(path, came)
+
+    def _api(self, path: str, came: Came) -> Whole:
+        if came.headers.get("authorization", "").removeprefix("Bearer ") not in self._valid:
+            wrong = Wrong("authentication_error", "OAUTH_TOKEN_INVALID", "")
+            return refusal(401, "UNAUTHENTICATED", wrong)
+        if upload := _UPLOAD.fullmatch(path):
+            return self._upload(upload[1], upload[2], came)
+        if path == "/v1/events:ingest":
+            return self._ingest(came.body)
+        if path == "/v1/requestStatus:retrieve":
+            return self._status(parse_qs(urlsplit(came.path).query)["requestId"][0])
+        return Whole(404, b"<html>not here</html>")
+
+    def _token(self, form: dict[str, str]) -> Whole | Doing:
+        with self._lock:
+            self.token_requests.append(form)
+            if self._next_tokens:
+                return self._next_tokens.popleft()
+            if form.get("client_secret") != self.client_secret:
+                return Whole(401, {"error": "invalid_client", "error_description": "Unauthorized"})
+            if form.get("refresh_token") != self.refresh_token:
+                body = {"error": "invalid_grant", "error_description": "Token has been revoked."}
+                return Whole(400, body)
+            token = f"access-{len(self.token_requests)}"
+            self._valid.add(token)
+            return Whole(200, {"access_token": token, "expires_in": self.token_life_s})
+
+    def _upload(self, version: str, customer: str, came: Came) -> Whole:
+        if version != VERSION:
+            return refusal(400, "INVALID_ARGUMENT", Wrong(
+                "request_error", "UNSUPPORTED_VERSION", ""))  # fmt: skip
+        if customer != self.account or came.headers.get("login-customer-id", "") != self.manager:
+            return refusal(403, "PERMISSION_DENIED", Wrong(
+                "authorization_error", "USER_PERMISSION_DENIED", ""))  # fmt: skip
+        try:
+            asked = json_format.ParseDict(came.body, UploadRequest())
+        except json_format.ParseError as problem:
+            return Whole(400, error_body(400, "INVALID_ARGUMENT", str(problem)))
+        if not asked.partial_failure:
+            return refusal(400, "INVALID_ARGUMENT", Wrong(
+                "partial_failure_error", "PARTIAL_FAILURE_MODE_REQUIRED", ""))  # fmt: skip
+        rows = came.body["conversions"]
+        if len(rows) > 2_000:
+            return refusal(400, "INVALID_ARGUMENT", Wrong(
+                "conversion_upload_error", "TOO_MANY_CONVERSIONS_IN_REQUEST", ""))  # fmt: skip
+        wrong = self._judged(rows)
+        if not asked.validate_only:
+            for index, row in enumerate(rows):
+                if index not in wrong:
+                    self.recorded[row["orderId"]] = row
+                    self._clicks.add(_click_of(row))
+        response = upload_response(rows, wrong, results=not asked.validate_only)
+        return Whole(200, response, {"request-id": f"request-{len(self.came)}"})
+
+    def _judged(self, rows: list[dict[str, Any]]) -> dict[int, list[Wrong]]:
+        orders = Counter(row["orderId"] for row in rows)
+        clicks = Counter(_click_of(row) for row in rows)
+        wrong: dict[int, list[Wrong]] = {}
+        for index, row in enumerate(rows):
+            found = list(self.row_errors(row))
+            if row["conversionAction"] != self.action:
+                found.append(upload_error("NO_CONVERSION_ACTION_FOUND", "conversion_action"))
+            if "NoRealClick" in row.get("gclid", ""):
+                found.append(upload_error("UNPARSEABLE_GCLID"))
+            if not _TIME.fullmatch(row["conversionDateTime"]):
+                value = "INVALID_STRING_DATE_TIME_SECONDS_WITH_OFFSET"
+                found.append(Wrong("date_error", value, "conversion_date_time"))
+            if orders[row["orderId"]] > 1:
+                found.append(upload_error("DUPLICATE_ORDER_ID", "order_id"))
+            elif clicks[_click_of(row)] > 1:
+                found.append(upload_error("DUPLICATE_CLICK_CONVERSION_IN_REQUEST"))
+            elif row["orderId"] in self.recorded:
+                found.append(upload_error("ORDER_ID_ALREADY_IN_USE", "order_id"))
+            elif _click_of(row) in self._clicks:
+                found.append(upload_error("CLICK_CONVERSION_ALREADY_EXISTS"))
+            if found:
+                wrong[index] = found
+        return wrong
+
+    def _ingest(self, body: dict[str, Any]) -> Whole:
+        events = body["events"]
+        if len(events) > 2_000 or any(set(event) - _EVENT_FIELDS for event in events):
+            return Whole(400, error_body(400, "INVALID_ARGUMENT", "an unknown field"))
+        (to,) = body["destinations"]
+        login = to.get("loginAccount", {}).get("accountId", "")
+        if to["operatingAccount"]["accountId"] != self.account or login != self.manager:
+            detail = error_details_pb2.ErrorInfo(
+                reason="PERMISSION_DENIED", domain="datamanager.googleapis.com"
+            )
+            return Whole(403, error_body(403, "PERMISSION_DENIED", "no access", detail))
+        bad = error_details_pb2.BadRequest()
+        if to["productDestinationId"] != self.action.rpartition("/")[2]:
+            bad.field_violations.add(
+                field="destinations[0].product_destination_id",
+                description="no such action",
+                reason="INVALID_CONVERSION_ACTION_ID",
+            )
+        for index, event in enumerate(events):
+            if reason := self.event_errors(event):
+                bad.field_violations.add(
+                    field=f"events[{index}].ad_identifiers", description="bad", reason=reason
+                )
+        if bad.field_violations:
+            details = [bad] if self.names_events else []
+            said = "There was a problem with the request."
+            return Whole(400, error_body(400, "INVALID_ARGUMENT", said, *details))
+        if not body.get("validateOnly"):
+            self.recorded.update((event["transactionId"], event) for event in events)
+        return Whole(200, {"requestId": f"ingest-{len(self.came)}"})
+
+    def _status(self, request_id: str) -> Whole:
+        status = self.statuses.get(request_id, {"requestStatus": "SUCCESS"})
+        return Whole(200, {"requestStatusPerDestination": [status]})
+
+
+def _click_of(row: dict[str, Any]) -> tuple[str, str]:
+    clicks = [row[kind] for kind in ("gclid", "wbraid", "gbraid") if kind in row]
+    assert len(clicks) == 1, "exactly one click id is sent"
+    return clicks[0], row["conversionDateTime"]
+
+
+# Answers, built from Google's own classes
+
+
+def failure(errors: Iterable[tuple[int | None, Wrong]], request_id: str = "inside") -> Any:
+    """A `GoogleAdsFailure` of errors at these positions."""
+    message = Failure(request_id=request_id)
+    for index, wrong in errors:
+        error = message.errors.add(message=wrong.message or f"What {wrong.value} means.")
+        field = error.error_code.DESCRIPTOR.fields_by_name[wrong.group]
+        number = field.enum_type.values_by_name[wrong.value].number
+        setattr(error.error_code, wrong.group, number)
+        if index is not None:
+            error.location.field_path_elements.add(field_name="conversions", index=index)
+        if wrong.field:
+            error.location.field_path_elements.add(field_name=wrong.field)
+    return message
+
+
+def upload_response(
+    rows: list[dict[str, Any]], wrong: dict[int, list[Wrong]], *, results: bool = True
+) -> dict[str, Any]:
+    """The body of a 200: a result a row, empty for those that are wrong, and their errors."""
+    response = UploadResponse()
+    if wrong:
+        status = response.partial_failure_error
+        status.code, status.message = 3, "Multiple errors, see details."
+        failure_message = failure((index, one) for index, found in wrong.items() for one in found)
+        status.details.add().Pack(failure_message)
+    for index, row in enumerate(rows if results else ()):
+        result = response.results.add()
+        if index not in wrong:
+            for kind in ("gclid", "gbraid", "wbraid"):
+                setattr(result, kind, row.get(kind, ""))
+            result.conversion_action = row["conversionAction"]
+            result.conversion_date_time = row["conversionDateTime"]
+    return json_format.MessageToDict(response)
+
+
+def error_body(code: int, status: str, message: str, *details: Any) -> dict[str, Any]:
+    """The body of an HTTP error, as every Google API spells it."""
+    error_status = status_pb2.Status(code=code, message=message)
+    for detail in details:
+        error_status.details.add().Pack(detail)
+    return {"error": {**json_format.MessageToDict(error_status), "status": status}}
+
+
+def refusal(
+    code: int, status: str, *wrong: Wrong, index: int | None = None, retry_s: int = 0
+) -> Whole:
+    """A request that is refused as a whole."""
+    failure_message = failure((index, one) for one in wrong)
+    if retry_s:
+        failure_message.errors[0].details.quota_error_details.retry_delay.seconds = retry_s
+    body = error_body(code, status, "Request contains an invalid argument.", failure_message)
+    return Whole(code, body, {"request-id": "refused"})
+
+
+# Faults
+
+
+def silence(handler: "_Handler") -> None:
+    """Take the request and never answer."""
+    handler.google.over.wait(20)
+
+
+def hang_up(handler: "_Handler") -> None:
+    """Close the connection without a response."""
+
+
+def cut_off(handler: "_Handler") -> None:
+    """Send the start of a successful response, then close."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + b'{"results":[{"gcl')
+
+
+def without_end(handler: "_Handler") -> None:
+    """Send a response in small pieces, without end."""
+    try:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not handler.google.over.wait(0.01):
+            handler.wfile.write(b" ")
+    except OSError:
+        pass
+
+
+def nonsense(handler: "_Handler") -> None:
+    """Send something that is not HTTP."""
+    handler.wfile.write(b"220 mail.example.com ESMTP\r\n")
+
+
+def recorded_but_cut_off(handler: "_Handler") -> None:
+    """Record everything, then cut off the response."""
+    google = handler.google
+    google._upload(VERSION, google.account, google.came[-1])
+    cut_off(handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    @property
+    def google(self) -> GoogleServer:
+        return self.server.google  # type: ignore[attr-defined]
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["Content-Type"] == "application/json":
+            self._answer(json.loads(content))
+        else:
+            form = parse_qs(content.decode())
+            self._answer({name: values[0] for name, values in form.items()})
+
+    def _answer(self, body: Any) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.google.answer(Came(self.path, headers, body))
+        if not isinstance(answer, Whole):
+            self.close_connection = True
+            answer(self)
+            return
+        raw = isinstance(answer.body, bytes)
+        content = answer.body if raw else json.dumps(answer.body).encode()
+        self.send_response_only(answer.status)  # no date of its own
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""

@@ -1,0 +1,275 @@
+"""The channel ``data_manager`` against a server that behaves like Google."""
+
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from kesin.foundation.clock import ManualClock
+from kesin.lifecycle.errors import Category
+from kesin.workloads.oci.google.batching import MAX_REQUESTS
+from kesin.workloads.oci.google.channel import RequestStatus, RowAccepted, RowRefused
+from kesin.workloads.oci.google.data_manager import DataManager
+from kesin.workloads.oci.google.oauth import AccessTokens
+from tests.workloads.oci.fake_google import GoogleServer, Whole, error_body, hang_up, silence
+from tests.workloads.oci.rows import row, rows
+
+
+@pytest.fixture
+def google():
+    with GoogleServer() as server:
+        yield server
+
+
+@contextmanager
+def manager_of(google, timeout_s):
+    monotonic = ManualClock().monotonic
+    with httpx.Client(trust_env=False, timeout=timeout_s) as client:
+        tokens = AccessTokens(client, google.token_url, monotonic=monotonic)
+        yield DataManager(client, tokens, base_url=google.url, monotonic=monotonic)
+
+
+@pytest.fixture
+def manager(google):
+    with manager_of(google, 1) as manager:
+        yield manager
+
+
+@pytest.fixture
+def patient(google):
+    """One that waits: two thousand events take a busy machine longer than a second."""
+    with manager_of(google, 60) as manager:
+        yield manager
+
+
+def only(*numbers):
+    """The events of these rows are wrong."""
+    orders = {row(number).conversion.order_id for number in numbers}
+    return lambda event: "NO_IDENTIFIERS_PROVIDED" if event["transactionId"] in orders else None
+
+
+def kinds(sent):
+    return [type(row) for row in sent.rows]
+
+
+def test_a_row_is_spelled_as_google_wants_it(google, manager):
+    google.manager = "9998887776"
+    some = [row(0), row(1, gclid="", gbraid="the-gbraid")]
+    sent = manager.upload(google.credentials(login_customer_id="999-888-7776"), some)
+    assert sent.rows == [RowAccepted(note={"requestId": "ingest-1"})] * 2
+    assert sent.request_ids == ("ingest-1",)
+    assert sent.trouble is None
+    (came,) = google.came
+    assert came.path == "/v1/events:ingest"
+    assert came.headers["authorization"] == "Bearer access-1"
+    assert came.body == {
+        "destinations": [
+            {
+                "operatingAccount": {"accountType": "GOOGLE_ADS", "accountId": "1234567890"},
+                "loginAccount": {"accountType": "GOOGLE_ADS", "accountId": "9998887776"},
+                "productDestinationId": "987654321",
+            }
+        ],
+        "events": [
+            {
+                "adIdentifiers": {"gclid": "Cj0KCQ-click_0"},
+                "eventTimestamp": "2026-03-01T14:05:00+03:00",
+                "transactionId": some[0].conversion.order_id,
+                "conversionValue": 150.5,
+                "currency": "TRY",
+                "eventSource": "WEB",
+            },
+            {
+                "adIdentifiers": {"gbraid": "the-gbraid"},
+                "eventTimestamp": "2026-03-01T14:05:01+03:00",
+                "transactionId": some[1].conversion.order_id,
+                "conversionValue": 150.5,
+                "currency": "TRY",
+                "eventSource": "WEB",
+            },
+        ],
+    }
+
+
+def test_no_more_than_two_thousand_events_go_into_a_request(google, patient):
+    sent = patient.upload(google.credentials(), rows(2_100))
+    assert [len(upload) for upload in google.uploads] == [2_000, 100]
+    assert set(kinds(sent)) == {RowAccepted}
+
+
+def test_named_events_are_dropped_and_the_others_sent_again(google, manager):
+    google.event_errors = only(1, 3)
+    sent = manager.upload(google.credentials(), rows(5))
+    assert [len(upload) for upload in google.uploads] == [5, 3]
+    assert kinds(sent) == [RowAccepted, RowRefused, RowAccepted, RowRefused, RowAccepted]
+    assert sent.rows[1].code == "NO_IDENTIFIERS_PROVIDED"
+    assert sent.rows[1].category is Category.VALIDATION
+    assert sent.rows[1].note["errors"][0]["field"] == "events[1].ad_identifiers"
+    assert sent.rows[0].note == {"requestId": "ingest-2"}
+    assert sent.request_ids == ("ingest-2",)
+
+
+@pytest.mark.parametrize("field", ["events.events[1].ad_identifiers", "events[1]"])
+def test_an_event_is_recognised_in_either_path(google, manager, field):
+    detail = {"fieldViolations": [{"field": field, "description": "no", "reason": "NEW_ONE"}]}
+    body = error_body(400, "INVALID_ARGUMENT", "bad")
+    body["error"]["details"] = [detail]
+    google.then(Whole(400, body))
+    sent = manager.upload(google.credentials(), rows(2))
+    assert kinds(sent) == [RowAccepted, RowRefused]
+    assert (sent.rows[1].code, sent.rows[1].category) == ("NEW_ONE", Category.VALIDATION)
+
+
+def test_unnamed_events_are_found_by_halving(google, manager):
+    google.names_events = False
+    google.event_errors = only(5, 60)
+    sent = manager.upload(google.credentials(), rows(64))
+    refused = [n for n, row in enumerate(sent.rows) if isinstance(row, RowRefused)]
+    assert refused == [5, 60]
+    assert {sent.rows[n].code for n in refused} == {"INVALID_ARGUMENT"}
+    assert len(google.recorded) == 62
+    assert len(google.came) <= MAX_REQUESTS
+
+
+def test_an_event_that_is_not_in_the_request_blames_nobody(google, manager):
+    detail = {"fieldViolations": [{"field": "events[7]", "description": "no"}]}
+    body = {"error": {"status": "INVALID_ARGUMENT", "details": [detail]}}
+    google.then(Whole(400, body))
+    assert kinds(manager.upload(google.credentials(), rows(2))) == [RowAccepted] * 2
+
+
+def test_a_wrong_destination_stops_the_site(google, manager):
+    wrong = "customers/1234567890/conversionActions/1"
+    credentials = google.credentials(conversion_action_resource_name=wrong)
+    sent = manager.upload(credentials, rows(3))
+    assert {(row.code, row.category) for row in sent.rows} == {
+        ("INVALID_CONVERSION_ACTION_ID", Category.AUTH)
+    }
+    assert (sent.trouble.kind, sent.trouble.code) == ("AUTH", "INVALID_CONVERSION_ACTION_ID")
+    assert len(google.came) == 1
+
+
+def test_an_account_without_access_stops_the_site(google, manager):
+    sent = manager.upload(google.credentials(customer_id="1111111111"), rows(2))
+    assert {row.code for row in sent.rows} == {"PERMISSION_DENIED"}
+    assert sent.trouble.kind == "AUTH"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "code"),
+    [
+        (Whole(503), "TRANSIENT", "HTTP_503"),
+        (Whole(404), "AUTH", "HTTP_404"),
+        (Whole(429, headers={"Retry-After": "60"}), "RATE_LIMIT", "HTTP_429"),
+        (Whole(200, b"<html>"), "TRANSIENT", "UNREADABLE_RESPONSE"),
+        (Whole(200, {}), "TRANSIENT", "UNREADABLE_RESPONSE"),
+        (Whole(200, {"requestId": 5}), "TRANSIENT", "UNREADABLE_RESPONSE"),
+        (hang_up, "TRANSIENT", "CONNECTION_FAILED"),
+        (silence, "TRANSIENT", "TIMEOUT"),
+    ],
+)
+def test_a_request_that_fails_credits_nobody(google, manager, answer, kind, code):
+    google.then(answer)
+    sent = manager.upload(google.credentials(), rows(3))
+    assert [(row.code, row.category) for row in sent.rows] == [(code, kind)] * 3
+    assert (sent.trouble.kind, sent.trouble.code) == (kind, code)
+
+
+def test_a_quota_tells_how_long_to_wait(google, manager):
+    body = error_body(429, "RESOURCE_EXHAUSTED", "slow down")
+    body["error"]["details"] = [{"retryDelay": "12.5s"}]
+    google.then(Whole(429, body))
+    sent = manager.upload(google.credentials(), rows(1))
+    assert sent.trouble.code == "RESOURCE_EXHAUSTED"
+    assert sent.trouble.retry_after_s == 12.5
+
+
+def test_a_token_that_ends_in_the_middle_is_renewed_once(google, manager):
+    manager.upload(google.credentials(), rows(1))
+    google.expire_tokens()
+    assert kinds(manager.upload(google.credentials(), rows(1))) == [RowAccepted]
+    assert len(google.token_requests) == 2
+
+
+def test_warnings_are_kept_with_the_row(google, manager):
+    google.then(Whole(200, {"requestId": "r", "fieldWarnings": [{"field": "x"}] * 50}))
+    (result,) = manager.upload(google.credentials(), rows(1)).rows
+    assert len(result.note["warnings"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ("SUCCESS", "SUCCESS"),
+        ("PARTIAL_SUCCESS", "PARTIAL_SUCCESS"),
+        ("FAILURE", "FAILURE"),
+        ("FAILED", "FAILURE"),
+        ("PROCESSING", "PROCESSING"),
+        ("REQUEST_STATUS_UNKNOWN", "UNKNOWN"),
+        (5, "UNKNOWN"),
+    ],
+)
+def test_how_an_accepted_request_ended(google, manager, told, status):
+    counts = [{"recordCount": "3", "reason": "PROCESSING_ERROR_REASON_INVALID_GCLID"}, "?"]
+    google.statuses["the-id"] = {"requestStatus": told, "errorInfo": {"errorCounts": counts}}
+    found = manager.status(google.credentials(), "the-id")
+    errors = {"PROCESSING_ERROR_REASON_INVALID_GCLID": 3}
+    assert found == RequestStatus(status, {"errors": errors})
+    assert google.came[-1].path == "/v1/requestStatus:retrieve?requestId=the-id"
+
+
+def test_the_gravest_of_several_destinations_counts(google, manager):
+    each = [{"requestStatus": "SUCCESS"}, {"requestStatus": "FAILED"}, "?"]
+    google.then(Whole(200, {"requestStatusPerDestination": each}))
+    assert manager.status(google.credentials(), "x").status == "FAILURE"
+
+
+@pytest.mark.parametrize("answer", [Whole(200, b"?"), Whole(200, []), Whole(200, {})])
+def test_a_status_that_says_nothing_is_unknown(google, manager, answer):
+    google.then(answer)
+    assert manager.status(google.credentials(), "x") == RequestStatus("UNKNOWN", {"errors": {}})
+
+
+@pytest.mark.parametrize("answer", [Whole(500), hang_up])
+def test_a_status_that_is_not_told_is_unknown(google, manager, answer):
+    google.then(answer)
+    found = manager.status(google.credentials(), "x")
+    assert found.status == "UNKNOWN"
+    assert found.details["code"] in {"HTTP_500", "CONNECTION_FAILED"}
+
+
+def names(found):
+    return [(one.name, one.ok) for one in found]
+
+
+def test_a_check_validates_and_records_nothing(google, manager):
+    assert names(manager.check(google.credentials())) == [
+        ("token", True),
+        ("account", True),
+        ("action", True),
+    ]
+    assert google.came[0].body["validateOnly"] is True
+    assert google.recorded == {}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_check_passes_when_only_its_fake_click_is_refused(google, manager, named):
+    google.names_events = named
+    google.event_errors = lambda _event: "INVALID_EVENT"
+    assert names(manager.check(google.credentials()))[-1] == ("action", True)
+
+
+def test_a_check_finds_what_is_wrong(google, manager):
+    wrong = "customers/1234567890/conversionActions/1"
+    token = manager.check(google.credentials(client_secret="bad"))
+    account = manager.check(google.credentials(customer_id="1111111111"))
+    action = manager.check(google.credentials(conversion_action_resource_name=wrong))
+    google.then(Whole(503))
+    down = manager.check(google.credentials())
+    google.then(Whole(200, b"?"))
+    strange = manager.check(google.credentials())
+    assert names(token)[-1] == ("token", False)
+    assert names(account)[-1] == ("account", False)
+    assert names(action)[-1] == ("action", False)
+    assert names(down)[-1] == names(strange)[-1] == ("account", False)
+    assert "try again" in down[-1].advice

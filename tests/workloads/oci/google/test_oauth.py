@@ -1,0 +1,182 @@
+import threading
+
+import httpx
+import pytest
+
+from kesin.foundation.clock import ManualClock
+from kesin.workloads.oci.google.oauth import MAX_CACHED_TOKENS, AccessTokens, TokenRefused
+from tests.workloads.oci.fake_google import (
+    GoogleServer,
+    Whole,
+    cut_off,
+    hang_up,
+    nonsense,
+    silence,
+)
+
+
+@pytest.fixture
+def google():
+    with GoogleServer() as server:
+        yield server
+
+
+@pytest.fixture
+def client():
+    with httpx.Client(trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def tokens(google, client, clock):
+    return AccessTokens(client, google.token_url, monotonic=clock.monotonic)
+
+
+def test_a_token_is_kept_until_a_minute_before_its_end(google, tokens, clock):
+    credentials = google.credentials()
+    assert tokens.get(credentials) == "access-1"
+    clock.advance(3_599 - 61)
+    assert tokens.get(credentials) == "access-1"
+    clock.advance(1)
+    assert tokens.get(credentials) == "access-2"
+    assert (
+        google.token_requests
+        == [
+            {
+                "grant_type": "refresh_token",
+                "client_id": "client.apps.example",
+                "client_secret": "the-client-secret",
+                "refresh_token": "the-refresh-token",
+            }
+        ]
+        * 2
+    )
+
+
+def test_a_forgotten_token_is_fetched_anew(google, tokens):
+    credentials = google.credentials()
+    tokens.get(credentials)
+    tokens.forget(credentials, "access-1")
+    assert tokens.get(credentials) == "access-2"
+    tokens.forget(credentials, "access-1")  # a slow thread complains of an older one
+    assert tokens.get(credentials) == "access-2"
+    tokens.forget(credentials, "access-2")
+    assert tokens.get(credentials) == "access-3"
+
+
+def test_every_credential_has_its_own_token_and_the_account_makes_no_difference(google, tokens):
+    one = google.credentials(client_id="one")
+    assert tokens.get(one) == "access-1"
+    assert tokens.get(google.credentials(client_id="two")) == "access-2"
+    assert tokens.get(google.credentials(client_id="one", customer_id="4242424242")) == "access-1"
+
+
+def test_of_many_threads_one_fetches(google, tokens):
+    credentials = google.credentials()
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(tokens.get(credentials))) for _ in range(12)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found == ["access-1"] * 12
+    assert len(google.token_requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [({"refresh_token": "gone"}, "INVALID_GRANT"), ({"client_secret": "bad"}, "TOKEN_REFUSED")],
+)
+def test_wrong_credentials_are_refused_for_good(google, tokens, changes, code):
+    with pytest.raises(TokenRefused) as caught:
+        tokens.get(google.credentials(**changes))
+    assert (caught.value.code, caught.value.transient) == (code, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(400, "unauthorized_client"), (401, "invalid_client"), (403, "org")]
+)
+def test_other_names_of_google_are_final_too(google, tokens, status, error):
+    google.tokens_then(Whole(status, {"error": error}))
+    with pytest.raises(TokenRefused) as caught:
+        tokens.get(google.credentials())
+    assert caught.value.code == "TOKEN_REFUSED"
+    assert caught.value.message == error
+    assert not caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Whole(500),
+        Whole(503, {"error": "backend"}),
+        Whole(429, {"error": "rate_limit_exceeded"}),
+        Whole(400, {"error": "temporarily_unavailable"}),
+        Whole(400, b"<html>a proxy</html>"),
+        Whole(404),
+        Whole(200, b"no json"),
+        Whole(200, []),
+        Whole(200, {"access_token": 5}),
+        Whole(302, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
+        hang_up,
+        cut_off,
+        nonsense,
+    ],
+)
+def test_whatever_may_pass_is_transient_and_the_next_try_works(google, tokens, answer):
+    google.tokens_then(answer)
+    with pytest.raises(TokenRefused) as caught:
+        tokens.get(google.credentials())
+    assert caught.value.transient
+    assert caught.value.code == "TOKEN_UNAVAILABLE"
+    assert tokens.get(google.credentials()).startswith("access-")
+
+
+def test_a_silent_endpoint_is_not_waited_for(google, clock):
+    google.tokens_then(silence)
+    with httpx.Client(trust_env=False, timeout=0.1) as hasty:
+        tokens = AccessTokens(hasty, google.token_url, monotonic=clock.monotonic)
+        with pytest.raises(TokenRefused, match="TOKEN_UNAVAILABLE"):
+            tokens.get(google.credentials())
+
+
+@pytest.mark.parametrize("life", [None, "3599", -5, True, 1e300])
+def test_a_token_that_does_not_tell_its_life_is_kept_for_minutes(google, tokens, clock, life):
+    google.token_life_s = life
+    tokens.get(google.credentials())
+    clock.advance(200)
+    assert tokens.get(google.credentials()) == "access-1"
+    clock.advance(100)
+    assert tokens.get(google.credentials()) == "access-2"
+
+
+def test_no_secret_is_ever_shown(google, tokens):
+    credentials = google.credentials(client_secret="s3cret", refresh_token="r3fresh")
+    google.tokens_then(
+        Whole(400, {"error": "invalid_grant", "error_description": "r3fresh of s3cret is bad"})
+    )
+    with pytest.raises(TokenRefused) as caught:
+        tokens.get(credentials)
+    shown = f"{caught.value!r} {caught.value} {caught.value.message} {tokens!r} {vars(tokens)}"
+    assert "s3cret" not in shown
+    assert "r3fresh" not in shown
+    assert caught.value.message == "invalid_grant: … of … is bad"
+
+
+def test_no_token_is_ever_shown(google, tokens):
+    assert tokens.get(google.credentials()) == "access-1"
+    assert "access-1" not in f"{tokens!r} {vars(tokens)}"
+
+
+def test_ended_tokens_do_not_pile_up(google, tokens, clock):
+    for number in range(MAX_CACHED_TOKENS):
+        tokens._entry(google.credentials(client_id=f"old-{number}"))
+    tokens.get(google.credentials())
+    assert len(tokens._cache) == 1

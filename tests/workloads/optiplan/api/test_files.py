@@ -1,0 +1,287 @@
+"""The API for a job's files and for the workshop's settings."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kesin.workloads.optiplan import artifacts
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
+from tests.web.conftest import error_of
+from tests.workloads.optiplan.floor import Floor, two_batches
+from tests.workloads.optiplan.order_bodies import part
+
+FILES = ("xml", "import-files", "plan.svg", "plan.pdf")
+
+
+def names_in(data: bytes) -> list[str]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return archive.namelist()
+
+
+@pytest.fixture(scope="module")
+def cut(floor: Floor) -> str:
+    """An order of two batches that was cut."""
+    return floor.done(*two_batches())
+
+
+# Files
+
+
+def test_one_solution_is_sent_as_it_is(floor: Floor):
+    job_id = floor.sent()
+    answer = floor.get(f"/jobs/{job_id}/xml")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/xml")
+    [name] = floor.inbox()
+    assert answer.content == (floor.paths.inbox / name).read_bytes()
+    assert f'attachment; filename="{job_id}_GOVDE_Beyaz_18mm.xml"' in answer.headers.values()
+    floor.saw.process_inbox()
+
+
+def test_several_solutions_are_sent_as_an_archive(floor: Floor, cut: str):
+    answer = floor.get(f"/jobs/{cut}/xml")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/zip")
+    assert names_in(answer.content) == [
+        f"{cut}_GOVDE_Beyaz_18mm.xml",
+        f"{cut}_ARKALIK_Beyaz_8mm.xml",
+    ]
+    assert answer.content == floor.get(f"/jobs/{cut}/xml").content
+
+
+def test_the_import_files_are_sent_as_an_archive(floor: Floor, cut: str):
+    answer = floor.get(f"/jobs/{cut}/import-files")
+    assert answer.headers["content-type"] == "application/zip"
+    assert all(name.endswith(".xlsx") for name in names_in(answer.content))
+    assert len(names_in(answer.content)) == 2
+
+
+def test_the_plan_is_drawn_as_it_went_to_the_saw(floor: Floor, cut: str):
+    answer = floor.get(f"/jobs/{cut}/plan.svg")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    root = ET.fromstring(answer.text)  # our own
+    assert root.tag.endswith("svg")
+    assert "p1" in answer.text
+    assert floor.get(f"/jobs/{cut}/plan.svg", lang="tr").text != answer.text
+
+
+def test_one_board_can_be_drawn_alone(floor: Floor, cut: str):
+    whole = floor.get(f"/jobs/{cut}/plan.svg").text
+    boards = [floor.get(f"/jobs/{cut}/plan.svg", board=n) for n in (1, 2)]
+    assert all(len(drawing.text) < len(whole) for drawing in boards)
+    assert boards[0].text != boards[1].text
+    none = floor.get(f"/jobs/{cut}/plan.svg", board=3)
+    assert (none.status_code, error_of(none)["code"]) == (404, "E_FILE_NOT_FOUND")
+    wrong = floor.get(f"/jobs/{cut}/plan.svg", board=0)
+    assert (wrong.status_code, error_of(wrong)["code"]) == (422, "E_VALIDATION")
+
+
+def test_the_plan_can_be_printed(floor: Floor, cut: str):
+    answer = floor.get(f"/jobs/{cut}/plan.pdf", lang="tr")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
+    assert answer.content.startswith(b"%PDF-")
+
+
+def test_a_drawing_escapes_what_looks_like_code(floor: Floor):
+    job_id = floor.sent(part(id="<script>x</script>"))
+    svg = floor.get(f"/jobs/{job_id}/plan.svg").text
+    assert "<script" not in svg
+    assert "&lt;script" in svg
+    floor.saw.process_inbox()
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_before_there_are_files_there_is_nothing_to_fetch(what: str, floor: Floor):
+    answer = floor.get(f"/jobs/{floor.new()}/{what}")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
+    assert error_of(answer)["details"] == {"state": "NEW"}
+
+
+def test_files_that_are_gone_are_reported_so(floor: Floor):
+    job_id = floor.done()
+    for folder in (floor.paths.import_folder, floor.paths.export_folder):
+        for file in folder.glob(f"{job_id}_*"):
+            file.unlink()
+    answers = [floor.get(f"/jobs/{job_id}/{what}") for what in FILES]
+    refusals = {(response.status_code, error_of(response)["code"]) for response in answers}
+    assert refusals == {(404, "E_FILE_NOT_FOUND")}
+
+
+def test_a_name_in_the_progress_record_leads_to_no_other_folder(floor: Floor):
+    job_id = floor.new()
+    (floor.paths.export_folder.parent / "secret.xml").write_text("<a/>")
+    job = floor.queue.job(job_id)
+    assert job is not None
+    progress = floor.orders.progress(job)
+    progress.xml = ["../secret.xml"]
+    floor.orders._progress_store.write(job_id, progress)
+    assert floor.get(f"/jobs/{job_id}/xml").status_code == 404
+
+
+def test_a_link_in_the_folder_is_not_followed(floor: Floor):
+    job_id = floor.done()
+    [xml] = floor.paths.export_folder.glob(f"{job_id}_*.xml")
+    xml.rename(xml.with_suffix(".kept"))
+    xml.symlink_to(xml.with_suffix(".kept"))
+    answer = floor.get(f"/jobs/{job_id}/xml")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
+
+
+def test_a_solution_of_another_program_is_fetched_but_not_drawn(floor: Floor):
+    job_id = floor.running()
+    file = floor.paths.export_folder / f"{job_id}.xml"
+    file.write_text("<Sol><Solution name='p001' best='1' mqBoards='5.88'/></Sol>")
+    floor.later()
+    floor.later()
+    assert floor.get(f"/jobs/{job_id}/xml").status_code == 200
+    answer = floor.get(f"/jobs/{job_id}/plan.svg")
+    assert (answer.status_code, error_of(answer)["code"]) == (404, "E_FILE_NOT_FOUND")
+    assert "another program" in error_of(answer)["message"]
+    floor.saw.process_inbox()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r'(<Piece [^>]*?)x="[0-9.]+"', r'\1x="1"'),
+        (r'number="1" x', 'number="9" x'),
+        (r'material="[^"]*"', 'material="other"'),
+        (r' stage="1"', ""),
+        (r' times="1"', ' times="many"'),
+    ],
+)
+def test_a_plan_that_does_not_go_with_its_order_is_not_drawn(old: str, new: str, floor: Floor):
+    job_id = floor.sent()
+    [xml] = floor.paths.export_folder.glob(f"{job_id}_*.xml")
+    text = xml.read_text("utf-8")
+    assert re.search(old, text)
+    xml.write_text(re.sub(old, new, text, count=1), "utf-8")
+    answer = floor.get(f"/jobs/{job_id}/plan.svg")
+    assert (answer.status_code, error_of(answer)["code"]) == (409, "E_XML_INVALID")
+    floor.saw.process_inbox()
+
+
+def test_a_drawing_of_very_many_boards_is_refused(
+    floor: Floor, cut: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(artifacts, "MAX_DRAWN_BOARDS", 1)
+    for what in ("plan.svg", "plan.pdf"):
+        answer = floor.get(f"/jobs/{cut}/{what}")
+        assert (answer.status_code, error_of(answer)["details"]) == (404, {"boards": 2})
+    assert floor.get(f"/jobs/{cut}/plan.svg", board=2).status_code == 200
+
+
+def test_a_folder_that_is_away_is_not_an_empty_one(own_floor: Floor):
+    job_id = own_floor.sent()
+    folder = own_floor.paths.export_folder
+    folder.rename(folder.with_name("elsewhere"))
+    folder.write_text("no folder")
+    answer = own_floor.get(f"/jobs/{job_id}/xml")
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
+
+
+# Settings
+
+
+def put(floor: Floor, rules: Any, who: dict[str, str] | None = None) -> Any:
+    return floor.client.put("/config/rules", json=rules, headers=who or floor.operator)
+
+
+def test_the_rules_are_reported(floor: Floor):
+    assert floor.get("/config/rules").json() == {"rules": rules_json(default_rules())}
+
+
+def test_the_paths_are_reported(floor: Floor):
+    paths = floor.get("/config/paths").json()["paths"]
+    assert paths["optiplanningExePath"] == "built-in"
+    assert paths["machineDropFolder"] == str(floor.paths.machine_drop_folder)
+    assert len(paths) == 7
+
+
+def test_a_changed_rule_counts_at_once_and_leaves_a_line(own_floor: Floor):
+    floor = own_floor
+    rules = rules_json(default_rules())
+    rules["trimByThickness"]["16"] = 12
+    rules["kerf_mm"] = 3.2
+    lines = floor.said(lambda: put(floor, rules))
+    stored = floor.get("/config/rules").json()["rules"]
+    assert stored == rules
+    assert floor.workshop.rules().kerf_mm * 10 == 32
+    [line] = lines
+    assert (line.action, line.queue, line.allowed) == ("optiplan.rules", "optiplan", True)
+    details = json.loads(line.details or "")
+    assert details["kerf_mm"] == {"from": 4, "to": 3.2}
+    assert details.keys() == {"kerf_mm", "trimByThickness"}
+
+
+def test_what_belongs_to_the_lifecycle_counts_from_the_next_start(own_floor: Floor):
+    rules = rules_json(default_rules())
+    rules["timeouts"]["osiAckMinutes"] = 10
+    rules["kerf_mm"] = 3
+    body = put(own_floor, rules).json()
+    assert body["success"]
+    assert body["changed"] == ["kerf_mm", "timeouts"]
+    assert body["from_next_start"] == ["timeouts"]
+
+
+def test_the_same_rules_again_leave_no_line(own_floor: Floor):
+    lines = own_floor.said(lambda: put(own_floor, rules_json(default_rules())))
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"kerf": 3}, "kerf"),
+        ({"kerf_mm": -1}, "kerf_mm"),
+        ({"kerf_mm": True}, "kerf_mm"),
+        ({"trimByThickness": {"thick": 5}}, "trimByThickness"),
+        ({"timeouts": {"optiXmlMinutes": 20}}, "timeouts.osiAckMinutes"),
+        ({"retry_backoff_minutes": []}, "retry_backoff_minutes"),
+        ({"ackMode": "email"}, "ackMode"),
+    ],
+)
+def test_bad_rules_are_named_and_change_nothing(change: dict[str, Any], field: str, floor: Floor):
+    before = floor.workshop.rules_file.read_bytes()
+    answer = put(floor, rules_json(default_rules()) | change)
+    assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
+    assert field in [problem["field"] for problem in error_of(answer)["details"]["fields"]]
+    assert floor.workshop.rules_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("body", [[], None, "rules", 7])
+def test_rules_are_an_object(body: Any, floor: Floor):
+    assert error_of(put(floor, body))["code"] == "E_VALIDATION"
+
+
+def test_a_file_that_cannot_be_written_changes_nothing(own_floor: Floor, monkeypatch: Any):
+    rules = rules_json(default_rules()) | {"kerf_mm": 3}
+    own_floor.workshop.rules()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kesin.workloads.optiplan.workshop.json_file.write_atomically", full)
+    lines = own_floor.said(lambda: put(own_floor, rules))
+    assert lines == []
+    assert error_of(put(own_floor, rules))["code"] == "E_CONFIG_UNAVAILABLE"
+
+
+def test_who_may_only_read_or_bring_orders_changes_no_rule(floor: Floor):
+    rules = rules_json(default_rules())
+    assert put(floor, rules, floor.reader).status_code == 403
+    assert put(floor, rules, floor.maker).status_code == 403
+    assert floor.get("/config/rules", floor.maker).status_code == 403
+
+
+def test_a_broken_rules_file_is_reported_with_its_name(own_floor: Floor):
+    own_floor.workshop.rules_file.write_text("{")
+    answer = own_floor.get("/config/rules")
+    assert (answer.status_code, error_of(answer)["code"]) == (503, "E_CONFIG_UNAVAILABLE")

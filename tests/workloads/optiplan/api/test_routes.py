@@ -1,0 +1,472 @@
+"""The API for orders and customers: every request of the seed, every rejection with its code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kesin.workloads.optiplan.api import routes as api
+from tests.web.conftest import ROOT, error_of
+from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, any_order
+from tests.workloads.optiplan.order_bodies import order, part
+from tests.workloads.optiplan.workbooks import sheet_of
+
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+FIELDS = {
+    *("id", "order_id", "state", "error_code", "error_message", "retry_count", "opti_mode"),
+    *("revision", "next_run_at", "manual_trigger_approved", "created_at", "updated_at", "payload"),
+    *("ready_to_approve", "advice"),
+}
+LIST = [
+    ["18MM", "210*280"],
+    ["RENK: Beyaz"],
+    ["", 722, 580, 6, 1, "x", "", "", "", "", "", "yan"],
+    ["", 600, 495, 4, 0, "", "", "", "", "", "", "raf"],
+]
+
+
+def fields_of(answer: Any) -> dict[str, str]:
+    """The fields an E_VALIDATION names."""
+    assert answer.status_code == 422, answer.text
+    error = error_of(answer)
+    assert error["code"] == "E_VALIDATION"
+    return {field["field"]: field["message"] for field in error["details"]["fields"]}
+
+
+# New orders
+
+
+def test_an_order_becomes_a_job(floor: Floor):
+    body = any_order(parts=[part(edge_up="1mm")], customer_snapshot_name="Ayşe")
+    answer = floor.post(body)
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "private, no-store"
+    job = answer.json()["job"]
+    assert job.keys() == FIELDS
+    assert job["payload"] == body
+    assert (job["state"], job["opti_mode"], job["revision"]) == ("NEW", "A", 1)
+    assert (job["manual_trigger_approved"], job["retry_count"]) == (0, 0)
+    assert (job["error_code"], job["advice"], job["ready_to_approve"]) == (None, None, False)
+
+
+def test_the_same_order_again_finds_its_job_however_it_is_spelled(floor: Floor):
+    body = any_order(parts=[part(thickness_mm=18, width_cm=58)])
+    first = floor.post(body)
+    turned = {name: body[name] for name in reversed(body)}
+    [only] = body["parts"]
+    turned["parts"] = [{name: only[name] for name in reversed(only)}]
+    turned["parts"][0] |= {"thickness_mm": 18.0, "width_cm": 5.8e1, "edge_up": None}
+    again = floor.post(turned)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["job"]["id"] == first.json()["job"]["id"]
+    assert floor.event_types(first.json()["job"]["id"]) == ["JOB_CREATED", "JOB_DEDUP"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"order_id": ""}, "order_id"),
+        ({"order_id": 7}, "order_id"),
+        ({"customer_phone": None}, "customer_phone"),
+        ({"opti_mode": "D"}, "opti_mode"),
+        ({"parts": []}, "parts"),
+        ({"parts": [part()] * 1_001}, "parts"),
+        ({"parts": [part(quantity=True)]}, "parts[0].quantity"),
+        ({"parts": [part(length_cm="72")]}, "parts[0].length_cm"),
+        ({"parts": [part(grain=4)]}, "parts[0].grain"),
+        ({"parts": [part(), part(width_cm=0)]}, "parts[1].width_cm"),
+        ({"parts": [part(colour="Beyaz")]}, "parts[0].colour"),
+        ({"plate_size": {"width_mm": 2100}}, "plate_size.height_mm"),
+        ({"priority": "high"}, "priority"),
+    ],
+)
+def test_a_bad_field_is_named(change: dict[str, Any], field: str, floor: Floor):
+    before = len(floor.get("/jobs", limit=500).json()["jobs"])
+    assert field in fields_of(floor.post(order(**change)))
+    assert len(floor.get("/jobs", limit=500).json()["jobs"]) == before
+
+
+def test_every_bad_field_is_named(floor: Floor):
+    fields = fields_of(floor.post({"parts": [{"id": "p1"}], "what": 1}))
+    assert {"order_id", "customer_phone", "what", "parts[0].color", "parts[0].grain"} <= set(fields)
+    assert fields["what"] == "is not a known field"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"{", "application/json"),
+        (b"\xff\xfe", "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b"[]", "application/json"),
+        (b"", "application/json"),
+        (b"{}", "text/plain"),
+        (b"a=1", "application/x-www-form-urlencoded"),
+        (b'{"order_id": NaN}', "application/json"),
+    ],
+)
+def test_a_body_that_is_no_order_is_refused(content: bytes, kind: str, floor: Floor):
+    answer = floor.client.post(
+        "/jobs", content=content, headers=floor.maker | {"content-type": kind}
+    )
+    assert fields_of(answer)
+
+
+def test_names_that_look_like_code_stay_text(floor: Floor):
+    name = "<script>alert('x')</script>"
+    answer = floor.post(any_order(customer_snapshot_name=name, parts=[part(id=name, color=name)]))
+    assert answer.status_code == 201
+    job_id = answer.json()["job"]["id"]
+    answer = floor.get(f"/jobs/{job_id}")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.json()["job"]["payload"]["parts"][0]["color"] == name
+
+
+def test_an_order_too_large_to_keep_is_refused_in_words(floor: Floor):
+    many = [part(id=f"{n:04}", desc1="ş" * 250) for n in range(1_000)]
+    answer = floor.post(any_order(parts=many))
+    assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
+    assert "bytes" in error_of(answer)["message"]
+
+
+# Lists
+
+
+def imported(floor: Floor, content: Any, kind: str = XLSX, **params: Any) -> Any:
+    order_id = params.pop("order_id", None) or any_order()["order_id"]
+    return floor.client.post(
+        f"/orders/{order_id}/import/xlsx",
+        content=content,
+        params={"customer_phone": PHONE, **params},
+        headers=floor.maker | {"content-type": kind},
+    )
+
+
+def test_a_list_as_xlsx_becomes_an_order(floor: Floor):
+    answer = imported(floor, sheet_of(LIST), order_id="X-1", file_name="Ayşe Yılmaz.xlsx")
+    assert answer.status_code == 201
+    payload = answer.json()["job"]["payload"]
+    assert (payload["order_id"], payload["customer_phone"]) == ("X-1", PHONE)
+    assert payload["customer_snapshot_name"] == "Ayşe Yılmaz"
+    assert [(part["length_cm"], part["quantity"]) for part in payload["parts"]] == [
+        (72.2, 6),
+        (60, 4),
+    ]
+    assert payload["parts"][0]["edge_up"] == "1mm"
+
+
+def test_a_list_as_csv_becomes_an_order(floor: Floor):
+    text = "\n".join(";".join(map(str, [*row, *[""] * 12][:12])) for row in LIST)
+    answer = imported(floor, text.encode(), "text/csv; charset=utf-8", opti_mode="C")
+    assert answer.status_code == 201
+    assert answer.json()["job"]["opti_mode"] == "C"
+    assert imported(floor, text.encode(), "application/octet-stream").status_code == 201
+
+
+def test_the_same_list_again_finds_its_job(floor: Floor):
+    first = imported(floor, sheet_of(LIST), order_id="X-2")
+    again = imported(floor, sheet_of(LIST), order_id="X-2")
+    assert (first.status_code, again.status_code) == (201, 200)
+
+
+def test_what_a_list_does_not_say_may_stand_in_the_query(floor: Floor):
+    answer = imported(
+        floor, sheet_of(LIST[2:]), color="Meşe", thickness_mm="18", material_code="M18"
+    )
+    assert answer.status_code == 201
+    first_part = answer.json()["job"]["payload"]["parts"][0]
+    assert (first_part["color"], first_part["thickness_mm"], first_part["material_code"]) == (
+        "Meşe",
+        18,
+        "M18",
+    )
+
+
+def test_a_tick_means_a_band_of_the_workshop(own_floor: Floor):
+    rules = own_floor.get("/config/rules").json()["rules"]
+    rules["edgeMapping"] = {"Bant Yok": None, "ABS": 0.8}
+    own_floor.client.put("/config/rules", json=rules, headers=own_floor.operator)
+    answer = imported(own_floor, sheet_of(LIST))
+    assert answer.json()["job"]["payload"]["parts"][0]["edge_up"] == "ABS"
+
+
+def test_every_bad_row_is_reported_and_nothing_is_made(floor: Floor):
+    before = len(floor.get("/jobs", limit=500).json()["jobs"])
+    bad = [*LIST, ["", 600, "wide", 4], ["", -5, 100, 1], ["", 100, 100, 1.5]]
+    answer = imported(floor, sheet_of(bad))
+    assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
+    rows = error_of(answer)["details"]["rows"]
+    assert [(row["row"], row["column"]) for row in rows] == [(5, "C"), (6, "B"), (7, "D")]
+    assert len(floor.get("/jobs", limit=500).json()["jobs"]) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(b"", XLSX), (b"PK\x03\x04broken", XLSX), (b"just text", "text/csv"), (b"\x00\x01", XLSX)],
+)
+def test_a_file_that_is_no_list_is_refused(content: bytes, kind: str, floor: Floor):
+    answer = imported(floor, content, kind)
+    assert (answer.status_code, error_of(answer)["code"]) == (422, "E_VALIDATION")
+    assert error_of(answer)["details"]["rows"][0]["row"] == 0
+
+
+def test_a_list_needs_a_phone(floor: Floor):
+    answer = floor.client.post(
+        "/orders/X-3/import/xlsx",
+        content=sheet_of(LIST),
+        headers=floor.maker | {"content-type": XLSX},
+    )
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "E_PHONE_REQUIRED")
+
+
+def test_an_unknown_kind_of_body_is_refused(floor: Floor):
+    answer = imported(floor, b"<order/>", "application/xml")
+    assert "application/json" in fields_of(answer)["order"]
+
+
+def test_the_import_takes_json_under_the_id_of_the_address(floor: Floor):
+    body = any_order()
+    named = floor.client.post(
+        f"/orders/{body['order_id']}/import/xlsx", json=body, headers=floor.maker
+    )
+    del body["order_id"]
+    bare = floor.client.post("/orders/X-9/import/xlsx", json=body, headers=floor.maker)
+    assert (named.status_code, bare.status_code) == (201, 201)
+    assert bare.json()["job"]["order_id"] == "X-9"
+    other = floor.client.post(
+        "/orders/X-9/import/xlsx", json={**body, "order_id": "X-8"}, headers=floor.maker
+    )
+    assert "order_id" in fields_of(other)
+
+
+# Jobs
+
+
+def test_jobs_are_listed_newest_first_page_by_page(own_floor: Floor):
+    ids = [own_floor.new() for _ in range(5)][::-1]
+    first = own_floor.get("/jobs", limit=2).json()
+    second = own_floor.get("/jobs", limit=2, cursor=first["next_cursor"]).json()
+    third = own_floor.get("/jobs", limit=2, cursor=second["next_cursor"]).json()
+    pages = [first, second, third]
+    assert [job["id"] for page in pages for job in page["jobs"]] == ids
+    assert third["next_cursor"] is None
+    assert len(own_floor.get("/jobs").json()["jobs"]) == 5
+
+
+def test_a_page_of_large_orders_is_shorter(own_floor: Floor, monkeypatch: pytest.MonkeyPatch):
+    ids = [own_floor.new() for _ in range(3)][::-1]
+    size = max(len(job.payload) for job in own_floor.queue.jobs().jobs)
+    monkeypatch.setattr(api, "MAX_PAGE_BYTES", size * 3 // 2)
+    page = own_floor.get("/jobs").json()
+    assert [job["id"] for job in page["jobs"]] == ids[:1]
+    rest = own_floor.get("/jobs", cursor=page["next_cursor"]).json()
+    assert rest["jobs"][0]["id"] == ids[1]
+
+
+def test_jobs_are_found_by_state_and_by_order(each_floor: Floor):
+    floor = each_floor
+    held = floor.unknown()
+    order_id = f'S "quoted" 50% {floor.job_body(held)["order_id"]}'
+    waiting = floor.new(order_id=order_id)
+    assert held in [job["id"] for job in floor.get("/jobs", state="HOLD").json()["jobs"]]
+    assert waiting not in [job["id"] for job in floor.get("/jobs", state="HOLD").json()["jobs"]]
+    found = floor.get("/jobs", order_id=order_id).json()["jobs"]
+    assert [job["id"] for job in found] == [waiting]
+    assert floor.get("/jobs", order_id=order_id[:-1]).json()["jobs"] == []
+    assert floor.get("/jobs", order_id=order_id, state="HOLD").json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"state": "LOST"}, {"limit": 0}, {"limit": 501}, {"limit": "x"}, {"cursor": "next"}],
+)
+def test_a_bad_filter_is_refused_by_name(params: dict[str, Any], floor: Floor):
+    assert fields_of(floor.get("/jobs", **params)).keys() == params.keys()
+
+
+def test_a_job_is_reported_with_its_history_and_advice(floor: Floor):
+    job_id = floor.unknown()
+    body = floor.get(f"/jobs/{job_id}").json()
+    job, audit = body["job"], body["audit"]
+    assert (job["state"], job["error_code"], job["next_run_at"]) == ("HOLD", "E_CRM_NO_MATCH", None)
+    assert "müşteri" in job["advice"]["tr"]["means"]
+    assert [line["event_type"] for line in audit] == ["JOB_CREATED", "STATE_HOLD"]
+    assert [line["id"] for line in audit] == [1, 2]
+    assert {line["job_id"] for line in audit} == {job_id}
+    assert json.loads(audit[1]["details_json"])["errorCode"] == "E_CRM_NO_MATCH"
+
+
+@pytest.mark.parametrize("job_id", [NO_JOB, "nothing", "x" * 500, "%00"])
+def test_no_such_job_is_404(job_id: str, floor: Floor):
+    doors = [floor.get(f"/jobs/{job_id}")]
+    doors += [floor.act(job_id, what) for what in ("approve", "retry", "reissue", "cancel")]
+    doors += [floor.get(f"/jobs/{job_id}/{what}") for what in ("xml", "plan.svg", "plan.pdf")]
+    refusals = {(response.status_code, error_of(response)["code"]) for response in doors}
+    assert refusals == {(404, "E_JOB_NOT_FOUND")}
+
+
+def test_a_job_that_carries_no_order_is_reported_without_one(floor: Floor):
+    for payload in ({"n": 1}, [], "text", None, {"order": {"parts": []}}):
+        job = floor.job_body(floor.job("default", queue="optiplan", payload=payload))
+        assert (job["order_id"], job["payload"], job["opti_mode"]) == (None, None, None)
+    assert floor.get("/jobs").status_code == 200
+
+
+# Operators
+
+
+def test_a_held_order_is_approved(floor: Floor):
+    job_id = floor.unknown()
+    answer = floor.act(job_id, "approve")
+    assert (answer.status_code, answer.json()["success"]) == (200, True)
+    job = answer.json()["job"]
+    assert (job["state"], job["error_code"], job["manual_trigger_approved"]) == ("NEW", None, 0)
+    assert floor.details(job_id, "HOLD_APPROVED")["mode_c_approved"] is False
+    again = floor.act(job_id, "approve")
+    assert (again.status_code, error_of(again)["code"]) == (409, "E_JOB_NOT_IN_HOLD")
+
+
+def test_a_held_order_whose_xml_has_appeared_says_so(floor: Floor):
+    job_id = floor.held()
+    assert floor.job_body(job_id)["error_code"] == "E_OPERATOR_TRIGGER_REQUIRED"
+    assert floor.job_body(job_id)["ready_to_approve"] is False
+    [xml] = floor.plan(job_id)
+    assert floor.job_body(job_id)["ready_to_approve"] is True
+    listed = floor.get("/jobs", order_id=floor.job_body(job_id)["order_id"]).json()["jobs"]
+    assert listed[0]["ready_to_approve"] is True
+    assert floor.act(job_id, "approve").json()["job"]["manual_trigger_approved"] == 1
+    xml.unlink()
+
+
+def test_a_failed_order_is_retried_after_a_pause_and_only_so_often(own_floor: Floor):
+    floor = own_floor
+    job_id = floor.timed_out()
+    for count, minutes in ((1, 1), (2, 3), (3, 9)):
+        answer = floor.act(job_id, "retry")
+        assert answer.json() == {"success": True, "retry_count": count}
+        assert floor.details(job_id, "JOB_RETRY_SCHEDULED")["backoff_minutes"] == minutes
+        floor.later(minutes * 60)
+        assert floor.job_body(job_id)["state"] == "OPTI_RUNNING"  # the approval stands
+        floor.clock.advance(21 * 60)
+        floor.sweep()
+    refused = floor.act(job_id, "retry")
+    assert (refused.status_code, error_of(refused)["code"]) == (409, "E_RETRY_LIMIT_REACHED")
+
+
+def test_only_a_failed_order_is_retried(floor: Floor):
+    for job_id in (floor.new(), floor.unknown()):
+        refused = floor.act(job_id, "retry")
+        assert (refused.status_code, error_of(refused)["code"]) == (409, "E_JOB_NOT_FAILED")
+
+
+def test_what_would_fail_again_is_not_retried(floor: Floor):
+    job_id = floor.unknown()
+    floor.act(job_id, "cancel")
+    refused = floor.act(job_id, "retry")
+    assert (refused.status_code, error_of(refused)["code"]) == (409, "E_CANCELLED")
+
+
+def test_a_failed_order_is_reissued_once(floor: Floor):
+    job_id = floor.unknown()
+    floor.act(job_id, "cancel")
+    answer = floor.act(job_id, "reissue")
+    assert (answer.status_code, answer.json()["success"]) == (201, True)
+    job = answer.json()["job"]
+    assert (job["state"], job["revision"]) == ("NEW", 2)
+    assert job["payload"] == floor.job_body(job_id)["payload"]
+    for what in ("reissue", "retry"):
+        refused = floor.act(job_id, what)
+        assert (refused.status_code, error_of(refused)["code"]) == (409, "E_REISSUED")
+
+
+def test_an_order_on_its_way_is_not_reissued(floor: Floor):
+    refused = floor.act(floor.unknown(), "reissue")
+    assert (refused.status_code, error_of(refused)["code"]) == (409, "E_JOB_NOT_FAILED")
+
+
+def test_a_waiting_order_is_cancelled(floor: Floor):
+    job_id = floor.new()
+    answer = floor.act(job_id, "cancel")
+    assert (answer.status_code, answer.json()["cancelled"]) == (200, True)
+    assert floor.job_body(job_id)["error_code"] == "E_CANCELLED"
+    again = floor.act(job_id, "cancel")
+    assert (again.status_code, error_of(again)["code"]) == (409, "E_JOB_NOT_CANCELLABLE")
+
+
+def test_an_order_in_a_runners_hand_is_asked_to_stop(floor: Floor):
+    job_id = floor.new()
+    floor.claim(job_id)
+    answer = floor.act(job_id, "cancel")
+    assert (answer.status_code, answer.json()["cancelled"]) == (202, False)
+    assert floor.act(job_id, "cancel").status_code == 202
+    assert floor.event_types(job_id)[-1] == "CANCEL_REQUESTED"
+
+
+# Customers
+
+
+def test_customers_are_kept_found_and_listed(own_floor: Floor):
+    floor = own_floor
+    given = {"name": "  Ayşe <b>Yılmaz</b> ", "phone": "0 (555) 123-45-67"}
+    answer = floor.client.post("/customers", json=given, headers=floor.maker)
+    kept = {"name": "Ayşe <b>Yılmaz</b>", "phone": PHONE}
+    assert (answer.status_code, answer.json()) == (201, {"success": True, "customer": kept})
+    renamed = floor.client.post(
+        "/customers", json={"name": "Ayşe", "phone": "00905551234567"}, headers=floor.operator
+    )
+    assert renamed.status_code == 200
+    found = floor.get("/customers/lookup", phone="+90 555 123 45 67").json()
+    kept = {"name": "Ayşe", "phone": PHONE}
+    assert found == {"success": True, "phone_normalized": PHONE, "customer": kept}
+    nobody = floor.get("/customers/lookup", phone="0555 000 00 00").json()
+    assert (nobody["phone_normalized"], nobody["customer"]) == ("+905550000000", None)
+    assert floor.get("/customers").json() == {"customers": [kept], "next_cursor": None}
+
+
+def test_customers_come_in_pages(own_floor: Floor):
+    for n in range(5):
+        own_floor.orders.add_customer(ROOT, f"c{n}", f"055500000{n:02}")
+    first = own_floor.get("/customers", limit=3).json()
+    second = own_floor.get("/customers", limit=3, cursor=first["next_cursor"]).json()
+    names = [customer["name"] for page in (first, second) for customer in page["customers"]]
+    assert names == ["c0", "c1", "c2", "c3", "c4"]
+    assert second["next_cursor"] is None
+
+
+@pytest.mark.parametrize("phone", ["", "  ", "none", "000"])
+def test_a_lookup_needs_a_phone(phone: str, floor: Floor):
+    answer = floor.get("/customers/lookup", phone=phone)
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "E_PHONE_REQUIRED")
+    assert floor.get("/customers/lookup").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"name": "Ayşe"}, 422, "E_VALIDATION"),
+        ({"name": "Ayşe", "phone": 5551234567}, 422, "E_VALIDATION"),
+        ({"name": "Ayşe", "phone": PHONE, "mail": "a@b"}, 422, "E_VALIDATION"),
+        ({"name": " ", "phone": PHONE}, 422, "E_VALIDATION"),
+        ({"name": "x" * 101, "phone": PHONE}, 422, "E_VALIDATION"),
+        ({"name": "a\nb", "phone": PHONE}, 422, "E_VALIDATION"),
+        ({"name": "Ayşe", "phone": "none"}, 400, "E_PHONE_REQUIRED"),
+        ([], 422, "E_VALIDATION"),
+    ],
+)
+def test_a_bad_customer_is_refused(body: Any, status: int, code: str, floor: Floor):
+    answer = floor.client.post("/customers", json=body, headers=floor.maker)
+    assert (answer.status_code, error_of(answer)["code"]) == (status, code)
+
+
+def test_a_new_customer_is_a_line_of_the_audit_log(floor: Floor):
+    lines = floor.said(
+        lambda: floor.client.post(
+            "/customers", json={"name": "Can", "phone": "05321112233"}, headers=floor.maker
+        )
+    )
+    assert [(line.action, line.target) for line in lines] == [
+        ("optiplan.customer", "+905321112233")
+    ]

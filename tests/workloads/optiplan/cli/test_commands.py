@@ -1,0 +1,297 @@
+"""`kesin optiplan …` as people and scripts use it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import typer
+
+from kesin.workloads.optiplan.cli import app
+from kesin.workloads.optiplan.cli.context import open_order_service, open_workshop
+from kesin.workloads.optiplan.pipeline.runner import build_worker
+from kesin.workloads.optiplan.workshop.rules import default_rules, rules_json
+from tests.cli.conftest import (  # noqa: F401  # fixtures
+    Kesin,
+    _logs_as_before,
+    _own_settings,
+    kesin,
+    programs,
+)
+from tests.cli.programs import Answer, Programs, wait_until
+from tests.workloads.optiplan.order_bodies import back, order, part
+from tests.workloads.optiplan.workbooks import sheet_of
+
+ROWS = [
+    ["18MM", "210*280"],
+    ["RENK: Beyaz"],
+    ["", 722, 580, 6, 1, "x", "", "", "", "", "", "yan"],
+    ["", 600, 495, 4],
+]
+PHONE = "0555 123 45 67"
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def optiplan(kesin: Kesin) -> Kesin:  # noqa: F811
+    def run(*words: object) -> Answer:
+        return kesin("optiplan", *words)
+
+    return run
+
+
+@pytest.fixture
+def xlsx(tmp_path: Path) -> Path:
+    file = tmp_path / "Ayşe Yılmaz.xlsx"
+    file.write_bytes(sheet_of(ROWS))
+    return file
+
+
+def brought(optiplan: Kesin, file: Path, *words: object) -> Answer:
+    return optiplan("import", file, "--order-id", "S-1", "--phone", PHONE, *words)
+
+
+# Options
+
+
+def test_the_group_has_its_commands(optiplan: Kesin):
+    assert set(COMMANDS) == {
+        *("import", "optimize", "saw-simulator", "customers", "doctor", "rules"),
+    }
+    assert "Usage: kesin optiplan " in optiplan("--help").out
+
+
+def leaves() -> dict[str, typer.core.TyperCommand]:
+    found = {}
+    for name, command in COMMANDS.items():
+        inner = getattr(command, "commands", None) or {"": command}
+        found |= {f"{name} {one}".strip(): leaf for one, leaf in inner.items()}
+    return found
+
+
+@pytest.mark.parametrize("name", leaves())
+def test_every_command_and_option_is_explained(name: str, optiplan: Kesin):
+    command = leaves()[name]
+    assert (command.help or "").strip().split("\n")[0].endswith(".")
+    assert [option.name for option in command.params if not getattr(option, "help", None)] == []
+    assert "as_json" in [option.name for option in command.params]
+    assert optiplan(*name.split(), "--help").code == 0
+
+
+# Orders
+
+
+def test_a_list_is_brought_once(optiplan: Kesin, xlsx: Path):
+    first = brought(optiplan, xlsx)
+    assert first.code == 0
+    assert "order 'S-1', 10 pieces, is queued" in first.out
+    assert "nobody has this phone" in first.err
+    again = json.loads(brought(optiplan, xlsx, "--json").out)
+    assert again == {
+        "id": first.out.partition(":")[0],
+        "state": "NEW",
+        "new": False,
+        "pieces": 10,
+        "customer_known": False,
+    }
+
+
+def test_an_order_as_json_is_brought(optiplan: Kesin, tmp_path: Path):
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(order(order_id="S-1")))
+    body = json.loads(optiplan("import", file, "--order-id", "S-1", "--json").out)
+    assert (body["new"], body["pieces"]) == (True, 4)
+    other = optiplan("import", file, "--order-id", "S-2")
+    assert other.code != 0
+    assert "is the order 'S-1', and --order-id says 'S-2'" in other.err
+
+
+def test_every_bad_row_is_reported_and_nothing_is_created(optiplan: Kesin, tmp_path: Path):
+    file = tmp_path / "list.csv"
+    rows = [*ROWS, ["", 600, "wide", 4], ["", 0, 1, 1]]
+    file.write_text("\n".join(";".join(map(str, [*row, *[""] * 12][:12])) for row in rows))
+    answer = brought(optiplan, file)
+    assert (answer.code, answer.out) == (2, "")
+    assert "row 5, column C: " in answer.err
+    assert "row 6, column B: " in answer.err
+    with open_order_service() as service:
+        assert service.queue.jobs().jobs == []
+
+
+@pytest.mark.parametrize("name", ["nothing.xlsx", "."])
+def test_a_file_that_cannot_be_read_is_reported(name: str, optiplan: Kesin):
+    answer = brought(optiplan, Path(name))
+    assert answer.code == 2
+    assert "cannot be read" in answer.err
+
+
+def test_a_list_needs_a_phone(optiplan: Kesin, xlsx: Path):
+    answer = optiplan("import", xlsx, "--order-id", "S-1")
+    assert (answer.code, "--phone" in answer.err) == (2, True)
+
+
+def test_mode_and_colour_may_be_said_beside_the_list(optiplan: Kesin, tmp_path: Path):
+    file = tmp_path / "plain.xlsx"
+    file.write_bytes(sheet_of([ROWS[0], *ROWS[2:]]))
+    assert brought(optiplan, file).code == 2
+    body = json.loads(brought(optiplan, file, "--color", "Meşe", "--mode", "C", "--json").out)
+    with open_order_service() as service:
+        job = service.queue.job(body["id"])
+    assert job is not None
+    assert (job.data["mode"], job.data["order"]["parts"][0]["color"]) == ("C", "Meşe")
+
+
+# Plans
+
+
+def test_an_order_is_planned_here_and_now(optiplan: Kesin, tmp_path: Path):
+    file = tmp_path / "mutfak.json"
+    parts = [part(edge_up="1mm"), back(id="b1", length_cm=50, width_cm=40)]
+    file.write_text(json.dumps(order(*parts)))
+    out = tmp_path / "plans"
+    answer = optiplan("optimize", file, "--out", out, "--lang", "tr")
+    assert answer.code == 0, answer.err
+    assert {file.name for file in out.iterdir()} == {
+        f"mutfak_{kind}_Beyaz_{mm}mm.{ending}"
+        for kind, mm in (("GOVDE", 18), ("ARKALIK", 8))
+        for ending in ("xml", "svg", "pdf")
+    }
+    [head, *rows, _] = answer.out.splitlines()
+    assert head.split()[:4] == ["BATCH", "MATERIAL", "PIECES", "BOARDS"]
+    assert len(rows) == 2
+
+
+def test_import_files_are_planned_as_they_are(optiplan: Kesin, xlsx: Path, tmp_path: Path):
+    brought(optiplan, xlsx, "--mode", "C")
+    optiplan("customers", "add", "Ayşe", PHONE)
+    with open_order_service() as service:
+        worker = build_worker(service.workshop, service.queue)
+        worker.threads = 1
+        worker.drain()
+    [file] = open_workshop().paths().import_folder.glob("*.xlsx")
+    answer = optiplan("optimize", file, "--out", tmp_path / "here", "--json")
+    [plan] = json.loads(answer.out)
+    assert (plan["pieces"], plan["boards"], plan["least_boards"]) == (10, 1, 1)
+    assert plan["band_metres"] == {"1 mm": 4.33}
+    assert (tmp_path / "here" / f"{file.stem}.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_what_cannot_be_cut_is_reported_and_nothing_is_written(optiplan: Kesin, tmp_path: Path):
+    file = tmp_path / "large.json"
+    file.write_text(json.dumps(order(part(), part(id="p2", color="Meşe", length_cm=500))))
+    answer = optiplan("optimize", file, "--out", tmp_path / "out")
+    assert answer.code == 2
+    assert "larger than the board" in answer.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_orders_of_one_name_are_not_taken_for_one(optiplan: Kesin, tmp_path: Path):
+    files = [tmp_path / folder / "order.json" for folder in ("north", "south")]
+    for file, quantity in zip(files, (1, 2), strict=True):
+        file.parent.mkdir()
+        file.write_text(json.dumps(order(part(quantity=quantity))))
+    answer = optiplan("optimize", *files, "--out", tmp_path / "out")
+    assert (answer.code, "another file of this name" in answer.err) == (2, True)
+
+
+# Customers
+
+
+def test_customers_come_and_go(optiplan: Kesin):
+    assert optiplan("customers", "list").out == "there is no customer yet\n"
+    assert optiplan("customers", "add", "Ayşe", PHONE).out == "+905551234567 Ayşe added\n"
+    body = json.loads(optiplan("customers", "add", "A. Y.", "+90 555 123 45 67", "--json").out)
+    assert body == {"name": "A. Y.", "phone": "+905551234567", "new": False}
+    assert json.loads(optiplan("customers", "list", "--json").out) == [
+        {"name": "A. Y.", "phone": "+905551234567"}
+    ]
+    assert optiplan("customers", "remove", PHONE).out == "+905551234567 A. Y. removed\n"
+    gone = optiplan("customers", "remove", PHONE)
+    assert (gone.code, "nobody has the phone" in gone.err) == (1, True)
+
+
+@pytest.mark.parametrize(("name", "phone"), [("Ayşe", "none"), ("", PHONE), ("x" * 101, PHONE)])
+def test_a_bad_customer_is_refused(name: str, phone: str, optiplan: Kesin):
+    assert optiplan("customers", "add", name, phone).code == 1
+
+
+# The saw, the doctor, the rules
+
+
+def test_the_saw_takes_what_lies_in_the_inbox(optiplan: Kesin):
+    paths = open_workshop().paths()
+    (paths.inbox / "a.xml").write_text("<a><b/></a>")
+    assert optiplan("saw-simulator", "--once").out == "the saw took 1 file\n"
+    assert json.loads(optiplan("saw-simulator", "--once", "--json").out) == {"moved": 0}
+    assert (paths.processed / "a.xml").exists()
+
+
+def test_the_saw_runs_until_it_is_stopped(programs: Programs):  # noqa: F811
+    paths = open_workshop().paths()
+    (paths.inbox / "a.xml").write_text("<a><b/></a>")
+    saw = programs.start("optiplan", "saw-simulator", "--every", "0.1")
+    wait_until((paths.processed / "a.xml").exists)
+    saw.signal(signal.SIGTERM)
+    assert saw.end() == 0
+
+
+def test_the_doctor_finds_a_new_workshop_well(optiplan: Kesin):
+    answer = optiplan("doctor")
+    assert answer.code == 0, answer.out
+    checks = {check["name"]: check for check in json.loads(optiplan("doctor", "--json").out)}
+    assert checks["optimiser"]["detail"] == "built in"
+    assert checks["mode"]["detail"].startswith("A: ")
+    assert {"rules", "paths", "template", "import folder", "machine inbox"} <= checks.keys()
+    assert [file.name for file in open_workshop().paths().inbox.iterdir()] == []
+
+
+def wrong(optiplan: Kesin) -> dict[str, str]:
+    answer = optiplan("doctor", "--json")
+    found = {check["name"]: check["detail"] for check in json.loads(answer.out) if not check["ok"]}
+    assert answer.code == (1 if found else 0)
+    return found
+
+
+def test_the_doctor_names_what_is_wrong(
+    optiplan: Kesin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    workshop = open_workshop()
+    paths = workshop.paths()
+    paths.template.write_bytes(b"no workbook")
+    paths.import_folder.rmdir()
+    paths.import_folder.write_text("no folder")
+    body = json.loads(workshop.paths_file.read_text())
+    body["optiplanningExePath"] = str(tmp_path / "OptiPlanning.exe")
+    workshop.paths_file.write_text(json.dumps(body))
+    rules = rules_json(default_rules()) | {"optiModeDefault": "A"}
+    workshop.rules_file.write_text(json.dumps(rules))
+    monkeypatch.setenv("KESIN_OPTIPLAN_XSD", str(tmp_path / "none.xsd"))
+    assert wrong(optiplan).keys() == {"template", "import folder", "optimiser", "XSD"}
+    rules["optiModeDefault"] = "B"
+    workshop.rules_file.write_text(json.dumps(rules))
+    assert "RunOptiPlanning.xls" in wrong(optiplan)["optimiser"]
+    monkeypatch.setenv("KESIN_OPTIPLAN_MACRO_COMMAND", "excel '{macro}")
+    assert "KESIN_OPTIPLAN_MACRO_COMMAND" in wrong(optiplan)["optimiser"]
+    rules["optiModeDefault"] = "A"
+    workshop.rules_file.write_text(json.dumps(rules))
+    assert "OptiPlanning.exe" in wrong(optiplan)["optimiser"]  # no macro is needed
+    del rules["optiModeDefault"]
+    workshop.rules_file.write_text(json.dumps(rules))
+    assert "optimiser" not in wrong(optiplan)  # the operator starts it
+    workshop.rules_file.write_text("{}")
+    workshop.paths_file.write_text("{}")
+    assert wrong(optiplan).keys() == {"rules", "paths"}
+
+
+def test_the_doctor_tries_to_write(optiplan: Kesin):
+    folder = open_workshop().paths().inbox
+    folder.rmdir()
+    folder.symlink_to("/proc/self")  # where not even root can create files
+    assert wrong(optiplan).keys() == {"machine inbox"}
+
+
+def test_the_rules_are_shown(optiplan: Kesin):
+    assert json.loads(optiplan("rules", "show", "--json").out) == rules_json(default_rules())
+    assert "trimByThickness" in optiplan("rules", "show").out

@@ -1,0 +1,137 @@
+"""The checker is no pushover: every way to spoil a good plan is found, and called by its name."""
+
+from dataclasses import replace
+
+import pytest
+
+from kesin.workloads.optiplan.optimizer.checker import find_faults
+from kesin.workloads.optiplan.optimizer.model import (
+    Board,
+    Cut,
+    CuttingPlan,
+    Layout,
+    Placement,
+    Rect,
+    hundredths,
+)
+from kesin.workloads.optiplan.optimizer.optimise import optimise
+from tests.workloads.optiplan.optimizer.orders import QUICK, order
+
+GOOD = optimise(order((900, 400, 6, 1), (700, 300, 7, 0), (500, 500, 3, 3)), QUICK)
+FIRST = GOOD.layouts[0]
+
+
+def spoilt(**changes: object) -> CuttingPlan:
+    """The good plan with its first layout changed."""
+    return replace(GOOD, layouts=(replace(FIRST, **changes), *GOOD.layouts[1:]))
+
+
+def moved(x: int = 0, y: int = 0, **changes: object) -> CuttingPlan:
+    first, *others = FIRST.placements
+    rect = replace(first.rect, x=first.rect.x + x, y=first.rect.y + y)
+    return spoilt(placements=(replace(first, rect=rect, **changes), *others))
+
+
+def grained() -> int:
+    return next(n for n, placement in enumerate(FIRST.placements) if placement.part == 0)
+
+
+def turned() -> CuttingPlan:
+    places = list(FIRST.placements)
+    placement = places[grained()]
+    rect = replace(placement.rect, length=placement.rect.width, width=placement.rect.length)
+    places[grained()] = replace(placement, turned=True, rect=rect)
+    return spoilt(placements=tuple(places))
+
+
+def resized() -> CuttingPlan:
+    first, *others = FIRST.placements
+    rect = replace(first.rect, length=first.rect.length - 1)
+    return spoilt(placements=(replace(first, rect=rect), *others))
+
+
+def on_top() -> CuttingPlan:
+    first, second, *others = FIRST.placements
+    rect = replace(second.rect, x=first.rect.x, y=first.rect.y)
+    return spoilt(placements=(first, replace(second, rect=rect), *others))
+
+
+def last_cut(**changes: int) -> CuttingPlan:
+    return spoilt(cuts=(*FIRST.cuts[:-1], replace(FIRST.cuts[-1], **changes)))
+
+
+def test_the_good_plan_is_good():
+    assert find_faults(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        pytest.param(spoilt(placements=FIRST.placements[1:]), "quantity: ", id="one too few"),
+        pytest.param(
+            spoilt(placements=(*FIRST.placements, FIRST.placements[0])), "quantity: ", id="too many"
+        ),
+        pytest.param(spoilt(times=2), "quantity: ", id="sawn twice"),
+        pytest.param(
+            spoilt(placements=(*FIRST.placements, Placement(9, FIRST.placements[0].rect))),
+            "quantity: part number 9",
+            id="never ordered",
+        ),
+        pytest.param(spoilt(times=0), "layout 1: sawn 0 times", id="never sawn"),
+        pytest.param(turned(), "layout 1: grain: ", id="against the grain"),
+        pytest.param(resized(), "layout 1: size: ", id="too short"),
+        pytest.param(moved(turned=True), "layout 1: ", id="turned in name only"),
+        pytest.param(moved(x=-1), "layout 1: trim: ", id="into the left trim"),
+        pytest.param(moved(y=-1), "layout 1: trim: ", id="into the lower trim"),
+        pytest.param(moved(x=hundredths(2800)), "layout 1: trim: ", id="off the board"),
+        pytest.param(moved(y=hundredths(2100)), "layout 1: trim: ", id="above the board"),
+        pytest.param(on_top(), "layout 1: overlap: ", id="one over the other"),
+        pytest.param(moved(x=1), "layout 1: kerf: ", id="no room for the blade"),
+        pytest.param(moved(x=1), "layout 1: guillotine: no cuts free", id="not where it is cut"),
+        pytest.param(
+            spoilt(cuts=FIRST.cuts[1:]),
+            "layout 1: guillotine: cut 1 is through",
+            id="first cut gone",
+        ),
+        pytest.param(
+            spoilt(cuts=FIRST.cuts[:-1]), "layout 1: guillotine: no cuts free", id="last cut gone"
+        ),
+        pytest.param(
+            spoilt(cuts=FIRST.cuts[::-1]),
+            "layout 1: guillotine: cut 1 is through",
+            id="wrong order",
+        ),
+        pytest.param(last_cut(at=0), "layout 1: guillotine: cut", id="beside its panel"),
+        pytest.param(
+            last_cut(at=FIRST.cuts[-1].at + 1), "layout 1: guillotine: no cuts", id="a hair off"
+        ),
+        pytest.param(last_cut(stage=99), "layout 1: guillotine: the stages", id="no such stage"),
+        pytest.param(spoilt(offcuts=FIRST.offcuts[1:]), "layout 1: offcut: ", id="offcut hidden"),
+        pytest.param(
+            spoilt(offcuts=(*FIRST.offcuts, Rect(0, 0, 1, 1))),
+            "layout 1: guillotine: no cuts free",
+            id="offcut invented",
+        ),
+    ],
+)
+def test_a_spoilt_plan_is_refused_for_its_reason(plan: CuttingPlan, reason: str):
+    assert [fault for fault in find_faults(plan) if fault.startswith(reason)]
+
+
+def test_a_pinwheel_cannot_be_sawn():
+    """Four pieces around a fifth: they fit, and no first cut goes from edge to edge."""
+    board = Board.of(300, 300, trim_mm=0)
+    demand = order((200, 100, 4), (100, 100, 1), board=board, kerf_mm=0)
+    side = hundredths(100)
+    placements = (
+        Placement(0, Rect(0, 0, 2 * side, side)),
+        Placement(0, Rect(2 * side, 0, side, 2 * side), turned=True),
+        Placement(0, Rect(side, 2 * side, 2 * side, side)),
+        Placement(0, Rect(0, side, side, 2 * side), turned=True),
+        Placement(1, Rect(side, side, side, side)),
+    )
+    for cuts in ((), (Cut(Rect(0, 0, 3 * side, 3 * side), "rip", side, 1),)):
+        plan = CuttingPlan(demand, "PINWHEEL", (Layout(1, placements, (), cuts),), 1)
+        found = find_faults(plan)
+        assert found
+        assert {fault.split(": ")[1] for fault in found} <= {"guillotine", "offcut"}

@@ -1,0 +1,188 @@
+"""A batch file becomes a demand; whatever is wrong with it is told by its file, row and tag."""
+
+import json
+import unicodedata
+
+import pytest
+import xlsxwriter
+
+from kesin.workloads.optiplan.optimizer.input import PlanDefaults, read_batch
+from kesin.workloads.optiplan.optimizer.model import Band, Trims, Unplannable, hundredths
+from kesin.workloads.optiplan.pipeline.xlsx_template import TAGS
+from tests.workloads.optiplan.optimizer.orders import batch, row
+from tests.workloads.optiplan.workbooks import part_of, with_part
+
+RULES = PlanDefaults.from_rules(
+    {
+        "defaultPlateSize": {"width_mm": 2100, "height_mm": 2800},
+        "trimByThickness": {"18": 10, "8": 5},
+    }
+)
+
+
+def write_overrides(path, **values):
+    path.with_suffix(".json").write_text(json.dumps(values), "utf-8")
+
+
+def test_a_row_is_read_with_all_its_cells(tmp_path):
+    cells = row("yan_1", 720.55, 300, 4, 2, edges=(1, 0.4, None, 2))
+    cells[10:] = ["D35", "sağ"]
+    (demand,) = read_batch(batch(tmp_path / "b.xlsx", [cells]), RULES)
+    (part,) = demand.parts
+    assert (part.name, part.quantity, part.grain, part.notes) == ("yan_1", 4, 2, ("D35", "sağ"))
+    assert part.finished == (72_055, 30_000)
+    assert (part.up, part.lo, part.sx, part.dx) == (
+        Band("1 mm", 100),
+        Band("0.4 mm", 40),
+        None,
+        Band("2 mm", 200),
+    )
+
+
+def test_a_banded_side_is_cut_shorter_by_its_band(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row(length=600, width=450, edges=(1, 0.4, 2, None))])
+    (part,) = read_batch(path, RULES)[0].parts
+    assert (part.length, part.width) == (hundredths(598), hundredths(448.6))
+    write_overrides(path, bands_deducted=False)
+    (part,) = read_batch(path, RULES)[0].parts
+    assert (part.length, part.width) == (hundredths(600), hundredths(450))
+
+
+def test_the_rules_tell_the_board_and_the_rows_the_trim(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row(trim="5.00"), row("p2", trim="5.00")])
+    (demand,) = read_batch(path, RULES)
+    assert (demand.board.length, demand.board.width) == (280_000, 210_000)
+    assert demand.board.trims == Trims.of(500)
+    assert demand.kerf == 400
+
+
+def test_the_rules_may_tell_the_kerf(tmp_path):
+    rules = PlanDefaults.from_rules(
+        {"defaultPlateSize": {"width_mm": 1, "height_mm": 2}, "kerf_mm": 3.2}
+    )
+    assert read_batch(batch(tmp_path / "b.xlsx", [row()]), rules)[0].kerf == 320
+
+
+def test_the_materials_name_tells_the_board_before_the_rules_do(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366")])
+    (demand,) = read_batch(path, RULES)
+    assert (demand.board.length, demand.board.width) == (366_000, 183_000)
+
+
+def test_the_file_beside_it_tells_before_anything_else(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row(material="18MM 183*366", grain=None)])
+    write_overrides(path, plate_w_mm=1700, plate_h_mm=2100, trim_mm=3.5, kerf_mm=3.2, grain=1)
+    (demand,) = read_batch(path, RULES)
+    assert (demand.board.length, demand.board.width) == (210_000, 170_000)
+    assert (demand.board.trims, demand.kerf) == (Trims.of(350), 320)
+    assert demand.parts[0].grain == 1
+
+
+def test_a_trim_told_nowhere_is_the_one_of_the_thickness(tmp_path):
+    cells = row()
+    cells[5] = "Yan"
+    (demand,) = read_batch(batch(tmp_path / "x_Beyaz_8mm.xlsx", [cells]), RULES)
+    assert (demand.board.trims, demand.parts[0].name) == (Trims.of(500), "Yan")
+
+
+def test_materials_are_planned_apart_in_the_order_they_come(tmp_path):
+    rows = [row("a", material="M2"), row("b", material="M1"), row("c", material="M2")]
+    demands = read_batch(batch(tmp_path / "b.xlsx", rows), RULES)
+    names = [(demand.material, [part.name for part in demand.parts]) for demand in demands]
+    assert names == [("M2", ["a", "c"]), ("M1", ["b"])]
+
+
+def test_what_optiplanning_itself_writes_is_understood(tmp_path):
+    cells = ["18MM 210*280", "606", "496,5", 4, "3-Material", None, *["1MM"] * 3, "0.40MM"]
+    (demand,) = read_batch(batch(tmp_path / "b.xlsx", [cells]))
+    (part,) = demand.parts
+    assert (part.name, part.grain, part.finished) == ("row 3", 3, (60_600, 49_650))
+    assert (part.up, part.dx) == (Band("1 mm", 100), Band("0.4 mm", 40))
+
+
+def test_empty_rows_between_are_passed_over(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row("a"), [], row("b")])
+    assert [part.name for part in read_batch(path, RULES)[0].parts] == ["a", "b"]
+
+
+def test_a_sheets_name_may_be_spelt_in_parts(tmp_path):
+    book = xlsxwriter.Workbook(str(tmp_path / "b.xlsx"))
+    sheet = book.add_worksheet(unicodedata.normalize("NFD", "ŞABLON"))
+    for number, cells in enumerate((TAGS, TAGS, row())):
+        sheet.write_row(number, 0, ["" if cell is None else cell for cell in cells])
+    book.close()
+    assert len(read_batch(tmp_path / "b.xlsx", RULES)) == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (row(length="long"), r"b.xlsx, row 3, \[P_LENGTH\] must be a number"),
+        (row(width=True), r"row 3, \[P_WIDTH\] must be a number.*True"),
+        (row(width=None), r"row 3, \[P_WIDTH\] must be a number"),
+        (row(pieces=1.5), r"row 3: \[P_MINQ\] must be a whole number, got 1.5"),
+        (row(pieces=0), r"row 3: \[P_MINQ\] must be a whole number"),
+        (row(grain=7), r"row 3: \[P_GRAIN\] must be 0, 1, 2 or 3, got 7"),
+        (row(length=1e9), "must be a number from 0 to"),
+    ],
+)
+def test_a_wrong_cell_is_named(tmp_path, cells, message):
+    with pytest.raises(Unplannable, match=message):
+        read_batch(batch(tmp_path / "b.xlsx", [cells]), RULES)
+
+
+def test_a_changed_tag_is_named(tmp_path):
+    path = batch(tmp_path / "b.xlsx", [row()], tags=[*TAGS[:7], "[P_EDGE_MAT_LO]", *TAGS[8:]])
+    with pytest.raises(Unplannable, match=r"column 8 should be \[P_EGDE_MAT_LO\], is \[P_EDGE_"):
+        read_batch(path, RULES)
+
+
+def test_a_board_told_nowhere_is_asked_for(tmp_path):
+    with pytest.raises(Unplannable, match=r"plate_w_mm and plate_h_mm into b.json or default"):
+        read_batch(batch(tmp_path / "b.xlsx", [row()]))
+
+
+def test_no_parts_no_sheet_no_workbook_no_file(tmp_path):
+    with pytest.raises(Unplannable, match="no parts below row 2"):
+        read_batch(batch(tmp_path / "b.xlsx", []), RULES)
+    book = xlsxwriter.Workbook(str(tmp_path / "c.xlsx"))
+    book.add_worksheet("Liste")
+    book.close()
+    with pytest.raises(Unplannable, match="no sheet ŞABLON; there are Liste"):
+        read_batch(tmp_path / "c.xlsx", RULES)
+    (tmp_path / "d.xlsx").write_bytes(b"PK\x03\x04 no workbook")
+    with pytest.raises(Unplannable, match=r"d\.xlsx: cannot be read"):
+        read_batch(tmp_path / "d.xlsx", RULES)
+    with pytest.raises(Unplannable, match=r"e\.xlsx: cannot be read"):
+        read_batch(tmp_path / "e.xlsx", RULES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "b.json: cannot be read as JSON"),
+        ("[]", "b.json: must hold a JSON object"),
+        ('{"plate": 1}', "b.json: unknown keys plate"),
+        ('{"plate_w_mm": 1}', "belong together"),
+        ('{"kerf_mm": true}', "b.json: kerf_mm must be a number"),
+        ('{"bands_deducted": 1}', "must be true or false"),
+    ],
+)
+def test_a_wrong_file_beside_it_is_refused(tmp_path, text, message):
+    path = batch(tmp_path / "b.xlsx", [row()])
+    path.with_suffix(".json").write_text(text, "utf-8")
+    with pytest.raises(Unplannable, match=message):
+        read_batch(path, RULES)
+
+
+def test_a_file_that_unpacks_to_too_much_or_reaches_too_far_is_not_opened(tmp_path):
+    file = batch(tmp_path / "b.xlsx", [row("yan", 720, 300, 4)])
+    good = file.read_bytes()
+    file.write_bytes(with_part(good, "xl/sharedStrings.xml", b"<sst>" + b" " * 30_000_000))
+    with pytest.raises(Unplannable, match="unpacks to"):
+        read_batch(file, RULES)
+    name = "xl/worksheets/sheet1.xml"
+    far_out = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
+    file.write_bytes(with_part(good, name, part_of(good, name).replace(b"</sheetData>", far_out)))
+    with pytest.raises(Unplannable, match="reaches to"):
+        read_batch(file, RULES)

@@ -1,0 +1,148 @@
+"""Spreadsheets as rows: XLSX and CSV, as Excel and similar programs write them."""
+
+from contextlib import suppress
+
+import openpyxl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.workloads.optiplan.orders.spreadsheet import UnreadableSpreadsheet, read_sheets
+from tests.workloads.optiplan.workbooks import SHIPPED, part_of, saved, sheet_of, with_part
+
+
+def rows(data: bytes) -> list[list[object]]:
+    (sheet,) = read_sheets(data)
+    return [list(row) for row in sheet.rows]
+
+
+def reason(data: bytes) -> str:
+    with pytest.raises(UnreadableSpreadsheet) as caught:
+        read_sheets(data)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1254"])
+@pytest.mark.parametrize("separator", [";", ","])
+def test_csv_in_every_usual_spelling(encoding: str, separator: str):
+    text = f"RENK: Açık Meşe\r\n18MM{separator}722{separator}580{separator}4\r\n"
+    assert rows(text.encode(encoding)) == [["RENK: Açık Meşe"], ["18MM", "722", "580", "4"]]
+
+
+def test_a_decimal_comma_does_not_part_cells():
+    assert rows(b"a;722,5;580,5;4;0\nb;1,5;2,5;3;0") == [
+        ["a", "722,5", "580,5", "4", "0"],
+        ["b", "1,5", "2,5", "3", "0"],
+    ]
+
+
+def test_quotes_hold_separators():
+    assert rows(b'"a,b",1,2,3\n') == [["a,b", "1", "2", "3"]]
+
+
+def test_the_rows_of_a_workbook_keep_their_numbers():
+    data = sheet_of([[], ["", 1.5], [None, "ş"]])
+    assert rows(data) == [["", ""], ["", 1.5], ["", "ş"]]
+
+
+def test_hidden_sheets_are_not_read():
+    book = openpyxl.Workbook()
+    book.worksheets[0]["A1"] = "seen"
+    hidden = book.create_sheet("Gizli")
+    hidden["A1"] = "hidden"
+    hidden.sheet_state = "hidden"
+    assert rows(saved(book)) == [["seen"]]
+
+
+def with_cells(cells: str) -> bytes:
+    name = "xl/worksheets/sheet1.xml"
+    sheet = part_of(sheet_of([["x"]]), name).decode()
+    row = f'<row r="2">{cells}</row></sheetData>'
+    return with_part(sheet_of([["x"]]), name, sheet.replace("</sheetData>", row).encode())
+
+
+def test_formulas_are_read_as_what_they_gave():
+    given = with_cells(
+        '<c r="A2"><f>1+1</f><v>2</v></c><c r="B2" t="str"><f>IF(1,"","x")</f><v></v></c>'
+        '<c r="C2"><v>3</v></c>'
+    )
+    assert rows(given)[1] == [2, "", 3]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '<c r="G2"><f>1+1</f></c>',
+        '<c r="G2"><f>1+1</f><v/></c>',
+        '<c r="G2"><f>1+1</f><v></v></c>',
+        '<c s="1" r="G2"><f t="shared" si="0"/></c>',
+    ],
+)
+def test_an_uncalculated_formula_is_no_empty_cell(cell: str):
+    assert "the formula in G2 was never calculated" in reason(with_cells(cell))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '<c r="G2" t="e"><v>#REF!</v></c>',
+        "<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>",
+    ],
+)
+def test_an_error_is_no_empty_cell(cell: str):
+    assert "the cell G2 holds an error" in reason(with_cells(cell))
+
+
+def test_errors_right_of_the_list_do_no_harm():
+    rows(with_cells('<c r="A2"><v>1</v></c><c r="M2" t="e"><v>#REF!</v></c>'))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "empty"),
+        (b" \r\n ", "empty"),
+        ("a;b".encode("utf-16"), "neither XLSX nor CSV"),
+        (b"\xd0\xcf\x11\xe0\x00\x00", "neither XLSX nor CSV"),
+        (b"x\x81\x8d\xff", "neither UTF-8 nor Windows-1254"),
+        (b'a,b,c,"open', "the CSV cannot be read"),
+        (b"a\n" * 5001, "5001 lines"),
+        (b"a" * 5_000_001, "5000001 bytes"),
+        (b"PK\x03\x04", "no XLSX"),
+        (with_part(SHIPPED, "xl/workbook.xml", b"<x/>"), ""),
+    ],
+)
+def test_what_cannot_be_read_is_reported(data: bytes, said: str):
+    assert said in reason(data)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_read_or_refused(data: bytes):
+    with suppress(UnreadableSpreadsheet):
+        assert read_sheets(data)
+
+
+def test_many_sheets_that_reach_far_are_not_laid_out():
+    book = openpyxl.Workbook()
+    for sheet in (book.worksheets[0], book.create_sheet()):
+        sheet.cell(1, 1, "18MM")
+        sheet.cell(5_000, 256, 1)
+    assert "more than 2000000 cells" in reason(saved(book))
+
+
+def test_a_sheet_under_another_name_is_not_laid_out():
+    far_out = sheet_of([["18MM"]])
+    name, other = "xl/worksheets/sheet1.xml", "xl/worksheets/sheet1.dat"
+    cell = b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData>'
+    content = part_of(far_out, name).replace(b"</sheetData>", cell)
+    links = part_of(far_out, "xl/_rels/workbook.xml.rels").replace(b"sheet1.xml", b"sheet1.dat")
+    hidden = with_part(with_part(far_out, other, content), "xl/_rels/workbook.xml.rels", links)
+    assert "cannot be read" in reason(hidden)
+
+
+def test_millions_of_blanks_in_a_cell_are_read_once():
+    name, blanks = "xl/worksheets/sheet1.xml", b" " * 5_000_000
+    list_file = sheet_of([["18MM"]])
+    cell = b'<row r="2"><c r="A2"><f>1</f>' + blanks + b"<v>7</v></c></row></sheetData>"
+    content = part_of(list_file, name).replace(b"</sheetData>", cell)
+    assert rows(with_part(list_file, name, content))[1] == [7]

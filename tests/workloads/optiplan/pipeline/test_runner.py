@@ -1,0 +1,369 @@
+"""One pass of an order, in each mode, with programs that succeed and programs that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kesin.lifecycle.model import Job
+from kesin.workloads.optiplan.history import read_audit
+from kesin.workloads.optiplan.pipeline import program
+from tests.workloads.optiplan.order_bodies import back, part
+from tests.workloads.optiplan.programs import is_alive, record, wait_for_end
+from tests.workloads.optiplan.workbench import (
+    GOOD,
+    ME,
+    MINUTE,
+    InstantProgram,
+    Workbench,
+    open_bench,
+)
+
+SOLVE_ALL = "for file in files: solve(file)"
+HANG = "signal.pause()"
+TIME_LIMIT_S = 0.4
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workbench]:
+    with open_bench("sqlite", tmp_path, request) as bench:
+        yield bench
+        program.end_current(bench.workshop.run_folder)
+
+
+def failed(bench: Workbench, job: Job) -> tuple[str | None, str]:
+    bench.until(job, "FAILED")
+    return bench.reload(job).error_code, bench.reload(job).error_message or ""
+
+
+def retry(bench: Workbench, job: Job) -> Job:
+    bench.orders.retry(ME, job.id)
+    bench.clock.advance(9 * MINUTE)
+    return job
+
+
+# The whole lifecycle
+
+
+def test_an_order_goes_through_every_state_once(bench: Workbench, instant: InstantProgram):
+    job = bench.two_batches()
+    bench.until(job, "DONE")
+    assert bench.states(job) == [
+        "NEW",
+        "PREPARED",
+        "OPTI_IMPORTED",
+        "OPTI_RUNNING",
+        "OPTI_DONE",
+        "XML_READY",
+        "DELIVERED",
+        "DONE",
+    ]
+    bench.assert_delivered_once(job)
+    assert list((bench.paths.machine_drop_folder / "inbox").iterdir()) == []
+
+
+def test_each_state_is_reported_with_its_details(bench: Workbench, instant: InstantProgram):
+    job = bench.order(part(), back(edge_up="1mm"))
+    bench.until(job, "DONE")
+    details = {
+        event.event_type: event.details_json or "" for event in read_audit(bench.queue, job.id)
+    }
+    assert '"batch_count": 2' in details["STATE_PREPARED"]
+    assert '"backing_edge_reset_count": 1' in details["STATE_PREPARED"]
+    assert details["BACKING_EDGE_RESET"] == '{"count": 1}'
+    assert f"{job.id}_GOVDE_Beyaz_18mm.xlsx" in details["STATE_OPTI_IMPORTED"]
+    assert f"{job.id}_ARKALIK_Beyaz_8mm.xml" in details["STATE_OPTI_DONE"]
+    assert '"try": 1' in details["STATE_DELIVERED"]
+
+
+@pytest.mark.parametrize(
+    ("code", "rules", "order"),
+    [
+        ("E_CRM_NO_MATCH", {}, {"customer_phone": "0555 000 00 00"}),
+        ("E_PLATE_SIZE_MISSING", {"defaultPlateSize": None}, {}),
+        ("E_TRIM_RULE_MISSING", {"trimByThickness": {"8": 5}}, {}),
+    ],
+)
+def test_what_a_person_must_mend_holds_the_order_until_it_is_approved(
+    bench: Workbench,
+    instant: InstantProgram,
+    code: str,
+    rules: dict[str, Any],
+    order: dict[str, Any],
+):
+    bench.workshop.rules()
+    before = bench.workshop.rules_file.read_text()
+    bench.change_rules(**rules)
+    job = bench.order(**order)
+    bench.until(job, "HOLD")
+    assert bench.reload(job).error_code == code
+    assert list(bench.paths.import_folder.iterdir()) == []
+    bench.workshop.rules_file.write_text(before)
+    bench.orders.add_customer(ME, "Can", "0555 000 00 00")
+    bench.orders.approve(ME, job.id)
+    bench.until(job, "DONE")
+
+
+def test_a_back_panel_of_unknown_thickness_holds_the_order(
+    bench: Workbench, instant: InstantProgram
+):
+    job = bench.order(back(thickness_mm=18))
+    assert bench.until(job, "HOLD").error_code == "E_BACKING_THICKNESS_UNKNOWN"
+
+
+def test_a_broken_template_holds_the_order(bench: Workbench):
+    bench.paths.template.write_bytes(b"no workbook")
+    assert bench.until(bench.order(), "HOLD").error_code == "E_TEMPLATE_INVALID"
+
+
+def test_an_unknown_band_fails_the_order(bench: Workbench, instant: InstantProgram):
+    job = bench.order(part(edge_up="3mm"))
+    assert failed(bench, job)[0] == "E_EDGE_MAPPING_UNKNOWN"
+
+
+def test_an_import_folder_that_cannot_be_written_fails_the_order(
+    bench: Workbench, instant: InstantProgram
+):
+    bench.paths.import_folder.rmdir()
+    bench.paths.import_folder.write_text("a file in its place")
+    assert failed(bench, bench.order())[0] == "E_EXPORT_DIR_UNWRITABLE"
+
+
+# Mode A
+
+
+def test_mode_a_runs_the_program_with_all_files_at_once(bench: Workbench):
+    bench.install(f"{SOLVE_ALL}\nprint(len(files))")
+    job = bench.two_batches()
+    bench.until(job, "DONE")
+    ended = program.read_state(bench.workshop.run_folder, job.id, 1)
+    assert isinstance(ended, program.ProgramEnded)
+    assert ended.tail == "2\n"
+    bench.assert_delivered_once(job)
+
+
+def test_mode_a_takes_one_xml_for_all_batches(bench: Workbench):
+    bench.install(f"(export / (files[0].name[:36] + '.xml')).write_text({GOOD!r})")
+    job = bench.two_batches()
+    bench.until(job, "DONE")
+    assert bench.files("processed", job) == [f"{job.id}.xml"]
+
+
+def test_mode_a_takes_the_newest_of_two_xmls_for_a_batch(bench: Workbench):
+    bench.install(
+        "solve(files[0]); old = files[0].with_suffix('.xml').name\n"
+        "os.utime(export / old, (1, 1)); solve(files[0].with_name(files[0].stem + '_b.xlsx'))"
+    )
+    job = bench.order()
+    bench.until(job, "DONE")
+    [cut] = bench.files("processed", job)
+    assert cut.endswith("_b.xml")
+
+
+def test_mode_a_fails_with_what_the_program_said_and_a_retry_runs_it_again(bench: Workbench):
+    bench.install("print('no licence'); sys.exit(7)")
+    job = bench.order()
+    code, message = failed(bench, job)
+    assert code == "E_OPTI_RUNNER_FAILED"
+    assert message.endswith("ended with 7: no licence")
+    bench.install(SOLVE_ALL)
+    bench.until(retry(bench, job), "DONE")
+    bench.assert_delivered_once(job)
+
+
+def test_mode_a_leaves_a_half_written_xml_of_a_program_that_died(bench: Workbench):
+    bench.install(
+        "solve(files[0], '<Solutions><Solu'); os.kill(os.getpid(), signal.SIGKILL)",
+    )
+    job = bench.order()
+    assert failed(bench, job)[0] == "E_OPTI_RUNNER_FAILED"
+    bench.install(SOLVE_ALL)
+    bench.until(retry(bench, job), "DONE")
+    bench.assert_delivered_once(job)
+    assert len(list((bench.paths.export_folder / "old").iterdir())) == 1
+
+
+def test_mode_a_ends_a_program_that_hangs(request: pytest.FixtureRequest, tmp_path: Path):
+    limit = {"optiplan_program_timeout_s": TIME_LIMIT_S}
+    with open_bench("sqlite", tmp_path, request, **limit) as bench:
+        bench.install(HANG)
+        code, message = failed(bench, bench.order())
+        assert code == "E_OPTI_RUNNER_FAILED"
+        assert "took too long" in message
+
+
+def test_mode_a_without_its_program_fails_until_it_is_there(bench: Workbench):
+    exe = bench.install(SOLVE_ALL)
+    exe.rename(exe.with_suffix(".away"))
+    job = bench.order(opti_mode="A")
+    assert failed(bench, job)[0] == "E_OPTI_MODE_A_RUNNER_MISSING"
+    exe.with_suffix(".away").rename(exe)
+    bench.until(retry(bench, job), "DONE")
+
+
+def test_mode_a_waits_for_the_xml_of_a_program_that_only_starts_another(bench: Workbench):
+    bench.install("")
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING")
+    bench.wait_for_program()
+    xml = bench.paths.export_folder / f"{bench.progress(job).stems[0]}.xml"
+    for length in range(10, len(GOOD), 30):  # it grows from poll to poll
+        xml.write_text(GOOD[:length])
+        bench.poll()
+        assert bench.reload(job).state == "OPTI_RUNNING"
+    xml.write_text(GOOD)
+    bench.until(job, "DONE")
+    assert bench.progress(job).runs == 1
+
+
+def test_mode_a_gives_up_after_twenty_minutes_without_an_xml(bench: Workbench):
+    bench.install("")
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING")
+    bench.wait_for_program()
+    for _ in range(20):
+        bench.clock.advance(MINUTE)
+        bench.sweep()
+        bench.worker.drain()
+    assert failed(bench, job)[0] == "E_OPTI_XML_TIMEOUT"
+    assert len(bench.moves(job)) < 60
+
+
+def test_mode_a_starts_the_program_again_if_it_was_killed_with_its_supervisor(bench: Workbench):
+    exe = bench.install(HANG)
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING", polls=1)
+    process = record(bench.workshop.run_folder)
+    os.killpg(process["pid"], signal.SIGKILL)
+    wait_for_end(process["pid"])
+    exe.write_text(exe.read_text().replace(HANG, SOLVE_ALL))
+    entered = bench.reload(job).timer_at
+    bench.poll()
+    assert bench.reload(job).timer_at == entered
+    bench.until(job, "DONE")
+    assert bench.progress(job).runs == 2
+    bench.assert_delivered_once(job)
+
+
+@pytest.mark.parametrize("mode", ["A", "C"])
+def test_who_has_the_slot_next_ends_an_earlier_program_first(bench: Workbench, mode: str):
+    exe = bench.install(HANG)
+    slow, next_one = bench.order(opti_mode="A"), bench.order(opti_mode=mode)
+    bench.until(slow, "OPTI_RUNNING", polls=1)
+    hanging = record(bench.workshop.run_folder)["pid"]
+    bench.orders.cancel(ME, slow.id)
+    exe.write_text(exe.read_text().replace(HANG, SOLVE_ALL))
+    assert is_alive(hanging)
+    bench.poll()
+    if mode == "C":
+        bench.solve(next_one)
+        bench.orders.approve(ME, next_one.id)
+    bench.poll()
+    assert not is_alive(hanging)
+    bench.until(next_one, "DONE")
+
+
+# Mode B
+
+
+def test_mode_b_wants_the_macro_beside_the_program(bench: Workbench):
+    bench.install(SOLVE_ALL)
+    assert failed(bench, bench.order(opti_mode="B"))[0] == "E_OPTI_MODE_B_MACRO_MISSING"
+
+
+def test_mode_b_wants_a_command_to_open_the_macro_with(bench: Workbench):
+    bench.install("").with_name("RunOptiPlanning.xls").write_text("a macro")
+    code, message = failed(bench, bench.order(opti_mode="B"))
+    assert code == "E_OPTI_RUNNER_FAILED"
+    assert "no command" in message
+
+
+def test_a_macro_command_with_an_open_quote_is_reported_and_ignored_in_mode_a(
+    request: pytest.FixtureRequest, tmp_path: Path
+):
+    with open_bench("sqlite", tmp_path, request, optiplan_macro_command='open "it') as bench:
+        bench.install(SOLVE_ALL)
+        bench.until(bench.order(), "DONE")
+        code, message = failed(bench, bench.order(opti_mode="B"))
+    assert code == "E_OPTI_RUNNER_FAILED"
+    assert "KESIN_OPTIPLAN_MACRO_COMMAND" in message
+
+
+def test_mode_b_runs_the_macro_through_the_command(request: pytest.FixtureRequest, tmp_path: Path):
+    opener = tmp_path / "excel.py"
+    command = f"{sys.executable} -IS {opener} {{macro}}"
+    with open_bench("sqlite", tmp_path, request, optiplan_macro_command=command) as bench:
+        exe = bench.install("")
+        exe.with_name("RunOptiPlanning.xls").write_text("a macro")
+        opener.write_text(
+            exe.read_text()
+            + "macro = files.pop(0)\nassert macro.read_text() == 'a macro'\n"
+            + SOLVE_ALL
+        )
+        job = bench.two_batches(opti_mode="B")
+        bench.until(job, "DONE")
+        bench.assert_delivered_once(job)
+
+
+# Mode C
+
+
+def test_mode_c_holds_for_the_operator_and_goes_on_with_the_xml_made_before_the_approval(
+    bench: Workbench,
+):
+    job = bench.two_batches(opti_mode="C")
+    held = bench.until(job, "HOLD")
+    assert held.error_code == "E_OPERATOR_TRIGGER_REQUIRED"
+    assert bench.states(job) == ["NEW", "PREPARED", "OPTI_IMPORTED", "HOLD"]
+    bench.solve(job)
+    bench.orders.approve(ME, job.id)
+    bench.poll()
+    assert bench.reload(job).state == "OPTI_RUNNING"  # the same at two polls
+    bench.until(job, "DONE")
+    assert bench.moves(job).count("hold_for_operator") == 1
+    assert bench.progress(job).runs == 0
+    bench.assert_delivered_once(job)
+
+
+def test_mode_c_leaves_alone_what_the_operator_has_imported(bench: Workbench):
+    job = bench.order(opti_mode="C")
+    bench.until(job, "HOLD")
+    [file] = [bench.paths.import_folder / name for name in bench.progress(job).files]
+    file.write_bytes(b"as the operator left it")
+    bench.change_rules(trimByThickness={"18": 12})
+    bench.orders.approve(ME, job.id)
+    bench.poll()
+    assert file.read_bytes() == b"as the operator left it"
+    bench.solve(job)
+    bench.until(job, "DONE")
+
+
+def test_mode_c_waits_for_an_xml_that_comes_after_the_approval(bench: Workbench):
+    job = bench.order(opti_mode="C")
+    bench.until(job, "HOLD")
+    bench.orders.approve(ME, job.id)
+    for _ in range(3):
+        bench.poll()
+    assert bench.reload(job).state == "OPTI_RUNNING"
+    bench.solve(job)
+    bench.until(job, "DONE")
+
+
+def test_mode_c_retried_after_the_twenty_minutes_is_not_held_again(bench: Workbench):
+    job = bench.order(opti_mode="C")
+    bench.until(job, "HOLD")
+    bench.orders.approve(ME, job.id)
+    bench.poll()
+    bench.clock.advance(20 * MINUTE)
+    bench.sweep()
+    assert failed(bench, job)[0] == "E_OPTI_XML_TIMEOUT"
+    retry(bench, job)
+    bench.solve(job)
+    bench.until(job, "DONE")
+    assert bench.moves(job).count("hold_for_operator") == 1

@@ -1,0 +1,171 @@
+"""A runner that crashes at any point of a pass loses nothing, and nothing is cut twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from kesin.lifecycle.model import Job
+from tests.workloads.optiplan.at_the_saw import claimed, put, retry, sent, timed_out
+from tests.workloads.optiplan.crashes import Crasher, SimulatedCrash
+from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench
+
+BAD = "<Solutions>"
+OTHER = GOOD.replace("5.88", "11.76")
+
+
+@pytest.fixture
+def crasher(instant: InstantProgram, monkeypatch: pytest.MonkeyPatch) -> Crasher:
+    return Crasher(monkeypatch)
+
+
+def crashing_everywhere(
+    bench: Workbench, crasher: Crasher, prepare: Callable[[], Job], *, saw: bool
+) -> Iterator[tuple[Job, str]]:
+    """Run order after order; each runner crashes one effect later, until none crashes.
+
+    The saw works between two polls if asked to, and otherwise at the end.
+    """
+    for effects in count():
+        job = prepare()
+        where = ""
+        try:
+            with crasher.armed(effects):
+                for _ in range(4):
+                    bench.poll(bench.new_worker())
+                    if saw:
+                        bench.saw.process_inbox()
+        except SimulatedCrash as crash:
+            where = str(crash)
+            if saw:
+                bench.saw.process_inbox()
+            bench.lose_runner()
+            bench.worker = bench.new_worker()
+        yield job, f"{where}, effect {effects}"
+        if not where:
+            assert effects > 5, "nothing was watched"
+            return
+
+
+@pytest.mark.parametrize("saw", [True, False], ids=["saw at once", "saw late"])
+def test_an_order_is_done_and_cut_once_wherever_its_runner_died(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher, saw: bool
+):
+    for job, where in crashing_everywhere(bench, crasher, bench.order, saw=saw):
+        bench.until(job, "DONE")
+        bench.assert_delivered_once(job)
+        assert instant.starts[job.id] <= 2, where
+
+
+def test_an_order_of_two_files_is_cut_once_wherever_its_runner_died(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    def ready() -> Job:
+        return running(bench, bench.two_batches())
+
+    for job, _ in crashing_everywhere(bench, crasher, ready, saw=True):
+        bench.until(job, "DONE")
+        bench.assert_delivered_once(job)
+
+
+def test_an_earlier_attempt_that_the_machine_took_is_not_sent_again_wherever_the_runner_crashed(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    def taken_after_all() -> Job:
+        instant.solution = GOOD
+        job = timed_out(bench, sent(bench, bench.two_batches()))
+        bench.saw.process_inbox()
+        instant.solution = OTHER
+        return running(bench, retry(bench, job))
+
+    for job, _ in crashing_everywhere(bench, crasher, taken_after_all, saw=True):
+        bench.until(job, "DONE")
+        bench.assert_delivered_once(job)
+        assert not any("_try" in name for name in bench.files("processed", job))
+
+
+def test_an_earlier_attempt_in_the_inbox_gives_way_to_the_new_one_wherever_the_runner_crashed(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    def still_there() -> Job:
+        instant.solution = GOOD
+        job = timed_out(bench, sent(bench, bench.order()))
+        instant.solution = OTHER
+        return running(bench, retry(bench, job))
+
+    for job, where in crashing_everywhere(bench, crasher, still_there, saw=False):
+        bench.until(job, "XML_READY")
+        bench.poll()
+        bench.until(job, "DONE")
+        bench.assert_delivered_once(job)
+        assert bench.files("processed", job)[0].endswith("_try2.xml"), where
+
+
+def test_of_an_attempt_refused_in_part_the_rest_is_sent_once_wherever_the_runner_crashed(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    def refused_in_part() -> Job:
+        job = sent(bench, bench.two_batches())
+        put(bench, bench.files("inbox", job)[0], "failed")
+        bench.saw.process_inbox()
+        return job
+
+    for job, where in crashing_everywhere(bench, crasher, refused_in_part, saw=False):
+        if bench.reload(job).state == "XML_READY":
+            bench.poll()
+        assert bench.reload(job).error_code == "E_OSI_ACK_FAILED", where
+        bench.until(retry(bench, job), "DONE")
+        bench.assert_delivered_once(job)
+
+
+def test_a_cancel_holds_or_the_order_is_cut_wherever_the_runner_crashed(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    def cancelled_in_hand() -> Job:
+        job = sent(bench, bench.order())
+        bench.orders.cancel(ME, claimed(bench, job).id)
+        bench.lose_runner()
+        return job
+
+    for job, where in crashing_everywhere(bench, crasher, cancelled_in_hand, saw=False):
+        bench.poll()
+        bench.saw.process_inbox()
+        bench.poll()
+        assert bench.reload(job).error_code == "E_CANCELLED", where
+        assert bench.files("processed", job) == []
+
+
+def test_a_bad_xml_is_reported_as_such_wherever_the_runner_crashed(
+    bench: Workbench, instant: InstantProgram, crasher: Crasher
+):
+    instant.solution = BAD
+    kept = bench.paths.export_folder / "failed"
+
+    def ready() -> Job:
+        return running(bench, bench.order())
+
+    for job, where in crashing_everywhere(bench, crasher, ready, saw=False):
+        bench.until(job, "FAILED")
+        assert bench.reload(job).error_code == "E_XML_INVALID", where
+        assert len(list(kept.glob(f"{job.id}*"))) == 1
+
+
+def test_a_job_whose_runners_always_die_is_given_up_after_five_attempts(
+    bench: Workbench, crasher: Crasher
+):
+    job = bench.order()
+    for _ in range(5):
+        with pytest.raises(SimulatedCrash), crasher.armed(0):
+            bench.poll(bench.new_worker())
+        bench.lose_runner()
+
+    bench.sweep()
+
+    assert (bench.reload(job).state, bench.reload(job).error_code) == ("FAILED", "E_MAX_ATTEMPTS")
+
+
+def running(bench: Workbench, job: Job) -> Job:
+    """Its program has ended, and no runner has polled yet."""
+    return bench.until(job, "OPTI_RUNNING")

@@ -1,0 +1,313 @@
+"""Orders and the saw: stale files, refusals, unavailable shares, late cancels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kesin.foundation.problems import Unavailable
+from kesin.workloads.optiplan.errors import OrderProblem
+from kesin.workloads.optiplan.pipeline import runner as runner_module
+from kesin.workloads.optiplan.pipeline.runner import Runner
+from tests.workloads.optiplan.at_the_saw import put, retry, sent, take, timed_out
+from tests.workloads.optiplan.crashes import SimulatedCrash
+from tests.workloads.optiplan.workbench import GOOD, ME, InstantProgram, Workbench, open_bench
+
+OTHER = GOOD.replace("5.88", "11.76")
+BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbb"><!ENTITY c "&b;&b;&b;">]><a><b>&c;</b></a>'
+DTD = '<!DOCTYPE a SYSTEM "file:///etc/passwd"><a><b/></a>'
+LARGE = 100_000_000
+
+pytestmark = pytest.mark.usefixtures("instant")
+
+
+# Stale files
+
+
+@pytest.mark.parametrize("folder", ["inbox", "processed", "failed"])
+def test_a_strangers_file_under_our_name_decides_nothing(bench: Workbench, folder: str):
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING")
+    name = f"{bench.progress(job).stems[0]}.xml"
+    (bench.paths.machine_drop_folder / folder / name).write_text("<a><b>older</b></a>")
+    sent(bench, job)
+    bench.until(job, "DONE")
+    assert (bench.paths.processed / name).read_text() == GOOD
+
+
+def test_an_old_solution_is_put_aside_before_the_program_is_started(bench: Workbench):
+    job = bench.order()
+    old = bench.paths.export_folder / f"{job.id}_GOVDE_Beyaz_18mm.xml"
+    old.write_text(OTHER)
+    bench.until(job, "DONE")
+    [cut] = bench.files("processed", job)
+    assert (bench.paths.processed / cut).read_text() == GOOD
+    [aside] = (bench.paths.export_folder / "old").iterdir()
+    assert aside.read_text() == OTHER
+
+
+def test_another_orders_solution_is_never_taken(bench: Workbench, instant: InstantProgram):
+    first, second = bench.order(opti_mode="C"), bench.order(opti_mode="C")
+    for job in (first, second):
+        bench.until(job, "HOLD")
+        bench.orders.approve(ME, job.id)
+    bench.poll()
+    bench.solve(second)
+    for _ in range(3):
+        bench.poll()
+    assert bench.reload(first).state == "OPTI_RUNNING"
+
+
+def test_a_solution_changed_after_it_was_checked_is_not_sent(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+):
+    def checked_then_changed(path: Path, xsd: Path | None) -> object:
+        checked = check(path, xsd)
+        path.write_text(OTHER)
+        return checked
+
+    check = runner_module.check_xml
+    monkeypatch.setattr(runner_module, "check_xml", checked_then_changed)
+    job = bench.until(bench.order(), "FAILED")
+    assert job.error_code == "E_OPTI_RUNNER_FAILED"
+    assert bench.files("inbox") == []
+    monkeypatch.undo()
+
+
+# Invalid solutions
+
+
+@pytest.mark.parametrize("text", [BOMB, DTD, "<a>", "<a/>", "no XML at all"])
+def test_a_bad_solution_fails_for_good_and_is_kept(
+    bench: Workbench, instant: InstantProgram, text: str
+):
+    instant.solution = text
+    job = bench.until(bench.order(), "FAILED")
+    assert job.error_code == "E_XML_INVALID"
+    [kept] = (bench.paths.export_folder / "failed").iterdir()
+    assert kept.read_text() == text
+    assert bench.files("inbox") == []
+    with pytest.raises(OrderProblem, match="reissue"):
+        bench.orders.retry(ME, job.id)
+
+
+def test_a_solution_of_a_hundred_megabytes_fails_unread(bench: Workbench, instant: InstantProgram):
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING")
+    with (bench.paths.export_folder / f"{bench.progress(job).stems[0]}.xml").open("r+b") as file:
+        file.truncate(LARGE)
+    assert bench.until(job, "FAILED").error_code == "E_XML_INVALID"
+    [kept] = (bench.paths.export_folder / "failed").iterdir()
+    assert kept.stat().st_size == LARGE
+
+
+def test_a_schema_that_cannot_be_read_spoils_no_solution(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    xsd = tmp_path / "away.xsd"
+    (tmp_path / "other").mkdir()
+    with open_bench("sqlite", tmp_path / "other", request, optiplan_xsd=xsd) as bench:
+        InstantProgram(bench, monkeypatch)
+        job = bench.until(bench.order(), "FAILED")
+        assert job.error_code == "E_CONFIG_UNAVAILABLE"
+        assert not (bench.paths.export_folder / "failed").exists()
+
+
+def test_a_reissue_after_a_bad_solution_goes_its_own_way(bench: Workbench, instant: InstantProgram):
+    instant.solution = "<a>"
+    old = bench.until(bench.order(), "FAILED")
+    instant.solution = GOOD
+    new = bench.orders.reissue(ME, old.id).job
+    bench.until(new, "DONE")
+    bench.assert_delivered_once(new)
+
+
+# Refusals and attempts
+
+
+def test_a_refused_file_fails_the_order_and_a_retry_sends_a_new_one(bench: Workbench):
+    job = sent(bench, bench.order())
+    [name] = bench.files("inbox", job)
+    put(bench, name, "failed")
+    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
+    bench.until(retry(bench, job), "DONE")
+    bench.assert_delivered_once(job)
+    assert bench.files("failed", job) == [name]
+
+
+@pytest.mark.parametrize("how", ["cut", "in hand"])
+def test_of_an_attempt_refused_in_part_only_the_refused_file_is_sent_again(
+    bench: Workbench, how: str
+):
+    job = sent(bench, bench.two_batches())
+    back, body = bench.files("inbox", job)
+    put(bench, back, "failed")
+    hand = take(bench, body)
+    if how == "cut":
+        hand.rename(bench.paths.processed / body)
+    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
+    sent(bench, retry(bench, job))
+    assert bench.files("inbox", job) == [back.replace(".xml", "_try2.xml")]
+    bench.saw.process_inbox()
+    bench.poll()
+    if how == "in hand":
+        assert bench.reload(job).state == "XML_READY"  # the order is not cut yet
+        hand.rename(bench.paths.processed / body)
+    bench.until(job, "DONE")
+    bench.assert_delivered_once(job)
+
+
+def test_of_an_attempt_refused_in_part_the_rest_is_withdrawn(bench: Workbench):
+    job = sent(bench, bench.two_batches())
+    put(bench, bench.files("inbox", job)[0], "failed")
+    bench.until(job, "FAILED")
+    assert bench.files("inbox", job) == []
+
+
+def test_after_a_refusal_nothing_is_sent_by_the_next_runner_either(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+):
+    def die(*args: object, **how: object) -> None:
+        raise SimulatedCrash
+
+    job = sent(bench, bench.two_batches())
+    put(bench, bench.files("inbox", job)[0], "failed")
+    with monkeypatch.context() as patched:
+        patched.setattr(Runner, "_hold_or_fail", die)
+        with pytest.raises(SimulatedCrash):
+            bench.poll()
+    bench.lose_runner()
+    monkeypatch.setattr(runner_module, "put_in_inbox", pytest.fail)
+    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
+
+
+def test_a_part_that_was_cut_is_not_cut_again_with_an_xml_for_all(bench: Workbench):
+    job = sent(bench, bench.two_batches())
+    back, body = bench.files("inbox", job)
+    put(bench, back, "failed")
+    put(bench, body, "processed")
+    bench.until(job, "FAILED")
+    bench.until(retry(bench, job), "OPTI_RUNNING")
+    for stem in bench.progress(job).stems:
+        (bench.paths.export_folder / f"{stem}.xml").unlink()
+    (bench.paths.export_folder / f"{job.id}.xml").write_text(GOOD)
+    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
+    assert bench.files("inbox", job) == []
+
+
+@pytest.mark.parametrize("how", ["cut", "in hand"])
+def test_an_attempt_taken_after_its_time_is_never_sent_twice(
+    bench: Workbench, instant: InstantProgram, how: str
+):
+    job = timed_out(bench, sent(bench, bench.order()))
+    [name] = bench.files("inbox", job)
+    hand = take(bench, name)
+    if how == "cut":
+        hand.rename(bench.paths.processed / name)
+    instant.solution = OTHER  # the new XML differs
+    bench.until(retry(bench, job), "XML_READY", "DONE")
+    bench.poll()
+    assert bench.files("inbox", job) == []
+    if how == "in hand":
+        assert bench.reload(job).state == "XML_READY"
+        hand.rename(bench.paths.processed / name)
+    bench.until(job, "DONE")
+    assert bench.files("processed", job) == [name]
+    assert (bench.paths.processed / name).read_text() == GOOD
+
+
+def test_an_attempt_in_hand_that_is_refused_after_all_is_sent_again(bench: Workbench):
+    job = timed_out(bench, sent(bench, bench.order()))
+    [name] = bench.files("inbox", job)
+    hand = take(bench, name)
+    bench.until(retry(bench, job), "XML_READY")
+    hand.rename(bench.paths.failed / name)
+    assert bench.until(job, "FAILED").error_code == "E_OSI_ACK_FAILED"
+    bench.until(retry(bench, job), "DONE")
+    bench.assert_delivered_once(job)
+
+
+def test_a_reissue_withdraws_what_the_old_job_left_in_the_inbox(bench: Workbench):
+    old = timed_out(bench, sent(bench, bench.order()))
+    new = bench.orders.reissue(ME, old.id).job
+    assert bench.files("inbox", old) == []
+    bench.until(new, "DONE")
+    assert bench.files("processed", old) == []
+
+
+# Unavailable shares
+
+
+def unplugged(bench: Workbench) -> Path:
+    machine = bench.paths.machine_drop_folder
+    return machine.rename(machine.with_name("unplugged"))
+
+
+def plugged_in(bench: Workbench) -> None:
+    machine = bench.paths.machine_drop_folder
+    assert not machine.exists(), "somebody made a folder in the share's place"
+    machine.with_name("unplugged").rename(machine)
+
+
+def test_a_share_that_is_away_is_waited_for(bench: Workbench):
+    job = bench.order()
+    bench.until(job, "OPTI_RUNNING")
+    unplugged(bench)
+    for _ in range(4):
+        bench.poll()
+    assert bench.reload(job).state == "XML_READY"
+    plugged_in(bench)
+    bench.until(job, "DONE")
+    bench.assert_delivered_once(job)
+
+
+def test_a_retry_while_the_share_is_away_sends_nothing_beside_what_lies_there(
+    bench: Workbench, instant: InstantProgram
+):
+    job = sent(bench, bench.order())
+    unplugged(bench)
+    timed_out(bench, job)
+    instant.solution = OTHER
+    retry(bench, job)
+    for _ in range(4):
+        bench.poll()
+    assert bench.reload(job).state == "XML_READY"
+    plugged_in(bench)
+    bench.until(job, "DONE")
+    bench.assert_delivered_once(job)
+
+
+def test_an_unavailable_share_at_the_cancel_is_reported_and_nothing_changes(bench: Workbench):
+    job = sent(bench, bench.order())
+    unplugged(bench)
+    with pytest.raises(Unavailable):
+        bench.orders.cancel(ME, job.id)
+    assert bench.reload(job).state == "XML_READY"
+    plugged_in(bench)
+    bench.until(job, "DONE")
+
+
+def test_an_export_folder_that_is_away_is_waited_for(bench: Workbench):
+    job = bench.order(opti_mode="C")
+    bench.until(job, "HOLD")
+    bench.solve(job)
+    bench.orders.approve(ME, job.id)
+    export = bench.paths.export_folder
+    away = export.rename(export.with_name("away"))
+    for _ in range(3):
+        bench.poll()
+    assert bench.reload(job).state == "OPTI_RUNNING"
+    away.rename(export)
+    bench.until(job, "DONE")
+
+
+def test_rules_that_cannot_be_read_for_a_while_cost_a_waiting_order_nothing(bench: Workbench):
+    job = sent(bench, bench.order())
+    rules = bench.workshop.rules_file.read_text()
+    bench.workshop.rules_file.write_text("{")
+    bench.saw.process_inbox()
+    bench.poll()
+    assert bench.reload(job).state == "XML_READY"
+    bench.workshop.rules_file.write_text(rules)
+    bench.until(job, "DONE")

@@ -1,0 +1,272 @@
+"""From centimetres to rows: every rule of the workshop, to the hundredth of a millimetre."""
+
+from collections import Counter
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.lifecycle import HOLD_CODES
+from kesin.workloads.optiplan.pipeline.transform import ImportRow, transform_order
+from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
+from tests.workloads.optiplan.order_bodies import back, part, parts, payload
+
+RULES = default_rules()
+
+
+def row(order_part: dict[str, Any]) -> ImportRow:
+    return transform_order(payload(order_part), RULES).batches[0].rows[0]
+
+
+def problem(*several: dict[str, Any], **rules: Any) -> OrderProblem:
+    changed = read_rules({**rules_json(RULES), **rules})
+    with pytest.raises(OrderProblem) as caught:
+        transform_order(payload(*several), changed)
+    return caught.value
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("cm", "mm"),
+    [
+        (120.5, "1205.00"),
+        (72.2, "722.00"),
+        (0.1 + 0.2, "3.00"),
+        (60.0005, "600.01"),  # a tie goes up
+        (60.0015, "600.02"),
+        (60.00049, "600.00"),
+        (33.3333, "333.33"),
+        (100.29, "1002.90"),  # 1002.9000000000001 in floats
+        (1000, "10000.00"),
+    ],
+)
+def test_centimetres_become_millimetres_with_two_decimals(cm: float, mm: str):
+    made = row(part(length_cm=cm, width_cm=cm))
+    assert (str(made.length_mm), str(made.width_mm)) == (mm, mm)
+
+
+@given(st.decimals("0.01", "1000", places=5))
+def test_rounding_is_decimal_half_up(cm: Decimal):
+    expected = (cm * 10).quantize(Decimal("0.01"), ROUND_HALF_UP)
+    assert row(part(length_cm=float(cm))).length_mm == expected
+
+
+def test_the_multiplier_is_a_rule():
+    rules = read_rules({**rules_json(RULES), "cm_to_mm_multiplier": 25.4})
+    made = transform_order(payload(part(length_cm=10)), rules).batches[0].rows[0]
+    assert made.length_mm == 254
+
+
+def test_trims_and_bands_leave_the_size_alone():
+    plain = row(part())
+    banded = row(part(edge_up="2mm", edge_lo="2mm", edge_sx="2mm", edge_dx="2mm"))
+    assert (plain.length_mm, plain.width_mm) == (banded.length_mm, banded.width_mm) == (722, 580)
+
+
+# Trims and backs
+
+
+@pytest.mark.parametrize(
+    ("one", "description"),
+    [
+        (part(), "GOVDE_p1_TRIM_10.00"),
+        (part(thickness_mm=18.0), "GOVDE_p1_TRIM_10.00"),
+        (part(thickness_mm=8), "GOVDE_p1_TRIM_5.00"),  # a body may be thin
+        (back(), "ARKALIK_p1_TRIM_5.00"),
+        (back(thickness_mm=3.0), "ARKALIK_p1_TRIM_5.00"),
+        (back(id="yan sol", thickness_mm=4), "ARKALIK_yan sol_TRIM_5.00"),
+    ],
+)
+def test_the_description_carries_type_id_and_trim(one: dict[str, Any], description: str):
+    assert row(one).description == description
+
+
+def test_a_trim_of_any_size_has_two_decimals():
+    rules = read_rules({**rules_json(RULES), "trimByThickness": {"18.5": 7.125}})
+    made = transform_order(payload(part(thickness_mm=18.5)), rules).batches[0]
+    assert made.rows[0].description == "GOVDE_p1_TRIM_7.13"
+    assert made.trim_mm == Decimal("7.125")
+
+
+def test_a_thickness_without_a_trim_holds_the_order():
+    rejection = problem(part(), part(id="dolap", thickness_mm=16))
+    assert (rejection.code, rejection.code in HOLD_CODES) == (OptiCode.TRIM_RULE_MISSING, True)
+    assert rejection.details == {"part_id": "dolap", "part_index": 1, "thickness_mm": 16}
+    assert "dolap" in rejection.message
+    assert "16 mm" in rejection.message
+
+
+def test_a_back_of_unknown_thickness_holds_the_order():
+    rejection = problem(back(thickness_mm=12.0))
+    assert (rejection.code, rejection.code in HOLD_CODES) == (
+        OptiCode.BACKING_THICKNESS_UNKNOWN,
+        True,
+    )
+    assert "3, 4, 5, 8" in rejection.message
+
+
+def test_the_backs_are_looked_at_before_the_trims():
+    assert problem(back(thickness_mm=16)).code is OptiCode.BACKING_THICKNESS_UNKNOWN
+    rejection = problem(back(thickness_mm=6), backingThicknesses=[6])
+    assert rejection.code is OptiCode.TRIM_RULE_MISSING
+
+
+def test_the_first_part_that_is_wrong_decides():
+    assert problem(part(edge_up="?"), part(thickness_mm=16)).code is OptiCode.EDGE_MAPPING_UNKNOWN
+    assert problem(part(thickness_mm=16), part(edge_up="?")).code is OptiCode.TRIM_RULE_MISSING
+
+
+# Grain
+
+
+@pytest.mark.parametrize("grain", [0, 1, 2, 3])
+def test_grain_is_mapped(grain: int):
+    assert row(part(grain=grain)).grain == grain
+
+
+def test_grain_goes_by_the_rules():
+    rules = read_rules({**rules_json(RULES), "grainMapping": {"1": 2}})
+    assert transform_order(payload(part(grain=1)), rules).batches[0].rows[0].grain == 2
+
+
+def test_a_grain_that_is_not_mapped_fails():
+    rejection = problem(part(grain=3), grainMapping={"0": 0})
+    assert (rejection.code, rejection.code in HOLD_CODES) == (OptiCode.INVALID_GRAIN, False)
+
+
+# Bands
+
+
+def test_bands_are_millimetres_and_nothing_is_nothing():
+    made = row(part(edge_up="040", edge_lo="1mm", edge_sx="Bant Yok", edge_dx=None))
+    assert (made.edge_up_mm, made.edge_lo_mm) == (Decimal("0.4"), 1)
+    assert (made.edge_sx_mm, made.edge_dx_mm) == (None, None)
+
+
+@pytest.mark.parametrize("band", ["", "3mm", "1MM", "bant yok", " 1mm"])
+def test_an_unknown_band_fails(band: str):
+    rejection = problem(part(edge_sx=band))
+    assert (rejection.code, rejection.code in HOLD_CODES) == (OptiCode.EDGE_MAPPING_UNKNOWN, False)
+    assert rejection.details["edge"] == "edge_sx"
+    assert rejection.details["band"] == band
+
+
+def test_a_back_never_has_a_band_and_the_loss_is_counted_once_a_part():
+    made = transform_order(
+        payload(
+            back(edge_up="1mm", edge_lo="2mm"),
+            back(edge_dx="no such band"),
+            back(edge_up="Bant Yok", edge_lo="", edge_sx=None),
+            back(),
+            part(edge_up="1mm"),
+        ),
+        RULES,
+    )
+    assert made.backing_edge_reset_count == 2
+    for import_row in made.batches[0].rows:
+        assert import_row.cells()[6:10] == (None,) * 4
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("texts", "second", "first"),
+    [
+        ({}, "", ""),
+        ({"iidesc": "raf", "desc1": "sol"}, "raf", "sol"),
+        ({"delik_kodu": "D5"}, "D5", ""),
+        ({"iidesc": "", "delik_kodu": "D5"}, "D5", ""),
+        ({"iidesc": "raf", "delik_kodu": "D5"}, "raf", ""),
+        ({"delik_kodu": None}, "", ""),
+    ],
+)
+def test_the_drill_code_stands_in_for_an_empty_description(
+    texts: dict[str, Any], second: str, first: str
+):
+    made = row(part(**texts))
+    assert (made.second_description, made.description_1) == (second, first)
+
+
+def test_the_cells_stand_in_the_order_of_the_tags():
+    made = row(part(edge_up="040", edge_lo="1mm", edge_dx="2mm", iidesc="raf"))
+    assert made.cells() == (
+        "18MM 210*280", 722, 580, 4, 1, "GOVDE_p1_TRIM_10.00",
+        Decimal("0.4"), 1, None, 2, "raf", None,
+    )  # fmt: skip
+
+
+# Batches
+
+
+def test_type_colour_and_thickness_part_the_batches_first_seen_first():
+    made = transform_order(
+        payload(
+            part(id="1"),
+            back(id="2"),
+            part(id="3", color="beyaz"),
+            part(id="4", thickness_mm=8),
+            part(id="5", thickness_mm=18.0, material_code="other"),
+            back(id="6", thickness_mm=8.0),
+        ),
+        RULES,
+    )
+    found = [
+        (
+            batch.part_type,
+            batch.color,
+            int(batch.thickness_mm),
+            [r.description[6:9] for r in batch.rows],
+        )
+        for batch in made.batches
+    ]
+    assert [entry[:3] for entry in found] == [
+        ("GOVDE", "Beyaz", 18),
+        ("ARKALIK", "Beyaz", 8),
+        ("GOVDE", "beyaz", 18),
+        ("GOVDE", "Beyaz", 8),
+    ]
+    assert [len(entry[3]) for entry in found] == [2, 2, 1, 1]
+    assert [import_row.description for import_row in made.batches[0].rows] == [
+        "GOVDE_1_TRIM_10.00",
+        "GOVDE_5_TRIM_10.00",
+    ]
+
+
+@given(st.lists(parts(st.sampled_from(["Beyaz", "Meşe", "mese"])), min_size=1, max_size=12))
+def test_no_part_is_lost_doubled_or_put_with_strangers(several: list[dict[str, Any]]):
+    order = payload(*several)
+    made = transform_order(order, RULES)
+    keys = [(batch.part_type, batch.color, batch.thickness_mm) for batch in made.batches]
+    assert len(set(keys)) == len(keys)
+    wanted = Counter(
+        (
+            order_part.part_type,
+            order_part.color,
+            order_part.thickness_mm,
+            order_part.material_code,
+            order_part.id,
+            order_part.quantity,
+        )
+        for order_part in order.parts
+    )
+    got = Counter(
+        (*key, made_row.material_code, _id(made_row), made_row.quantity)
+        for key, batch in zip(keys, made.batches, strict=True)
+        for made_row in batch.rows
+    )
+    assert got == wanted
+
+
+def _id(made: ImportRow) -> str:
+    return made.description.partition("_")[2].rpartition("_TRIM_")[0]
+
+
+@given(st.lists(parts(), min_size=1, max_size=6))
+def test_the_same_order_is_transformed_the_same_way(several: list[dict[str, Any]]):
+    assert transform_order(payload(*several), RULES) == transform_order(payload(*several), RULES)

@@ -1,0 +1,156 @@
+"""The template: the sheet, the tags, and one code for everything that can be wrong with it."""
+
+import importlib.util
+import unicodedata
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import openpyxl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openpyxl.worksheet.worksheet import Worksheet
+
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline.xlsx_template import HEADINGS, SHEET, TAGS, read_template
+from kesin.workloads.optiplan.workshop.paths import write_shipped_template
+from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, saved, with_part
+
+SCRIPT = Path(__file__).parents[4] / "scripts" / "make-optiplan-template.py"
+
+
+def reason(path: Path) -> str:
+    with pytest.raises(OrderProblem) as caught:
+        read_template(path)
+    assert caught.value.code is OptiCode.TEMPLATE_INVALID
+    assert caught.value.details["template"] == str(path)
+    return str(caught.value.details["reason"])
+
+
+def reason_of(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "Excel_sablon.xlsx"
+    path.write_bytes(data)
+    return reason(path)
+
+
+def test_the_shipped_template_is_good(tmp_path: Path):
+    write_shipped_template(tmp_path / "new" / "Excel_sablon.xlsx")
+    assert read_template(tmp_path / "new" / "Excel_sablon.xlsx").data == SHIPPED
+
+
+def test_the_shipped_template_has_tags_and_headings_and_nothing_else():
+    assert cells_of(SHIPPED, SHEET) == [list(TAGS), list(HEADINGS)]
+
+
+def test_the_misspelt_tag_stays_misspelt():
+    assert TAGS[7] == "[P_EGDE_MAT_LO]"
+
+
+def test_the_shipped_template_is_what_the_script_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = _loaded(SCRIPT)
+    monkeypatch.setattr(script, "TEMPLATE", tmp_path / "made.xlsx")
+    script.main()
+    assert cells_of((tmp_path / "made.xlsx").read_bytes(), SHEET) == cells_of(SHIPPED, SHEET)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_optiplan_template", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_more_sheets_and_other_headings_are_fine(tmp_path: Path):
+    def change(sheet: Worksheet) -> None:
+        sheet["A2"] = "P_CODE_MAT"  # the second variant
+        sheet["A3"] = "18MM 210*280"
+        assert sheet.parent
+        sheet.parent.create_sheet("Notlar")
+
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(changed(change))
+    read_template(path)
+
+
+def test_a_missing_file_and_a_folder_are_reported(tmp_path: Path):
+    assert "cannot be read" in reason(tmp_path / "none.xlsx")
+    assert "cannot be read" in reason(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "title", ["SABLON", "şablon", "Şablon", unicodedata.normalize("NFD", SHEET)]
+)
+def test_the_sheet_has_exactly_its_name(tmp_path: Path, title: str):
+    def rename(sheet: Worksheet) -> None:
+        sheet.title = title
+
+    assert reason_of(tmp_path, changed(rename)) == "there is no sheet named ŞABLON"
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "said"),
+    [
+        ("H1", "[P_EDGE_MAT_LO]", "cell 8 must be [P_EGDE_MAT_LO]"),
+        ("A1", None, "cell 1 must be [P_CODE_MAT], it is null"),
+        ("A1", " [P_CODE_MAT]", "cell 1"),
+        ("A1", "[p_code_mat]", "cell 1"),
+        ("B1", 5, "cell 2 must be [P_LENGTH], it is 5"),
+        ("L1", None, "it holds 11"),
+        ("M1", "[P_MORE]", "it holds 13"),
+    ],
+)
+def test_the_tags_are_exactly_these(tmp_path: Path, cell: str, value: object, said: str):
+    def change(sheet: Worksheet) -> None:
+        sheet[cell] = value
+
+    assert said in reason_of(tmp_path, changed(change))
+
+
+def test_swapped_tags_are_reported(tmp_path: Path):
+    def swap(sheet: Worksheet) -> None:
+        sheet["B1"], sheet["C1"] = TAGS[2], TAGS[1]
+
+    assert "cell 2 must be [P_LENGTH], it is '[P_WIDTH]'" in reason_of(tmp_path, changed(swap))
+
+
+def test_tags_below_the_first_row_do_not_count(tmp_path: Path):
+    assert "it holds 0" in reason_of(tmp_path, changed(lambda sheet: sheet.insert_rows(1)))
+
+
+def test_a_chart_in_the_sheets_place_is_reported(tmp_path: Path):
+    book = openpyxl.Workbook()
+    book.create_chartsheet(SHEET)
+    assert reason_of(tmp_path, saved(book))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"x" * 3_000_000,
+        SHIPPED[:2000],
+        with_part(SHIPPED, "xl/workbook.xml", b"<unclosed"),
+        with_part(SHIPPED, "xl/worksheets/sheet1.xml", b"<sheetData"),
+        with_part(SHIPPED, "[Content_Types].xml", b"<x/>"),
+        with_part(SHIPPED, "xl/media/bomb.bin", b"\x00" * 15_000_000),
+    ],
+)
+def test_whatever_cannot_be_read_is_one_and_the_same_problem(tmp_path: Path, data: bytes):
+    assert reason_of(tmp_path, data)
+
+
+@given(at=st.integers(0, len(SHIPPED) - 1), flip=st.integers(1, 255))
+def test_a_damaged_template_is_good_or_reported(
+    tmp_path_factory: pytest.TempPathFactory, at: int, flip: int
+):
+    data = bytearray(SHIPPED)
+    data[at] ^= flip
+    path = tmp_path_factory.mktemp("damaged") / "x.xlsx"
+    path.write_bytes(data)
+    with suppress(OrderProblem):
+        read_template(path)

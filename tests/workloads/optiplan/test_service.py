@@ -1,0 +1,186 @@
+"""The order service: operator actions in every state, on each database."""
+
+from __future__ import annotations
+
+import pytest
+
+from kesin.foundation.problems import Forbidden, NotFound
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.orders.payload import read_payload
+from tests.web.conftest import ROOT
+from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, actor_with, any_order
+from tests.workloads.optiplan.order_bodies import back, part
+
+
+def refused(floor: Floor, call: str, job_id: str) -> OptiCode:
+    with pytest.raises(OrderProblem) as found:
+        getattr(floor.orders, call)(ROOT, job_id)
+    return found.value.code
+
+
+# Cancel, state by state
+
+
+@pytest.mark.parametrize("state", ["new", "unknown", "held", "running", "sent"])
+def test_an_order_is_cancelled_in_every_state_before_the_machine_has_it(
+    state: str, each_floor: Floor
+):
+    job_id = getattr(each_floor, state)()
+    assert each_floor.orders.cancel(ROOT, job_id).state == "FAILED"
+    assert each_floor.job_body(job_id)["error_code"] == "E_CANCELLED"
+    assert each_floor.inbox() == []
+
+
+def test_a_cancelled_order_is_never_found_by_the_saw(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent(part(), back(length_cm=50, width_cm=40))
+    assert len(floor.inbox()) == 2
+    floor.orders.cancel(ROOT, job_id)
+    assert floor.saw.process_inbox() == 0
+    floor.later()
+    assert floor.state(job_id) == "FAILED"
+
+
+def test_what_the_machine_has_is_not_cancelled(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent()
+    floor.saw.process_inbox()
+    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
+    floor.later()
+    assert floor.state(job_id) == "DONE"
+    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
+
+
+def test_a_cancel_that_is_refused_leaves_the_job_as_it_was(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.sent()
+    floor.saw.process_inbox()
+    before = floor.event_types(job_id)
+    refused(floor, "cancel", job_id)
+    assert floor.event_types(job_id) == before
+    floor.later()
+
+
+def test_a_claimed_order_is_cancelled_by_its_runner(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.new()
+    floor.claim(job_id)
+    assert floor.orders.cancel(ROOT, job_id).state == "NEW"
+    floor.clock.advance(120)
+    floor.sweep()  # that runner crashed; the next one cancels the order
+    floor.work()
+    assert floor.state(job_id) == "FAILED"
+    assert floor.job_body(job_id)["error_code"] == "E_CANCELLED"
+
+
+# Reissue
+
+
+def test_an_order_only_marked_as_reissued_can_still_be_reissued(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.timed_out()
+    floor.context.commands.act(ROOT, "optiplan", "reissue", ids=[job_id], by_workload=True)
+    made = floor.orders.reissue(ROOT, job_id)
+    assert made.new
+    assert made.job.id != job_id
+    assert refused(floor, "reissue", job_id) is OptiCode.REISSUED
+    assert "JOB_DEDUP" not in floor.event_types(made.job.id)
+
+
+def test_a_reissue_of_a_failed_order_is_one_transaction(
+    each_floor: Floor, monkeypatch: pytest.MonkeyPatch
+):
+    floor = each_floor
+    job_id = floor.unknown()
+    floor.orders.cancel(ROOT, job_id)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the lights went out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(floor.orders, "_enqueue", broken)
+        with pytest.raises(RuntimeError):
+            floor.orders.reissue(ROOT, job_id)
+    assert "JOB_REISSUED" not in floor.event_types(job_id)
+    made = floor.orders.reissue(ROOT, job_id)
+    assert made.new
+    assert made.job.id != job_id
+    assert floor.event_types(job_id)[-1] == "JOB_REISSUED"
+
+
+def test_an_order_that_is_done_can_be_cut_once_more(each_floor: Floor):
+    floor = each_floor
+    job_id = floor.done()
+    made = floor.orders.reissue(ROOT, job_id)
+    assert (made.new, floor.job_body(made.job.id)["revision"]) == (True, 2)
+    assert floor.event_types(job_id)[-1] == "JOB_REISSUED"
+    assert floor.state(job_id) == "DONE"
+    again = floor.orders.reissue(ROOT, job_id)
+    assert (again.new, again.job.id) == (False, made.job.id)
+    floor.orders.cancel(ROOT, made.job.id)
+    third = floor.orders.reissue(ROOT, made.job.id)
+    assert floor.job_body(third.job.id)["revision"] == 3
+
+
+def test_the_first_revision_is_still_what_the_same_payload_finds(each_floor: Floor):
+    floor = each_floor
+    payload = read_payload(any_order())
+    first = floor.orders.create_order(ROOT, payload)
+    floor.orders.cancel(ROOT, first.job.id)
+    floor.orders.reissue(ROOT, first.job.id)
+    again = floor.orders.create_order(ROOT, payload)
+    assert (again.new, again.job.id) == (False, first.job.id)
+
+
+# Permissions
+
+
+@pytest.mark.parametrize("call", ["approve", "retry", "cancel", "reissue"])
+def test_an_actor_without_operate_learns_nothing_of_a_job(call: str, floor: Floor):
+    act = getattr(floor.orders, call)
+    known = floor.unknown()
+    for job_id in (known, NO_JOB):
+        with pytest.raises(Forbidden):
+            act(actor_with("optiplan"), job_id)
+        with pytest.raises(NotFound, match="no queue"):
+            act(actor_with("operator", sites=frozenset({"north"})), job_id)
+    assert floor.state(known) == "HOLD"
+
+
+def test_an_operator_of_another_queue_withdraws_no_file(floor: Floor):
+    job_id = floor.sent()
+    with pytest.raises(NotFound):
+        floor.orders.cancel(actor_with("operator", queues=frozenset({"pdf"})), job_id)
+    assert len(floor.inbox()) == 1
+    floor.orders.cancel(ROOT, job_id)
+
+
+def test_an_operator_of_another_queue_saves_no_customer(floor: Floor):
+    with pytest.raises(NotFound):
+        floor.orders.add_customer(actor_with("operator"), "Can", PHONE)
+    with pytest.raises(NotFound):
+        floor.orders.remove_customer(actor_with("operator"), PHONE)
+
+
+def test_a_key_that_creates_orders_removes_no_customer(floor: Floor):
+    with pytest.raises(Forbidden):
+        floor.orders.remove_customer(actor_with("optiplan"), PHONE)
+
+
+def test_a_customer_is_removed_with_a_line(floor: Floor):
+    floor.orders.add_customer(ROOT, "Can", "0532 999 88 77")
+    [line] = floor.said(lambda: floor.orders.remove_customer(ROOT, "05329998877"))
+    assert (line.action, line.target) == ("optiplan.customer_removed", "+905329998877")
+    assert floor.orders.remove_customer(ROOT, "05329998877") is None
+
+
+def test_every_reader_of_the_queue_reads_its_orders(floor: Floor):
+    job_id = floor.new()
+    for actor in (
+        actor_with("viewer", all_sites=True),
+        actor_with("viewer", queues=frozenset({"optiplan"})),
+        actor_with("optiplan"),
+    ):
+        assert floor.orders.job(actor, job_id).id == job_id
+    with pytest.raises(NotFound):
+        floor.orders.jobs(actor_with("viewer", sites=frozenset({"north"})))

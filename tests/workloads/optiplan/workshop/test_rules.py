@@ -1,0 +1,180 @@
+"""The workshop's rules: complete, validated, and stored unchanged."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.workshop.rules import (
+    Rules,
+    default_rules,
+    load_rules,
+    read_rules,
+    rules_json,
+    save_rules,
+)
+
+SHIPPED = rules_json(default_rules())
+
+
+def wrong(**other: Any) -> dict[str, str]:
+    with pytest.raises(OrderProblem) as caught:
+        read_rules({**SHIPPED, **other})
+    assert caught.value.code is OptiCode.VALIDATION
+    return {problem["field"]: problem["message"] for problem in caught.value.details["fields"]}
+
+
+def test_the_defaults_are_the_workshops():
+    assert SHIPPED == {
+        "cm_to_mm_multiplier": 10,
+        "trimByThickness": {"18": 10, "3": 5, "4": 5, "5": 5, "8": 5},
+        "backingThicknesses": [3, 4, 5, 8],
+        "edgeMapping": {"Bant Yok": None, "040": 0.4, "1mm": 1, "2mm": 2},
+        "grainMapping": {"0": 0, "1": 1, "2": 2, "3": 3},
+        "mergePolicy": {"defaultDisabled": True, "requiresOperatorApproval": True},
+        "defaultPlateSize": {"width_mm": 2100, "height_mm": 2800},
+        "retry_count_max": 3,
+        "retry_backoff_minutes": [1, 3, 9],
+        "optiModeDefault": None,
+        "timeouts": {"optiXmlMinutes": 20, "osiAckMinutes": 5},
+        "ackMode": "file_move",
+        "kerf_mm": 4,
+    }
+
+
+def test_the_file_is_made_on_first_start(tmp_path: Path):
+    file = tmp_path / "data" / "rules.json"
+    assert load_rules(file) == default_rules()
+    assert json.loads(file.read_text("utf-8")) == SHIPPED
+    assert [path.name for path in file.parent.iterdir()] == ["rules.json"]
+
+
+def test_rules_survive_the_file(tmp_path: Path):
+    rules = read_rules(
+        {**SHIPPED, "trimByThickness": {"18.5": 7.25}, "edgeMapping": {"Bant Yok": None, "ş": 0.8}}
+    )
+    save_rules(tmp_path / "rules.json", rules)
+    assert load_rules(tmp_path / "rules.json") == rules
+
+
+def test_a_file_without_a_plate_size_means_that_there_is_none(tmp_path: Path):
+    body = {key: value for key, value in SHIPPED.items() if key != "defaultPlateSize"}
+    save_rules(tmp_path / "rules.json", read_rules(body))
+    assert "defaultPlateSize" not in json.loads((tmp_path / "rules.json").read_text("utf-8"))
+    assert load_rules(tmp_path / "rules.json").default_plate_size is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
+        (b" " * 1_000_001 + b"{}", "cannot be read"),
+        (b"[]", "must be an object"),
+        (b"{}", "ackMode: is missing"),
+        (json.dumps({**SHIPPED, "trimByThicknes": {}}).encode(), "trimByThicknes: is not a known"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_reported_by_its_name(
+    tmp_path: Path, content: bytes, said: str
+):
+    file = tmp_path / "rules.json"
+    file.write_bytes(content)
+    with pytest.raises(OrderProblem) as caught:
+        load_rules(file)
+    assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
+    assert str(file) in caught.value.message
+    assert said in f"{caught.value.message} {caught.value.details}".replace("', 'message': '", ": ")
+    assert file.read_bytes() == content
+
+
+def test_a_file_that_cannot_be_written_is_reported_by_its_name(tmp_path: Path):
+    (tmp_path / "data").write_text("in the way")
+    with pytest.raises(OrderProblem, match="cannot be written") as caught:
+        save_rules(tmp_path / "data" / "rules.json", default_rules())
+    assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
+
+
+def test_a_byte_order_mark_of_notepad_is_no_trouble(tmp_path: Path):
+    file = tmp_path / "rules.json"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(SHIPPED).encode())
+    assert load_rules(file) == default_rules()
+
+
+@pytest.mark.parametrize("key", [key for key in SHIPPED if key not in {
+    "defaultPlateSize", "optiModeDefault", "kerf_mm"
+}])  # fmt: skip
+def test_a_rule_that_is_missing_is_named(key: str):
+    body = {name: value for name, value in SHIPPED.items() if name != key}
+    with pytest.raises(OrderProblem, match=f"{key}: is missing"):
+        read_rules(body)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field"),
+    [
+        ("cm_to_mm_multiplier", 0, "cm_to_mm_multiplier"),
+        ("cm_to_mm_multiplier", True, "cm_to_mm_multiplier"),
+        ("trimByThickness", {"18": 0}, "trimByThickness.18"),
+        ("trimByThickness", {"18": "10"}, "trimByThickness.18"),
+        ("trimByThickness", {"thick": 10}, "trimByThickness"),
+        ("trimByThickness", {"18": 10, "18.0": 5}, "trimByThickness"),
+        ("trimByThickness", {"NaN": 10}, "trimByThickness"),
+        ("backingThicknesses", [3, -4], "backingThicknesses[1]"),
+        ("backingThicknesses", [True], "backingThicknesses[0]"),
+        ("edgeMapping", {"1mm": 1}, "edgeMapping"),
+        ("edgeMapping", {"Bant Yok": 1}, "edgeMapping"),
+        ("edgeMapping", {"Bant Yok": None, "1mm": "1"}, "edgeMapping.1mm"),
+        ("grainMapping", {"0": 4}, "grainMapping.0"),
+        ("retry_count_max", -1, "retry_count_max"),
+        ("retry_count_max", 1.5, "retry_count_max"),
+        ("retry_backoff_minutes", [], "retry_backoff_minutes"),
+        ("retry_backoff_minutes", [0], "retry_backoff_minutes[0]"),
+        ("optiModeDefault", "D", "optiModeDefault"),
+        ("timeouts", {"optiXmlMinutes": 0, "osiAckMinutes": 5}, "timeouts.optiXmlMinutes"),
+        ("timeouts", {"optiXmlMinutes": 20}, "timeouts.osiAckMinutes"),
+        ("ackMode", "email", "ackMode"),
+        ("mergePolicy", {"defaultDisabled": 1, "requiresOperatorApproval": True},
+         "mergePolicy.defaultDisabled"),
+        ("defaultPlateSize", {"width_mm": 0, "height_mm": 1}, "defaultPlateSize.width_mm"),
+        ("kerf_mm", -1, "kerf_mm"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_makes_no_sense_is_named(key: str, value: Any, field: str):
+    assert list(wrong(**{key: value})) == [field]
+
+
+def test_thicknesses_are_numbers_however_they_are_spelled():
+    rules = read_rules({**SHIPPED, "trimByThickness": {"18.0": 10, "18.50": 7, "1e1": 5}})
+    assert rules.trim_mm(Decimal(18)) == rules.trim_mm(Decimal("18.00")) == 10
+    assert rules.trim_mm(Decimal("18.5")) == 7
+    assert rules.trim_mm(Decimal(10)) == 5
+    assert rules.trim_mm(Decimal(16)) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "ruled", "built_in", "mode"),
+    [
+        (None, None, True, "A"),
+        (None, None, False, "C"),
+        (None, "B", True, "B"),
+        (None, "C", True, "C"),
+        ("C", "A", True, "C"),
+        ("A", None, False, "A"),
+    ],
+)
+def test_the_mode_is_the_orders_or_the_rules_or_what_is_there(
+    asked: Any, ruled: Any, built_in: bool, mode: str
+):
+    rules = read_rules({**SHIPPED, "optiModeDefault": ruled})
+    assert rules.mode(asked, built_in_optimiser=built_in) == mode
+
+
+def test_rules_cannot_be_changed_in_place():
+    with pytest.raises(ValueError, match="frozen"):
+        default_rules().kerf_mm = Decimal(3)  # type: ignore[misc]
+    assert isinstance(default_rules(), Rules)

@@ -1,0 +1,172 @@
+"""Templates, promises to tell, and what a service without PDFs does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kesin.workloads import pdf
+from tests.web.conftest import error_of
+from tests.workloads.pdf.front import (
+    opened_front,
+    order,
+)
+from tests.workloads.pdf.press import BOOK, SAMPLE
+
+# Templates
+
+
+def test_a_template_tells_what_it_takes(front, me):
+    lines = front.client.get("/pdf/templates", headers=me).json()
+    assert [one["name"] for one in lines] == ["conversion_report", "cutting_plan", "invoice"]
+    told = front.client.get("/pdf/templates/invoice", headers=me).json()
+    template = BOOK.get("invoice")
+    assert (told["schema"], told["sample"]) == (template.schema, template.sample)
+    assert told["content_hash"] == template.content_hash
+    for name in ("nothing", "..%2finvoice", "fonts"):
+        assert front.client.get(f"/pdf/templates/{name}", headers=me).status_code == 404
+
+
+def test_a_sample_can_be_asked_for_as_it_is(front, me):
+    for name in BOOK.names:
+        told = front.client.get(f"/pdf/templates/{name}", headers=me).json()
+        body = {"template_name": name, "variables": told["sample"]}
+        assert front.post(me, body).status_code == 202
+
+
+def test_a_preview_is_the_document_and_runs_nothing(front, me):
+    evil = "<script>alert(1)</script>"
+    answer = front.client.post(
+        "/pdf/templates/invoice/preview",
+        json={"variables": {**SAMPLE, "number": evil}},
+        headers=me,
+    )
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert evil not in answer.text
+    assert "&lt;script&gt;" in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert policy.endswith("frame-ancestors 'self'; sandbox")
+    assert answer.headers["x-frame-options"] == "SAMEORIGIN"
+    assert "x-pdf-fallback" not in answer.headers
+
+
+def test_a_preview_refuses_what_a_job_would_be_refused_for(front, me):
+    def preview(name: str, variables: Any) -> Any:
+        path = f"/pdf/templates/{name}/preview"
+        return front.client.post(path, json={"variables": variables}, headers=me)
+
+    assert preview("nothing", SAMPLE).status_code == 404
+    answer = preview("invoice", {})
+    assert answer.status_code == 422
+    assert error_of(answer)["details"]["fields"][0]["field"].startswith("variables/")
+
+
+# Webhooks
+
+
+HOOKS = {
+    "pdf_webhooks": r"https://hooks\.example\.com/.*",
+    "pdf_webhook_secret": "a secret of the tests",
+}
+HOOK = "https://hooks.example.com/pdf"
+
+
+def test_a_promise_to_tell_is_made_with_the_job(request, tmp_path):
+    with opened_front("sqlite", tmp_path, request, **HOOKS) as front:
+        me, body = front.owner(), order(webhook_url=HOOK)
+        job_id = front.asked(me, body)
+        [promise] = front.service.queues["pdf_webhooks"].jobs().jobs
+        assert (promise.tenant, promise.state) == (front.name_of(me), "waiting")
+        assert promise.dedup_key.startswith(f"job:{job_id}:")
+        assert front.asked(me, {**body, "webhook_url": f"{HOOK}/2"}) == job_id
+        assert len(front.service.queues["pdf_webhooks"].jobs().jobs) == 2
+
+
+def test_without_the_promise_there_is_no_job(request, tmp_path, monkeypatch):
+    from kesin.workloads.pdf.webhooks.worker import Webhooks
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no room for promises")
+
+    with opened_front("sqlite", tmp_path, request, **HOOKS) as front:
+        monkeypatch.setattr(Webhooks, "subscribe", fail)
+        assert front.post(front.owner(), order(webhook_url=HOOK)).status_code == 500
+        assert front.queue.jobs().jobs == []
+
+
+def test_an_address_that_may_not_be_told_is_refused_before_anything_is_made(front, me):
+    answer = front.post(me, order(webhook_url="https://elsewhere.example.com/"))
+    assert (answer.status_code, error_of(answer)["code"]) == (409, "WEBHOOK_REFUSED")
+    assert front.client.get("/pdf/jobs", headers=me).json()["jobs"] == []
+
+
+# The seed's names, and what is not loaded
+
+
+def test_the_bodies_have_the_seeds_names_and_defaults():
+    made = pdf.PdfRenderOptions()
+    assert (made.timeout, made.fail_safe) == (60, pdf.FailSafePolicy.STRICT)
+    request = pdf.PdfJobRequest(template_name="invoice", variables={})
+    assert request.options is None
+    assert set(pdf.PdfJobResponse.model_fields) == {"job_id", "status", "created_at"}
+    assert set(pdf.PdfJobStatusResponse.model_fields) >= {
+        "job_id", "status", "created_at", "started_at", "finished_at", "error_code",
+        "download_url", "retry_count",
+    }  # fmt: skip
+
+
+def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(request, tmp_path):
+    with opened_front("sqlite", tmp_path, request, pdf_hard_timeout_s=33) as front:
+        me = front.owner()
+        front.done(me)
+        front.done(me, order(options={"landscape": True}))
+        front.done(me, order(options={"timeout": 60}))
+        assert [one[2] for one in front.engine.printed] == [33, 33, 60]
+
+
+WITHOUT = """
+import sys
+absent = "jsonschema referencing segno pikepdf playwright weasyprint obstore"
+sys.modules.update(dict.fromkeys(absent.split()))
+from pathlib import Path
+from kesin.foundation.permissions import system_actor
+from kesin.foundation.settings import Settings
+from kesin.store.sqlite.store import SqliteStore
+from kesin.web.app import create_app
+from kesin.web.service import Service
+from kesin.workloads import built_in
+from tests.web.client import Client
+folder = Path(sys.argv[1])
+store = SqliteStore(folder / "kesin.db")
+service = Service(Settings(data_dir=folder), store, {o.name: o for o in built_in()}, work=False)
+client = Client(create_app(service))
+slow = {"kesin.workloads.pdf.templating.library", "kesin.workloads.pdf.jobs.worker"}
+loaded = slow & set(sys.modules)
+key = service.accounts.create_key(system_actor("test"), "test", ["pdf"])[0]
+who = {"x-api-key": key}
+body = {"template_name": "invoice", "variables": {}}
+answers = [
+    client.get("/pdf/templates", headers=who),
+    client.get("/pdf/jobs", headers=who),
+    client.post("/pdf/jobs", json=body, headers=who),
+    client.post("/pdf/templates/invoice/preview", json={"variables": {}}, headers=who),
+]
+print(sorted(loaded), [one.status_code for one in answers], answers[0].json()["error"])
+"""
+
+
+def test_without_the_libraries_the_service_starts_and_says_what_to_install(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[4],
+    )
+    assert done.stdout.startswith("[] [503, 503, 503, 503] {'code': 'pdf_not_installed'"), (
+        done.stdout + done.stderr
+    )
+    assert "pip install 'kesin[pdf]'" in done.stdout

@@ -1,0 +1,317 @@
+"""The doors for jobs: ask, look, list, cancel; once for each owner, and never another's."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kesin.store.postgres.store import PostgresStore
+from tests.web.conftest import error_of
+from tests.workloads.pdf.front import (
+    AT_ONCE,
+    NO_JOB,
+    Front,
+    at_once,
+    front_over,
+    one_new,
+    opened_front,
+    order,
+)
+from tests.workloads.pdf.press import SAMPLE, TTL_S
+
+# The way of a job
+
+
+def test_a_pdf_is_asked_for_made_and_fetched(each_front):
+    front, me = each_front, each_front.owner()
+    answer = front.post(me)
+    assert answer.status_code == 202
+    told = answer.json()
+    assert told.keys() == {"job_id", "status", "created_at"}
+    assert told["status"] == "queued"
+    path = f"/pdf/jobs/{told['job_id']}"
+    assert answer.headers["location"] == path
+
+    waiting_job = front.client.get(path, headers=me).json()
+    in_line = front.queue.stats().states["queued"]
+    assert (waiting_job["position"], waiting_job["download_url"]) == (in_line, None)
+    front.clock.advance(3)
+    front.worker.process_job(told["job_id"])
+
+    status = front.client.get(path, headers=me).json()
+    assert status["status"] == "succeeded"
+    assert (status["pages"], status["engine"], status["warnings"]) == (1, "quick", ["a warning"])
+    assert status["started_at"] > status["created_at"]
+    assert (status["position"], status["error_code"], status["retry_count"]) == (None, None, 0)
+    fetched = front.client.get(status["download_url"], headers=me)
+    assert (fetched.status_code, fetched.headers["content-type"]) == (200, "application/pdf")
+    assert fetched.content == front.artifacts.get_pdf(front.seen(told["job_id"]).artifact_key)
+    assert len(fetched.content) == status["bytes"]
+    assert fetched.headers["etag"] == f'"{status["sha256"]}"'
+
+
+def test_a_time_is_told_with_every_microsecond_that_is_kept(own_front):
+    me = own_front.owner()
+    own_front.clock.time_us = 1_767_225_599_123_457
+    own_front.beat()
+    answer = own_front.post(me).json()
+    assert answer["created_at"] == "2025-12-31T23:59:59.123457Z"
+    assert own_front.get(me, answer["job_id"]).json()["created_at"] == answer["created_at"]
+
+
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
+sheets = st.one_of(
+    st.fixed_dictionaries({}, optional={"format": st.sampled_from(["A3", "A4", "A5", "Letter"])}),
+    st.fixed_dictionaries({"width_mm": st.floats(60, 900), "height_mm": st.integers(60, 900)}),
+)
+options = st.builds(
+    lambda sheet, rest: {**sheet, **rest},
+    sheets,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "timeout": st.integers(1, 600),
+            "fail_safe": st.sampled_from(["strict", "degrade"]),
+            "engine": st.sampled_from([None, "chromium", "weasyprint"]),
+            "landscape": st.booleans(),
+            "margin_mm": st.floats(0, 20) | st.lists(st.integers(0, 20), min_size=4, max_size=4),
+            "scale": st.floats(0.1, 2),
+            "page_ranges": st.sampled_from(["", "1", "1-3, 5", "2-"]),
+            "tagged": st.booleans(),
+        },
+    ),
+)
+requests = st.fixed_dictionaries(
+    {
+        "template_name": st.just("invoice"),
+        "variables": st.builds(
+            lambda number, notes: {**SAMPLE, "number": number or "1", "notes": notes}, words, words
+        ),
+    },
+    optional={"options": st.none() | options, "file_name": words.filter(bool)},
+)
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(body=requests)
+def test_what_was_asked_for_is_found_again(front, body):
+    """Feature: pdf-render-worker, Property 8: a job that was created is found as it was."""
+    who = _everybody(front)
+    created = front.post(who, body)
+    assert created.status_code in {200, 202}, created.text
+    told = created.json()
+    found = front.get(who, told["job_id"]).json()
+    assert {name: found[name] for name in ("job_id", "status", "created_at")} == told
+
+
+def _everybody(front: Front) -> dict[str, str]:
+    if not hasattr(front, "examples"):
+        front.examples = front.owner()  # type: ignore[attr-defined]
+    who: dict[str, str] = front.examples  # type: ignore[attr-defined]
+    return who
+
+
+# The same once
+
+
+def test_the_same_request_gets_the_same_job_whatever_became_of_it(front, me):
+    body = order()
+    job_id = front.asked(me, body)
+    again = front.post(me, body)
+    assert (again.status_code, again.json()["job_id"]) == (200, job_id)
+    assert again.headers["location"] == f"/pdf/jobs/{job_id}"
+    [claimed] = front.queue.claim("one", ids=[job_id])
+    assert front.post(me, body).json()["status"] == "running"
+    front.jobs.succeed(claimed, front.worker._render_and_store(front.seen(job_id)))
+    done = front.post(me, body)
+    assert (done.status_code, done.json()["status"]) == (200, "succeeded")
+
+
+def test_what_changes_no_byte_makes_no_other_job(front, me):
+    body = order()
+    job_id = front.asked(me, body)
+    for options in (
+        {"timeout": 7},
+        {"fail_safe": "degrade"},
+        {"format": "A4"},
+        {"margin_mm": [0, 0, 0, 0]},
+    ):
+        assert front.asked(me, {**body, "options": options}) == job_id, options
+    assert front.asked(me, {**body, "file_name": "other.pdf"}) == job_id
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": "weasyprint"}, {"landscape": True}, {"margin_mm": 5}, {"format": "A5"}],
+)
+def test_what_changes_bytes_makes_another_job(front, me, options):
+    body = order()
+    assert front.asked(me, {**body, "options": options}) != front.asked(me, body)
+
+
+def test_two_owners_never_share_a_job(front, me):
+    body = order()
+    assert front.asked(me, body) != front.asked(front.owner(), body)
+
+
+def test_a_job_that_failed_is_made_anew(front, me):
+    body = order()
+    front.engine.fails("TEMPLATE_ERROR")
+    failed = front.done(me, body)
+    answer = front.post(me, body)
+    assert answer.status_code == 202
+    assert answer.json()["job_id"] != failed
+
+
+def test_of_equal_requests_at_once_one_makes_the_job(each_front):
+    me = each_front.owner()
+    body = order()
+    job_id = one_new(at_once([lambda: each_front.post(me, body)] * AT_ONCE))
+    assert each_front.queue.stats().tenants[each_front.name_of(me)]["queued"] == 1
+    assert each_front.moves(job_id) == ["enqueue"]
+
+
+def test_of_equal_requests_to_two_processes_one_makes_the_job(request, tmp_path, postgres_url):
+    with ExitStack() as stack:
+        front = stack.enter_context(opened_front("postgres", tmp_path, request))
+        store = PostgresStore(postgres_url, schema=front.store.schema, listen=False)
+        stack.callback(store.close)
+        beside = stack.enter_context(front_over(store, tmp_path))
+        me = front.owner()
+        assert [one.get(me, NO_JOB).status_code for one in (front, beside)] == [404, 404]
+        body = order()
+        calls = [lambda: front.post(me, body), lambda: beside.post(me, body)] * (AT_ONCE // 2)
+        job_id = one_new(at_once(calls))
+        assert beside.get(me, job_id).json() == front.get(me, job_id).json()
+
+
+# Whose it is
+
+
+def test_another_owners_job_does_not_exist(front, me):
+    job_id = front.done(me)
+    other = front.owner()
+    for ask in (front.get, front.fetch, front.cancel):
+        there, nowhere = ask(other, job_id), ask(other, NO_JOB)
+        assert there.status_code == 404
+        assert there.content == nowhere.content
+    listed = front.client.get("/pdf/jobs", headers=other).json()
+    assert listed == {"jobs": [], "cursor": None}
+
+
+def test_an_admin_sees_everybodys(front, me):
+    job_id = front.done(me)
+    assert front.get(front.boss, job_id).status_code == 200
+    assert front.fetch(front.boss, job_id).status_code == 200
+    listed = front.client.get("/pdf/jobs?limit=1", headers=front.boss).json()
+    assert [one["job_id"] for one in listed["jobs"]] == [job_id]
+
+
+def test_the_list_is_ones_own_newest_first_and_in_pages(front, me):
+    ids = [front.asked(me) for _ in range(5)]
+    front.asked(front.owner())
+    front.cancel(me, ids[1])
+
+    def page(**params: Any) -> dict[str, Any]:
+        answer = front.client.get("/pdf/jobs", headers=me, params=params)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    first = page(limit=3)
+    assert [one["job_id"] for one in first["jobs"]] == ids[:1:-1]
+    rest = page(limit=3, cursor=first["cursor"])
+    assert [one["job_id"] for one in rest["jobs"]] == [ids[1], ids[0]]
+    assert rest["cursor"] is None
+    assert [one["job_id"] for one in page(status="expired")["jobs"]] == [ids[1]]
+    assert front.client.get("/pdf/jobs?status=lost", headers=me).status_code == 422
+    assert front.client.get("/pdf/jobs?cursor=x", headers=me).status_code == 422
+
+
+def test_a_job_made_by_hand_is_shown_whatever_it_holds(front):
+    for payload in ([], "text", None, {"payload": 5, "manner": {"file_name": 7}}):
+        job_id = front.queue.enqueue(payload).id
+        told = front.get(front.boss, job_id).json()
+        assert (told["template_name"], told["file_name"]) == ("", None)
+        assert front.fetch(front.boss, job_id).status_code == 202
+        front.cancel(front.boss, job_id)
+
+
+# Back-pressure
+
+
+def test_the_door_shuts_at_the_limit_and_opens_again_when_the_line_is_a_fifth_shorter(
+    request, tmp_path
+):
+    with opened_front("sqlite", tmp_path, request, pdf_max_queued=10) as front:
+        me, first = front.owner(), order()
+        waiting_jobs = [front.asked(me, first), *(front.asked(me) for _ in range(9))]
+        refused = front.post(me)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+        assert error_of(refused)["code"] == "BACKPRESSURE_ACTIVE"
+        assert front.post(me, first).status_code == 200  # there is nothing to make
+        for job_id in waiting_jobs[:2]:
+            front.worker.process_job(job_id)
+            assert front.post(front.owner()).status_code == 429
+        front.worker.process_job(waiting_jobs[2])  # seven are left
+        assert [front.post(me).status_code for _ in range(4)] == [202, 202, 202, 429]
+
+
+# Wanting it no more
+
+
+def test_its_owner_cancels_a_waiting_job(front, me):
+    job_id = front.asked(me)
+    lines = front.said(lambda: front.cancel(me, job_id, reason="typed twice"))
+    [event] = [one for one in front.queue.events(job_id) if one.move == "cancel"]
+    assert (event.actor, json.loads(event.note)) == (front.name_of(me), {"reason": "typed twice"})
+    assert [(one.action, one.allowed, one.target) for one in lines] == [
+        ("pdf.cancel", True, job_id)
+    ]
+    assert front.fetch(me, job_id).status_code == 410
+    assert front.worker.process_job(job_id) is None
+    assert front.seen(job_id).status == "expired"
+
+
+def test_cancelled_twice_is_the_same(front, me):
+    body = order()
+    job_id = front.asked(me, body)
+    first, again = front.cancel(me, job_id), front.cancel(me, job_id)
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.json() == again.json()
+    assert again.json()["status"] == "expired"
+    assert front.moves(job_id).count("cancel") == 1
+    assert front.post(me, body).status_code == 202
+
+
+def test_an_admin_cancels_as_an_operator(front, me):
+    job_id = front.asked(me)
+    assert front.cancel(front.boss, job_id).status_code == 200
+    [event] = [one for one in front.queue.events(job_id) if one.move == "cancel"]
+    assert event.actor == front.name_of(front.boss)
+    assert json.loads(event.note) == {"reason": "cancelled by an admin"}
+
+
+def test_what_is_past_waiting_is_not_cancelled(own_front):
+    front, me = own_front, own_front.owner()
+    done, running = front.done(me), front.asked(me)
+    front.queue.claim("one", ids=[running])
+    front.engine.fails("TEMPLATE_ERROR")
+    failed = front.done(me)
+    old = front.done(me)
+    front.clock.advance(TTL_S + 1)
+    front.jobs._expire()
+    for job_id in (done, running, failed, old):
+        lines = front.said(lambda job_id=job_id: front.cancel(me, job_id))
+        answer = front.cancel(me, job_id)
+        assert (answer.status_code, error_of(answer)["code"]) == (409, "conflict")
+        assert lines == []

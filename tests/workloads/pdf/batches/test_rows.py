@@ -1,0 +1,246 @@
+"""Rows of a batch: what a spreadsheet says, and what their files are called."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kesin.foundation.problems import Invalid
+from kesin.workloads.pdf.batches.rows import (
+    MAX_ROWS,
+    allowed_types,
+    entry_name,
+    parse_cell,
+    read_csv,
+    row_file_names,
+    safe_name,
+)
+from kesin.workloads.pdf.templating.library import TemplateLibrary
+from tests.workloads.pdf.batching import SCHEMA
+
+INVOICE = TemplateLibrary.load().get("invoice")
+
+
+def rows(text, schema=SCHEMA):
+    body = text if isinstance(text, bytes) else text.encode()
+    table = read_csv(body, schema)
+    assert table.problems == []
+    return table.rows
+
+
+def refusal(text):
+    with pytest.raises(Invalid) as refused:
+        read_csv(text if isinstance(text, bytes) else text.encode(), SCHEMA)
+    return refused.value.code
+
+
+# Tables
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("part", [b",", b";"])
+def test_every_spreadsheets_spelling_is_the_same_table(mark, end, part):
+    lines = [b"name,count,paid", "Işıl,3,true".encode(), b"b,,0", b""]
+    text = mark + end.join(line.replace(b",", part) for line in lines)
+    assert rows(text) == [{"name": "Işıl", "count": 3, "paid": True}, {"name": "b", "paid": False}]
+
+
+def test_quoted_cells_hold_anything():
+    found = rows('name,kind\n"a, ""b"";\nc",a\n')
+    assert found == [{"name": 'a, "b";\nc', "kind": "a"}]
+
+
+def test_the_sign_that_parts_cells_is_looked_for_outside_of_quotes():
+    assert rows('"name";"buyer.name"\n"a,b,c";x\n') == [{"name": "a,b,c", "buyer": {"name": "x"}}]
+
+
+def test_dots_lead_deeper_and_empty_cells_are_left_out():
+    found = rows("name,buyer.name,buyer.age\na,x,7\nb,,\nc,,8\n")
+    assert found == [
+        {"name": "a", "buyer": {"name": "x", "age": 7}},
+        {"name": "b"},
+        {"name": "c", "buyer": {"age": 8}},
+    ]
+
+
+def test_cells_are_what_the_schema_says_they_are():
+    text = 'name,count,price,exact,paid,tags\n12,12,12,12,1,"[""a"",""b""]"\n'
+    assert rows(text) == [
+        {"name": "12", "count": 12, "price": 12, "exact": 12, "paid": True, "tags": ["a", "b"]}
+    ]
+
+
+def test_a_comma_is_a_decimal_sign_only_where_semicolons_part_the_cells():
+    assert rows("name;price\na;1,5\n") == [{"name": "a", "price": 1.5}]
+    assert rows('name,price\na,"1,5"\n') == [{"name": "a", "price": "1,5"}]
+    assert rows("name;price\na;1.234,5\n") == [{"name": "a", "price": "1.234,5"}]
+
+
+def test_lines_that_say_nothing_are_no_rows_and_columns_without_a_name_are_no_variables():
+    assert rows("\n;;\nname;;\n;;\na;;\n\n;\nb\n") == [{"name": "a"}, {"name": "b"}]
+
+
+def test_a_cell_in_a_column_without_a_name_is_a_problem_of_its_row():
+    table = read_csv(b"name,\na,\nb,x\nc,,y\n", SCHEMA)
+    assert [(problem.row, problem.rule) for problem in table.problems] == [
+        (2, "cells"),
+        (3, "cells"),
+    ]
+    assert len(table.rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "no_header"),
+        ("\n;;\n", "no_header"),
+        ("name,name\na,b\n", "column_twice"),
+        ("buyer,buyer.name\na,b\n", "bad_column"),
+        ("buyer.name,buyer\na,b\n", "bad_column"),
+        ("name,buyer.\na,b\n", "bad_column"),
+        (".".join("x" * 40) + "\n1\n", "bad_column"),
+        ('name\n"a\n', "not_csv"),
+        ('name\n"a"b\n', "not_csv"),
+        ("name\ni\u015f\n".encode("iso-8859-9"), "not_utf8"),
+        ("name\na\n".encode("utf-16"), "not_utf8"),
+        ("name\n" + "a\n" * (MAX_ROWS + 1), "too_many_rows"),
+    ],
+)
+def test_what_is_no_table_is_refused(text, code):
+    assert refusal(text) == code
+
+
+def test_as_many_rows_as_are_taken_are_taken():
+    assert len(rows("name\n" + "a\n" * MAX_ROWS)) == MAX_ROWS
+
+
+def test_a_large_cell_is_a_cell():
+    assert rows("name\n" + "x" * 200_000 + "\n") == [{"name": "x" * 200_000}]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"name": st.text(min_size=1).filter(str.strip)},
+            optional={"count": st.integers(-(10**12), 10**12), "paid": st.booleans()},
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_what_was_written_as_csv_is_read_as_it_was(wanted):
+    lines = [["name", "count", "paid"]]
+    for row in wanted:
+        if "\r" in row["name"] or "\x00" in row["name"]:
+            row["name"] = "x"
+        lines.append([_cell(row.get(name)) for name in lines[0]])
+    text = "\n".join(",".join(line) for line in lines)
+    assert rows(text.encode(errors="ignore")) == [
+        {**row, "name": row["name"].encode(errors="ignore").decode()} for row in wanted
+    ]
+
+
+def _cell(value):
+    if value is None:
+        return ""
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    return '"' + text.replace('"', '""') + '"'
+
+
+# Types
+
+
+def test_types_are_found_behind_references_and_choices():
+    assert allowed_types(INVOICE.schema, ["number"]) == {"string"}
+    assert allowed_types(INVOICE.schema, ["stated_total"]) == {"number", "string"}
+    assert allowed_types(INVOICE.schema, ["seller", "website"]) == {"string"}
+    assert allowed_types(INVOICE.schema, ["lines"]) == {"array"}
+    assert allowed_types(INVOICE.schema, ["lang"]) == {"string"}
+    assert allowed_types(SCHEMA, ["buyer", "age"]) == {"integer", "null"}
+    assert allowed_types(SCHEMA, ["nowhere", "at", "all"]) == {"string"}
+
+
+def test_a_schema_that_refers_to_itself_ends():
+    circle = {"properties": {"a": {"$ref": "#/properties/a"}}}
+    assert allowed_types(circle, ["a"]) == {"string"}
+    tree = {"$ref": "#", "properties": {"a": {"$ref": "#"}, "n": {"type": "integer"}}}
+    assert allowed_types(tree, ["a", "a", "n"]) == {"integer"}
+
+
+NUMBER, WHOLE = frozenset({"number"}), frozenset({"integer"})
+EITHER = frozenset({"number", "string"})
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds", "value"),
+    [
+        ("5", NUMBER, 5),
+        ("-0.5", NUMBER, -0.5),
+        (" 5 ", NUMBER, 5),
+        ("1e3", NUMBER, 1000.0),
+        ("5.5", WHOLE, "5.5"),
+        ("NaN", NUMBER, "NaN"),
+        ("1e999", NUMBER, "1e999"),
+        ("٣", NUMBER, "٣"),
+        ("9" * 5_000, NUMBER, "9" * 5_000),
+        ("007", EITHER, "007"),
+        ("1234.50", EITHER, 1234.5),
+        ("0.1234567890123456789", EITHER, "0.1234567890123456789"),
+        ("evet", frozenset({"boolean"}), True),
+        ("Hayır", frozenset({"boolean"}), False),
+        ("maybe", frozenset({"boolean"}), "maybe"),
+        ("[1", frozenset({"array"}), "[1"),
+        ('{"a": 1}', frozenset({"object"}), {"a": 1}),
+        ("[" * 100_000, frozenset({"array"}), "[" * 100_000),
+        (" as it is ", frozenset({"string"}), " as it is "),
+    ],
+)
+def test_a_cell_that_cannot_be_what_it_should_stays_text(text, kinds, value):
+    found = parse_cell(text, kinds)
+    assert (found, type(found)) == (value, type(value))
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Fatura Şubat İğdır", "Fatura Şubat İğdır"),
+        ("S\u0327ubat", "Şubat"),
+        ("../../etc/passwd", "_.._etc_passwd"),
+        ("a/b\\c:d*e?f", "a_b_c_d_e_f"),
+        ("x.PDF", "x"),
+        ("  two\n lines\t", "two lines"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("a\x00b\ud800c", "abc"),
+        ("...", ""),
+        ("", ""),
+        ("x" * 500, "x" * 100),
+    ],
+)
+def test_a_name_leads_nowhere_and_keeps_its_letters(text, name):
+    assert safe_name(text) == name
+
+
+@given(st.text(max_size=200))
+def test_no_name_can_leave_its_folder(text):
+    name = entry_name(7, safe_name(text), "card")
+    assert name.startswith("0007-")
+    assert name.endswith(".pdf")
+    assert not set(name) & set('/\\:*?"<>|\0\n\r')
+    assert safe_name(safe_name(text)) == safe_name(text)
+    name.encode()
+
+
+def test_equal_names_are_told_apart_by_their_number():
+    names = row_file_names([{}] * 3, ["a", "a", "A"], None)
+    assert len({entry_name(row, name, "x").lower() for row, name in enumerate(names, 1)}) == 3
+
+
+def test_a_row_is_named_by_a_variable_wherever_it_lies():
+    found = [{"buyer": {"name": "Ayşe"}}, {"buyer": {"name": 7}}, {"buyer": []}, {}]
+    assert row_file_names(found, None, "buyer.name") == ["Ayşe", "7", "", ""]
+    assert row_file_names(found, None, None) == [""] * 4

@@ -1,0 +1,458 @@
+"""Batches: fed in, seen to their end, and told of row by row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kesin.workloads.pdf.batches import worker as module
+from kesin.workloads.pdf.services import create_worker as pdf_worker_of
+from tests.cli.programs import wait_until
+from tests.web.conftest import error_of
+from tests.workloads.pdf.batching import names, one_page
+from tests.workloads.pdf.paper import pages
+
+
+def test_a_zip_has_a_pdf_for_each_row_and_tells_of_all(bindery):
+    batch_id = bindery.order(*names(3), name_field="name", file_name="kartlar")
+    assert bindery.get(batch_id)["status"] == "queued"
+    bindery.work()
+    told = bindery.get(batch_id)
+    assert {name: told[name] for name in ("status", "rows", "made", "failed", "waiting")} == {
+        "status": "succeeded",
+        "rows": 3,
+        "made": 3,
+        "failed": 0,
+        "waiting": 0,
+    }
+    assert told["download_url"] == f"/pdf/batches/{batch_id}/download"
+    assert told["started_at"]
+    assert told["pages"] == 3
+    entries = bindery.entries(batch_id)
+    assert list(entries) == [
+        "0001-row 1.pdf",
+        "0002-row 2.pdf",
+        "0003-row 3.pdf",
+        "results.json",
+        "results.csv",
+    ]
+    assert [pages(entries[name]) for name in list(entries)[:3]] == [[name] for name in names(3)]
+    results = json.loads(entries["results.json"])
+    assert [result["file"] for result in results] == list(entries)[:3]
+    [header, *lines] = csv.reader(io.StringIO(entries["results.csv"].decode("utf-8-sig")))
+    assert [dict(zip(header, line, strict=True))["status"] for line in lines] == ["succeeded"] * 3
+    answer = bindery.download(batch_id)
+    assert answer.headers["content-type"] == "application/zip"
+    assert 'filename="kartlar.zip"' in answer.headers["content-disposition"]
+    assert answer.headers["etag"] == f'"{told["sha256"]}"'
+    assert not bindery.metadata_names()
+
+
+def test_one_pdf_has_the_rows_in_their_order(bindery):
+    batch_id = bindery.order(*names(4), output="merged")
+    bindery.work()
+    answer = bindery.download(batch_id)
+    assert answer.headers["content-type"] == "application/pdf"
+    assert pages(answer.content) == names(4)
+
+
+def test_a_part_of_the_file_can_be_had(bindery):
+    batch_id = bindery.order("only")
+    bindery.work()
+    whole = bindery.download(batch_id)
+    part = bindery.download(batch_id, range="bytes=0-1")
+    assert (part.status_code, part.content, part.headers["content-type"]) == (
+        206,
+        b"PK",
+        "application/zip",
+    )
+    known = bindery.download(batch_id, **{"if-none-match": whole.headers["etag"]})
+    assert known.status_code == 304
+    path = f"/pdf/batches/{batch_id}/download"
+    head = bindery.client.head(path, headers=bindery.headers)
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+def test_an_equal_batch_is_the_same_one_and_another_order_is_not(bindery):
+    batch_id = bindery.order(*names(2))
+    again = bindery.post([{"name": name} for name in names(2)])
+    assert (again.status_code, again.json()["batch_id"]) == (200, batch_id)
+    assert bindery.order(*names(2), output="merged") != batch_id
+    stranger = bindery.post([{"name": name} for name in names(2)], headers=bindery.key("pdf"))
+    assert stranger.status_code == 202
+    bindery.work()
+    bindery.work()
+    bindery.work()
+    again = bindery.post([{"name": name} for name in names(2)])
+    assert (again.status_code, again.json()["batch_id"]) == (200, batch_id)
+
+
+def test_an_equal_batch_is_made_anew_when_the_file_of_the_first_is_lost(bindery):
+    rows = [{"name": "lost"}]
+    first = bindery.order("lost")
+    bindery.work()
+    key = bindery.batch(first).artifact_key
+    assert key is not None
+    bindery.batches.storage.delete(key)
+    assert bindery.download(first).status_code == 410
+    second = bindery.order("lost")
+    assert second != first
+    assert bindery.post(rows).json()["batch_id"] == second
+    bindery.work()
+    assert bindery.download(second).status_code == 200
+    assert bindery.post(rows).json()["batch_id"] == second
+
+
+def test_rows_are_the_jobs_that_would_have_been_made_one_by_one(bindery):
+    batch_id = bindery.order("a", "b", "a")
+    bindery.work()
+    rows = bindery.get(batch_id)["results"]
+    assert rows[0]["job_id"] == rows[2]["job_id"] != rows[1]["job_id"]
+    assert bindery.engine.printed == ["a", "b"]
+    assert len(bindery.entries(batch_id)) == 3 + 2
+    job = bindery.client.get(f"/pdf/jobs/{rows[1]['job_id']}", headers=bindery.headers).json()
+    assert job["status"] == "succeeded"
+
+
+# What goes wrong with rows
+
+
+def test_rows_that_fail_leave_a_file_of_the_others(bindery):
+    batch_id = bindery.order("a", "bad", "c")
+    bindery.work()
+    told = bindery.get(batch_id)
+    assert (told["status"], told["made"], told["failed"]) == ("partial", 2, 1)
+    assert told["error_code"] is None
+    assert [result["status"] for result in told["results"]] == ["succeeded", "failed", "succeeded"]
+    assert told["results"][1]["error_code"] == "TEMPLATE_ERROR"
+    assert told["results"][1]["error_message"] == "so the test wants it"
+    entries = bindery.entries(batch_id)
+    assert list(entries)[:2] == ["0001-card.pdf", "0003-card.pdf"]
+    again = bindery.post([{"name": one} for one in ("a", "bad", "c")])
+    assert again.status_code == 202  # what is not whole is no answer to the same wish
+
+
+def test_a_batch_of_which_no_row_comes_through_fails(bindery):
+    batch_id = bindery.order("bad 1", "bad 2")
+    bindery.work()
+    told = bindery.get(batch_id)
+    assert (told["status"], told["error_code"]) == ("failed", "EVERY_ROW_FAILED")
+    assert told["failed"] == 2
+    assert [result["error_code"] for result in told["results"]] == ["TEMPLATE_ERROR"] * 2
+    refused = bindery.download(batch_id)
+    assert (refused.status_code, error_of(refused)["code"]) == (409, "EVERY_ROW_FAILED")
+
+
+@pytest.mark.parametrize("output", ["zip", "merged"])
+def test_a_file_that_would_be_too_large_is_not_made(output, bindery, monkeypatch):
+    monkeypatch.setattr(module, "assemble_output", _gathering_at_most(1_000))
+    batch_id = bindery.order(*names(5), output=output)
+    bindery.work()
+    told = bindery.get(batch_id)
+    assert (told["status"], told["error_code"]) == ("failed", "TOO_LARGE")
+    assert [result["status"] for result in told["results"]] == ["succeeded"] * 5
+
+
+def _gathering_at_most(most: int) -> Callable[..., Any]:
+    from kesin.workloads.pdf.batches import output as assembling
+    from kesin.workloads.pdf.batches import output as gathering
+
+    def gathered(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            make = assembling.open_assembly
+            patch.setattr(
+                gathering, "open_assembly", lambda output, folder: make(output, folder, most)
+            )
+            return gathering.assemble_output(*given)
+
+    return gathered
+
+
+def test_a_pdf_that_was_lost_is_made_again(bindery):
+    batch_id = bindery.order(*names(3))
+    lost: list[str] = []
+
+    def wait(_seconds: float) -> None:
+        bindery.print_all()
+        if not lost:
+            [job] = [job for job in bindery.pdf.jobs().jobs if "row 2" in job.payload][:1]
+            lost.append(job.id)
+            bindery.batches.storage.delete(job.outcome["artifact_key"])
+
+    bindery.work(wait)
+    rows = bindery.get(batch_id)["results"]
+    assert bindery.get(batch_id)["status"] == "succeeded"
+    assert rows[1]["job_id"] not in lost
+    assert bindery.engine.printed == ["row 1", "row 2", "row 3", "row 2"]
+    assert pages(bindery.entries(batch_id)["0002-card.pdf"]) == ["row 2"]
+
+
+def test_a_pdf_that_is_lost_each_time_is_given_up(bindery):
+    batch_id = bindery.order("keeps", "vanishes")
+
+    def wait(_seconds: float) -> None:
+        bindery.print_all()
+        for job in bindery.pdf.jobs().jobs:
+            if "vanishes" in job.payload and job.state == "succeeded":
+                bindery.batches.storage.delete(job.outcome["artifact_key"])
+
+    bindery.work(wait)
+    told = bindery.get(batch_id)
+    assert told["status"] == "partial"
+    assert told["results"][1]["error_code"] == "ARTIFACT_GONE"
+    assert bindery.engine.printed.count("vanishes") == 1 + module.MAX_ROW_RETRIES
+
+
+def test_a_pdf_nobody_can_read_is_a_failed_row_of_a_merged_one(bindery, monkeypatch):
+    prints = {"fine": one_page("fine"), "broken": b"no PDF at all"}
+    monkeypatch.setattr("tests.workloads.pdf.batching.one_page", prints.__getitem__)
+    batch_id = bindery.order("fine", "broken", output="merged")
+    bindery.work(lambda _seconds: bindery.print_all())
+    told = bindery.get(batch_id)
+    assert (told["status"], told["results"][1]["error_code"]) == ("partial", "UNREADABLE")
+    assert pages(bindery.download(batch_id).content) == ["fine"]
+
+
+def test_a_pdf_that_was_damaged_is_made_again(bindery):
+    batch_id = bindery.order("fine", "spoilt", output="merged")
+    spoilt: list[str] = []
+
+    def wait(_seconds: float) -> None:
+        bindery.print_all()
+        if not spoilt:
+            [job] = [job for job in bindery.pdf.jobs().jobs if "spoilt" in job.payload]
+            spoilt.append(job.id)
+            (bindery.folder / job.outcome["artifact_key"]).write_bytes(one_page("wrong"))
+
+    bindery.work(wait)
+    told = bindery.get(batch_id)
+    assert (told["status"], told["results"][1]["job_id"] in spoilt) == ("succeeded", False)
+    assert pages(bindery.download(batch_id).content) == ["fine", "spoilt"]
+    assert bindery.engine.printed == ["fine", "spoilt", "spoilt"]
+
+
+def test_what_was_sent_or_told_and_is_damaged_is_not_believed(bindery):
+    def spoil(batch_id, which):
+        batch = bindery.batches.get(batch_id)
+        path = bindery.folder / (batch.result.get(which) or batch.input_key)
+        data = path.read_bytes()
+        path.write_bytes(data[:20] + b"\0" + data[21:])
+
+    sent = bindery.order("a", "b")
+    spoil(sent, "input_key")
+    bindery.work()
+    assert bindery.get(sent)["error_code"] == "ROWS_MISSING"
+    told = bindery.order("c", "d")
+    bindery.work()
+    assert len(bindery.get(told)["results"]) == 2
+    spoil(told, "results_key")
+    assert bindery.get(told)["results"] == []
+
+
+def test_a_row_somebody_cancelled_stays_cancelled(bindery):
+    batch_id = bindery.order("a", "b")
+
+    def wait(_seconds: float) -> None:
+        jobs = [one for one in bindery.pdf.peek(limit=10) if '"b"' in one.payload]
+        bindery.pdf.act("cancel", actor="tests", ids=[job.id for job in jobs])
+        bindery.print_all()
+
+    bindery.work(wait)
+    told = bindery.get(batch_id)
+    assert (told["status"], told["results"][1]["error_code"]) == ("partial", "CANCELLED")
+
+
+def test_rows_that_wait_longer_than_anything_is_kept_are_given_up(bindery):
+    batch_id = bindery.order("a", "b")
+
+    def wait(_seconds: float) -> None:
+        bindery.clock.advance(86_401)
+        bindery.sweep("expire")
+
+    bindery.work(wait)  # nobody holds a job for more than a day: it is given back
+    assert bindery.get(batch_id)["status"] == "queued"
+    bindery.work()
+    told = bindery.get(batch_id)
+    assert (told["status"], told["error_code"]) == ("failed", "EVERY_ROW_FAILED")
+    assert {result["error_code"] for result in told["results"]} == {"EXPIRED"}
+
+
+# The line
+
+
+def test_rows_are_fed_as_the_line_allows_and_never_refused(bindery, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ROWS_IN_QUEUE", 6)
+    monkeypatch.setattr(module, "REFILL_BELOW_BELOW", 3)
+    batch_id = bindery.order(*names(20))
+    in_line: list[int] = []
+
+    def wait(_seconds: float) -> None:
+        in_line.append(len(bindery.pdf.peek(limit=100)))
+        bindery.print_all(most=2)
+
+    bindery.work(wait)
+    assert bindery.get(batch_id)["made"] == 20
+    assert max(in_line) == 6
+    assert bindery.engine.printed == names(20)
+
+
+def test_a_full_line_is_waited_for_and_others_keep_their_place(bindery):
+    others = [{"variables": {"name": f"other {n}"}} for n in range(8)]
+    for other in others:
+        bindery.batches.jobs.create_job("card", other, owner="somebody")
+    batch_id = bindery.order(*names(3))
+    seen: list[set[str]] = []
+
+    def wait(_seconds: float) -> None:
+        seen.append({one.tenant for one in bindery.pdf.peek(limit=100)})
+        bindery.print_all(most=3)
+
+    bindery.work(wait, max_queued=10)  # eight are waiting: no row goes in before one is gone
+    assert seen[0] == {"somebody"}
+    assert bindery.get(batch_id)["made"] == 3
+    assert bindery.print_all() == 0
+
+
+def test_how_far_it_is_is_told_while_it_runs(bindery, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ROWS_IN_QUEUE", 3)
+    monkeypatch.setattr(module, "REFILL_BELOW_BELOW", 2)
+    batch_id = bindery.order("a", "bad", *names(4))
+    seen: list[dict[str, Any]] = []
+
+    def wait(_seconds: float) -> None:
+        seen.append(bindery.get(batch_id))
+        bindery.print_all(most=2)
+
+    bindery.work(wait)
+    first, second = seen[:2]
+    assert (first["status"], first["made"], first["waiting"]) == ("running", 0, 6)
+    assert [result["status"] for result in first["results"]] == ["queued"] * 3 + ["waiting"] * 3
+    assert (second["made"], second["failed"], second["waiting"]) == (1, 1, 4)
+    rows = second["results"]
+    assert [row["status"] for row in rows[:3]] == ["succeeded", "failed", "queued"]
+    assert rows[0]["pages"] == 1
+    assert rows[1]["error_code"] == "TEMPLATE_ERROR"
+    assert bindery.download(batch_id).status_code == 200
+
+
+def test_results_come_in_pages(bindery):
+    batch_id = bindery.order(*names(5))
+    running = bindery.get(batch_id, offset=3, limit=10)["results"]
+    assert [one["row"] for one in running] == [4, 5]
+    bindery.work()
+    assert [result["row"] for result in bindery.get(batch_id, offset=1, limit=2)["results"]] == [
+        2,
+        3,
+    ]
+    assert bindery.get(batch_id, offset=5)["results"] == []
+    assert bindery.get(batch_id, limit=0)["results"] == []
+
+
+# Giving up
+
+
+def test_a_waiting_batch_is_cancelled_at_once(bindery):
+    batch_id = bindery.order("a")
+    said = bindery.said(lambda: bindery.delete(batch_id))
+    assert [(one.action, one.target) for one in said] == [("pdf.cancel_batch", batch_id)]
+    told = bindery.delete(batch_id)  # again is the same
+    assert (told.status_code, told.json()["status"]) == (200, "expired")
+    assert told.json()["error_code"] == "CANCELLED"
+    bindery.work()
+    assert bindery.engine.printed == []
+    assert bindery.download(batch_id).status_code == 410
+
+
+def test_a_running_batch_stops_and_its_waiting_rows_with_it(bindery):
+    batch_id = bindery.order("a", "b", "c")
+    job = bindery.found(batch_id)
+    payload = {**job.data["options"]["payload"], "variables": {"name": "b"}}
+    before = bindery.batches.jobs.create_job("card", payload, owner=job.tenant)
+
+    def wait(_seconds: float) -> None:
+        assert len(bindery.pdf.peek(limit=10)) == 3
+        answer = bindery.delete(batch_id)
+        assert (answer.status_code, answer.json()["cancel_asked"]) == (200, True)
+        assert bindery.delete(batch_id).status_code == 200
+
+    bindery.work(wait)
+    assert bindery.get(batch_id)["status"] == "expired"
+    assert bindery.get(batch_id)["error_code"] == "CANCELLED"
+    assert [one.id for one in bindery.pdf.peek(limit=10)] == [before.job_id]
+    assert not bindery.metadata_names()
+
+
+def test_a_row_of_two_batches_is_made_for_the_one_that_goes_on(bindery):
+    first, second = bindery.order("a", "b"), bindery.order("b", "c")
+
+    def leave(_seconds: float) -> None:
+        bindery.clock.advance(1)  # so that the second is next
+        worker.stop()
+
+    worker = bindery.worker(leave)
+    worker.run_once()
+    assert len(bindery.pdf.peek(limit=10)) == 2
+
+    def wait(_seconds: float) -> None:
+        if bindery.get(first)["status"] == "queued":
+            bindery.delete(first)
+        else:
+            bindery.print_all()
+
+    bindery.work(wait)
+    assert bindery.get(first)["status"] == "expired"
+    assert bindery.get(second)["status"] == "succeeded"
+    assert bindery.engine.printed == ["c", "b"]
+
+
+def test_a_batch_that_is_over_is_not_cancelled(bindery):
+    batch_id = bindery.order("a")
+    bindery.work()
+    answer = bindery.delete(batch_id)
+    assert (answer.status_code, error_of(answer)["details"]) == (409, {"status": "succeeded"})
+
+
+def test_a_batch_is_given_back_when_its_worker_stops(bindery):
+    batch_id = bindery.order(*names(3))
+    worker = bindery.worker(lambda _seconds: worker.stop())
+    worker.run_once()
+    assert bindery.get(batch_id)["status"] == "queued"
+    assert bindery.found(batch_id).attempts_left == 5
+    bindery.work()
+    assert bindery.get(batch_id)["status"] == "succeeded"
+    assert bindery.engine.printed == names(3)
+
+
+def test_a_cancelled_batch_that_was_given_back_takes_its_rows_along(bindery):
+    batch_id = bindery.order(*names(3))
+    worker = bindery.worker(lambda _seconds: worker.stop())
+    worker.run_once()
+    assert len(bindery.pdf.peek(limit=10)) == 3
+    bindery.delete(batch_id)
+    assert bindery.pdf.peek(limit=10) == []
+    assert not bindery.metadata_names()
+
+
+# Together with those who render
+
+
+def test_rows_are_rendered_by_workers_of_their_own_and_come_as_one_pdf(bindery):
+    wanted = ["Ğüş ı İ 1", "Ğüş ı İ 2", "Ğüş ı İ 3"]
+    batch_id = bindery.order(*wanted, output="merged", options={"engine": "weasyprint"})
+    workers = [pdf_worker_of(bindery.context), module.build_worker(bindery.context)]
+    for worker in workers:
+        worker.start()
+    try:
+        wait_until(lambda: bindery.batch(batch_id).is_over)
+    finally:
+        for worker in workers:
+            worker.stop()
+            worker.join()
+    told = bindery.get(batch_id)
+    assert (told["status"], told["made"], told["pages"]) == ("succeeded", 3, 3)
+    assert pages(bindery.download(batch_id).content) == wanted

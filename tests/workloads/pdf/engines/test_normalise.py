@@ -1,0 +1,125 @@
+import pytest
+
+from kesin.workloads.pdf.engines.base import parse_page_ranges, selected_pages
+from kesin.workloads.pdf.engines.normalise import normalise_pdf
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.limits import MAX_PDF_BYTES
+
+TODAY = b"D:20261115090457+03'00'"
+TOMORROW = b"D:20261116101112+03'00'"
+FIXED = b"D:20000101000000+00'00'"
+
+
+def pdf(
+    date: bytes = TODAY,
+    *,
+    pages: int = 2,
+    title: bytes = b"Belge",
+    stream: bytes = b"",
+    ids: bytes = b"",
+    language: bytes = b"tr",
+) -> bytes:
+    """As Chromium writes it."""
+    objects = [
+        b"<</Title (%s)\n/CreationDate (%s)\n/ModDate (%s)>>" % (title, date, date),
+        b"<</Length %d>> stream\n%s\nendstream" % (len(stream), stream),
+        b"<</Type /Pages\n/Count %d\n/Kids []>>" % pages,
+        b"<</Type /Catalog\n/Lang (%s)\n/Pages 3 0 R>>" % language,
+    ]
+    data = bytearray(b"%PDF-1.4\n")
+    offsets = []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    start = len(data)
+    data += b"xref\n0 5\n0000000000 65535 f \n"
+    data += b"".join(b"%010d 00000 n \n" % at for at in offsets)
+    trailer = b"trailer\n<</Size 5\n/Root 4 0 R\n/Info 1 0 R%s>>" % ids
+    return bytes(data + trailer + b"\nstartxref\n%d\n%%%%EOF\n" % start)
+
+
+def test_the_time_is_replaced_and_nothing_moves():
+    data, pages = normalise_pdf(pdf())
+    assert pages == 2
+    assert data == pdf(FIXED)
+    assert normalise_pdf(pdf(TOMORROW))[0] == data
+
+
+def test_dates_elsewhere_are_left_alone():
+    stream = b"1 0 obj\n<</CreationDate (%s)>>\nendobj\n/Count 7 trailer xref" % TODAY
+    data, pages = normalise_pdf(pdf(stream=stream, title=b"endobj /CreationDate \\(D:2026\\)"))
+    assert stream in data
+    assert data.count(FIXED) == 2
+    assert pages == 2
+
+
+def test_a_language_cannot_pose_as_the_page_tree():
+    assert normalise_pdf(pdf(language=b"/Pages 1 0 R \\) /Pages 2 0 R"))[1] == 2
+
+
+def test_identifiers_follow_from_the_content():
+    def with_id(digits: bytes, **kwargs) -> bytes:
+        return normalise_pdf(pdf(ids=b"\n/ID [<%s> <%s>]" % (digits, digits), **kwargs))[0]
+
+    one = with_id(b"AB" * 16)
+    assert with_id(b"CD" * 16, date=TOMORROW) == one
+    assert with_id(b"AB" * 16, title=b"Other") != one
+    assert len(one) == len(pdf(ids=b"\n/ID [<%s> <%s>]" % (b"AB" * 16, b"AB" * 16)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<html>",
+        b"%PDF-1.4\nstartxref\n9\n%%EOF",
+        pdf()[:-40],
+        pdf().replace(b"xref\n0 5", b"xrxf\n0 5"),
+        pdf().replace(b"3 0 obj", b"9 0 obj"),
+        pdf().replace(b"/Pages 3 0 R", b"/Pages 8 0 R"),
+        pdf().replace(b"startxref\n", b"startxref\n9"),
+    ],
+)
+def test_what_is_no_pdf_is_not_passed_on(data):
+    with pytest.raises(RenderFailed, match="UNKNOWN"):
+        normalise_pdf(data)
+
+
+@pytest.mark.parametrize("pages", [0, 501])
+def test_no_page_and_too_many_pages_are_refused(pages):
+    with pytest.raises(RenderFailed, match="TEMPLATE_ERROR"):
+        normalise_pdf(pdf(pages=pages))
+    assert normalise_pdf(pdf(pages=500))[1] == 500
+
+
+def test_a_file_that_is_too_large_is_refused():
+    with pytest.raises(RenderFailed, match="TEMPLATE_ERROR"):
+        normalise_pdf(pdf(stream=bytes(MAX_PDF_BYTES)))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "meant"),
+    [
+        ("", [1, 2, 3, 4, 5]),
+        (" ", [1, 2, 3, 4, 5]),
+        ("2", [2]),
+        ("1-3, 5", [1, 2, 3, 5]),
+        ("-2", [1, 2]),
+        ("4-", [4, 5]),
+        ("3,1,3", [1, 3]),
+        ("4-99", [4, 5]),
+    ],
+)
+def test_ranges_name_pages(ranges, meant):
+    assert selected_pages(ranges, 5) == meant
+
+
+@pytest.mark.parametrize("ranges", ["0", "-", "x", "1-2-3", "3-2", "1,", "1;2", "9999999", "-0"])
+def test_what_is_no_range_is_an_error_of_the_template(ranges):
+    with pytest.raises(RenderFailed, match="TEMPLATE_ERROR"):
+        parse_page_ranges(ranges)
+
+
+def test_a_range_beyond_the_end_is_an_error_of_the_template():
+    with pytest.raises(RenderFailed, match="5 pages"):
+        selected_pages("6", 5)

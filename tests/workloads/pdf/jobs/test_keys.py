@@ -1,0 +1,103 @@
+"""Keys of jobs and the rule of retries, as the seed promises them."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin.workloads.pdf.config import FailSafePolicy, PdfRenderConfig
+from kesin.workloads.pdf.errors import (
+    MAX_RETRIES,
+    TRANSIENT_ERRORS,
+    PdfErrorCode,
+    RenderFailed,
+    public_code,
+    should_retry,
+)
+from kesin.workloads.pdf.jobs.store import compute_job_key
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+VARIABLES = st.dictionaries(st.text(max_size=8), JSON, max_size=5)
+
+
+@given(st.text(min_size=1, max_size=20), VARIABLES)
+@settings(max_examples=200)
+def test_the_same_template_and_variables_have_the_same_key(name, variables):
+    """Feature: pdf-render-worker, Property 2: the job key is a deterministic hash."""
+    turned = json.loads(json.dumps(dict(reversed(list(variables.items())))))
+    assert compute_job_key(name, variables) == compute_job_key(name, turned)
+
+
+@given(st.text(max_size=20), VARIABLES, st.text(max_size=20), VARIABLES)
+@settings(max_examples=200)
+def test_other_templates_or_variables_have_another_key(name, variables, other, changed):
+    """Feature: pdf-render-worker, Property 2: the job key is a deterministic hash."""
+    same = (name, json.dumps(variables, sort_keys=True)) == (
+        other,
+        json.dumps(changed, sort_keys=True),
+    )
+    assert (compute_job_key(name, variables) == compute_job_key(other, changed)) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        ({"n": 1}, {"n": 1.0}),
+        ({"n": 1}, {"n": True}),
+        ({"n": "1"}, {"n": 1}),
+        ({"n": None}, {}),
+        ({"n": [1, 2]}, {"n": [2, 1]}),
+        ({"n": "é"}, {"n": "e\u0301"}),
+        ({"n": -0.0}, {"n": 0.0}),
+    ],
+)
+def test_what_a_template_prints_differently_has_another_key(one, another):
+    assert compute_job_key("invoice", one) != compute_job_key("invoice", another)
+
+
+@pytest.mark.parametrize(
+    "variables", [{"n": float("nan")}, {"n": float("inf")}, {1: 2}, {"n": {3}}, {"n": b"x"}]
+)
+def test_what_is_no_json_has_no_key(variables):
+    with pytest.raises(RenderFailed) as refused:
+        compute_job_key("invoice", variables)
+    assert refused.value.code == "TEMPLATE_ERROR"
+
+
+def test_half_a_character_and_great_depth_are_no_accident():
+    assert compute_job_key("invoice", {"n": "\ud800"})
+    deep: list[object] = []
+    for _ in range(40):
+        deep = [deep]
+    with pytest.raises(RenderFailed, match="nest deeper"):
+        compute_job_key("invoice", {"n": deep})
+
+
+@given(st.sampled_from(PdfErrorCode), st.integers(0, 10))
+@settings(max_examples=100)
+def test_only_passing_failures_are_tried_again_and_twice_at_most(code, count):
+    """Feature: pdf-render-worker, Property 3: only transient errors are retried, at most twice."""
+    assert should_retry(code, count) == (code in TRANSIENT_ERRORS and count < MAX_RETRIES)
+
+
+def test_a_code_of_our_own_is_unknown_outside():
+    assert [public_code(one) for one in (None, "WORKER_LOST", "TEMPLATE_ERROR")] == [
+        None,
+        PdfErrorCode.UNKNOWN,
+        PdfErrorCode.TEMPLATE_ERROR,
+    ]
+
+
+def test_the_defaults_are_the_seeds():
+    config = PdfRenderConfig()
+    assert (config.hard_timeout, config.graceful_cancel_offset, config.max_retries) == (60, 5, 2)
+    assert (config.artifact_ttl_seconds, config.cleanup_interval_seconds) == (86_400, 3_600)
+    assert config.fail_safe_policy is FailSafePolicy.STRICT
+    assert (config.template_allowlist, config.url_allowlist) == (set(), [])

@@ -1,0 +1,413 @@
+"""Jobs in the seed's words: what moves, what is refused, and who gets which job."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads import pdf
+from kesin.workloads.pdf.errors import PdfErrorCode
+from kesin.workloads.pdf.jobs.store import (
+    IllegalTransition,
+    PdfJob,
+    PdfJobStatus,
+    PdfJobStore,
+    RenderRequest,
+    UnknownJob,
+)
+from tests.workloads.pdf.press import LEASE_S, TTL_S, Press, opened_press, payload
+
+QUEUED, RUNNING, SUCCEEDED, FAILED, EXPIRED = PdfJobStatus
+EDGES = {
+    ("", "queued"),
+    ("queued", "running"),
+    ("running", "succeeded"),
+    ("running", "failed"),
+    ("failed", "queued"),
+    ("queued", "expired"),
+    ("succeeded", "expired"),
+    ("failed", "expired"),
+}
+MANY = settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
+    with opened_press(request.param, tmp_path, request) as press:
+        yield press
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Press]:
+    """On SQLite alone, for tests that try hundreds of ways."""
+    store = SqliteStore(":memory:")
+    yield Press(store, tmp_path)
+    store.close()
+
+
+# The state machine
+
+
+def brought_to(press: Press, status: PdfJobStatus, number: str = "A-1") -> PdfJob:
+    """A job in this status, by the way the lifecycle has."""
+    job = press.ask(number)
+    if status is QUEUED:
+        return job
+    if status is EXPIRED:
+        press.clock.advance(TTL_S)
+        press.jobs.cleanup_expired()
+        return press.seen(job)
+    press.jobs.update_status(job.job_id, RUNNING)
+    if status is SUCCEEDED:
+        key = press.artifacts.store_pdf(job.job_id, b"%PDF-1.4")
+        press.jobs.update_status(job.job_id, SUCCEEDED, artifact_key=key)
+    elif status is FAILED:
+        press.jobs.update_status(job.job_id, FAILED, error_code=PdfErrorCode.UNKNOWN)
+    found = press.seen(job)
+    assert found.status is status
+    return found
+
+
+DETAILS: dict[PdfJobStatus, dict[str, Any]] = {
+    SUCCEEDED: {"artifact_key": "pdfs/x/0000000000000001.pdf"},
+    FAILED: {"error_code": PdfErrorCode.TEMPLATE_ERROR},
+}
+ALLOWED = {(QUEUED, RUNNING), (RUNNING, SUCCEEDED), (RUNNING, FAILED)}
+
+
+@pytest.mark.parametrize("to", PdfJobStatus)
+@pytest.mark.parametrize("at", PdfJobStatus)
+def test_only_declared_transitions_are_made(small, at, to):
+    job = brought_to(small, at)
+    if (at, to) in ALLOWED:
+        assert small.jobs.update_status(job.job_id, to, **DETAILS.get(to, {})).status is to
+        return
+    with pytest.raises(IllegalTransition, match=f"it cannot become {to} now"):
+        small.jobs.update_status(job.job_id, to, **DETAILS.get(to, {}))
+    assert small.seen(job) == job
+
+
+@pytest.mark.parametrize("at", [QUEUED, SUCCEEDED, FAILED])
+def test_a_job_expires_when_its_time_is_over_and_not_before(small, at):
+    job = brought_to(small, at)
+    small.clock.advance(TTL_S - 1)
+    with pytest.raises(IllegalTransition):
+        small.jobs.update_status(job.job_id, EXPIRED)
+    small.clock.advance(1)
+    assert small.jobs.update_status(job.job_id, EXPIRED).status is EXPIRED
+
+
+def test_a_running_job_does_not_expire(small):
+    job = brought_to(small, RUNNING)
+    small.clock.advance(2 * TTL_S)
+    with pytest.raises(IllegalTransition):
+        small.jobs.update_status(job.job_id, EXPIRED)
+
+
+def test_a_job_nobody_made_is_unknown(small):
+    for status in PdfJobStatus:
+        with pytest.raises(UnknownJob):
+            small.jobs.update_status("0199c0de-0000-7000-8000-000000000000", status)
+    assert issubclass(UnknownJob, KeyError)
+    assert issubclass(IllegalTransition, ValueError)
+
+
+def test_a_job_does_not_succeed_without_its_artifact(small):
+    job = brought_to(small, RUNNING)
+    with pytest.raises(IllegalTransition, match="artifact_key"):
+        small.jobs.update_status(job.job_id, SUCCEEDED)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("to"), st.sampled_from(PdfJobStatus), st.sampled_from(PdfErrorCode)),
+        st.tuples(st.just("pass"), st.sampled_from([1, 6, LEASE_S, TTL_S, 8 * TTL_S])),
+        st.tuples(st.sampled_from(["sweep", "cancel", "ask", "lose"])),
+    ),
+    max_size=14,
+)
+
+
+@given(STEPS)
+@MANY
+def test_whatever_is_tried_only_declared_transitions_happen(small, steps):
+    """Feature: pdf-render-worker, Property 1: only valid transitions are made."""
+    job = small.ask(str(small.clock.time_us))
+    small.clock.advance(1)
+    for step in steps:
+        before = small.jobs.get_job(job.job_id)
+        if before is None:  # pruned: its time was over twice
+            break
+        _try(small, job, step)
+        after = small.jobs.get_job(job.job_id)
+        if after is not None and after.status is not before.status:
+            assert after.status in PdfJobStatus
+    edges = small.edges(job)
+    assert set(edges) <= EDGES
+    for (_, to), (source, _) in pairwise(edges):
+        assert to == source
+    if edges:  # an expired job is the end of it
+        assert all(to != "expired" for _, to in edges[:-1])
+
+
+def _try(press: Press, job: PdfJob, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("to", status, code):
+            details = {"artifact_key": "pdfs/x/1.pdf", "error_code": code}
+            before = press.seen(job)
+            try:
+                press.jobs.update_status(job.job_id, status, **details)
+            except IllegalTransition:
+                assert press.seen(job) == before
+        case ("pass", seconds):
+            press.clock.advance(seconds)
+        case ("sweep",):
+            press.sweep()
+        case ("lose",):
+            press.clock.advance(LEASE_S)
+            press.sweep()
+        case ("cancel",):
+            press.queue.act("cancel", actor="owner", ids=[job.job_id], role="producer")
+        case ("ask",):
+            press.jobs.create_job(job.template_name, job.payload)
+
+
+# Retries
+
+
+@pytest.mark.parametrize("code", ["BROWSER_LAUNCH_FAILED", "NAVIGATION_TIMEOUT"])
+def test_a_passing_failure_is_tried_twice_more_after_0_and_5_seconds(small, code):
+    job = small.ask()
+    for retries, pause_s in ((1, 0), (2, 5)):
+        small.jobs.update_status(job.job_id, RUNNING)
+        after = small.jobs.update_status(job.job_id, FAILED, error_code=code)
+        assert (after.status, after.retry_count, after.finished_at) == (QUEUED, retries, None)
+        if pause_s:
+            with pytest.raises(IllegalTransition):
+                small.jobs.update_status(job.job_id, RUNNING)
+            small.clock.advance(pause_s)
+    small.jobs.update_status(job.job_id, RUNNING)
+    last = small.jobs.update_status(job.job_id, FAILED, error_code=code)
+    assert (last.status, last.retry_count, last.error_code) == (FAILED, 2, code)
+    assert small.moves(job) == ["enqueue", *["claim", "fail", "requeue"] * 2, "claim", "fail"]
+
+
+def test_the_caller_of_the_seed_may_say_that_it_is_queued_again(small):
+    job = brought_to(small, RUNNING)
+    small.jobs.update_status(job.job_id, FAILED, error_code="NAVIGATION_TIMEOUT")
+    assert small.jobs.update_status(job.job_id, QUEUED, retry_count=1).status is QUEUED
+    with pytest.raises(IllegalTransition):
+        small.jobs.update_status(job.job_id, QUEUED, retry_count=2)
+
+
+@pytest.mark.parametrize("code", ["TEMPLATE_ERROR", "UNSUPPORTED_PLATFORM", "UNKNOWN"])
+def test_a_lasting_failure_is_not_tried_again(small, code):
+    job = brought_to(small, RUNNING)
+    after = small.jobs.update_status(job.job_id, FAILED, error_code=code)
+    assert (after.status, after.retry_count, after.error_code) == (FAILED, 0, code)
+
+
+def test_a_failure_and_its_retry_are_two_moves_of_one_transaction(press):
+    """Nobody ever sees the job failed in between: its history says that it was."""
+    job = brought_to(press, RUNNING)
+    seen: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            seen.append(press.seen(job).status)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    press.jobs.update_status(job.job_id, FAILED, error_code="NAVIGATION_TIMEOUT")
+    over.set()
+    watcher.join()
+    assert set(seen) <= {RUNNING, QUEUED}
+    assert press.edges(job)[-2:] == [("running", "failed"), ("failed", "queued")]
+
+
+def test_a_job_whose_worker_died_is_tried_again_and_told_as_unknown_in_the_end(press):
+    job = press.ask()
+    for _ in range(3):
+        press.clock.advance(5)
+        press.jobs.update_status(job.job_id, RUNNING)
+        press.clock.advance(LEASE_S)
+        press.sweep()
+    after = press.seen(job)
+    assert (after.status, after.error_code, after.internal_code) == (
+        FAILED,
+        PdfErrorCode.UNKNOWN,
+        "WORKER_LOST",
+    )
+
+
+def test_a_graceful_stop_gives_the_attempt_back_and_counts_no_failure(press):
+    job = brought_to(press, RUNNING)
+    row = press.queue.job(job.job_id)
+    press.queue.apply("release", [_token(row)], actor="w")
+    after = press.seen(job)
+    assert (after.status, after.retry_count) == (QUEUED, 0)
+    assert press.jobs.stats.read().failures == {}
+    assert press.edges(job)[-2:] == [("running", "failed"), ("failed", "queued")]
+
+
+def _token(row: Any) -> Any:
+    from kesin.lifecycle.model import Change
+
+    return Change(row.id, row.claim_seq)
+
+
+# One job for equal requests
+
+
+@given(st.sampled_from(PdfJobStatus), st.booleans(), st.integers(0, 10**9))
+@MANY
+def test_equal_requests_share_a_job_while_it_is_good_for_something(small, status, kept, number):
+    """Feature: pdf-render-worker, Property 4: idempotency."""
+    name = f"{number}-{small.clock.time_us}"
+    small.clock.advance(1)
+    first = brought_to(small, status, name)
+    if status is SUCCEEDED and not kept:
+        assert small.artifacts.delete_pdf(first.artifact_key or "")
+    again = small.jobs.enqueue(RenderRequest("invoice", payload(name)))
+    if status in {QUEUED, RUNNING} or (status is SUCCEEDED and kept):
+        assert not again.new
+        assert again.job == first
+    else:
+        assert again.new
+        assert again.job.job_id != first.job_id
+        assert again.job.status is QUEUED
+    if status is SUCCEEDED and not kept:
+        assert small.seen(first).status is EXPIRED
+
+
+def test_simultaneous_equal_requests_make_one_job(press):
+    start = threading.Barrier(8)
+
+    def ask(_: int) -> tuple[str, bool]:
+        start.wait()
+        asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
+        return asked.job.job_id, asked.new
+
+    with ThreadPoolExecutor(8) as crowd:
+        got = list(crowd.map(ask, range(8)))
+    assert len({one for one, _ in got}) == 1
+    assert sum(new for _, new in got) == 1
+
+
+def test_simultaneous_requests_for_a_lost_pdf_make_one_new_job(press):
+    old = press.done()
+    press.artifacts.delete_pdf(old.artifact_key)
+    start = threading.Barrier(6)
+
+    def ask(_: int) -> tuple[str, bool]:
+        start.wait()
+        asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
+        return asked.job.job_id, asked.new
+
+    with ThreadPoolExecutor(6) as crowd:
+        got = list(crowd.map(ask, range(6)))
+    assert len({one for one, _ in got}) == 1
+    assert sum(new for _, new in got) == 1
+    assert press.moves(old)[-1] == "artifact_gone"
+
+
+def test_when_the_new_job_cannot_be_made_the_old_one_stays(press, monkeypatch):
+    old = press.done()
+    press.artifacts.delete_pdf(old.artifact_key)
+    enqueue, calls = press.queue.store.enqueue, iter([False, True])
+
+    def refuse(*args: Any, **how: Any) -> Any:
+        if next(calls):
+            raise RuntimeError("no room")
+        return enqueue(*args, **how)
+
+    monkeypatch.setattr(press.queue.store, "enqueue", refuse)
+    with pytest.raises(RuntimeError, match="no room"):
+        press.ask()
+    assert press.seen(old).status is SUCCEEDED
+
+
+def test_a_storage_that_is_down_has_lost_no_pdf(press):
+    old = press.done()
+    press.shelf.down = True
+    asked = press.jobs.enqueue(RenderRequest("invoice", payload()))
+    assert (asked.job.job_id, asked.new) == (old.job_id, False)
+
+
+def test_two_owners_never_share_a_job(small):
+    ada, bob = (small.ask(owner=one) for one in ("key:ada", "key:bob"))
+    assert ada.job_id != bob.job_id
+    assert ada.job_key != bob.job_key
+    assert (ada.owner, bob.owner) == ("key:ada", "key:bob")
+
+
+def test_what_does_not_change_the_bytes_makes_no_other_job(small):
+    first = small.ask(metadata={"timeout": 5})
+    assert small.ask(metadata={"timeout": 9, "file_name": "x.pdf"}) == first
+
+
+# Finding
+
+
+def test_a_job_is_found_by_its_key_while_it_holds_it(press):
+    job = press.ask()
+    key = press.jobs.compute_job_key("invoice", payload())
+    assert press.jobs.find_by_key(key) == job
+    press.clock.advance(TTL_S)
+    press.jobs.cleanup_expired()
+    assert press.jobs.find_by_key(key) is None
+    assert press.jobs.find_by_key("no key") is None
+
+
+def test_a_job_that_let_go_of_its_key_a_moment_ago_is_not_found_by_it(press, monkeypatch):
+    """Whose key it is and how the job is are two questions, and another producer is in between."""
+    job = press.done()
+    press.clock.advance(TTL_S)
+    press.jobs.cleanup_expired()
+    monkeypatch.setattr(press.queue, "holders", lambda _owner, keys: {keys[0]: job.job_id})
+    assert press.jobs.find_by_key(job.job_key) is None
+
+
+def test_a_place_in_line_counts_those_before(press):
+    first, second, third = (press.ask(str(n)) for n in range(3))
+    press.jobs.update_status(first.job_id, RUNNING)
+    assert [press.jobs.position(press.seen(one)) for one in (first, second, third)] == [None, 1, 2]
+
+
+def test_pages_are_of_one_owner_or_of_all(press):
+    mine = [press.ask(str(n), owner="a").job_id for n in range(3)]
+    press.ask("other", owner="b")
+    page, cursor = press.jobs.page(owner="a", limit=2)
+    rest, end = press.jobs.page(owner="a", limit=2, cursor=cursor)
+    assert [one.job_id for one in [*page, *rest]] == mine[::-1]
+    assert end is None
+    assert len(press.jobs.page(owner=None)[0]) == 4
+    assert press.jobs.page(owner="a", status=RUNNING)[0] == []
+
+
+def test_times_are_those_of_the_moves(small):
+    born = small.clock.monotonic()
+    job = small.ask()
+    small.clock.advance(2)
+    small.jobs.update_status(job.job_id, RUNNING)
+    small.clock.advance(3)
+    done = small.jobs.update_status(job.job_id, SUCCEEDED, artifact_key="pdfs/x/1.pdf")
+    assert (done.created_at, done.started_at, done.finished_at) == (born, born + 2, born + 5)
+
+
+def test_the_names_of_the_seed_are_importable_from_the_workload():
+    for name in pdf.__all__:
+        assert getattr(pdf, name) is not None
+    assert pdf.PdfJobStore is PdfJobStore
+    with pytest.raises(AttributeError, match="Nonsense"):
+        _ = pdf.Nonsense

@@ -1,0 +1,366 @@
+"""From a job to its PDF, and every way that can go wrong, with an engine that obeys."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kesin.store.errors import StoreUnreachable
+from kesin.store.metadata import metadata_for
+from kesin.workloads.pdf.config import PdfRenderConfig
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
+from kesin.workloads.pdf.jobs.heartbeat import (
+    FRESH_S,
+    PRUNE_AFTER_S,
+    Heartbeat,
+    check_worker_health,
+    workers_alive,
+)
+from kesin.workloads.pdf.jobs.store import PdfJobStatus, UnknownJob
+from kesin.workloads.pdf.jobs.worker import PdfRenderWorker, PdfWorker
+from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, Press, opened_press, payload
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def press(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
+    with opened_press(request.param, tmp_path, request) as press:
+        yield press
+
+
+# One job
+
+
+def test_a_job_is_rendered_stored_and_told(press):
+    job = press.done()
+    assert job.status is PdfJobStatus.SUCCEEDED
+    pdf = press.artifacts.get_pdf(job.artifact_key)
+    assert pdf.startswith(b"%PDF")
+    assert job.artifact_key.startswith(f"pdfs/{job.job_id}/")
+    assert job.result == {
+        "artifact_key": job.artifact_key,
+        "bytes": len(pdf),
+        "engine": "quick",
+        "pages": 1,
+        "seconds": 0.2,
+        "sha256": job.result["sha256"],
+        "warnings": ["a warning"],
+    }
+
+
+def test_values_reach_the_document_escaped_once(press):
+    press.jobs.create_job("invoice", {"variables": {**SAMPLE, "number": "A & B <c>"}, "paper": {}})
+    PdfWorker(press.queue, press.worker).drain()
+    [(html, _, _)] = press.engine.printed
+    assert "A &amp; B &lt;c&gt;" in html
+    assert "&amp;amp;" not in html
+
+
+def test_paper_and_time_limit_are_those_asked_for(press):
+    asked = payload() | {"paper": {"format": "A5", "margin_mm": [1, 2, 3, 4]}}
+    for metadata in ({"timeout": 7}, {}):
+        job = press.jobs.create_job("invoice", asked | {"engine": str(metadata)}, metadata=metadata)
+        press.worker.process_job(job.job_id)
+    (_, paper, limit_s), (_, _, usual_s) = press.engine.printed
+    assert paper == Paper(format="A5", margin_mm=(1, 2, 3, 4))
+    assert (limit_s, usual_s) == (7, press.config.hard_timeout)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("BROWSER_LAUNCH_FAILED", "queued"),
+        ("NAVIGATION_TIMEOUT", "queued"),
+        ("TEMPLATE_ERROR", "failed"),
+        ("UNSUPPORTED_PLATFORM", "failed"),
+        ("UNKNOWN", "failed"),
+    ],
+)
+def test_a_failure_keeps_its_code_and_what_was_said(press, code, status):
+    press.engine.fails(code, "the reason")
+    job = press.done()
+    assert (job.status, job.error_code, job.error_message) == (status, code, "the reason")
+    assert press.jobs.stats.read().failures == {code: 1}
+
+
+def test_a_passing_failure_is_overcome(press):
+    press.engine.fails("BROWSER_LAUNCH_FAILED")
+    press.engine.fails("NAVIGATION_TIMEOUT")
+    job = press.done()
+    press.worker.process_job(job.job_id)
+    press.clock.advance(5)
+    press.worker.process_job(job.job_id)
+    after = press.seen(job)
+    assert (after.status, after.retry_count, after.error_code) == ("succeeded", 2, None)
+
+
+def test_what_nobody_foresaw_is_unknown_and_tells_no_secret(press):
+    def explode() -> None:
+        raise LookupError("the password is 1234")
+
+    press.engine.next.append(explode)
+    job = press.done()
+    assert (job.status, job.error_code, job.error_message) == ("failed", "UNKNOWN", "LookupError")
+
+
+def test_a_storage_that_is_down_is_tried_again(press):
+    job = press.ask()
+    press.shelf.down = True
+    press.worker.process_job(job.job_id)
+    after = press.seen(job)
+    assert (after.status, after.internal_code) == ("queued", "ARTIFACT_WRITE_FAILED")
+    assert after.error_code is PdfErrorCode.UNKNOWN
+    press.shelf.down = False
+    press.worker.process_job(job.job_id)
+    assert press.seen(job).status == "succeeded"
+
+
+def test_a_template_that_left_the_list_is_refused_by_the_worker_too(press):
+    job = press.ask()
+    strict = PdfRenderWorker(
+        press.jobs, press.artifacts, PdfRenderConfig(), library=BOOK, engines=lambda _: press.engine
+    )
+    strict.process_job(job.job_id)
+    after = press.seen(job)
+    assert (after.status, after.error_code) == ("failed", "TEMPLATE_ERROR")
+    assert press.engine.printed == []
+
+
+def test_variables_that_do_not_fit_the_schema_are_an_error_of_the_template(press):
+    job = press.jobs.create_job("invoice", {"variables": {"number": 1}})
+    press.worker.process_job(job.job_id)
+    after = press.seen(job)
+    assert (after.status, after.error_code) == ("failed", "TEMPLATE_ERROR")
+    assert "variables" in after.error_message
+
+
+def test_paper_nobody_makes_is_an_error_of_the_template(press):
+    job = press.jobs.create_job("invoice", payload() | {"paper": {"colour": "pink"}})
+    press.worker.process_job(job.job_id)
+    assert press.seen(job).error_code == "TEMPLATE_ERROR"
+
+
+def test_a_template_that_changed_meanwhile_is_told(press):
+    job = press.jobs.create_job("invoice", payload() | {"template_hash": "of last week"})
+    press.worker.process_job(job.job_id)
+    assert "the template was changed after this was asked for" in press.seen(job).result["warnings"]
+
+
+def test_a_job_that_does_not_wait_is_left_alone(press):
+    done = press.done()
+    press.worker.process_job(done.job_id)
+    cancelled = press.ask("B")
+    press.queue.act("cancel", actor="o", ids=[cancelled.job_id], role="producer")
+    press.worker.process_job(cancelled.job_id)
+    assert len(press.engine.printed) == 1
+    assert press.seen(done) == done
+
+
+def test_an_id_that_is_none_is_told(press):
+    with pytest.raises(UnknownJob):
+        press.worker.process_job("0199c0de-0000-7000-8000-000000000000")
+
+
+def test_a_worker_that_lost_its_claim_changes_nothing(press):
+    """It slept past its lease: another one has rendered the job meanwhile."""
+    job = press.ask()
+
+    def sleep() -> None:
+        press.clock.advance(LEASE_S)
+        press.sweep()
+        press.hire().process_job(job.job_id)
+
+    press.engine.next.append(sleep)
+    press.worker.process_job(job.job_id)
+    after = press.seen(job)
+    first, second = sorted(one.key for one in press.artifacts.storage.list("pdfs"))
+    assert after.artifact_key == first
+    assert press.moves(job) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
+    assert sum(press.jobs.stats.read().buckets) == 1
+    press.jobs.cleanup_expired()
+    assert [one.key for one in press.artifacts.storage.list("pdfs")] == [first]
+    assert second != first
+
+
+def test_the_parts_of_the_seed_answer_by_themselves(press):
+    assert press.worker.render_html_to_pdf("<p>x</p>", 5).startswith(b"%PDF")
+    assert press.worker.validate_template("invoice")
+    assert not press.worker.validate_template("payroll")
+    assert not press.worker.validate_url("https://shop.example/")
+    assert press.worker.sanitize_payload({"a": "<b>"}) == {"a": "&lt;b&gt;"}
+
+
+def test_engines_are_made_once_and_closed_at_the_end(press):
+    made: list[str | None] = []
+
+    def make(named: str | None) -> Any:
+        made.append(named)
+        return press.engine
+
+    worker = PdfRenderWorker(press.jobs, press.artifacts, press.config, library=BOOK, engines=make)
+    for number in range(3):
+        worker.process_job(press.ask(str(number)).job_id)
+    worker.close()
+    assert made == [None]
+    assert press.engine.closed
+
+
+def test_an_engine_that_cannot_exist_here_is_an_unsupported_platform(press):
+    def make(named: str | None) -> Any:
+        raise RenderFailed(PdfErrorCode.UNSUPPORTED_PLATFORM, f"no {named}")
+
+    worker = PdfRenderWorker(press.jobs, press.artifacts, press.config, library=BOOK, engines=make)
+    job = press.jobs.create_job("invoice", payload() | {"engine": "chromium"})
+    worker.process_job(job.job_id)
+    after = press.seen(job)
+    assert (after.status, after.error_code, after.retry_count) == (
+        "failed",
+        "UNSUPPORTED_PLATFORM",
+        0,
+    )
+
+
+# The loop
+
+
+def test_the_loop_works_off_everything_and_counts_it(press):
+    jobs = [press.ask(str(n)) for n in range(7)]
+    press.engine.fails("TEMPLATE_ERROR")
+    assert PdfWorker(press.queue, press.worker).drain() == 7
+    assert sorted(press.seen(one).status for one in jobs) == ["failed"] + ["succeeded"] * 6
+    numbers = press.jobs.stats.read()
+    assert (numbers.failures, sum(numbers.buckets)) == ({"TEMPLATE_ERROR": 1}, 6)
+
+
+def test_owners_take_turns(press):
+    for number in range(6):
+        press.ask(f"many-{number}", owner="many")
+        press.clock.advance(1)
+    press.ask("other", owner="other")
+    worker = PdfWorker(press.queue, press.worker)
+    worker.threads = 1
+    assert worker.drain() == 7
+    printed = [html for html, _, _ in press.engine.printed]
+    assert "other" in printed[1]  # and not after all that were asked for before
+
+
+def test_a_worker_of_some_owners_leaves_the_others_alone(press):
+    mine, other = press.ask("1", owner="mine"), press.ask("2", owner="other")
+    worker = PdfWorker(press.queue, press.worker)
+    worker.tenants = ["mine"]
+    assert worker.drain() == 1
+    assert (press.seen(mine).status, press.seen(other).status) == ("succeeded", "queued")
+
+
+def test_a_stopped_loop_says_good_bye_and_gives_back_what_it_had(press):
+    began, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        began.set()
+        assert go_on.wait(20)
+
+    press.engine.next.append(hold)
+    job = press.ask()
+    worker = PdfWorker(press.queue, press.worker)
+    worker.grace_s = 0
+    worker.threads = 1
+    worker.start()
+    assert began.wait(20)
+    assert check_worker_health(press.store, press.queue.now())
+    worker.stop()
+    worker.join()
+    after = press.seen(job)
+    assert (after.status, after.retry_count) == ("queued", 0)
+    assert not check_worker_health(press.store, press.queue.now())
+    go_on.set()
+    for thread in worker._threads:
+        thread.join(20)
+    assert press.seen(job).status == "queued"
+
+
+# Signs of life
+
+
+@pytest.fixture
+def hall(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Press]:
+    """On SQLite alone: in Redis the signs end by its own clock, and that has its own tests."""
+    with opened_press("sqlite", tmp_path, request) as press:
+        yield press
+
+
+def heart(hall: Press, name: str = "w1") -> Heartbeat:
+    return Heartbeat(hall.store, name, lambda: {"done": 3}, now=hall.queue.now)
+
+
+def test_a_worker_is_alive_for_fifteen_seconds_after_its_last_sign(hall):
+    heart(hall).beat()
+    hall.clock.advance(FRESH_S)
+    assert workers_alive(hall.store, hall.queue.now()) == {"w1": {"done": 3}}
+    hall.clock.advance(0.001)
+    assert not check_worker_health(hall.store, hall.queue.now())
+    heart(hall, "w2").beat()
+    assert check_worker_health(hall.store, hall.queue.now())
+
+
+def test_who_was_silent_for_an_hour_is_forgotten_by_the_next_who_starts(hall):
+    heart(hall, "dead").beat()
+    hall.clock.advance(PRUNE_AFTER_S + 1)
+    fresh = heart(hall, "fresh")
+    fresh.start()
+    assert [one.name for one in metadata_for(hall.queue.store).metadata_entries("pdf")] == [
+        "worker:fresh"
+    ]
+    fresh.stop()
+    assert metadata_for(hall.queue.store).metadata_entries("pdf") == []
+
+
+def test_a_store_that_does_not_answer_knows_of_nobody(hall, monkeypatch):
+    heart(hall).beat()
+
+    def away(*_: Any) -> Any:
+        raise StoreUnreachable("away")
+
+    monkeypatch.setattr(hall.store, "_read", away)
+    assert not check_worker_health(hall.store, hall.queue.now())
+
+
+def test_a_heart_beats_only_while_somebody_works(hall, monkeypatch):
+    beaten = threading.Event()
+    alive = [True]
+
+    class Turns:
+        """Stands in for the pauses: the worker dies after the second."""
+
+        def __init__(self) -> None:
+            self.left = 4
+
+        def wait(self, _seconds: float) -> bool:
+            self.left -= 1
+            alive[0] = self.left > 2
+            hall.clock.advance(5)
+            if not self.left:
+                beaten.set()
+            return self.left == 0
+
+        def set(self) -> None:
+            self.left = 0
+
+    beating = Heartbeat(hall.store, "w1", alive=lambda: alive[0], now=hall.queue.now)
+    monkeypatch.setattr(beating, "_stopped", Turns())
+    born = hall.queue.now()
+    beating.start()
+    assert beaten.wait(20)
+    [fact] = metadata_for(hall.queue.store).metadata_entries("pdf")
+    assert fact.changed_at == born + 5_000_000
+
+
+def test_a_heart_goes_on_when_the_store_was_away(hall, monkeypatch):
+    beating = heart(hall)
+    with monkeypatch.context() as broken:
+        broken.setattr(hall.store, "_rows", lambda *_: 1 / 0)
+        beating.start()
+    beating.beat()
+    assert check_worker_health(hall.store, hall.queue.now())
+    beating.stop()

@@ -1,0 +1,108 @@
+"""A part of a large PDF costs one reading of all of it, and none that was damaged gets through."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.workloads.pdf.api import download
+from kesin.workloads.pdf.storage import artifacts
+from kesin.workloads.pdf.storage import artifacts as known_sound
+from kesin.workloads.pdf.storage.artifacts import MIN_VERIFIED_AGE_S, VERIFIED_TTL_S, VerifiedFiles
+from kesin.workloads.pdf.storage.base import StoredObject
+from tests.web.conftest import error_of
+from tests.workloads.pdf.front import Front
+
+PIECE = 1_000
+NOW_US = 1_700_000_000_000_000
+OLD = StoredObject("pdfs/a/1.pdf", 5_000, NOW_US - MIN_VERIFIED_AGE_S * 1_000_000, "mark")
+
+
+@pytest.fixture
+def large(own_front, monkeypatch) -> Front:
+    """Every PDF is a large one, and an old one when it is fetched."""
+    monkeypatch.setattr(download, "CHUNK_BYTES", PIECE)
+    monkeypatch.setattr(artifacts, "CHUNK_BYTES", PIECE)
+    own_front.clock.time_us = wall_clock_us() + 60_000_000
+    own_front.beat()
+    return own_front
+
+
+@pytest.fixture
+def readings(large, monkeypatch) -> list[tuple[int, int]]:
+    """Every part of a file that is read."""
+    found: list[tuple[int, int]] = []
+    read = large.shelf.get_range
+
+    def noted(key: str, start: int, end: int) -> bytes:
+        found.append((start, end))
+        return bytes(read(key, start, end))
+
+    monkeypatch.setattr(large.shelf, "get_range", noted, raising=False)
+    return found
+
+
+def in_place(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(5)
+        file.write(b"9")
+
+
+def set_back(path: Path) -> None:
+    before = path.stat()
+    in_place(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced(path: Path) -> None:
+    before, other = path.stat(), path.with_name("other")
+    other.write_bytes(path.read_bytes()[:-1] + b"?")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+def test_many_parts_cost_one_reading(large, readings):
+    me = large.owner()
+    job_id = large.done(me)
+    size = (large.seen(job_id).result or {})["bytes"]
+    for start in range(5):
+        assert large.fetch(me, job_id, range=f"bytes={start}-9").status_code == 206
+    assert sum(end - start for start, end in readings) == size + sum(range(6, 11))
+    large.clock.advance(VERIFIED_TTL_S)
+    readings.clear()
+    large.fetch(me, job_id, range="bytes=0-9")
+    assert sum(end - start for start, end in readings) == size + 10
+
+
+@pytest.mark.parametrize("damage", [in_place, set_back, replaced])
+def test_a_file_that_was_sound_and_is_not_any_more_is_refused(
+    large, damage: Callable[[Path], None]
+):
+    me = large.owner()
+    job_id = large.done(me)
+    assert large.fetch(me, job_id, range="bytes=0-9").status_code == 206
+    damage(large.settings.data_dir / "artifacts" / (large.seen(job_id).artifact_key or ""))
+    with capture_logs():
+        answer = large.fetch(me, job_id, range="bytes=0-9")
+    assert (answer.status_code, error_of(answer)["code"]) == (410, "ARTIFACT_DAMAGED")
+
+
+def test_only_what_can_be_known_again_is_remembered(monkeypatch):
+    monkeypatch.setattr(known_sound, "MAX_VERIFIED_FILES", 2)
+    clock = ManualClock(NOW_US)
+    known = VerifiedFiles(lambda: clock.time_us)
+    young = StoredObject("pdfs/a/2.pdf", 5_000, OLD.modified_us + 1, "mark")
+    unmarked = StoredObject("pdfs/a/3.pdf", 5_000, OLD.modified_us)
+    for one in (OLD, young, unmarked):
+        known.add(one, "sha")
+    assert [known.contains(one, "sha") for one in (OLD, young, unmarked)] == [True, False, False]
+    assert known.contains(OLD, "another") is False
+    clock.advance(-1)
+    assert known.contains(OLD, "sha") is False  # a clock that was set back knows nothing
+    clock.advance(1)
+    for name in "bc":
+        known.add(StoredObject(name, 5_000, OLD.modified_us, "mark"), "sha")
+    assert known.contains(OLD, "sha") is False

@@ -1,0 +1,242 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kesin.foundation.clock import wall_clock_us
+from kesin.workloads.pdf.storage import local as local_storage
+from kesin.workloads.pdf.storage.base import BadKey, KeyTaken, StorageDown
+from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
+from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, asks_of, at_once
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def local(folder) -> LocalStorage:
+    return LocalStorage(folder)
+
+
+def files(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def test_files_are_for_the_owner_alone(local, folder):
+    local.put_bytes(KEY, b"x", PDF)
+    for path in (folder, *folder.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_other_bytes_under_a_key_in_use_are_refused(local):
+    local.put_bytes(KEY, b"first", PDF)
+    with pytest.raises(KeyTaken):
+        local.put_bytes(KEY, b"second", PDF)
+    assert local.get_bytes(KEY) == b"first"
+
+
+@pytest.mark.parametrize("key", ["pdfs", f"{KEY}/below"])
+def test_a_key_across_another_is_refused(local, key):
+    local.put_bytes(KEY, b"first", PDF)
+    with pytest.raises(KeyTaken):
+        local.put_bytes(key, b"second", PDF)
+    assert local.exists(f"{KEY}/below") is False
+    assert local.get_bytes(KEY) == b"first"
+
+
+def test_moving_the_folder_breaks_no_key(local, folder, tmp_path):
+    local.put_bytes(KEY, b"x", PDF)
+    folder.rename(tmp_path / "elsewhere")
+    assert LocalStorage(tmp_path / "elsewhere").get_bytes(KEY) == b"x"
+
+
+def test_deleting_leaves_no_empty_folders(local, folder):
+    local.put_bytes(KEY, b"x", PDF)
+    local.delete(KEY)
+    assert list(folder.iterdir()) == [folder / MARKER]
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(local, folder, monkeypatch):
+    done = []
+    sync, replace = os.fsync, os.replace
+
+    def name(handle: int) -> str:
+        return Path(f"/proc/self/fd/{handle}").resolve().relative_to(folder.parent).as_posix()
+
+    def note_sync(handle: int) -> None:
+        done.append(("sync", name(handle)))
+        sync(handle)
+
+    def note_rename(source: str, target: Path) -> None:
+        assert Path(source).read_bytes() == b"whole"
+        done.append(("rename", Path(source).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    local.put_bytes("pdfs/a/1.pdf", b"whole", PDF)
+    hidden = done[3][1]
+    assert done == [
+        ("sync", "artifacts"),
+        ("sync", "artifacts/pdfs"),
+        ("sync", f"artifacts/pdfs/a/{hidden}"),
+        ("rename", hidden),
+        ("sync", "artifacts/pdfs/a"),
+    ]
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+from kesin.workloads.pdf.storage.local import LocalStorage
+setattr(os, sys.argv[2], lambda *_: os._exit(9))
+LocalStorage(Path(sys.argv[1])).put_bytes("pdfs/a/1.pdf", b"never whole", "application/pdf")
+"""
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_crash_before_the_rename_leaves_nothing_to_see(local, folder, call):
+    (folder / "pdfs" / "a").mkdir(parents=True)
+    crashed = subprocess.run([sys.executable, "-c", CRASH, folder, call], check=False)
+    assert crashed.returncode == 9
+    assert len(files(folder)) == 2  # the marker, and what was never renamed
+
+    assert local.exists("pdfs/a/1.pdf") is False
+    assert list(local.list()) == []
+    local.put_bytes("pdfs/a/1.pdf", b"whole", PDF)
+    assert local.get_bytes("pdfs/a/1.pdf") == b"whole"
+
+
+def test_what_a_crash_left_is_tidied_away_once_it_is_old(local, folder):
+    subprocess.run([sys.executable, "-c", CRASH, folder, "replace"], check=False)
+    now = wall_clock_us()
+    assert local.delete_partial_writes(now - HOUR_US) == 0
+    assert len(files(folder)) == 2
+    assert local.delete_partial_writes(now + HOUR_US) == 1
+    assert list(folder.iterdir()) == [folder / MARKER]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_leaves_nothing_behind(local, folder, monkeypatch, call):
+    local.put_bytes("pdfs/a/0.pdf", b"x", PDF)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(StorageDown, match="No space left"):
+        local.put_bytes("pdfs/a/1.pdf", b"x", PDF)
+    assert files(folder) == [MARKER, "pdfs/a/0.pdf"]
+
+
+def test_a_folder_that_vanishes_while_it_is_written_into_is_made_again(local, monkeypatch):
+    write, vanished = local_storage._write, []
+
+    def write_late(path: Path, data: bytes) -> None:
+        if not vanished:
+            vanished.append(path.parent.rmdir())
+        write(path, data)
+
+    monkeypatch.setattr(local_storage, "_write", write_late)
+    local.put_bytes(KEY, b"x", PDF)
+    assert local.get_bytes(KEY) == b"x"
+
+
+def test_threads_that_empty_a_folder_do_not_hinder_others(local, folder):
+    assert at_once(local, "pdfs/shared") == []
+    assert list(folder.iterdir()) == [folder / MARKER]
+
+
+def test_a_folder_that_always_vanishes_is_not_waited_for(local, monkeypatch):
+    def never(path: Path, data: bytes) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(local_storage, "_write", never)
+    with pytest.raises(StorageDown, match="vanishes"):
+        local.put_bytes(KEY, b"x", PDF)
+
+
+@pytest.mark.parametrize("mount_point_stays", [True, False])
+def test_a_disk_that_is_not_mounted_is_down_not_empty(local, folder, tmp_path, mount_point_stays):
+    local.put_bytes(KEY, b"x", PDF)
+    folder.rename(tmp_path / "away")
+    if mount_point_stays:
+        folder.mkdir()
+    for ask in [*asks_of(local), lambda: local.delete_partial_writes(0)]:
+        with pytest.raises(StorageDown, match="mount its disk"):
+            ask()
+    if mount_point_stays:
+        assert list(folder.iterdir()) == []
+        folder.rmdir()
+    (tmp_path / "away").rename(folder)
+    assert local.get_bytes(KEY) == b"x"
+
+
+def test_a_disk_that_fails_is_down_not_empty(local, monkeypatch):
+    local.put_bytes(KEY, b"x", PDF)
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "stat", broken)
+    monkeypatch.setattr(os, "lstat", broken)
+    with pytest.raises(StorageDown, match="Input/output error"):
+        local.exists(KEY)
+
+
+def test_a_folder_that_cannot_be_read_is_not_empty(local, monkeypatch):
+    local.put_bytes(KEY, b"x", PDF)
+
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "scandir", closed)
+    for ask in (lambda: list(local.list()), lambda: local.delete_partial_writes(0)):
+        with pytest.raises(StorageDown, match="Permission denied"):
+            ask()
+
+
+def test_a_link_out_of_the_folder_is_not_followed(local, folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "1.pdf").write_bytes(b"secret")
+    (folder / "pdfs").mkdir()
+    (folder / "pdfs" / "a").symlink_to(outside)
+    (folder / "pdfs" / "b.pdf").symlink_to(outside / "1.pdf")
+    for key in ("pdfs/a/1.pdf", "pdfs/a/2.pdf", "pdfs/b.pdf"):
+        for ask in (local.get_bytes, local.exists, local.delete):
+            with pytest.raises(BadKey, match="leads out"):
+                ask(key)
+        with pytest.raises(BadKey, match="leads out"):
+            local.put_bytes(key, b"x", PDF)
+    assert list(local.list()) == []
+    assert (outside / "1.pdf").read_bytes() == b"secret"
+
+
+def test_links_in_a_circle_are_no_object(local, folder):
+    (folder / "pdfs").symlink_to(folder / "pdfs")
+    with pytest.raises(StorageDown):
+        local.exists(KEY)
+
+
+def test_what_somebody_else_put_there_is_not_ours(local, folder):
+    (folder / "notes of mine.txt").write_text("x")
+    (folder / ".DS_Store").write_text("x")
+    assert list(local.list()) == []
+
+
+def test_a_folder_gives_no_urls(local):
+    local.put_bytes(KEY, b"x", PDF)
+    assert local.presign(KEY, 60, "a.pdf") is None
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageDown, match="cannot be used"):
+        LocalStorage(tmp_path / "file")

@@ -1,0 +1,256 @@
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin.foundation.clock import ManualClock, wall_clock_us
+from kesin.workloads.pdf.storage import artifacts
+from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
+from kesin.workloads.pdf.storage.base import (
+    BadKey,
+    KeyTaken,
+    NotStored,
+    StorageBackend,
+    StorageDown,
+)
+from kesin.workloads.pdf.storage.local import LocalStorage
+from tests.workloads.pdf.s3 import S3Server
+
+JOB = "019a0000-0000-7000-8000-000000000001"
+DAY_S = 86_400
+JOB_IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}", fullmatch=True)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "s3"])
+def storage(request, tmp_path) -> StorageBackend:
+    if request.param == "local":
+        return LocalStorage(tmp_path / "artifacts")
+    return request.getfixturevalue("s3_server").storage(tmp_path.name)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Beside the storage's own, which tells the ages."""
+    return ManualClock(wall_clock_us())
+
+
+@pytest.fixture
+def store(storage, clock) -> PdfArtifactStore:
+    return PdfArtifactStore(storage, clock)
+
+
+def no_storage() -> PdfArtifactStore:
+    return PdfArtifactStore(None, ManualClock())  # type: ignore[arg-type]
+
+
+def none_known(keys: Sequence[str]) -> set[str]:
+    return set()
+
+
+def test_a_pdf_is_kept_given_and_deleted(store):
+    key = store.store_pdf(JOB, b"%PDF-1.7")
+    assert store.exists(key) is True
+    assert store.get_pdf(key) == b"%PDF-1.7"
+    assert store.delete_pdf(key) is True
+    assert store.delete_pdf(key) is False
+    assert store.exists(key) is False
+    with pytest.raises(NotStored):
+        store.get_pdf(key)
+
+
+def test_a_key_names_the_job_and_the_time(clock):
+    clock.time_us = 1_700_000_000_123_456
+    store = PdfArtifactStore(None, clock)  # type: ignore[arg-type]
+    assert store.generate_key(JOB) == f"pdfs/{JOB}/1700000000123456.pdf"
+
+
+def test_each_render_of_a_job_is_kept_apart(store):
+    first, second = store.store_pdf(JOB, b"first"), store.store_pdf(JOB, b"second")
+    assert store.get_pdf(first) == b"first"
+    assert store.get_pdf(second) == b"second"
+
+
+@settings(max_examples=300)
+@given(first=JOB_IDS, second=JOB_IDS, jumps=st.lists(st.integers(-3, 3), max_size=10))
+def test_keys_are_unique(first, second, jumps):
+    """Feature: pdf-render-worker, Property 9: artifact keys are unique.
+
+    Different jobs never share one, and neither do two renders of one job, within a microsecond
+    or after the clock jumped back.
+    """
+    clock = ManualClock()
+    store = PdfArtifactStore(None, clock)  # type: ignore[arg-type]
+    if first != second:  # two processes, at the same moment
+        assert store.generate_key(first) != no_storage().generate_key(second)
+    keys = []
+    for jump in [0, *jumps]:
+        clock.time_us += jump
+        keys += [store.generate_key(first), store.generate_key(second)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_threads_share_no_key():
+    store, keys = no_storage(), []
+    threads = [
+        threading.Thread(target=lambda: keys.extend(store.generate_key(JOB) for _ in range(500)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(keys)) == len(keys) == 2000
+
+
+@settings(max_examples=200)
+@given(
+    job_id=st.text()
+    | st.sampled_from(["", "..", "a/b", "../x", "a\\b", "a\0", "a\n", ".a", "-a", "ş", "a" * 129])
+)
+def test_a_job_id_cannot_move_its_key(job_id):
+    try:
+        key = no_storage().generate_key(job_id)
+    except BadKey:
+        return
+    assert key.split("/")[:2] == ["pdfs", job_id]
+    assert len(key.split("/")) == 3
+
+
+def test_another_process_with_the_same_key_costs_nobody_a_pdf(tmp_path):
+    one = PdfArtifactStore(LocalStorage(tmp_path), ManualClock())
+    two = PdfArtifactStore(LocalStorage(tmp_path), ManualClock())
+    keys = [one.store_pdf(JOB, b"one"), two.store_pdf(JOB, b"two")]
+    assert [one.get_pdf(key) for key in keys] == [b"one", b"two"]
+
+
+def test_keys_that_are_always_taken_are_not_tried_for_ever(tmp_path):
+    class Full(LocalStorage):
+        def put_bytes(self, key: str, data: bytes, content_type: str) -> None:
+            raise KeyTaken(key)
+
+    with pytest.raises(KeyTaken):
+        PdfArtifactStore(Full(tmp_path)).store_pdf(JOB, b"x")
+
+
+def test_without_a_clock_the_machine_tells_the_time(storage):
+    before = wall_clock_us()
+    key = PdfArtifactStore(storage).store_pdf(JOB, b"x")
+    assert before <= int(key.rpartition("/")[2].removesuffix(".pdf")) <= wall_clock_us()
+
+
+# Orphans.
+
+
+def test_what_no_job_knows_is_swept_once_it_is_old(store, clock):
+    kept, orphan = store.store_pdf("kept", b"x"), store.store_pdf("orphan", b"x")
+
+    def known(keys: Sequence[str]) -> set[str]:
+        return {kept} & set(keys)
+
+    assert store.delete_orphans(known, older_than_s=DAY_S) == 0
+    assert store.exists(orphan) is True
+    clock.advance(DAY_S + 3_600)
+    assert store.delete_orphans(known, older_than_s=DAY_S) == 1
+    assert store.exists(orphan) is False
+    assert store.exists(kept) is True
+    assert store.delete_orphans(known, older_than_s=DAY_S) == 0
+
+
+def test_ages_are_those_of_the_files(tmp_path, clock):
+    store = PdfArtifactStore(LocalStorage(tmp_path), clock)
+    old, fresh = store.store_pdf("old", b"x"), store.store_pdf("fresh", b"x")
+    seconds = clock.time_us / 1_000_000
+    os.utime(tmp_path / old, (seconds - 101, seconds - 101))
+    os.utime(tmp_path / fresh, (seconds - 99, seconds - 99))
+    assert store.delete_orphans(none_known, older_than_s=100) == 1
+    assert (store.exists(old), store.exists(fresh)) == (False, True)
+
+
+def test_a_sweep_asks_in_batches(store, clock, monkeypatch):
+    monkeypatch.setattr(artifacts, "ORPHAN_BATCH", 3)
+    keys = {store.store_pdf(f"job-{number}", b"x") for number in range(8)}
+    asked: list[list[str]] = []
+
+    def known(batch: Sequence[str]) -> set[str]:
+        asked.append(list(batch))
+        return {batch[0]}
+
+    clock.advance(DAY_S)
+    assert store.delete_orphans(known, older_than_s=3_600) == 5
+    assert [len(batch) for batch in asked] == [3, 3, 2]
+    assert {key for batch in asked for key in batch} == keys
+    assert {one.key for one in store.storage.list()} == {batch[0] for batch in asked}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "zips/a/1.pdf",
+        "pdfs/1.pdf",
+        "pdfs/a/b/1.pdf",
+        "pdfs/a/report.pdf",
+        "pdfs/a/1.txt",
+        "other.pdf",
+    ],
+)
+def test_a_sweep_leaves_what_is_not_ours(store, clock, key):
+    store.storage.put_bytes(key, b"x", "application/pdf")
+    clock.advance(DAY_S)
+    assert store.delete_orphans(none_known, older_than_s=0) == 0
+    assert store.storage.exists(key) is True
+
+
+def test_a_sweep_takes_what_crashes_left_half_done(tmp_path, clock):
+    store = PdfArtifactStore(LocalStorage(tmp_path), clock)
+    (tmp_path / "pdfs" / "a").mkdir(parents=True)
+    (tmp_path / "pdfs" / "a" / ".put-1234").write_bytes(b"half")
+    clock.advance(DAY_S)
+    assert store.delete_orphans(none_known, older_than_s=3_600) == 0
+    assert not (tmp_path / "pdfs").exists()
+
+
+def test_a_sweep_that_cannot_learn_what_is_known_deletes_nothing(store, clock):
+    key = store.store_pdf(JOB, b"x")
+
+    def away(keys: Sequence[str]) -> set[str]:
+        raise ConnectionError("the database is away")
+
+    clock.advance(DAY_S)
+    with pytest.raises(ConnectionError):
+        store.delete_orphans(away, older_than_s=0)
+    assert store.exists(key) is True
+
+
+def test_an_age_is_not_negative(store):
+    with pytest.raises(ValueError, match="-1"):
+        store.delete_orphans(none_known, older_than_s=-1)
+
+
+ASKS: list[Callable[[PdfArtifactStore, str], object]] = [
+    lambda store, key: store.exists(key),
+    lambda store, key: store.get_pdf(key),
+    lambda store, key: store.delete_pdf(key),
+    lambda store, key: store.store_pdf(JOB, b"y"),
+    lambda store, key: store.delete_orphans(none_known, older_than_s=0),
+]
+
+
+def test_a_storage_that_is_down_has_lost_nothing():
+    with S3Server() as server:
+        store = PdfArtifactStore(server.storage())
+        key = store.store_pdf(JOB, b"x")
+        server.kill()
+        for ask in ASKS:
+            with pytest.raises(StorageDown):
+                ask(store, key)
+        server.start()
+        assert store.get_pdf(key) == b"x"

@@ -1,0 +1,203 @@
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from kesin.workloads.pdf.templating import filters
+from kesin.workloads.pdf.templating.filters import Unprintable, in_words, spell_number
+
+NBSP = "\u00a0"
+
+
+@pytest.mark.parametrize(
+    ("value", "currency", "lang", "text"),
+    [
+        (1234.56, "TRY", "tr", "1.234,56 ₺"),
+        (0, "TRY", "tr", "0,00 ₺"),
+        (-1234567.5, "TRY", "tr", "−1.234.567,50 ₺"),
+        ("99999999.995", "EUR", "tr", "100.000.000,00 €"),
+        (1.005, "TRY", "tr", "1,01 ₺"),
+        (Decimal("2.675"), "USD", "tr", "2,68 $"),
+        (1234.5, "TRY", "en", "₺1,234.50"),
+        (-5, "EUR", "en", "−€5.00"),
+        (1234.5, "EUR", "de", "1.234,50 €"),
+        (1234.5, "JPY", "en", "¥1,235"),
+        (1.5, "KWD", "tr", "1,500 KWD"),
+        (-0.001, "TRY", "tr", "0,00 ₺"),
+        (7, "CHF", "fr", "7.00 CHF"),
+    ],
+)
+def test_money_is_written_as_the_language_writes_it(value, currency, lang, text):
+    assert filters.money(value, currency, lang=lang).replace(NBSP, " ") == text
+
+
+@pytest.mark.parametrize(
+    "value", ["1,5", "abc", "", True, None, [], float("nan"), float("inf"), 10**15, "1e5"]
+)
+def test_what_is_no_number_is_refused_without_being_repeated(value):
+    with pytest.raises(Unprintable, match="expected a number") as refused:
+        filters.money(value)
+    assert "abc" not in str(refused.value)
+
+
+def test_a_currency_has_three_letters():
+    with pytest.raises(Unprintable, match="three letters"):
+        filters.money(1, "<b>")
+
+
+@given(st.decimals(-(10**12), 10**12, places=2))
+def test_money_can_be_read_back(value):
+    text = filters.money(value).removesuffix(f"{NBSP}₺")
+    read = text.replace(".", "").replace(",", ".").replace("−", "-")
+    assert Decimal(read) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "places", "text"),
+    [(1234.5, None, "1.234,5"), (186.40, None, "186,4"), (3, 2, "3,00"), (0.1 + 0.2, None, "0,3")],
+)
+def test_numbers_have_the_places_they_need(value, places, text):
+    assert filters.number(value, places) == text
+
+
+def test_percent_stands_before_in_turkish_and_after_in_english():
+    assert filters.percent(20) == "%20"
+    assert filters.percent(18.5) == "%18,5"
+    assert filters.percent(18.5, lang="en") == "18.5%"
+
+
+def test_dates_are_read_as_iso_and_written_with_dots():
+    assert filters.date("2026-11-05") == "05.11.2026"
+    assert filters.date(date(2026, 11, 5)) == "05.11.2026"
+    assert filters.date("2026-11-05T09:00:00+03:00") == "05.11.2026"
+    assert filters.date("2026-11-05", lang="en") == "2026-11-05"
+
+
+def test_a_moment_is_shown_on_the_wall_that_is_asked_for():
+    assert filters.datetime("2026-11-15T21:30:00+00:00", "Europe/Istanbul") == "16.11.2026 00:30"
+    assert filters.datetime("2026-11-15T21:30:00Z") == "15.11.2026 21:30"
+    assert filters.datetime(datetime(2026, 11, 15, 9, 5, tzinfo=UTC)) == "15.11.2026 09:05"
+    assert filters.datetime("2026-11-15 08:00", "Europe/Istanbul") == "15.11.2026 08:00"
+    for zone in ("Nowhere/City", "../../etc/passwd", ""):
+        with pytest.raises(Unprintable, match="time zone"):
+            filters.datetime("2026-11-15T21:30:00Z", zone)
+
+
+@pytest.mark.parametrize("value", ["15.11.2026", "2026-02-30", "20261115", "", None, 5])
+def test_other_dates_are_refused(value):
+    with pytest.raises(Unprintable, match="expected a date"):
+        filters.date(value)
+
+
+def test_turkish_letters_keep_their_dots():
+    assert filters.upper_tr("istanbul ısparta ğüşöç") == "İSTANBUL ISPARTA ĞÜŞÖÇ"
+    assert filters.lower_tr("İSTANBUL ISPARTA ĞÜŞÖÇ") == "istanbul ısparta ğüşöç"
+
+
+@given(st.text(alphabet="abcçdefgğhıijklmnoöprsştuüvyz "))
+def test_turkish_letters_come_back(text):
+    assert filters.lower_tr(filters.upper_tr(text)) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["#0a5", "#00AA55", "tomato", "rgb(1, 2, 3)", "12mm", "-1.5em", "0"]
+)
+def test_colours_and_lengths_may_stand_in_styles(value):
+    assert filters.css(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "red;position:fixed",
+        "url(x)",
+        "expression(1)",
+        "#12",
+        "12",
+        "}",
+        "</style>",
+        "rgb(url(x))",
+        "",
+    ],
+)
+def test_nothing_else_may(value):
+    with pytest.raises(Unprintable):
+        filters.css(value)
+
+
+@given(st.text())
+def test_a_text_in_css_cannot_end_its_string(value):
+    written = filters.css_text(value)
+    assert isinstance(written, Markup)
+    inner = str(written)[1:-1]
+    assert not set("\"'<>&;{}()/\n\r\f") & set(inner)
+    assert written.startswith('"')
+    assert written.endswith('"')
+
+
+@pytest.mark.parametrize(
+    "value", ["https://a.example/x?y=1", "http://a.example", "mailto:a@b.example"]
+)
+def test_links_go_to_pages_and_people(value):
+    assert filters.url(value) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["javascript:alert(1)", "JaVaScript:alert(1)", "data:text/html,x", "//a.example", "https:",
+     "a b", "\x01javascript:x", "java\nscript:x", "file:///etc/passwd", "mailto:", "http://[", ""],
+)  # fmt: skip
+def test_links_run_nothing(value):
+    with pytest.raises(Unprintable):
+        filters.url(value)
+
+
+def test_pictures_are_part_of_the_data_and_no_drawings():
+    assert filters.image("data:image/png;base64,AAAA") == "data:image/png;base64,AAAA"
+    for value in (
+        "data:image/svg+xml;base64,AAAA",
+        "https://a.example/x.png",
+        'data:image/png;base64,"',
+    ):
+        with pytest.raises(Unprintable):
+            filters.image(value)
+
+
+def test_a_qr_code_is_a_drawing_without_its_text():
+    drawing = filters.qr("https://a.example/ğ?<script>")
+    assert isinstance(drawing, Markup)
+    assert drawing.startswith("<svg")
+    assert "script" not in drawing
+    assert filters.qr("a") == filters.qr("a")
+    for value in ("", "x" * 1001):
+        with pytest.raises(Unprintable):
+            filters.qr(value)
+
+
+def test_an_iban_is_read_in_fours():
+    assert filters.iban("tr33 000610051978").replace(NBSP, " ") == "TR33 0006 1005 1978"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "sıfır Türk lirası"),
+        (1000, "bin Türk lirası"),
+        (1234.56, "bin iki yüz otuz dört Türk lirası elli altı kuruş"),
+        (100, "yüz Türk lirası"),
+        (1_001_001, "bir milyon bin bir Türk lirası"),
+        (-2.05, "eksi iki Türk lirası beş kuruş"),
+    ],
+)
+def test_amounts_are_spelled_out(value, text):
+    assert in_words(value) == text
+
+
+def test_only_known_coins_have_words():
+    assert in_words(5, "EUR") == "beş avro"
+    assert not in_words(5, "XAU")
+    with pytest.raises(Unprintable):
+        spell_number(10**15)

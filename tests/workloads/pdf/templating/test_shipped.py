@@ -1,0 +1,262 @@
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kesin.workloads.pdf.errors import RenderFailed
+from kesin.workloads.pdf.templating.filters import Unprintable
+from kesin.workloads.pdf.templating.library import TemplateLibrary
+from kesin.workloads.pdf.templating.totals import cutting_sums, invoice_sums, tally
+from tests.workloads.pdf import paper
+
+NASTY = "A & B <c> \"q\" 'x' ğüşıöç İ ₺"
+BOOK = TemplateLibrary.load()
+
+
+def sample(name, **changes):
+    return {**BOOK.get(name).sample, **changes}
+
+
+def printed(name, **changes):
+    return paper.text(BOOK.render_html(name, sample(name, **changes)))
+
+
+@pytest.mark.parametrize("name", BOOK.names)
+class TestEach:
+    @pytest.mark.parametrize("lang", ["tr", "en"])
+    def test_it_prints_its_sample_in_both_languages(self, name, lang):
+        text = printed(name, lang=lang)
+        assert ("Sayfa 1 / " if lang == "tr" else "Page 1 / ") in text
+        assert "&amp;" not in text
+        assert "Işıkçı Ahşap" in text or "Özgür Mobilya & Dekorasyon A.Ş." in text
+
+    def test_the_second_engine_understands_all_of_it(self, name, caplog):
+        paper.weasy.__wrapped__(BOOK.render_html(name, sample(name)))  # what it says is said once
+        assert caplog.messages == []
+
+    def test_it_says_what_it_is_and_has_all_words_in_both_languages(self, name):
+        template = BOOK.get(name)
+        assert template.title
+        assert template.description
+        assert set(template.texts) == {"tr", "en"}
+        assert template.texts["tr"].keys() == template.texts["en"].keys()
+
+    def test_its_page_brings_everything_along(self, name):
+        page = BOOK.render_html(name, sample(name))
+        assert page.count("data:font/woff2") == 2
+        assert '<html lang="tr">' in page
+        assert "<script" not in page
+
+    def test_it_is_the_same_page_every_time(self, name):
+        other = TemplateLibrary.load()
+        assert other.render_html(name, sample(name)) == BOOK.render_html(name, sample(name))
+
+    def test_unknown_variables_are_refused(self, name):
+        assert [problem.path for problem in BOOK.find_problems(name, sample(name, surprise=1))] == [
+            "/surprise"
+        ]
+
+    def test_both_engines_print_the_same_words(self, name):
+        page = BOOK.render_html(name, sample(name))
+        chromium, weasy = (paper.pages(make(page)) for make in (paper.chromium, paper.weasy))
+        assert len(chromium) == len(weasy)
+        words = [set(" ".join(pages).split()) for pages in (chromium, weasy)]
+        assert words[1] - words[0] == set()  # upright labels come back in pieces from one of them
+
+
+class TestInvoice:
+    def test_figures_are_turkish_and_right(self):
+        text = printed("invoice")
+        for line in (
+            "15.11.2026",
+            "186,4 m 14,75 ₺ – %20 2.749,40 ₺",
+            "%20 39.144,40 ₺ 7.828,88 ₺",
+            "İndirim −192,00 ₺",
+            "Ödenecek tutar 51.998,28 ₺",
+            "Yalnız elli bir bin dokuz yüz doksan sekiz Türk lirası yirmi sekiz kuruş.",
+            "TR33 0006 1005 1978 6457 8413 26",
+            "FATURA",
+        ):
+            assert line in text
+
+    def test_what_was_typed_is_what_is_printed(self):
+        party = {"name": NASTY, "address": f"{NASTY}\n{NASTY}"}
+        line = {"description": NASTY, "quantity": 1, "unit_price": 1, "vat_percent": 0}
+        text = printed(
+            "invoice", number="B & C <7>", seller=party, buyer=party, lines=[line], notes=NASTY
+        )
+        assert text.count(NASTY) == 10  # head, two parties of three, line, notes, foot
+        assert text.count("B & C <7>") == 2
+        assert "&lt;" not in text
+        assert "&#" not in text
+
+    def test_chromium_prints_it_too(self):
+        page = BOOK.render_html("invoice", sample("invoice", notes=NASTY, number="B & C <7>"))
+        text = " ".join(paper.pages(paper.chromium(page)))
+        assert NASTY in text
+        assert text.count("B & C <7>") == 2
+        assert "Ödenecek tutar 51.998,28 ₺" in text
+
+    def test_long_ones_repeat_their_head_and_count_their_pages(self):
+        lines = sample("invoice")["lines"] * 12
+        pages = paper.pages(
+            paper.weasy(BOOK.render_html("invoice", sample("invoice", lines=lines)))
+        )
+        assert len(pages) > 2
+        for number, page in enumerate(pages, 1):
+            assert f"Sayfa {number} / {len(pages)}" in page
+        assert all("# Mal / hizmet Miktar" in page for page in pages[:-1])
+        assert sum("Ödenecek tutar" in page for page in pages) == 1
+
+    def test_other_currencies_and_languages(self):
+        text = printed("invoice", lang="en", currency="EUR")
+        assert "Total due €51,998.28" in text
+        assert "2026-11-15" in text
+        assert "Yalnız" not in text
+
+    def test_no_discount_no_column(self):
+        lines = [{"description": "x", "quantity": 2, "unit_price": "0.335", "vat_percent": 20}]
+        text = printed("invoice", lines=lines)
+        assert "İndirim" not in text
+        assert "Ödenecek tutar 0,80 ₺" in text
+
+    def test_a_stated_total_must_agree(self):
+        assert "51.998,28" in printed("invoice", stated_total=51998.28)
+        with pytest.raises(RenderFailed, match="do not add up"):
+            printed("invoice", stated_total=51998.29)
+
+    @pytest.mark.parametrize(
+        ("changes", "path"),
+        [
+            ({"lines": []}, "/lines"),
+            ({"lines": [sample("invoice")["lines"][0] | {"quantity": "1,5"}]}, "/lines/0/quantity"),
+            ({"seller": {"address": "x"}}, "/seller/name"),
+            ({"banks": [{"name": "x", "iban": "TR00"}]}, "/banks/0/iban"),
+            ({"issued_on": "15.11.2026"}, "/issued_on"),
+            ({"accent": "red;}"}, "/accent"),
+            ({"logo": "https://a.example/x.png"}, "/logo"),
+        ],
+    )  # fmt: skip
+    def test_what_is_wrong_is_named(self, changes, path):
+        assert [
+            problem.path for problem in BOOK.find_problems("invoice", sample("invoice", **changes))
+        ] == [path]
+
+    @settings(max_examples=100)
+    @given(st.lists(st.tuples(
+        st.decimals("0.01", 999, places=2), st.decimals("-999", 9999, places=4),
+        st.sampled_from([0, 1, 10, 20]), st.sampled_from([0, 5, "12.5"]),
+    ), min_size=1, max_size=12))  # fmt: skip
+    def test_sums_hold_together(self, lines):
+        items = [
+            {"quantity": str(quantity), "unit_price": str(price), "vat_percent": vat,
+             "discount_percent": discount}
+            for quantity, price, vat, discount in lines
+        ]  # fmt: skip
+        sums = invoice_sums(items)
+        assert sums.total == sums.net + sums.tax
+        assert sums.net == sums.gross - sums.discount == sum(line.net for line in sums.lines)
+        assert sum(one.base for one in sums.vat) == sums.net
+        assert all(abs(one.tax - one.base * one.rate / 100) <= Decimal("0.005") for one in sums.vat)
+        assert sums.total == sums.total.quantize(Decimal("0.01"))
+
+
+class TestCuttingPlan:
+    def test_boards_parts_bands_and_offcuts_are_told(self):
+        text = printed("cutting_plan")
+        for line in (
+            "%79,2", "Plaka 1 2.800 × 2.100 mm · 2 adet", "10 parça · Verim %89,4",
+            "A4 Çekmece önü 480 380 8 Boyuna", "1 mm Ceviz 34,11", "0,4 mm Ceviz 17,72",
+            "1 (2 adet) R1 840 × 380 0,32", "Testere payı 4 mm",
+        ):  # fmt: skip
+            assert line in text
+
+    def test_every_part_is_drawn_with_its_label(self):
+        page = BOOK.render_html("cutting_plan", sample("cutting_plan"))
+        assert page.count('fill="#ffffff"') == 10 + 21
+        assert page.count(">A7</text>") == 12
+
+    def test_labels_are_text_and_nothing_else(self):
+        part = {"label": "<A & 'b'>", "x_mm": 0, "y_mm": 0, "length_mm": 1000, "width_mm": 500}
+        boards = [{"length_mm": 2000, "width_mm": 1000, "parts": [part]}]
+        text = printed("cutting_plan", boards=boards, parts=[], order={"number": NASTY})
+        assert "<A & 'b'>" in text
+        assert NASTY in text
+
+    def test_a_part_off_its_board_is_an_error(self):
+        part = {"label": "A", "x_mm": 1500, "y_mm": 0, "length_mm": 501, "width_mm": 10}
+        boards = [{"length_mm": 2000, "width_mm": 1000, "parts": [part]}]
+        with pytest.raises(RenderFailed, match="does not lie on its board"):
+            printed("cutting_plan", boards=boards)
+
+    def test_tiny_parts_have_no_label_and_lean_ones_stand(self):
+        def piece(length, width):
+            item = {"label": "A12", "x_mm": 0, "y_mm": 0, "length_mm": length, "width_mm": width}
+            return (
+                cutting_sums([{"length_mm": 2800, "width_mm": 2100, "parts": [item]}])
+                .boards[0]
+                .parts[0]
+            )
+
+        assert piece(10, 10).letter == 0
+        assert piece(60, 1000).upright
+        assert piece(60, 1000).letter > 0
+        assert piece(60, 1000).small == 0
+        assert 0 < piece(1000, 800).small <= piece(1000, 800).letter
+
+    def test_bands_are_measured_along_their_sides(self):
+        part = {"x_mm": 0, "y_mm": 0, "length_mm": 1000, "width_mm": 400,
+                "bands": {"up": "1 mm", "sx": "1 mm", "dx": "2 mm", "lo": None}}  # fmt: skip
+        plan = cutting_sums([{"length_mm": 1000, "width_mm": 800, "count": 3, "parts": [part]}])
+        assert plan.bands == (("1 mm", Decimal("4.2")), ("2 mm", Decimal("1.2")))
+        assert plan.yield_percent == 50
+        assert (plan.board_count, plan.part_count) == (3, 3)
+
+
+class TestConversionReport:
+    def test_states_errors_and_rows_are_told(self):
+        text = printed("conversion_report")
+        for line in (
+            "09.11.2026 – 15.11.2026",
+            "Hazırlanma: 15.11.2026 09:30",
+            "Tamamlandı COMPLETED 18.204 %97,4",
+            "Başarısız FAILED 38 %0,2",
+            "TRY 4.218.350,40 ₺ 11.920,00 ₺",
+            "UNPARSEABLE_GCLID VALIDATION",
+            "35 kez",
+            "Satış 14.11.2026 18:05 3.200,00 ₺ 1 Başarısız",
+            "18.681 satır daha var",
+        ):
+            assert line in text
+
+    def test_what_was_typed_is_what_is_printed(self):
+        row = {"external_id": NASTY, "state": "FAILED"}
+        error = {"code": "X", "count": 1, "means": NASTY, "act": NASTY}
+        text = printed("conversion_report", site=NASTY, errors=[error], rows=[row])
+        assert text.count(NASTY) >= 5
+
+    def test_an_empty_period_says_so(self):
+        only = {key: sample("conversion_report")[key] for key in ("site", "period")}
+        text = paper.text(
+            BOOK.render_html("conversion_report", {**only, "totals": {"QUEUED": 0}, "errors": []})
+        )
+        assert "Bu dönemde dönüşüm yok." in text
+        assert "Bu dönemde hata yok." in text
+
+    def test_states_that_are_none_are_refused(self):
+        problems = BOOK.find_problems(
+            "conversion_report", sample("conversion_report", totals={"LOST": 1})
+        )
+        assert [problem.path for problem in problems] == ["/totals/LOST"]
+
+    def test_shares_are_of_the_whole(self):
+        counted = tally({"A": 1, "B": 3}, ["A", "B", "C"])
+        assert counted.total == 4
+        assert [share.percent for share in counted.shares] == [25, 75, 0]
+        assert tally({}, ["A"]).shares[0].percent == 0
+
+
+def test_a_number_beyond_reason_is_refused():
+    with pytest.raises(Unprintable):
+        invoice_sums([{"quantity": 10**11, "unit_price": 10**11, "vat_percent": 0}])

@@ -1,0 +1,113 @@
+"""The worker of webhooks: what a look costs, who looks, and what a stop leaves behind."""
+
+import threading
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from kesin.engine.queue import New
+from kesin.lifecycle.budget import SECOND_US
+from kesin.store.records import Filter
+from kesin.store.sqlite.store import SqliteStore
+from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S
+from kesin.workloads.pdf.webhooks.worker import MAX_SCANNED, build_worker
+from tests.cli.programs import wait_until
+from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice
+from tests.workloads.receiver import silence
+
+# Many
+
+
+def test_ten_thousand_that_wait_cost_a_few_statements_a_look(tmp_path, monkeypatch):
+    with closing(SqliteStore(":memory:")) as store:
+        office = PostOffice(store, tmp_path)
+        jobs = [office.asked() for _ in range(10)]
+        far = office.clock.time_us + MAX_WAIT_S * SECOND_US
+        promise = {"kind": "job", "url": "https://hooks.example.com/x"}
+        news = [
+            New({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far)
+            for number in range(10_000)
+        ]
+        first, second = office.queue.enqueue_many(news)[:2]
+        office.end(jobs[0])
+        calls = counted(store, monkeypatch)
+        messenger = office.messenger()
+        found = [messenger.scan() for _ in range(10_000 // MAX_SCANNED)]
+        assert sum(found) == 1_000
+        assert calls == Counter(_read=20, apply=10)  # a page and its jobs, a thousand each
+        assert office.seen(first.id).state == "pending"
+        assert [event.move for event in office.queue.events(second.id)] == ["enqueue"]
+
+
+def counted(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the store reads and moves from here on."""
+    calls: Counter[str] = Counter()
+    for name in ("_read", "apply"):
+        made = getattr(store, name)
+
+        def call(*args, name=name, made=made, **how):
+            calls[name] += 1
+            return made(*args, **how)
+
+        monkeypatch.setattr(store, name, call)
+    return calls
+
+
+def test_looks_go_on_where_the_last_one_ended_and_then_begin_anew(small, receiver, monkeypatch):
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MAX_PAGE", 2)
+    monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MAX_SCANNED", 4)
+    jobs = [small.asked() for _ in range(6)]
+    for job_id in jobs:
+        small.promised(receiver, job_id)
+    messenger = small.messenger()
+    small.end(jobs[0])  # the oldest comes last
+    assert [messenger.scan() for _ in range(2)] == [0, 1]
+    small.end(jobs[5])
+    assert messenger.scan() == 1
+
+
+def test_lanes_share_the_looking(small, receiver, monkeypatch):
+    messenger = small.messenger()
+    looked = []
+    monkeypatch.setattr(messenger, "scan", lambda: looked.append(threading.get_ident()))
+    for _ in range(5):
+        list(messenger.plan())
+    assert len(looked) == 1
+    small.clock.advance(2)
+    list(messenger.plan())
+    assert len(looked) == 2
+
+
+# Workers
+
+
+def test_a_worker_that_stops_gives_back_what_it_is_sending(office, receiver):
+    delivery = office.ready(receiver)
+    receiver.script = [silence]
+    worker = build_worker(office.context)
+    worker.threads, worker.grace_s = 1, 0.0
+    worker.start()
+    wait_until(lambda: receiver.came)
+    worker.stop()
+    worker.join()
+    job = office.seen(delivery)
+    assert (job.state, job.attempts_left) == ("pending", MAX_ATTEMPTS)
+    receiver.over.set()
+    for thread in worker._threads:
+        thread.join()
+    assert office.after(delivery) == ("delivered", None)
+    assert {request.headers["webhook-id"] for request in receiver.came} == {delivery}
+
+
+def test_several_workers_tell_everybody_once(office, receiver):
+    wanted = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
+    workers = [build_worker(office.context) for _ in range(2)]
+    threads = [threading.Thread(target=worker.drain) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    office.work()
+    assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(wanted)
+    assert {job.state for job in office.queue.jobs(Filter()).jobs} == {"delivered"}
