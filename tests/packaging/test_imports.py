@@ -24,6 +24,7 @@ MAY_WANT = {
 }
 # Commands and rules of a trade are there with or without its libraries.
 ALWAYS = (
+    "kesin.store.postgres.reachability",
     "kesin.store.redis.program",
     *(f"kesin.workloads.{trade}.{part}" for trade in ("oci", "optiplan", "pdf")
       for part in ("advice", "cli", "lifecycle")),

@@ -33,11 +33,13 @@ RAISED = frozenset(
 # Modules whose messages no page shows: commands, doors for programs, what only ends the start of
 # the service.
 NO_PAGE = (
-    "cli/", "engine/simulation/", "lifecycle/", "web/routes/operator.py", "web/routes/probes.py",
+    "cli/", "engine/simulation/lifecycle_plan.py",
+    "lifecycle/", "web/routes/operator.py", "web/routes/probes.py",
     "workloads/common/api_client.py", "workloads/common/demo.py", "workloads/oci/demo.py",
     "workloads/optiplan/demo.py", "workloads/pdf/demo.py",
     "web/server.py", "web/routes/session.py", "web/routes/sites.py", "store/sql/migrate.py",
-    "store/open.py", "store/postgres/", "store/redis", "store/sqlite/store.py",
+    "store/open.py", "store/postgres/store.py", "store/postgres/pool.py",
+    "store/postgres/reachability.py", "store/redis", "store/sqlite/store.py",
     "store/sqlite/connection.py", "store/transfer/__init__.py", "store/transfer/copier",
     "workloads/oci/api/routes.py", "workloads/oci/api/control_routes.py",
     "workloads/oci/cli", "workloads/oci/api/common.py", "workloads/optiplan/api/routes.py",
