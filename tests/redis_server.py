@@ -1,12 +1,13 @@
 """A private Redis for tests and bench, reached through a socket in its folder."""
 
+import itertools
 import shutil
 from typing import Literal
 
 from tests.private import OneProcess
 
 DATABASES = 70
-SHARED = 60  # tests take those below in turn; from here on each belongs to one folder or module
+SHARED = 60  # `empty_url` hands out those below; from here on each belongs to one module
 FAULTS, WIRES, COPIES, STORE, STANDING = range(SHARED, SHARED + 5)
 
 
@@ -21,9 +22,19 @@ class RedisServer(OneProcess):
     ) -> None:
         self._durable = durable
         self._fsync = fsync
+        self._databases = itertools.cycle(range(1, SHARED))
 
     def url(self, database: int = 0) -> str:
         return f"unix://{self.folder}/redis.sock?db={database}"
+
+    def empty_url(self) -> str:
+        """The next of the shared databases, emptied of what an earlier test left in it."""
+        import redis
+
+        url = self.url(next(self._databases))
+        with redis.Redis.from_url(url) as client:
+            client.flushdb()
+        return url
 
     def start(self) -> None:
         program = shutil.which("redis-server")

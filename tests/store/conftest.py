@@ -26,7 +26,6 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
-from tests.redis_server import SHARED
 from tests.store.scene import NOW, Scene, rows
 
 SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
@@ -35,7 +34,6 @@ TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lif
 HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
-_databases = itertools.cycle(range(1, SHARED))
 
 
 @pytest.fixture
@@ -70,8 +68,7 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
             store = PostgresStore(url, schema=schema, migrate=True, listen=False)
         elif kind == "redis":
             server = request.getfixturevalue("redis_server")
-            store = RedisStore(server.url(next(_databases)), listen=False)
-            stack.callback(store.client.flushdb)
+            store = RedisStore(server.empty_url(), listen=False)
             store.migrate()
         elif kind == "sqlite-file":
             folder = TemporaryDirectory(dir=RAM if RAM.is_dir() else None, prefix="kesin-test-")

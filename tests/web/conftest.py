@@ -37,7 +37,7 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import built_in
-from tests.redis_server import SHARED, RedisServer
+from tests.redis_server import RedisServer
 from tests.web.analysed import analyse_once
 from tests.web.client import ADDRESS, Client
 
@@ -208,15 +208,13 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         store = SqliteStore(path)
         if kind == "redis":
             server: RedisServer = request.getfixturevalue("redis_server")
-            jobs = RedisStore(server.url(next(_databases)), keys_name_tenant=frozenset({"pdf"}))
-            jobs.client.flushdb()
+            jobs = RedisStore(server.empty_url(), keys_name_tenant=frozenset({"pdf"}))
             homes = [one.name for one in built_in() if one.in_redis]
             store = RoutedStore(store, dict.fromkeys(homes, jobs))
     stack.callback(store.close)
     return store
 
 
-_databases = itertools.cycle(range(1, SHARED))
 _empty_schemas: list[str] = []  # left by earlier tests: emptying one takes a tenth of making one
 
 
