@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import distributions
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_no_folder_is_too_full_to_survey():
     folders = {path.parent for path in SOURCE.rglob("*.py")}
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
     assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_a_class_name_means_one_thing():
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_nothing_outside_a_workload_names_it():

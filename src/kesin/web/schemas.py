@@ -77,7 +77,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Told(BaseModel):
+class ErrorDetail(BaseModel):
     """An error."""
 
     code: str
@@ -88,7 +88,7 @@ class Told(BaseModel):
 class ErrorBody(BaseModel):
     """What every refusal looks like."""
 
-    error: Told
+    error: ErrorDetail
 
 
 class Credentials(Strict):
@@ -230,7 +230,7 @@ class JobPage(BaseModel):
     cursor: str | None
 
 
-class Wanted(Strict):
+class JobFilterBody(Strict):
     """Which jobs. Empty means all; everything given must hold."""
 
     states: Annotated[list[Name], Field(max_length=100)] = []
@@ -273,7 +273,7 @@ class Action(Strict):
     ids: Annotated[list[Annotated[str, Field(max_length=64), Clean]], Field(max_length=MAX_IDS)] | (
         None
     ) = None
-    filter: Wanted | None = None
+    filter: JobFilterBody | None = None
     options: Annotated[list[Name], Field(max_length=20)] = []
     reason: Annotated[str, Field(max_length=MAX_MESSAGE), Clean] | None = None
     code: Code | None = None
@@ -292,7 +292,7 @@ class OutcomeBody(BaseModel):
     holder: str | None
 
 
-class ActionBody(BaseModel):
+class ActionResultBody(BaseModel):
     """What a bulk action did, or would do."""
 
     dry_run: bool

@@ -16,7 +16,7 @@ from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Outcome, Page, QueueStats
 from kesin.web.schemas import (
-    ActionBody,
+    ActionResultBody,
     EventBody,
     JobBody,
     JobPage,
@@ -139,8 +139,8 @@ def outcome_body(outcome: Outcome) -> OutcomeBody:
     )
 
 
-def action_body(bulk: BulkResult, *, most: int | None) -> ActionBody:
-    return ActionBody(
+def action_body(bulk: BulkResult, *, most: int | None) -> ActionResultBody:
+    return ActionResultBody(
         dry_run=False,
         matched=len(bulk.outcomes),
         moved=bulk.moved,
@@ -150,8 +150,8 @@ def action_body(bulk: BulkResult, *, most: int | None) -> ActionBody:
     )
 
 
-def preview_body(chosen: ActionPreview) -> ActionBody:
-    return ActionBody(
+def preview_body(chosen: ActionPreview) -> ActionResultBody:
+    return ActionResultBody(
         dry_run=True,
         matched=chosen.matched,
         moved=chosen.would_move,

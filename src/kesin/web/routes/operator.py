@@ -156,7 +156,7 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
     cursor: schemas.Cursor = None,
 ) -> Response:
     """A page of jobs, newest first."""
-    job_filter = schemas.Wanted(
+    job_filter = schemas.JobFilterBody(
         states=state or [],
         sites=site,
         codes=code or [],
@@ -221,7 +221,7 @@ def show_job(request: Request, actor: SignedInActor, job_id: JobId) -> schemas.J
 @router.post("/queues/{queue}/actions")
 def act(
     request: Request, actor: SignedInActor, queue: QueueName, body: schemas.Action
-) -> schemas.ActionBody:
+) -> schemas.ActionResultBody:
     """An operator's move of chosen jobs or of all that match; with ``dry_run`` only counted.
 
     By ids every outcome is told; by filter the first thousand, and the sums of all.

@@ -262,7 +262,7 @@ class BatchBody(BatchResponse):
     error_message: str | None = None
 
 
-class RowBody(BaseModel):
+class BatchRowBody(BaseModel):
     """The result of a row."""
 
     row: int = Field(description="counted from 1")
@@ -279,7 +279,7 @@ class RowBody(BaseModel):
 class BatchWhole(BatchBody):
     """A batch with a page of its rows."""
 
-    results: list[RowBody] | None = Field(
+    results: list[BatchRowBody] | None = Field(
         description="some rows in their order; null while the storage does not answer"
     )
 

@@ -125,7 +125,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
 
 def _add_action_routes(router: APIRouter, context: WorkloadContext) -> None:
     @router.post("/api/oci/queue-actions", response_model_exclude_none=True)
-    def queue_actions(actor: SignedInActor, body: schemas.ActionBody) -> schemas.Acted:
+    def queue_actions(actor: SignedInActor, body: schemas.QueueActionBody) -> schemas.Acted:
         """An operator's action on rows of a site, by ids or by what they have in common."""
         site = require_site(
             context, actor, body.site_id, "operate", action=f"queue.{body.action[:40]}"
@@ -195,7 +195,7 @@ def _add_action_routes(router: APIRouter, context: WorkloadContext) -> None:
 
 
 def _fix_rows(
-    context: WorkloadContext, actor: Actor, site: Site, body: schemas.ActionBody
+    context: WorkloadContext, actor: Actor, site: Site, body: schemas.QueueActionBody
 ) -> operations.ActionResult:
     if not body.ids:
         raise Invalid(f"{body.action} needs ids", code="bad_selection", details={"field": "ids"})
@@ -275,13 +275,13 @@ def _move_counts(context: WorkloadContext) -> list[MoveCount]:
     return context.queue.store.move_counts(context.queue.name)
 
 
-def row_body(job: Job) -> schemas.RowBody:
+def row_body(job: Job) -> schemas.ConversionRowBody:
     """The JSON body of a row."""
     columns = operations.row_columns(job)
     payload = job.data if isinstance(job.data, dict) else {}
     times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
     names = {name: _text(payload.get(name)) for name in ("orderId", "externalId")}
-    return schemas.RowBody(**{**columns, **times, **names})
+    return schemas.ConversionRowBody(**{**columns, **times, **names})
 
 
 def _text(value: Any) -> str | None:

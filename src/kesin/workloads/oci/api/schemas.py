@@ -118,7 +118,7 @@ class AllTotals(SiteTotals):
     sites: list[SiteTotals] | None = None
 
 
-class RowBody(BaseModel):
+class ConversionRowBody(BaseModel):
     """A row, with the columns of the seed's table."""
 
     id: str
@@ -141,7 +141,7 @@ class RowPage(CamelCaseModel):
     """Some rows, newest first."""
 
     site_id: str
-    rows: list[RowBody]
+    rows: list[ConversionRowBody]
     next_cursor: str | None
 
 
@@ -155,7 +155,7 @@ class Chosen(CamelCaseModel):
     category: Annotated[list[Text], Field(max_length=5)] = []
 
 
-class ActionBody(CamelCaseModel):
+class QueueActionBody(CamelCaseModel):
     """Something an operator wants done with rows of a site."""
 
     site_id: SiteId

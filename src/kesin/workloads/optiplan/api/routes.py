@@ -26,7 +26,6 @@ from kesin.workloads.optiplan.api.file_routes import config_router, files_router
 from kesin.workloads.optiplan.api.schemas import (
     IMPORT_BODY,
     ORDER_BODY,
-    AuditLine,
     Cancelled,
     CustomerBody,
     CustomerFound,
@@ -36,6 +35,7 @@ from kesin.workloads.optiplan.api.schemas import (
     Moved,
     OneCustomer,
     OneJob,
+    OrderEventBody,
     OrderJob,
     Retried,
     State,
@@ -192,7 +192,7 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
         """One job with its history."""
         job = service.job(actor, job_id)
         audit = [
-            AuditLine.model_construct(**asdict(event))
+            OrderEventBody.model_construct(**asdict(event))
             for event in read_audit(service.queue, job.id)
         ]
         return json_response(WholeJob.model_construct(job=job_body(service, job), audit=audit))

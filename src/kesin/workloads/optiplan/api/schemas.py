@@ -206,7 +206,7 @@ class JobList(BaseModel):
     next_cursor: str | None
 
 
-class AuditLine(BaseModel):
+class OrderEventBody(BaseModel):
     """One line of a job's history."""
 
     id: int
@@ -221,7 +221,7 @@ class WholeJob(BaseModel):
     """A job and its history, the oldest line first."""
 
     job: OrderJob
-    audit: list[AuditLine]
+    audit: list[OrderEventBody]
 
 
 class Moved(BaseModel):
