@@ -72,7 +72,10 @@ class Live:
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MAX_WATCHERS:
                 raise Unavailable(f"{MAX_WATCHERS} are watching already: try again later")
-            if who and sum(one.actor_name == who for one in self._watches) >= MAX_WATCHES_PER_ACTOR:
+            if (
+                who
+                and sum(watch.actor_name == who for watch in self._watches) >= MAX_WATCHES_PER_ACTOR
+            ):
                 raise Unavailable(
                     f"you have {MAX_WATCHES_PER_ACTOR} watches already: end one first"
                 )

@@ -34,7 +34,7 @@ def json_depth_limited(value: Any) -> Any:
     """The value, or its JSON as one string if it is nested too deeply to be written."""
     layer = [value]
     for _ in range(MAX_JSON_DEPTH):
-        layer = [one for each in layer for one in _children(each)]
+        layer = [child for parent in layer for child in _children(parent)]
         if not layer:
             return value
     return json.dumps(value, ensure_ascii=False)
@@ -76,7 +76,7 @@ def job_body(job: Job) -> JobBody:
 
 
 def page_body(page: Page) -> JobPage:
-    return JobPage(jobs=[job_body(one) for one in page.jobs], cursor=page.cursor)
+    return JobPage(jobs=[job_body(job) for job in page.jobs], cursor=page.cursor)
 
 
 def event_body(event: Event) -> EventBody:
@@ -101,15 +101,15 @@ def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> 
         job=job_body(history.job),
         payload=json_depth_limited(history.job.data),
         result=json_depth_limited(history.job.outcome),
-        events=[event_body(one) for one in history.events],
+        events=[event_body(event) for event in history.events],
         notes=[
             NoteBody(
-                at=iso(one.at) or "",
-                kind=one.kind,
-                actor=one.actor,
-                details=decode_json(one.details),
+                at=iso(note.at) or "",
+                kind=note.kind,
+                actor=note.actor,
+                details=decode_json(note.details),
             )
-            for one in history.notes
+            for note in history.notes
         ],
         actions=list(history.actions),
         advice=dict(advice) if advice else None,
@@ -146,7 +146,7 @@ def action_body(bulk: BulkResult, *, most: int | None) -> ActionResultBody:
         moved=bulk.moved,
         already=bulk.already,
         refused=bulk.refused,
-        outcomes=[outcome_body(one) for one in bulk.outcomes[:most]],
+        outcomes=[outcome_body(outcome) for outcome in bulk.outcomes[:most]],
     )
 
 
@@ -166,12 +166,12 @@ def preview_body(chosen: ActionPreview) -> ActionResultBody:
 def states_of(queue: Queue) -> list[StateBody]:
     return [
         StateBody(
-            name=one.name,
-            initial=one.initial,
-            terminal=one.terminal,
-            resting=one.resting,
-            success=one.success,
-            exclusive=one.exclusive,
+            name=state.name,
+            initial=state.initial,
+            terminal=state.terminal,
+            resting=state.resting,
+            success=state.success,
+            exclusive=state.exclusive,
         )
-        for one in queue.lifecycle.states
+        for state in queue.lifecycle.states
     ]

@@ -92,8 +92,8 @@ class Service:
         self.commands = Commands(
             self.queues,
             self.accounts,
-            frozenset(one.name for one in workloads.values() if not one.has_sites),
-            {one.name: one.restricted_actions for one in workloads.values()},
+            frozenset(workload.name for workload in workloads.values() if not workload.has_sites),
+            {workload.name: workload.restricted_actions for workload in workloads.values()},
         )
         self.metrics = Metrics(self.commands, self.clock)
         for workload in self.workloads.values():

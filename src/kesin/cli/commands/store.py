@@ -88,7 +88,7 @@ def copy_store(
                 ),
             )
     if as_json:
-        say_json([_record(one) for one in copied])
+        say_json([_record(queue) for queue in copied])
     else:
         _print_copied(source_store, target_store, copied, keep=keep_source_running)
 

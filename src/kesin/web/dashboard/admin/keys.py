@@ -95,7 +95,7 @@ def _key_list(
         "admin_keys.html",
         status=problem.status if problem else 200,
         tab="keys",
-        keys=sorted(keys, key=lambda one: (one.revoked_at is not None, -one.created_at)),
+        keys=sorted(keys, key=lambda key: (key.revoked_at is not None, -key.created_at)),
         scopes=[(scope, ctx.say(SCOPE_PURPOSES[scope])) for scope in SCOPES],
         sites=[site.id for site in accounts.sites(ctx.actor)],
         problem=problem,

@@ -32,7 +32,7 @@ class WorkerRow:
     over: int = 0  # expired leases
     lease_until: int | None = None  # the earliest
     seen_at: int | None = None
-    told: str = ""
+    detail: str = ""
     here: bool = False  # in this process
     well: bool = True
 
@@ -87,7 +87,7 @@ def _worker_rows(ctx: PageContext, queues: list[Queue]) -> list[WorkerRow]:
     for queue in queues:
         _add_heartbeats(ctx, queue, row_of)
     _add_supervised(ctx, queues, rows)
-    return sorted(rows.values(), key=lambda one: (one.queue, one.name))
+    return sorted(rows.values(), key=lambda row: (row.queue, row.name))
 
 
 def _add_claims(queue: Queue, row_of: Callable[[Queue, str], WorkerRow]) -> None:
@@ -109,7 +109,7 @@ def _add_heartbeats(
         row = row_of(queue, beat.worker)
         row.seen_at = beat.seen_at
         row.well = row.well and beat.is_fresh
-        row.told = beat.detail
+        row.detail = beat.detail
 
 
 def _add_supervised(

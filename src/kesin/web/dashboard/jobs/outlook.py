@@ -50,12 +50,12 @@ def outlook(
         for move in lifecycle.claims
         if job.state in move.sources and (at := _when(lifecycle, move, job, now)) is not None
     ]
-    pause = next((one for one in pauses if one.tenant in ("", job.tenant)), None)
+    pause = next((pause for pause in pauses if pause.tenant in ("", job.tenant)), None)
     if claims and pause:
         return Outlook(Upcoming("paused", pause=pause), tuple(scheduled))
-    upcoming = sorted([*claims, *scheduled], key=lambda one: one.at or 0)
-    moving = [one for one in upcoming if one.kind != "gone"]
-    rest = tuple(one for one in upcoming if one.kind == "gone")
+    upcoming = sorted([*claims, *scheduled], key=lambda step: step.at or 0)
+    moving = [step for step in upcoming if step.kind != "gone"]
+    rest = tuple(step for step in upcoming if step.kind == "gone")
     state = lifecycle.state.get(job.state)
     if moving and not (state and state.resting and acts and _is_far(moving[0], now)):
         return Outlook(moving[0], (*_later(moving), *rest))
@@ -92,7 +92,7 @@ def _scheduled_moves(lifecycle: Lifecycle, job: Job, now: int) -> list[Upcoming]
                 kind: Kind = "gone" if move.prunes else "clock"
                 to = GONE if move.prunes else move.target(job.state)
                 upcoming.append(Upcoming(kind, at, move.name, to))
-    return sorted(upcoming, key=lambda one: one.at or 0)
+    return sorted(upcoming, key=lambda step: step.at or 0)
 
 
 def _when(lifecycle: Lifecycle, move: Move, job: Job, now: int) -> int | None:

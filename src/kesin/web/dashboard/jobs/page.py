@@ -277,6 +277,6 @@ def _facts(ctx: PageContext, history: JobDetails, queue: Queue) -> list[JobFact]
             at: int | None = getattr(job, queue.lifecycle.stamp_column(stamp))
             label = STAMPS.get(stamp)
             facts.append(JobFact(say(label) if label else stamp, at=at))
-    flags = [one for one in queue.lifecycle.flags if job.flags & queue.lifecycle.flag_bit(one)]
+    flags = [flag for flag in queue.lifecycle.flags if job.flags & queue.lifecycle.flag_bit(flag)]
     facts.append(JobFact(say("Marks"), ", ".join(flags)))
-    return [one for one in facts if one.text or one.at is not None]
+    return [fact for fact in facts if fact.text or fact.at is not None]

@@ -141,38 +141,38 @@ def _reason_and_details(text: str | None) -> tuple[str, str]:
     """A note's reason, and the rest of it as JSON."""
     if not text:
         return "", ""
-    told = decode_json(text)
-    if isinstance(told, str):
-        return mask_text(told) or "", ""
+    details = decode_json(text)
+    if isinstance(details, str):
+        return mask_text(details) or "", ""
     reason = ""
-    if isinstance(told, dict) and isinstance(told.get("reason"), str):
-        reason = mask_text(told["reason"]) or ""
-        told = {name: one for name, one in told.items() if name != "reason"}
-    return reason, pretty(mask(told)) if told else ""
+    if isinstance(details, dict) and isinstance(details.get("reason"), str):
+        reason = mask_text(details["reason"]) or ""
+        details = {name: value for name, value in details.items() if name != "reason"}
+    return reason, pretty(mask(details)) if details else ""
 
 
 def _failing(
     ctx: PageContext, history: JobDetails, event: Event, advised: set[str]
 ) -> RecordedError | None:
-    """The error this move recorded; the advice is told once, at the newest line that has it."""
+    """The error this move recorded; advice is shown once, on the newest line with the code."""
     code = event.error_code
     if not code or not event.mask & COLUMN_BITS["error"]:
         return None
-    told = None if code in advised else advice_on(ctx, history.job.queue, code)
+    advice = None if code in advised else advice_on(ctx, history.job.queue, code)
     advised.add(code)
     return RecordedError(
-        code, event.error_category or "", mask_text(event.error_message) or "", told
+        code, event.error_category or "", mask_text(event.error_message) or "", advice
     )
 
 
 def advice_on(ctx: PageContext, queue: str, code: str) -> ErrorAdvice | None:
-    """What the workload has to say about a code, in the looker's language."""
+    """The workload's advice on an error code, in the user's language."""
     workload = ctx.service.workloads.get(queue)
     if workload is None or workload.advice is None:
         return None
-    told = workload.advice(code)
-    words: Mapping[str, Any] = told.get(ctx.language) or told.get("en") or {}
-    who = str(told.get("who", ""))
+    advice = workload.advice(code)
+    words: Mapping[str, Any] = advice.get(ctx.language) or advice.get("en") or {}
+    who = str(advice.get("who", ""))
     return ErrorAdvice(
         str(words.get("means", "")),
         str(words.get("act", "")),
