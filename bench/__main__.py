@@ -65,7 +65,7 @@ def _oci(asked: argparse.Namespace) -> None:
     text = report.text()
     print(text)
     if asked.write:
-        (ROOT / "docs" / "oci-benchmarks.md").write_text(text, "utf-8")
+        (ROOT / "docs" / "contributing" / "oci-benchmarks.md").write_text(text, "utf-8")
 
 
 def _pdf(asked: argparse.Namespace) -> None:
@@ -81,7 +81,7 @@ def _pdf(asked: argparse.Namespace) -> None:
     text = report.text()
     print(text)
     if asked.write:
-        (ROOT / "docs" / "pdf-benchmarks.md").write_text(text, "utf-8")
+        (ROOT / "docs" / "contributing" / "pdf-benchmarks.md").write_text(text, "utf-8")
 
 
 def _redis(asked: argparse.Namespace) -> None:

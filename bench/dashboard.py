@@ -193,7 +193,7 @@ def _served(service: Service) -> Iterator[str]:
 
 
 def main(*, write: bool) -> None:
-    """Measure, print, and write docs/dashboard-benchmarks.md if asked."""
+    """Measure, print, and write docs/contributing/dashboard-benchmarks.md if asked."""
     report = Report("Benchmarks of the dashboard")
     when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
     report.say(
@@ -208,4 +208,4 @@ def main(*, write: bool) -> None:
     text = report.text() + WHY
     print(text)
     if write:
-        (ROOT / "docs" / "dashboard-benchmarks.md").write_text(text, "utf-8")
+        (ROOT / "docs" / "contributing" / "dashboard-benchmarks.md").write_text(text, "utf-8")

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import kesin
 from bench.lanes import BATCH, open_queue
+from kesin.engine.queue import apply_changes
 from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.model import Change
 from kesin.store.postgres.store import PostgresStore
@@ -68,7 +69,7 @@ def measure(address: Callable[[str], str], sizes: Sequence[int]) -> list[Costs]:
     for rows, queue in queues.items():
         load(queue, rows)
         for first in range(0, READY, 1_000):
-            queue.enqueue_many([kesin.New({"n": first + n}) for n in range(1_000)])
+            queue.enqueue_many([kesin.NewJob({"n": first + n}) for n in range(1_000)])
     found: dict[int, list[tuple[float, ...]]] = {rows: [] for rows in sizes}
     for _ in range(REPEATS):
         for rows, queue in queues.items():
@@ -84,7 +85,7 @@ def measure(address: Callable[[str], str], sizes: Sequence[int]) -> list[Costs]:
 def _once(queue: kesin.Queue) -> tuple[float, ...]:
     jobs, claim = timed(lambda: queue.claim("w", limit=BATCH))
     changes = [Change(job.id, job.claim_seq) for job in jobs]
-    finish = timed(partial(queue.apply, "complete", changes, actor="w"))[1]
+    finish = timed(partial(apply_changes, queue, "complete", changes, actor="w"))[1]
     stats = timed(queue.stats)[1]
     page = timed(lambda: queue.jobs(Filter(states=("ready",)), limit=100))[1]
     return claim, finish, stats, page

@@ -15,6 +15,7 @@ from statistics import median
 
 import kesin
 from bench import floors
+from kesin.engine.queue import apply_changes
 from kesin.engine.replay import verify
 from kesin.lifecycle.model import Change
 from kesin.store.contract import Store
@@ -53,7 +54,7 @@ def fill(queue: kesin.Queue, jobs: int) -> float:
     started = time.perf_counter()
     for first in range(0, jobs, 1_000):
         size = min(1_000, jobs - first)
-        queue.enqueue_many([kesin.New({"n": first + n}) for n in range(size)])
+        queue.enqueue_many([kesin.NewJob({"n": first + n}) for n in range(size)])
     return time.perf_counter() - started
 
 
@@ -61,7 +62,7 @@ def statement_batches(queue: kesin.Queue, worker: str) -> Iterator[int]:
     """F1: the store's own generated statements, all triggers on, in a bare loop."""
     while jobs := queue.claim(worker, limit=BATCH):
         changes = [Change(job.id, job.claim_seq) for job in jobs]
-        outcomes = queue.apply("complete", changes, actor=worker)
+        outcomes = apply_changes(queue, "complete", changes, actor=worker)
         yield sum(outcome.result == "moved" for outcome in outcomes)
 
 

@@ -164,16 +164,18 @@ def _timed(demand: Demand) -> tuple[CuttingPlan, float, float]:
 
 
 def main(*, write: bool) -> None:
-    """Measure, print, and write docs/optiplan-benchmarks.md if asked."""
+    """Measure, print, and write docs/contributing/optiplan-benchmarks.md if asked."""
     report = Report("Benchmarks of the built-in optimiser")
     run(report)
     text = report.text()
     print(text)
     if write:
-        (ROOT / "docs" / "optiplan-benchmarks.md").write_text(text, "utf-8")
+        (ROOT / "docs" / "contributing" / "optiplan-benchmarks.md").write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write docs/optiplan-benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/contributing/optiplan-benchmarks.md"
+    )
     main(write=parser.parse_args().write)

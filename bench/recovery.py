@@ -30,7 +30,7 @@ import psycopg
 import kesin
 from bench.beside import own_environment, say
 from bench.report import Report
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -286,7 +286,7 @@ def _service(world: World, plugged: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _filled(queue: Queue, jobs: int) -> list[str]:
-    outcomes = queue.enqueue_many(New({"n": n}) for n in range(jobs))
+    outcomes = queue.enqueue_many(NewJob({"n": n}) for n in range(jobs))
     return [outcome.id for outcome in outcomes]  # type: ignore[union-attr]
 
 

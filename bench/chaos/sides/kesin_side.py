@@ -36,7 +36,7 @@ def prepare(where: str) -> None:
 
 
 def send(where: str, count: int) -> Iterable[object]:
-    jobs = [kesin.New({"n": number}) for number in range(count)]
+    jobs = [kesin.NewJob({"n": number}) for number in range(count)]
     return [outcome.id for outcome in queue_of(where).enqueue_many(jobs)]
 
 
