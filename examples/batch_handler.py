@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kesin import Category, Done, Failed, Job, New, Queue, Worker, open_store, task_lifecycle
+from kesin import Category, Done, Failed, Job, NewJob, Queue, Worker, open_store, task_lifecycle
 
 points = Queue("points", task_lifecycle(), open_store(":memory:"))
 known = {f"customer-{n}" for n in range(290)}  # the other side knows these
@@ -13,12 +13,12 @@ def upload(jobs: Sequence[Job]) -> list[Done | Failed]:
     print(f"one request with {len(jobs)} rows")
     return [
         Done()
-        if job.data["customer"] in known
+        if job.payload["customer"] in known
         else Failed("UNKNOWN_CUSTOMER", category=Category.VALIDATION)
         for job in jobs
     ]
 
 
-points.enqueue_many(New({"customer": f"customer-{n}", "points": 10}) for n in range(300))
+points.enqueue_many(NewJob({"customer": f"customer-{n}", "points": 10}) for n in range(300))
 Worker(points, batch_handler=upload, batch=100).drain()
 print(points.stats().states)

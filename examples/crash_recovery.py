@@ -41,7 +41,7 @@ def main() -> None:
             threading.Event().wait(0.05)
         print("swept: ", queue.stats().states)
 
-        Worker(queue, lambda one: print("worked:", one.data)).drain()
+        Worker(queue, lambda one: print("worked:", one.payload)).drain()
         print("moves: ", [event.move for event in queue.events(job)])
         queue.store.close()
 

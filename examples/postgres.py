@@ -18,7 +18,7 @@ if not address.startswith(("postgresql://", "postgres://")):
 
 def greet(job: Job) -> None:
     """Work as on SQLite: a worker never knows where its jobs are kept."""
-    print("hello", job.data)
+    print("hello", job.payload)
 
 
 try:

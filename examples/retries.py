@@ -20,8 +20,8 @@ calls = Queue("calls", rules, open_store(":memory:"), clock=clock)
 
 def call(job: Job) -> None:
     """Fail in two ways: the first may work later, the second never will."""
-    print(f"{(clock.now() - started) // 1_000_000:3} s  attempt {job.attempt_count}: {job.data}")
-    if job.data == "the line is busy":
+    print(f"{(clock.now() - started) // 1_000_000:3} s  attempt {job.attempt_count}: {job.payload}")
+    if job.payload == "the line is busy":
         raise Failed("BUSY", "nobody picked up")  # an unknown code is TRANSIENT: tried again
     raise Failed("NO_SUCH_NUMBER", "11 digits expected", category=Category.VALIDATION)
 

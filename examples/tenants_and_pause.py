@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from kesin import New, Queue, open_store, task_lifecycle
+from kesin import NewJob, Queue, open_store, task_lifecycle
 
 mails = Queue("mails", task_lifecycle(), open_store(":memory:"))
-mails.enqueue_many(New(n, tenant="ankara") for n in range(1_000))  # a flood
-mails.enqueue_many(New(n, tenant="izmir") for n in range(20))
+mails.enqueue_many(NewJob(n, tenant="ankara") for n in range(1_000))  # a flood
+mails.enqueue_many(NewJob(n, tenant="izmir") for n in range(20))
 
 
 def claimed(limit: int) -> dict[str, int]:

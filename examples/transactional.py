@@ -30,4 +30,4 @@ with store.transaction():
     orders.enqueue({"order": 2, "instead_of": order})
 print(f"cancelled {cancelled.moved}; orders by state: {orders.stats().states}")
 
-Worker(orders, lambda job: print("packing order", job.data["order"])).drain()
+Worker(orders, lambda job: print("packing order", job.payload["order"])).drain()

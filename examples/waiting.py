@@ -75,7 +75,7 @@ errors = Taxonomy(
 
 def fetch(job: Job) -> Done | Wait:
     """Never sleep: say when to look again, and the worker is free for other jobs."""
-    file = Path(job.data)
+    file = Path(job.payload)
     return Done({"bytes": file.stat().st_size}) if file.exists() else Wait(seconds=60)
 
 
@@ -95,4 +95,4 @@ with tempfile.TemporaryDirectory() as folder:
 for job in filter(None, map(pickups.job, ids)):
     waits = sum(event.move == "wait" for event in pickups.events(job.id))
     print(f"{job.state} after {waits} waits and {job.attempt_count} attempt:", end=" ")
-    print(job.outcome or job.error_message)
+    print(job.result or job.error_message)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from kesin.foundation.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kesin.engine.queue import BulkResult, New, Queue, StaleClaim
+    from kesin.engine.queue import BulkResult, NewJob, Queue, StaleClaim
     from kesin.engine.replay import Verification, verify
-    from kesin.engine.results import Act, Done, Failed, Run, Wait
+    from kesin.engine.results import Act, Done, Failed, RunContext, Wait
     from kesin.engine.sweeper import Sweeper
     from kesin.engine.validation import BadInput
     from kesin.engine.worker import Worker
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, Problem
     from kesin.foundation.settings import Settings, load_settings
     from kesin.foundation.text import canonical_json
+    from kesin.lifecycle import moves
     from kesin.lifecycle.budget import Backoff, doubling
     from kesin.lifecycle.declare import Lifecycle, Move, State
     from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
@@ -70,8 +71,8 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "kesin.engine.results": ("Act", "Done", "Failed", "Run", "Wait"),
-    "kesin.engine.queue": ("BulkResult", "New", "Queue", "StaleClaim"),
+    "kesin.engine.results": ("Act", "Done", "Failed", "RunContext", "Wait"),
+    "kesin.engine.queue": ("BulkResult", "NewJob", "Queue", "StaleClaim"),
     "kesin.engine.replay": ("Verification", "verify"),
     "kesin.engine.sweeper": ("Sweeper",),
     "kesin.engine.validation": ("BadInput",),
@@ -83,6 +84,7 @@ _MODULES = {
     "kesin.foundation.problems": ("Forbidden", "Invalid", "NotFound", "NotSignedIn", "Problem"),
     "kesin.foundation.settings": ("Settings", "load_settings"),
     "kesin.foundation.text": ("canonical_json",),
+    "kesin.lifecycle": ("moves",),
     "kesin.lifecycle.budget": ("Backoff", "doubling"),
     "kesin.lifecycle.declare": ("Lifecycle", "Move", "State"),
     "kesin.lifecycle.errors": (
@@ -161,7 +163,7 @@ __all__ = [
     "Link",
     "ManualClock",
     "Move",
-    "New",
+    "NewJob",
     "NotFound",
     "NotSignedIn",
     "Note",
@@ -174,7 +176,7 @@ __all__ = [
     "Queue",
     "QueueStats",
     "Rule",
-    "Run",
+    "RunContext",
     "Settings",
     "StaleClaim",
     "State",
@@ -207,6 +209,7 @@ __all__ = [
     "holds_claim",
     "lease_over",
     "load_settings",
+    "moves",
     "open_store",
     "option",
     "page_context",
@@ -226,9 +229,20 @@ __all__ = [
 ]
 
 
+_RENAMED = {"New": "NewJob", "Run": "RunContext"}  # old names, for one more release
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        from kesin.foundation.deprecation import warn_renamed
+
+        warn_renamed(f"kesin.{name}", f"kesin.{_RENAMED[name]}")
+        name = _RENAMED[name]
     for module, names in _MODULES.items():
         if name in names:
-            value = globals()[name] = getattr(import_module(module), name)
+            home = import_module(module)
+            if not hasattr(home, name):  # it is a module itself
+                import_module(f"{module}.{name}")
+            value = globals()[name] = getattr(home, name)
             return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

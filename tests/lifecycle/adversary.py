@@ -9,7 +9,7 @@ the walk is finite and exhaustive. Nothing of ``explore``, ``cycles`` or ``prove
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kesin.lifecycle.budget import Backoff
@@ -47,7 +47,7 @@ def new_job(lifecycle: Lifecycle, **columns: Any) -> Job:
         "created_at": NOW,
         "moved_at": NOW,
         "run_at": NOW,
-        "payload": "{}",
+        "payload_json": "{}",
         **columns,
     }
     row["phase"] = OWNED if row["worker"] else lifecycle.unowned_phase(row["state"])
@@ -78,7 +78,7 @@ class History:
     """What the walk saw: the automatic edges, and every promise it found broken."""
 
     lifecycle: Lifecycle
-    start: Node
+    start: Node = field(init=False)
     edges: dict[Node, list[Edge]] = field(default_factory=dict)
     stuck: set[str] = field(default_factory=set)
     rests_claimed: set[str] = field(default_factory=set)
@@ -86,6 +86,15 @@ class History:
     claimed_twice: set[str] = field(default_factory=set)
     unfenced: set[str] = field(default_factory=set)
     ambiguous: set[str] = field(default_factory=set)
+
+    @cached_property
+    def retries_read(self) -> int:
+        """The retry count beyond which no guard and no backoff tells one from the next."""
+        moves = self.lifecycle.moves
+        guards = [g.number for move in moves for g in move.when if g.kind == "retries_left"]
+        timed = [time for move in moves for time in (move.run_at, move.timer)]
+        waits = [len(time.delays_s) for time in timed if isinstance(time, Backoff)]
+        return max([0, *guards, *waits])
 
     @property
     def faults(self) -> dict[str, set[str]]:
@@ -177,14 +186,14 @@ def walk(
 
     It goes no further once it met the fault it was sent for, if one is seen in a single step.
     """
-    start = Node(_settled(lifecycle, new_job(lifecycle), NOW))
-    history = History(lifecycle, start)
+    history = History(lifecycle)
+    history.start = start = Node(_settled(history, new_job(lifecycle), NOW))
     ahead = deque([start])
     seen = {start}
     met: set[str] = vars(history).get(until.replace(" ", "_"), set())
     while ahead and not met:
         node = ahead.popleft()
-        history.edges[node] = [*_automatic(history, node, errors), *_time(lifecycle, node)]
+        history.edges[node] = [*_automatic(history, node, errors), *_time(history, node)]
         _judge(history, node)
         after = [edge.to for edge in history.edges[node]]
         if people:
@@ -217,8 +226,12 @@ def _moves(
     lifecycle = history.lifecycle
     for role in roles:
         for action, moves in lifecycle.actions.items():
-            open_to = [m for m in moves if role in m.by and not (m.chained or m.prunes)]
-            for options in _options(open_to):
+            open_to = [
+                m
+                for m in moves
+                if job.state in m.sources and role in m.by and not (m.chained or m.prunes)
+            ]
+            for options in _options(open_to) if open_to else ():
                 context = MoveContext(
                     NOW, role, "worker-1", lifecycle.lease_seconds * SECOND, options
                 )
@@ -256,11 +269,11 @@ def _made(
             if len(links) > 1:
                 history.ambiguous.add(f"{move.then} after {move.name}")
             if not links:
-                yield (move,), _settled(lifecycle, after, NOW)
+                yield (move,), _settled(history, after, NOW)
             for link in links:
                 last = apply_move(lifecycle, link, after, Change(job.id), context)
                 if not _overdraws(history, after, last):
-                    yield (move, link), _settled(lifecycle, last, NOW)
+                    yield (move, link), _settled(history, last, NOW)
 
 
 def _overdraws(history: History, before: Job, after: Job) -> bool:
@@ -272,14 +285,14 @@ def _overdraws(history: History, before: Job, after: Job) -> bool:
     return broken
 
 
-def _time(lifecycle: Lifecycle, node: Node) -> Iterator[Edge]:
+def _time(history: History, node: Node) -> Iterator[Edge]:
     """Time passes to the next instant at which a guard changes; a worker may renew its lease."""
     job = node.job
     future = [at for at in (job.run_at, job.timer_at, job.lease_until) if at and at > NOW]
     if future:
-        yield Edge(0, node._replace(job=_settled(lifecycle, job, min(future))), waits=True)
+        yield Edge(0, node._replace(job=_settled(history, job, min(future))), waits=True)
     if job.phase == OWNED:
-        renewed = job._replace(lease_until=NOW + lifecycle.lease_seconds * SECOND)
+        renewed = job._replace(lease_until=NOW + history.lifecycle.lease_seconds * SECOND)
         yield Edge(0, node._replace(job=renewed))
 
 
@@ -325,7 +338,7 @@ def _stands(job: Job) -> tuple[object, ...]:
     )
 
 
-def _settled(lifecycle: Lifecycle, job: Job, now: int) -> Job:
+def _settled(history: History, job: Job, now: int) -> Job:
     """One row for all that guards cannot tell apart: the clock reads NOW, and the past is one."""
 
     def ahead(at: int | None) -> int | None:
@@ -342,12 +355,12 @@ def _settled(lifecycle: Lifecycle, job: Job, now: int) -> Job:
         payload_seq=5,
         attempt_count=job.attempt_count - job.attempt_base,
         attempt_base=0,
-        retry_count=min(job.retry_count, _retries_read(lifecycle)),
+        retry_count=min(job.retry_count, history.retries_read),
         error_message=None,
         note=None,
-        result=None,
+        result_json=None,
         new_payload=None,
-        payload="",
+        payload_json="",
         created_at=LONG_AGO,
         moved_at=NOW,
         run_at=ahead(job.run_at),
@@ -360,15 +373,6 @@ def _settled(lifecycle: Lifecycle, job: Job, now: int) -> Job:
         stamp_3=past(job.stamp_3),
         stamp_4=past(job.stamp_4),
     )
-
-
-@cache
-def _retries_read(lifecycle: Lifecycle) -> int:
-    """The retry count beyond which no guard and no backoff tells one from the next."""
-    guards = [g.number for move in lifecycle.moves for g in move.when if g.kind == "retries_left"]
-    timed = [time for move in lifecycle.moves for time in (move.run_at, move.timer)]
-    waits = [len(time.delays_s) for time in timed if isinstance(time, Backoff)]
-    return max([0, *guards, *waits])
 
 
 def _circles(edges: dict[Node, list[Edge]]) -> Iterator[list[Node]]:

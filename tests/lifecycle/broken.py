@@ -126,7 +126,7 @@ def add(*moves: Move) -> Callable[[Lifecycle], Lifecycle]:
     return lambda lifecycle: replace(lifecycle, moves=(*lifecycle.moves, *moves))
 
 
-def mark(name: str, **marks: bool) -> Callable[[Lifecycle], Lifecycle]:
+def mark(name: str, **marks: Any) -> Callable[[Lifecycle], Lifecycle]:
     """Put marks on a state."""
 
     def apply(lifecycle: Lifecycle) -> Lifecycle:
@@ -191,14 +191,6 @@ MUTANTS = {
         says="HOLD under a claim",
         meets="rests claimed",
     ),
-    "a claim kept into success": Mutant(
-        "pdf",
-        edit("succeed", claim="keep"),
-        {"R2", "R3"},
-        shows=("claim → running (claimed", "succeed → succeeded (claimed"),
-        says="succeeded under a claim",
-        meets="rests claimed",
-    ),
     # R3
     "a recover that misses a state": Mutant(
         "optiplan",
@@ -248,9 +240,6 @@ MUTANTS = {
         shows=("QUEUED", "PROCESSING", "RETRY (unclaimed, 5 used"),
         says="waits in RETRY for ever",
         meets="stuck",
-    ),
-    "no attempt_cap where two states are claimed": Mutant(
-        "optiplan", remove("attempt_cap"), {"R4"}, says="OPTI_DONE for ever", meets="stuck"
     ),
     "a requeue without budget and without a cap": Mutant(
         "pdf",
@@ -340,13 +329,6 @@ MUTANTS = {
         shows=("and round:", "too_recent → RETRY"),
         meets="endless",
     ),
-    "a release without bound in a later state": Mutant(
-        "optiplan",
-        edit("release", where=returns, without=("returns_left",)),
-        {"R5"},
-        shows=("and round:", "release → NEW"),
-        meets="endless",
-    ),
     "a release that returns what a wake-up never counted": Mutant(
         "optiplan",
         edit("release", where=stays, attempt="return", when=(holds_claim, returns_left)),
@@ -367,13 +349,6 @@ MUTANTS = {
         edit("revive", without=("timer_over",)),
         {"R5"},
         shows=("and round:", "FAILED (unclaimed"),
-        meets="endless",
-    ),
-    "a revive of whatever failed, budget or none": Mutant(
-        "oci",
-        edit("revive", without=("timer_over", "budget_left", "category_in")),
-        {"R5"},
-        shows=("and round:", "revive → RETRY"),
         meets="endless",
     ),
     "a clock move round a working state": Mutant(
@@ -412,12 +387,6 @@ MUTANTS = {
         {"R6"},
         says="HOLD is not a working state",
     ),
-    "an exclusive terminal state": Mutant(
-        "optiplan",
-        mark("DONE", exclusive=True),
-        {"R6"},
-        says="DONE is not a working state",
-    ),
     # R7
     "alternatives of one call that overlap": Mutant(
         "oci",
@@ -431,12 +400,6 @@ MUTANTS = {
         {"R7"},
         says="in PROCESSING the call recover",
         meets="ambiguous",
-    ),
-    "an approve that is both": Mutant(
-        "optiplan",
-        edit("approve", without=("code_in",)),
-        {"R7"},
-        says="in HOLD the call approve",
     ),
     "alternatives of different names that overlap": Mutant(
         "oci",

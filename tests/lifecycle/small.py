@@ -4,16 +4,8 @@ from dataclasses import replace
 
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    GONE,
-    Fixed,
-    age_over,
-    budget_left,
-    due,
-    holds_claim,
-    lease_over,
-    unclaimed,
-)
+from kesin.lifecycle.moves import claim, complete, enqueue, fail, recover, requeue
+from kesin.lifecycle.vocabulary import GONE, Fixed, age_over, lease_over
 
 BROKEN = Fixed("BROKEN", Category.PERMANENT, "it broke")
 STATES = (
@@ -22,36 +14,11 @@ STATES = (
     State("done", terminal=True, success=True),
     State("failed", resting=True),
 )
-ENQUEUE = Move("enqueue", (), "ready", by=("producer",), run_at="input")
-CLAIM = Move(
-    "claim",
-    ("ready",),
-    "running",
-    by=("worker",),
-    when=(due, unclaimed, budget_left),
-    claim="take",
-    attempt="count",
-)
-FINISH = Move(
-    "finish",
-    ("running",),
-    "done",
-    by=("worker",),
-    when=(holds_claim,),
-    claim="drop",
-    stamp=("finished_at",),
-)
-FAIL = replace(FINISH, name="fail", action="fail", to="failed", error="record")
-RECOVER = Move(
-    "recover",
-    ("running",),
-    "ready",
-    by=("clock",),
-    when=(lease_over,),
-    claim="drop",
-    run_at="now",
-    stage="recover",
-)
+ENQUEUE = enqueue("ready")
+CLAIM = claim("ready", "running")
+FINISH = complete("running", "done", name="finish", error="keep", result="keep")
+FAIL = fail("running", "failed")
+RECOVER = recover("running", "ready", when=(lease_over,))
 PRUNE = Move(
     "prune",
     ("done", "failed"),
@@ -60,15 +27,7 @@ PRUNE = Move(
     when=(age_over("finished_at", 60),),
     stage="prune",
 )
-REQUEUE = Move(
-    "requeue",
-    ("failed",),
-    "ready",
-    by=("worker",),
-    run_at="now",
-    unstamp=("finished_at",),
-    chained=True,
-)
+REQUEUE = requeue("failed", "ready", by=("worker",), attempt="keep", chained=True)
 ERRORS = Taxonomy(
     channels=("worker",),
     rules=same_everywhere(("worker",), dict.fromkeys(Category, Verdict.FAIL)),

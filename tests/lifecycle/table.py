@@ -1,4 +1,4 @@
-"""The rows of a specification's transition table, as tests can read and run them."""
+"""Cases of a lifecycle, run on the reference model: an action on a job, and what becomes of it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,6 @@ from kesin.lifecycle.model import (
     Job,
     MoveContext,
     apply_move,
-    declared_edges,
     failing_guard,
 )
 from kesin.lifecycle.vocabulary import Role
@@ -87,6 +86,11 @@ def rows(table: dict[str, Row]) -> Any:
     return pytest.mark.parametrize("row", named)
 
 
+def refused(action: str, by: Role, source: str, why: str, **given: Any) -> Row:
+    """A case in which the action is refused."""
+    return Row(action, by, source, given=given, refused=why)
+
+
 def hold(lifecycle: Lifecycle, row: Row) -> None:
     """Run the action of a row on the reference model and compare."""
     given = {"run_at": PAST, **_columns(lifecycle, row.given)}
@@ -110,7 +114,7 @@ def made(lifecycle: Lifecycle, row: Row, job: Job) -> list[tuple[Job, Job]]:
     change = Change(job.id, **{"token": job.claim_seq, **row.change})
     open_to = [m for m in lifecycle.actions[row.action] if row.by in m.by and not m.chained]
     move = _only(lifecycle, open_to, job, context, change.token)
-    assert move is not None, f"{row.call} is refused: {refusals(lifecycle, row, job)}"
+    assert move is not None, f"{row.action} is refused: {refusals(lifecycle, row, job)}"
     events = [(job, apply_move(lifecycle, move, job, change, context))]
     link = _only(lifecycle, lifecycle.chained_moves(move), events[0][1], context, None)
     if link is not None:
@@ -133,28 +137,6 @@ def refusals(lifecycle: Lifecycle, row: Row, job: Job) -> set[str]:
     if not all(stops):
         return set()
     return {stop.kind for stop in stops if stop} or {"state"}
-
-
-def edges_by_role(lifecycle: Lifecycle) -> set[tuple[str, str, str, str]]:
-    """Every declared (move, from, to, who) but enqueue and prune, which the engine declares."""
-    return {
-        (move.name, source, to, role)
-        for move, source, to in declared_edges(lifecycle)
-        if not (move.creates or move.prunes)
-        for role in move.by
-    }
-
-
-def written(*lines: str) -> set[tuple[str, str, str, str]]:
-    """The same set from lines like ``claim | QUEUED, RETRY → PROCESSING | worker``."""
-    found = set()
-    for line in lines:
-        move, ends, roles = (part.strip() for part in line.split("|"))
-        sources, to = (part.strip() for part in ends.split("→"))
-        for source in sources.split(", "):
-            target = source if to == "unchanged" else to
-            found |= {(move, source, target, role) for role in roles.split(", ")}
-    return found
 
 
 def _context(row: Row) -> MoveContext:

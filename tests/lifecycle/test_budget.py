@@ -2,7 +2,6 @@ import random
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given
@@ -40,33 +39,18 @@ def test_each_try_waits_its_own_delay_and_the_last_repeats(tries, seconds):
     assert Backoff((0, 5, 30)).delay_us(tries, salt=7) == seconds * SECOND_US
 
 
-@pytest.mark.parametrize("tries", range(20))
+@pytest.mark.parametrize("tries", [0, 1, 8, 9, 19])
 def test_doubling_waits_300_times_two_to_the_n_but_never_more_than_a_day(tries):
     backoff = doubling(300, 86_400)
     assert backoff.delay_us(tries, salt=1) == min(300 * 2**tries, 86_400) * SECOND_US
 
 
 def test_doubling_writes_the_schedule_out_until_it_stops_growing():
-    assert doubling(300, 86_400).delays_s == (
-        300,
-        600,
-        1_200,
-        2_400,
-        4_800,
-        9_600,
-        19_200,
-        38_400,
-        76_800,
-        86_400,
-    )
+    assert doubling(300, 3_000).delays_s == (300, 600, 1_200, 2_400, 3_000)
 
 
 def test_doubling_that_begins_at_its_end_has_one_delay():
-    assert doubling(60, 60).delays_s == (60,)
-
-
-def test_doubling_carries_its_jitter():
-    assert doubling(300, 86_400, jitter_s=60).jitter_s == 60
+    assert doubling(60, 60, jitter_s=5) == Backoff((60,), jitter_s=5)
 
 
 @pytest.mark.parametrize(("first", "longest"), [(0, 10), (-5, 10), (11, 10)])
@@ -179,12 +163,3 @@ def test_the_mixing_constants_are_odd_so_no_salt_is_lost():
 )
 def test_a_backoff_reads_as_a_sentence(backoff, shown):
     assert str(backoff) == shown
-
-
-def test_a_backoff_cannot_be_changed():
-    with pytest.raises(FrozenInstanceError):
-        Backoff((1,)).jitter_s = 5
-
-
-def test_equal_backoffs_are_one_key():
-    assert len({doubling(300, 600), Backoff((300, 600))}) == 1

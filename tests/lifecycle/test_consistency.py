@@ -6,6 +6,7 @@ import pytest
 
 from kesin.lifecycle.declare import Move, State
 from kesin.lifecycle.errors import Category
+from kesin.lifecycle.moves import expire
 from kesin.lifecycle.vocabulary import (
     STAY,
     After,
@@ -36,6 +37,12 @@ from tests.lifecycle.small import (
     with_state,
 )
 
+
+def chain(**link):
+    """The small lifecycle in which a failure is queued again, with such a second link."""
+    return small(replace(FAIL, then="requeue"), replace(REQUEUE, **link), without=(FAIL,))
+
+
 REFUSALS = {
     # the header
     "a name that is no identifier": (lambda: small(name="9 lives"), "lifecycle '9 lives'"),
@@ -57,15 +64,15 @@ REFUSALS = {
         lambda: small(states=(*STATES, State("failed"))),
         "small state failed is declared twice",
     ),
-    "two births": (
+    "two initial states": (
         lambda: small(states=with_state(initial=True)),
         "small exactly one state is initial ready aside",
     ),
-    "nowhere to be born": (
+    "no initial state": (
         lambda: small(states=(replace(STATES[0], initial=False), *STATES[1:])),
         "small exactly one state is initial got none",
     ),
-    "room for one birth": (
+    "an initial state with room for one job": (
         lambda: small(states=(replace(STATES[0], exclusive=True), *STATES[1:])),
         "small ready is initial and exclusive",
     ),
@@ -110,7 +117,7 @@ REFUSALS = {
         lambda: swapped(RECOVER, to=STAY, run_at="clear"),
         "small.recover clear run_at",
     ),
-    "a birth without a time to run at": (
+    "an enqueue without a time to run at": (
         lambda: swapped(ENQUEUE, run_at="keep"),
         "small.enqueue work ready must set run_at",
     ),
@@ -193,6 +200,10 @@ REFUSALS = {
         lambda: swapped(RECOVER, by=("worker",)),
         "small.recover only a clock move has a stage",
     ),
+    "a clock that takes a job from its worker": (
+        lambda: small(expire("ready", "failed", 60, when=(age_over("created_at", 60),))),
+        "small.expire say unclaimed or lease_over",
+    ),
     "a clock that holds a claim": (
         lambda: swapped(RECOVER, when=(holds_claim,)),
         "small.recover clock cannot meet holds_claim",
@@ -201,7 +212,7 @@ REFUSALS = {
         lambda: swapped(RECOVER, when=(lease_over, option("hard", is_set=True))),
         "small.recover clock cannot meet option",
     ),
-    "a clock that is told when": (
+    "a clock that is given a time": (
         lambda: swapped(RECOVER, run_at="input"),
         "small.recover clock no input",
     ),
@@ -237,64 +248,45 @@ REFUSALS = {
         "small.fail then='nowhere' names no chained move",
     ),
     "a chain to a move that can be made alone": (
-        lambda: small(
-            replace(FAIL, then="requeue"), replace(REQUEUE, chained=False), without=(FAIL,)
-        ),
+        lambda: chain(chained=False),
         "small.fail then='requeue' names no chained move",
     ),
-    "a chain of three": (
-        lambda: small(
-            replace(FAIL, then="requeue"),
-            replace(REQUEUE, then="requeue"),
-            without=(FAIL,),
-        ),
-        "small.fail chain has two links",
-    ),
+    "a chain of three": (lambda: chain(then="requeue"), "small.fail chain has two links"),
     "a chain that breaks in the middle": (
         lambda: small(replace(FINISH, then="requeue"), REQUEUE, without=(FINISH,)),
         "small.finish requeue does not leave done",
     ),
     "a chain whose link wants an error from its caller": (
-        lambda: small(
-            replace(FAIL, then="requeue"), replace(REQUEUE, error="record"), without=(FAIL,)
-        ),
+        lambda: chain(error="record"),
         "small.fail requeue has no caller",
     ),
     "a chain whose link wants a payload from its caller": (
-        lambda: small(
-            replace(FAIL, then="requeue"), replace(REQUEUE, payload="replace"), without=(FAIL,)
-        ),
+        lambda: chain(payload="replace"),
         "small.fail requeue has no caller",
     ),
     "a chain whose link wants a result from its caller": (
-        lambda: small(
-            replace(FAIL, then="requeue"), replace(REQUEUE, result="record"), without=(FAIL,)
-        ),
+        lambda: chain(result="record"),
         "small.fail requeue has no caller",
     ),
     "a chain whose link claims": (
-        lambda: small(
-            replace(FAIL, then="requeue"),
-            replace(REQUEUE, when=(due, unclaimed), claim="take"),
-            without=(FAIL,),
-        ),
+        lambda: chain(when=(due, unclaimed), claim="take"),
         "small.fail requeue has no caller",
     ),
     "an error left unsaid where none is recorded": (
         lambda: small(default_errors=(("finish", BROKEN),)),
         "unsaid 'finish' no move of this call records an error",
     ),
-    # births, claims and prunes
-    "no birth": (lambda: small(without=(ENQUEUE,)), "small one move has no source enqueue"),
-    "two ways to be born": (
+    # enqueue, claim and prune
+    "no enqueue": (lambda: small(without=(ENQUEUE,)), "small one move has no source enqueue"),
+    "two ways to enqueue": (
         lambda: small(replace(ENQUEUE, name="import")),
         "small one move has no source enqueue",
     ),
-    "a birth under another name": (
+    "an enqueue under another name": (
         lambda: swapped(ENQUEUE, name="create"),
         "small one move has no source named enqueue",
     ),
-    "a birth in the wrong place": (
+    "an enqueue into the wrong state": (
         lambda: swapped(ENQUEUE, to="running"),
         "small enqueue must lead to ready",
     ),
@@ -307,10 +299,7 @@ REFUSALS = {
         lambda: swapped(PRUNE, by=("operator",), stage=None),
         "small prune clock age_over",
     ),
-    "a prune whatever the age": (
-        lambda: swapped(PRUNE, when=()),
-        "small prune clock age_over",
-    ),
+    "a prune whatever the age": (lambda: swapped(PRUNE, when=()), "small prune clock age_over"),
 }
 
 

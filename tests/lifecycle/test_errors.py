@@ -13,10 +13,10 @@ LIFECYCLES = {
     lifecycle.name: lifecycle
     for lifecycle in (oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle(), task_lifecycle())
 }
-OCI, PDF, OPTIPLAN = (LIFECYCLES[name].errors for name in ("oci", "pdf", "optiplan"))
+OCI = LIFECYCLES["oci"].errors
 VALIDATION, AUTH, TRANSIENT, RATE_LIMIT, PERMANENT = Category
 
-# The verdict table of each specification page: channel → category → (verdict, move).
+# What each specification says: channel → category → (verdict, move).
 ALWAYS_FAIL = dict.fromkeys(Category, ("fail", "ack_failed"))
 OURS = {**ALWAYS_FAIL, TRANSIENT: ("retry", "retry_later"), RATE_LIMIT: ("retry", "retry_later")}
 VERDICTS = {
@@ -90,80 +90,30 @@ def test_what_google_calls_too_recent_waits(code, channel):
 
 
 @pytest.mark.parametrize(
-    ("code", "category"),
+    ("queue", "code", "category", "move"),
     [
-        ("MAX_ATTEMPTS", PERMANENT),
-        ("EXPIRED", VALIDATION),
-        ("MANUAL_FAIL", PERMANENT),
-        ("VALIDATION_FAILED", VALIDATION),
-        ("UPLOAD_EXCEPTION", TRANSIENT),
+        *(
+            ("optiplan", code, VALIDATION, "hold")
+            for code in (
+                "E_CRM_NO_MATCH",
+                "E_TEMPLATE_INVALID",
+                "E_PLATE_SIZE_MISSING",
+                "E_BACKING_THICKNESS_UNKNOWN",
+                "E_TRIM_RULE_MISSING",
+            )
+        ),
+        ("optiplan", "E_OPERATOR_TRIGGER_REQUIRED", VALIDATION, "hold_for_operator"),
+        ("optiplan", "E_XML_INVALID", PERMANENT, "fail"),
+        ("optiplan", "E_OPTI_RUNNER_FAILED", TRANSIENT, "fail"),
+        ("optiplan", "E_NOBODY_DECLARED_IT", TRANSIENT, "fail"),
+        ("pdf", "NAVIGATION_TIMEOUT", TRANSIENT, "fail"),
+        ("pdf", "TEMPLATE_ERROR", VALIDATION, "fail"),
+        ("pdf", "NOBODY_DECLARED_IT", PERMANENT, "fail"),
     ],
 )
-def test_oci_codes_of_our_own_have_their_category(code, category):
-    assert OCI.resolve(code).category is category
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "E_CRM_NO_MATCH",
-        "E_TEMPLATE_INVALID",
-        "E_PLATE_SIZE_MISSING",
-        "E_BACKING_THICKNESS_UNKNOWN",
-        "E_TRIM_RULE_MISSING",
-    ],
-)
-def test_optiplan_hold_codes_are_validation_and_hold(code):
-    found = OPTIPLAN.resolve(code)
-    assert (found.category, found.verdict, found.move) == (VALIDATION, Verdict.HOLD, "hold")
-
-
-def test_optiplan_holds_for_the_operator_by_a_move_of_its_own():
-    found = OPTIPLAN.resolve("E_OPERATOR_TRIGGER_REQUIRED")
-    assert (found.verdict, found.move) == (Verdict.HOLD, "hold_for_operator")
-
-
-@pytest.mark.parametrize("code", ["E_XML_INVALID", "E_CANCELLED"])
-def test_optiplan_permanent_codes_fail(code):
-    found = OPTIPLAN.resolve(code)
-    assert (found.category, found.verdict, found.move) == (PERMANENT, Verdict.FAIL, "fail")
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "E_MAX_ATTEMPTS",
-        "E_OPTI_MODE_A_RUNNER_MISSING",
-        "E_OPTI_MODE_B_MACRO_MISSING",
-        "E_OPTI_RUNNER_FAILED",
-        "E_OPTI_XML_TIMEOUT",
-        "E_OSI_ACK_FAILED",
-        "E_OSI_ACK_TIMEOUT",
-        "E_INVALID_GRAIN",
-        "E_EDGE_MAPPING_UNKNOWN",
-        "E_UNKNOWN",
-    ],
-)
-def test_optiplan_codes_that_are_neither_are_transient_and_fail(code):
-    found = OPTIPLAN.resolve(code)
-    assert (found.category, found.verdict, found.move) == (TRANSIENT, Verdict.FAIL, "fail")
-
-
-@pytest.mark.parametrize(
-    ("code", "category"),
-    [
-        ("BROWSER_LAUNCH_FAILED", TRANSIENT),
-        ("NAVIGATION_TIMEOUT", TRANSIENT),
-        ("WORKER_LOST", TRANSIENT),
-        ("INTERRUPTED", TRANSIENT),
-        ("TEMPLATE_ERROR", VALIDATION),
-        ("UNSUPPORTED_PLATFORM", PERMANENT),
-        ("UNKNOWN", PERMANENT),
-    ],
-)
-def test_pdf_codes_have_their_category_and_all_fail_first(code, category):
-    found = PDF.resolve(code)
-    assert (found.category, found.verdict, found.move) == (category, Verdict.FAIL, "fail")
+def test_a_code_has_its_category_and_its_move(queue, code, category, move):
+    found = LIFECYCLES[queue].errors.resolve(code)
+    assert (found.category, found.move) == (category, move)
 
 
 @pytest.mark.parametrize("queue", LIFECYCLES)

@@ -1,66 +1,66 @@
-"""The plain lifecycle, row by row."""
+"""The plain lifecycle keeps its promises, and the moves that lifecycles share can be adapted."""
 
-from kesin.lifecycle.declare import Lifecycle
-from kesin.lifecycle.model import Change, apply_move, failing_guard
+import pytest
+
+from kesin.lifecycle.moves import claim, complete, expire, prune
 from kesin.lifecycle.task import task_lifecycle
-from tests.lifecycle.adversary import NOW, new_job
-from tests.lifecycle.plain import context
+from kesin.lifecycle.vocabulary import age_over, holds_claim, unclaimed
+from tests.lifecycle.adversary import NOW
 from tests.lifecycle.table import (
     CLAIMED,
-    LEASE,
     LOST,
     NO_CLAIM,
     NO_ERROR,
     PAST,
     SECOND,
-    STALE,
     Row,
+    Within,
     error,
     hold,
+    refused,
     rows,
 )
 
 TASK = task_lifecycle()
-OLD = error("OLD", "AUTH", "before")
-ERROR_INPUT = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
 SPENT = {"attempt_count": 5}
 TIRED = {"attempt_count": 6, "attempt_base": 2, "return_count": 1}
-PLAIN_ROWS = {
-    "claim counts an attempt": Row(
-        "claim",
+ERROR_INPUT = {"error_code": "NEW", "error_category": "TRANSIENT", "error_message": "after"}
+
+
+def retry(to: str, then: dict, attempt: int) -> Row:
+    """A worker reports an error in this attempt."""
+    return Row(
+        "retry",
         "worker",
-        "ready",
-        path="claim: ready → running",
-        then={"attempt_count": 1, "worker": "worker-2", "lease_until": NOW + LEASE},
-    ),
-    "claim needs budget": Row("claim", "worker", "ready", given=SPENT, refused="budget_left"),
-    "complete keeps the result": Row(
+        "running",
+        given={**CLAIMED, "attempt_count": attempt},
+        change=ERROR_INPUT,
+        path=f"retry: running → {to}",
+        then={**NO_CLAIM, **error("NEW", "TRANSIENT", "after"), **then},
+    )
+
+
+PROMISES = {
+    **{
+        f"attempt {attempt} is followed by a pause of {seconds} s": retry(
+            "ready",
+            {"run_at": Within(NOW + seconds * SECOND, NOW + (seconds + 15) * SECOND)},
+            attempt,
+        )
+        for attempt, seconds in ((1, 15), (2, 30), (3, 60), (4, 120))
+    },
+    "a retry that is spent fails with its own message": retry("failed", {"finished_at": NOW}, 5),
+    "a spent job is not claimed": refused("claim", "worker", "ready", "budget_left", **SPENT),
+    "a success clears the error of an earlier attempt": Row(
         "complete",
         "worker",
         "running",
-        given={**CLAIMED, **OLD},
+        given={**CLAIMED, **error("OLD", "AUTH", "before")},
         change={"result": "[1]"},
         path="complete: running → done",
-        then={**NO_CLAIM, **NO_ERROR, "result": "[1]", "finished_at": NOW},
+        then={**NO_CLAIM, **NO_ERROR, "result_json": "[1]", "finished_at": NOW},
     ),
-    "complete from a worker that lost its claim is refused": Row(
-        "complete",
-        "worker",
-        "running",
-        given=CLAIMED,
-        change={"token": STALE},
-        refused="holds_claim",
-    ),
-    "fail keeps the error": Row(
-        "fail",
-        "worker",
-        "running",
-        given=CLAIMED,
-        change=ERROR_INPUT,
-        path="fail: running → failed",
-        then={**NO_CLAIM, **error("NEW", "TRANSIENT", "after"), "finished_at": NOW},
-    ),
-    "release returns the attempt": Row(
+    "a stop returns the attempt": Row(
         "release",
         "worker",
         "running",
@@ -68,18 +68,10 @@ PLAIN_ROWS = {
         path="release: running → ready",
         then={**NO_CLAIM, "attempt_base": 1, "return_count": 1, "run_at": NOW},
     ),
-    "release is refused once two attempts were returned": Row(
-        "release", "worker", "running", given={**CLAIMED, "return_count": 2}, refused="returns_left"
+    "no more than two attempts are returned": refused(
+        "release", "worker", "running", "returns_left", **CLAIMED, return_count=2
     ),
-    "attempt_cap fails a spent job": Row(
-        "attempt_cap",
-        "clock",
-        "ready",
-        given=SPENT,
-        path="attempt_cap: ready → failed",
-        then={"error_code": "MAX_ATTEMPTS", "error_category": "PERMANENT", "finished_at": NOW},
-    ),
-    "recover with budget left makes the job ready at once": Row(
+    "a job whose worker died is due at once": Row(
         "recover",
         "clock",
         "running",
@@ -88,7 +80,7 @@ PLAIN_ROWS = {
         then={**NO_CLAIM, "run_at": NOW},
         kept=("attempt_count", "attempt_base"),
     ),
-    "recover with the budget spent fails the job": Row(
+    "a job whose worker died in the last attempt fails": Row(
         "recover",
         "clock",
         "running",
@@ -104,39 +96,50 @@ PLAIN_ROWS = {
         path="requeue: failed → ready",
         then={"attempt_base": 6, "return_count": 0, "run_at": NOW, "finished_at": None},
     ),
-    "cancel ends a job before it runs": Row(
-        "cancel",
-        "producer",
-        "ready",
-        path="cancel: ready → failed",
-        then={"error_code": "CANCELLED"},
-    ),
-    "cancel never touches a running job": Row(
-        "cancel", "operator", "running", given=CLAIMED, refused="state"
+    "cancel never touches a running job": refused(
+        "cancel", "operator", "running", "state", **CLAIMED
     ),
 }
 
 
-@rows({f"task {name}": row for name, row in PLAIN_ROWS.items()})
-def test_the_plain_lifecycle(row):
+@rows(PROMISES)
+def test_the_promises_of_a_plain_job(row):
     hold(TASK, row)
-
-
-def test_a_plain_retry_waits_longer_each_time():
-    waits = []
-    for attempt in (1, 2, 3, 4):
-        job = new_job(TASK, state="running", **{**CLAIMED, "attempt_count": attempt})
-        fitting = [
-            move
-            for move in TASK.actions["retry"]
-            if failing_guard(move, job, TASK, context(), job.claim_seq) is None
-        ]
-        assert [move.to for move in fitting] == ["ready"]
-        waits.append(apply_move(TASK, fitting[0], job, Change(job.id), context()).run_at - NOW)
-    assert [round(wait / SECOND) for wait in waits] == [15, 30, 60, 120]
 
 
 def test_a_lifecycle_under_another_name_keeps_the_same_moves():
     renamed = task_lifecycle("mail")
-    assert isinstance(renamed, Lifecycle)
     assert (renamed.name, renamed.moves) == ("mail", TASK.moves)
+
+
+# The shared moves
+
+
+def test_a_shared_move_takes_one_source_or_several():
+    assert claim("ready", "running").sources == ("ready",)
+    assert claim(("new", "again"), "running").sources == ("new", "again")
+
+
+def test_a_keyword_replaces_what_the_kind_would_set():
+    late = complete("running", "done", name="late", action="finish", when=(), error="record")
+    assert (late.name, late.action, late.when, late.error) == ("late", "finish", (), "record")
+    assert (late.claim, late.result, late.by) == ("drop", "record", ("worker",))
+    assert complete("running", "done").when == (holds_claim,)
+
+
+def test_a_keyword_that_no_move_has_is_refused():
+    with pytest.raises(TypeError, match="colour"):
+        claim("ready", "running", colour="red")  # type: ignore[call-arg]
+
+
+def test_a_finished_job_expires_by_its_finish_and_is_not_stamped_again():
+    waiting, finished = (
+        expire("ready", "gone", 60),
+        expire("done", "gone", 60, since="finished_at"),
+    )
+    assert (waiting.when, waiting.stamp) == (
+        (unclaimed, age_over("created_at", 60)),
+        ("finished_at",),
+    )
+    assert (finished.when, finished.stamp) == ((age_over("finished_at", 60),), ())
+    assert prune("done", days=2).when == (age_over("finished_at", 172_800),)

@@ -61,7 +61,7 @@ def courier_router(context: WorkloadContext) -> APIRouter:
             attempts=job.attempt_count,
             error_code=job.error_code,
             error_message=job.error_message,
-            result=job.outcome,
+            result=job.result,
             moves=[event.move for event in history.events],
         )
 

@@ -32,7 +32,7 @@ def deliveries(ctx: Annotated[PageContext, Depends(page_context)]) -> HTMLRespon
     """The command layer decides which deliveries the user sees."""
     commands = ctx.service.commands
     jobs = commands.jobs(ctx.actor, "courier", Filter(), limit=NEWEST).jobs
-    rows = [{"job": job, "receiver": receiver(job.data)} for job in jobs]
+    rows = [{"job": job, "receiver": receiver(job.payload)} for job in jobs]
     return ctx.page("courier/deliveries.html", rows=rows, now=ctx.service.accounts.now())
 
 

@@ -41,7 +41,7 @@ def courier_worker(context: WorkloadContext) -> Worker:
             "Idempotency-Key": job.id,  # the same at every try: a receiver can tell a repetition
             "User-Agent": "kesin-courier",
         }
-        body = canonical_json(job.data["body"]).encode()
-        return verdict(post(job.data["url"], body, headers, settings))
+        body = canonical_json(job.payload["body"]).encode()
+        return verdict(post(job.payload["url"], body, headers, settings))
 
     return Worker(context.queue, deliver, threads=4)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+EARLIEST_US: Final = 100_000_000_000_000  # March 1973: less is a number of seconds, misread
+LATEST_US: Final = 253_402_300_800_000_000  # the year 10 000
+
+Time = int | datetime  # microseconds since 1970, or a datetime with a zone
+Duration = float | timedelta  # seconds, or a timedelta
 
 
 class Clock(Protocol):
@@ -32,8 +38,8 @@ class SystemClock:
 class ManualClock:
     """A clock that moves only by ``advance``: for tests and the simulator."""
 
-    def __init__(self, start_us: int = 1_700_000_000_000_000) -> None:
-        self.time_us = start_us
+    def __init__(self, start: Time = 1_700_000_000_000_000) -> None:
+        self.time_us = time_us(start, "start")
 
     def now(self) -> int | None:
         """The current time of this clock."""
@@ -43,14 +49,46 @@ class ManualClock:
         """The current time of this clock in seconds."""
         return self.time_us / 1_000_000
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Duration) -> None:
         """Move the clock forward, or back by a negative number."""
-        self.time_us += round(seconds * 1_000_000)
+        self.time_us += round(in_seconds(seconds, "seconds") * 1_000_000)
 
 
 def wall_clock_us() -> int:
     """The machine's time in microseconds since 1970, for stores without a clock of their own."""
     return time.time_ns() // 1_000
+
+
+def time_us(value: object, name: str) -> int:
+    """A time in microseconds since 1970, from such a number or from a datetime with a zone."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name} must have a time zone, as datetime.now(UTC) has; got {value}")
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a datetime or microseconds since 1970, got {value!r}")  # noqa: TRY004
+    if not EARLIEST_US <= value < LATEST_US:
+        raise ValueError(
+            f"{name} must be a datetime or microseconds since 1970, got {value},"
+            f" which would be {_year(value)}"
+        )
+    return value
+
+
+def in_seconds(value: object, name: str) -> float:
+    """A number of seconds, from such a number or from a timedelta."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a timedelta or a number of seconds, got {value!r}")  # noqa: TRY004
+    return value
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _year(at_us: int) -> str:
+    return f"in {1970 + at_us // 31_556_952_000_000}"
 
 
 def iso(time_us: int | None) -> str | None:

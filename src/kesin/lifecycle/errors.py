@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Never
 
 
 class Category(StrEnum):
@@ -20,6 +21,10 @@ class Category(StrEnum):
     TRANSIENT = "TRANSIENT"  # may work later
     RATE_LIMIT = "RATE_LIMIT"  # will work later, at a lower rate
     PERMANENT = "PERMANENT"  # will never work
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        raise ValueError(f"a category is one of {', '.join(cls)}; got {value!r}")
 
 
 class Verdict(StrEnum):
@@ -46,6 +51,9 @@ class Code:
     move: str | None = None
     channels: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "category", Category(self.category))
+
     def applies_to(self, channel: str) -> bool:
         """Whether its own verdict and action apply on this channel."""
         return not self.channels or channel in self.channels
@@ -58,6 +66,9 @@ class Rule:
     channel: str
     category: Category
     verdict: Verdict
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "category", Category(self.category))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ through these functions and compare every column; replay folds events with the s
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,12 +17,14 @@ from kesin.lifecycle.budget import SECOND_US, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.vocabulary import GONE, OWNED, After, Fixed, Guard
 
+_SOON = "; the old name goes with the next release"
+
 
 class Job(NamedTuple):
     """A job: the columns of the hot row, then those of its body row. Times are in µs since 1970.
 
     It is a NamedTuple because a claim builds hundreds: that costs a tenth of a frozen dataclass.
-    ``payload`` and ``result`` stay JSON text until they are read.
+    Payload and result stay JSON text until they are read.
     """
 
     id: str
@@ -46,7 +49,7 @@ class Job(NamedTuple):
     error_category: str | None
     error_message: str | None
     note: str | None
-    result: str | None
+    result_json: str | None
     new_payload: str | None
     created_at: int
     moved_at: int
@@ -60,17 +63,29 @@ class Job(NamedTuple):
     stamp_3: int | None
     stamp_4: int | None
     dedup_key: str | None
-    payload: str
+    payload_json: str
 
     @property
-    def data(self) -> Any:  # any JSON value
+    def payload(self) -> Any:  # any JSON value
         """The payload, decoded."""
-        return json.loads(self.payload)
+        return json.loads(self.payload_json)
+
+    @property
+    def result(self) -> Any:
+        """The result, decoded; None before there is one."""
+        return None if self.result_json is None else json.loads(self.result_json)
+
+    @property
+    def data(self) -> Any:
+        """The old name of ``payload``."""
+        warnings.warn(f"job.data is now job.payload{_SOON}", DeprecationWarning, stacklevel=2)
+        return self.payload
 
     @property
     def outcome(self) -> Any:
-        """The result, decoded; None before there is one."""
-        return None if self.result is None else json.loads(self.result)
+        """The old name of ``result``."""
+        warnings.warn(f"job.outcome is now job.result{_SOON}", DeprecationWarning, stacklevel=2)
+        return self.result
 
     @property
     def attempts_left(self) -> int:
@@ -83,7 +98,7 @@ class Job(NamedTuple):
         return self.claim_seq
 
 
-JOB_COLUMNS = Job._fields
+JOB_COLUMNS = tuple(field.removesuffix("_json") for field in Job._fields)
 HOT_COLUMNS = JOB_COLUMNS[: JOB_COLUMNS.index("dedup_key")]
 NO_STAMPS: Mapping[str, int] = MappingProxyType({})
 
@@ -197,10 +212,10 @@ def apply_move(
     _set_error(move, change, columns)
     columns.update(_time_columns(lifecycle, move, job, change, at))
     if move.result == "record":
-        columns["result"] = change.result
+        columns["result_json"] = change.result
     columns["new_payload"] = None
     if move.payload == "replace":
-        columns["payload"] = columns["new_payload"] = change.payload
+        columns["payload_json"] = columns["new_payload"] = change.payload
         columns["payload_seq"] = job.seq + 1
     for flag in move.flag:
         columns["flags"] = columns.get("flags", job.flags) | lifecycle.flag_bit(flag)

@@ -140,6 +140,9 @@ class Fixed:
     category: Category
     message: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "category", Category(self.category))
+
 
 @dataclass(frozen=True, slots=True)
 class After:

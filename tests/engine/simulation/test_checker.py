@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kesin import Done, New, Queue, task_lifecycle
+from kesin import Done, NewJob, Queue, task_lifecycle
 from kesin.engine.leases import Leases
 from kesin.engine.simulation.checker import WorkerChecker, signed_result
 from kesin.engine.simulation.oracle import BrokenPromise
@@ -98,7 +98,7 @@ def test_a_deliberate_bug_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def claimed() -> Job:
     queue = Queue("work", task_lifecycle(), SqliteStore(":memory:"), clock=ManualClock(), seed=1)
-    queue.enqueue_many([New({})])
+    queue.enqueue_many([NewJob({})])
     [job] = queue.claim("worker", limit=1)
     return job
 

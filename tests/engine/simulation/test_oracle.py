@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from kesin import New, Queue
+from kesin import NewJob, Queue
 from kesin.engine.simulation.checker import StoreChecker
 from kesin.foundation.clock import ManualClock
 from kesin.store.sqlite.store import SqliteStore
@@ -14,7 +14,7 @@ def test_a_job_that_wakes_in_its_slot_has_not_left_it():
     clock = ManualClock()
     with closing(SqliteStore(":memory:")) as store:
         queue = Queue("orders", optiplan_lifecycle(), store, clock=clock, seed=1)
-        waits, runs = (outcome.id for outcome in queue.enqueue_many([New({}), New({})]))
+        waits, runs = (outcome.id for outcome in queue.enqueue_many([NewJob({}), NewJob({})]))
         for job in queue.claim("first", limit=2):
             queue.move(job, "prepare")
             queue.move(job, "import")

@@ -14,7 +14,7 @@ from tests.store.conftest import empty
 
 @pytest.fixture(scope="session")
 def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
-    """Its statements are planned once: these tests ask the same few ten thousand times."""
+    """Its statements are planned once: the tests execute the same few statements many times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CONNECTION, "prepare_threshold", 2)
         patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan")
@@ -30,15 +30,15 @@ def redis_store(redis_server: RedisServer) -> Iterator[RedisStore]:
 
 
 @contextmanager
-def fresh_stores(kept: PostgresStore, redis: RedisStore) -> Iterator[dict[str, Store]]:
+def fresh_stores(postgres: PostgresStore, redis: RedisStore) -> Iterator[dict[str, Store]]:
     """Every store, empty, so that a history may use the same ids whenever it is run."""
-    empty(kept)
+    empty(postgres)
     redis.client.flushdb()
     with closing(SqliteStore(":memory:")) as sqlite:
-        yield {"sqlite": sqlite, "postgres": kept, "redis": redis}
+        yield {"sqlite": sqlite, "postgres": postgres, "redis": redis}
 
 
 @pytest.fixture
 def stores(postgres_store: PostgresStore, redis_store: RedisStore) -> Iterator[dict[str, Store]]:
-    with fresh_stores(postgres_store, redis_store) as all_:
-        yield all_
+    with fresh_stores(postgres_store, redis_store) as every_store:
+        yield every_store

@@ -11,7 +11,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import OWNED, Role
 from kesin.store.contract import Store
-from kesin.store.records import Filter, NewJob, Outcome
+from kesin.store.records import Filter, NewJobRow, Outcome
 from tests.store.model.reference import Reference
 
 Answer = TypeVar("Answer")
@@ -23,7 +23,7 @@ class Abandoned(Exception):
 
 
 class Lockstep:
-    """One queue on several stores, held against the reference after every call."""
+    """One queue on several stores, compared with the reference after every call."""
 
     def __init__(
         self, queue: str, lifecycle: Lifecycle, stores: Mapping[str, Store], seed: int = 0
@@ -49,22 +49,22 @@ class Lockstep:
         return [job for job in self.jobs.values() if job.phase == OWNED]
 
     def _agree(
-        self, expected: Answer, ask: Callable[[Store], Answer], *, kept: bool = True
+        self, expected: Answer, ask: Callable[[Store], Answer], *, commit: bool = True
     ) -> Answer:
         """Ask every store; all answer what the reference answered."""
         for name, store in self.stores.items():
-            answer = ask(store) if kept else _ask_and_die(store, ask)
+            answer = ask(store) if commit else _ask_and_die(store, ask)
             assert answer == expected, f"{name}: {_difference(answer, expected)}"
         return expected
 
     # Calls
 
-    def new_job(self, payload: str = "{}", **fields: Any) -> NewJob:
+    def new_job(self, payload: str = "{}", **fields: Any) -> NewJobRow:
         job_id = self._ids.make(1)[0]
         attempts = fields.pop("max_attempts", self.lifecycle.max_attempts)
-        return NewJob(job_id, payload, attempts, salt_of(job_id), **fields)
+        return NewJobRow(job_id, payload, attempts, salt_of(job_id), **fields)
 
-    def enqueue(self, news: Sequence[NewJob], *, actor: str = "producer") -> list[Outcome]:
+    def enqueue(self, news: Sequence[NewJobRow], *, actor: str = "producer") -> list[Outcome]:
         return self._agree(
             self.reference.enqueue(news, actor=actor, now=self.now),
             lambda store: store.enqueue(self.queue, news, actor=actor, now=self.now),
@@ -78,43 +78,42 @@ class Lockstep:
         lease_s: float = 60,
         tenants: Sequence[str] | None = None,
     ) -> list[Job]:
-        told: dict[str, Any] = {"worker": worker, "limit": limit, "tenants": tenants}
-        told |= {"lease_us": round(lease_s * 1_000_000), "now": self.now}
-        seen = [self.jobs[job.id] for job in self.reference.fork().claim(**told)]
+        arguments: dict[str, Any] = {"worker": worker, "limit": limit, "tenants": tenants}
+        arguments |= {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        before = dict(self.jobs)
+        claimed = self.reference.claim(**arguments)
         self._agree(
-            seen,
+            [before[job.id] for job in claimed],
             lambda store: store.peek(self.queue, limit=limit, tenants=tenants, now=self.now),
         )
-        return self._agree(
-            self.reference.claim(**told), lambda store: store.claim(self.queue, **told)
-        )
+        return self._agree(claimed, lambda store: store.claim(self.queue, **arguments))
 
     def renew(self, claims: Sequence[tuple[str, int]], *, lease_s: float = 60) -> set[str]:
-        told: dict[str, Any] = {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        arguments: dict[str, Any] = {"lease_us": round(lease_s * 1_000_000), "now": self.now}
         return self._agree(
-            self.reference.renew(claims, **told),
-            lambda store: store.renew(self.queue, claims, **told),
+            self.reference.renew(claims, **arguments),
+            lambda store: store.renew(self.queue, claims, **arguments),
         )
 
     def apply(
         self,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role = "worker",
         actor: str = "worker-1",
         options: frozenset[str] = frozenset(),
         tenants: Sequence[str] | None = None,
-        kept: bool = True,
+        commit: bool = True,
     ) -> list[Outcome]:
-        """With ``kept=False`` the caller dies before the commit, and nothing may have happened."""
-        told: dict[str, Any] = {"role": role, "actor": actor, "options": options}
-        told |= {"tenants": tenants, "now": self.now}
-        reference = self.reference if kept else self.reference.fork()
+        """With ``commit=False`` the caller dies before the commit, and nothing has happened."""
+        arguments: dict[str, Any] = {"role": role, "actor": actor, "options": options}
+        arguments |= {"tenants": tenants, "now": self.now}
+        reference = self.reference if commit else self.reference.fork()
         return self._agree(
-            reference.apply(call, changes, **told),
-            lambda store: store.apply(self.queue, call, changes, **told),
-            kept=kept,
+            reference.apply(action, changes, **arguments),
+            lambda store: store.apply(self.queue, action, changes, **arguments),
+            commit=commit,
         )
 
     def sweep(
@@ -125,11 +124,11 @@ class Lockstep:
         min_age_us: int = 0,
         max_attempts: int | None = None,
     ) -> int:
-        told: dict[str, Any] = {"limit": limit, "min_age_us": min_age_us}
-        told |= {"max_attempts": max_attempts, "now": self.now}
+        arguments: dict[str, Any] = {"limit": limit, "min_age_us": min_age_us}
+        arguments |= {"max_attempts": max_attempts, "now": self.now}
         return self._agree(
-            self.reference.sweep(move, **told),
-            lambda store: store.sweep(self.queue, move, **told),
+            self.reference.sweep(move, **arguments),
+            lambda store: store.sweep(self.queue, move, **arguments),
         )
 
     def pause(self, tenant: str = "") -> None:

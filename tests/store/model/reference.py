@@ -1,19 +1,29 @@
-"""A store of dictionaries: what every store must do, said in plain Python.
+"""A store of dictionaries: it predicts the exact answer of every store, in plain Python.
 
-A move is ``kesin.lifecycle.model``'s ``step``, a guard its ``failing_guard``. What stands here is
-only what a store adds to them: who is picked in which order, how a refusal is worded, and what an
-event, a count and a note say. No SQL, no generated text, nothing of ``kesin.store`` but its types.
+Moves and guards are those of ``kesin.lifecycle.model``; what a claim and a repeated call are is
+defined in the oracle of the simulation. The oracle accepts every answer that the contract allows;
+this module adds what the stores agree on beyond it: which jobs are picked, how a refusal is worded,
+and what an event, a count, a note and a page contain. It uses no SQL and no generated text.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from kesin.engine.simulation.oracle import claim_order, created_job, has_lost_claim, was_made
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, READY, STAY, WAITING, Role
-from kesin.store.records import Backlog, Event, Filter, MoveCount, NewJob, Note, Outcome, QueueStats
+from kesin.store.records import (
+    Backlog,
+    Event,
+    Filter,
+    MoveCount,
+    NewJobRow,
+    Note,
+    Outcome,
+    QueueStats,
+)
 
 NO_CHANGE = Change("")
 
@@ -35,12 +45,10 @@ class Reference:
     def fork(self) -> "Reference":
         """A copy for what may not stay."""
         twin = Reference(self.queue, self.lifecycle)
-        twin.jobs = dict(self.jobs)
+        twin.jobs, twin.paused = dict(self.jobs), set(self.paused)
         twin.history = {job_id: list(events) for job_id, events in self.history.items()}
         twin.notes_by_job = {job_id: list(notes) for job_id, notes in self.notes_by_job.items()}
-        twin.counts = Counter(self.counts)
-        twin.counted_at = dict(self.counted_at)
-        twin.paused = set(self.paused)
+        twin.counts, twin.counted_at = Counter(self.counts), dict(self.counted_at)
         return twin
 
     # What the operations share
@@ -48,15 +56,16 @@ class Reference:
     def slots(self, besides: str = "") -> frozenset[str]:
         """The exclusive states some other job is in."""
         exclusive = {state.name for state in self.lifecycle.states if state.exclusive}
+        if not exclusive:
+            return frozenset()
         taken = {job.state for job in self.jobs.values() if job.id != besides}
         return frozenset(exclusive & taken)
 
     def holder(self, tenant: str, key: str | None, besides: str = "") -> Job | None:
         """The job that owns a dedup key."""
-        for job in self.jobs.values():
+        for job in self.jobs.values() if key is not None else ():
             if (
-                key is not None
-                and (job.tenant, job.dedup_key) == (tenant, key)
+                (job.tenant, job.dedup_key) == (tenant, key)
                 and job.id != besides
                 and self.lifecycle.state[job.state].holds_key
             ):
@@ -93,7 +102,7 @@ class Reference:
         source = old.state if old else ""
         bits = self.mask(move.name, source, new.state)
         shown = {
-            column: getattr(new, column) if bits & bit else None
+            column.removesuffix("_json"): getattr(new, column) if bits & bit else None
             for bit, columns in FREE.items()
             for column in columns
         }
@@ -117,7 +126,7 @@ class Reference:
             mask=bits,
             note=new.note,
             payload=new.new_payload,
-            old_payload=old.payload if old and bits & 32 else None,
+            old_payload=old.payload_json if old and bits & 32 else None,
             **shown,
         )
 
@@ -145,33 +154,18 @@ class Reference:
 
     # Enqueue
 
-    def enqueue(self, news: Sequence[NewJob], *, actor: str, now: int) -> list[Outcome]:
+    def enqueue(self, news: Sequence[NewJobRow], *, actor: str, now: int) -> list[Outcome]:
         outcomes = []
         for new in news:
             holder = self.holder(new.tenant, new.dedup_key)
             if holder is None:
-                job = self.new_row(new, actor, now)
+                job = created_job(self.queue, self.lifecycle, new, actor, now)
                 self.write(self.lifecycle.enqueue_move, None, job)
                 outcomes.append(Outcome("inserted", job.id, job.state, 1))
             else:
                 outcomes.append(Outcome("duplicate", holder.id, holder.state, holder.seq))
                 self.add_note(holder.id, "duplicate", actor, now, None)
         return outcomes
-
-    def new_row(self, new: NewJob, actor: str, now: int) -> Job:
-        initial = self.lifecycle.initial.name
-        row: dict[str, Any] = dict.fromkeys(Job._fields)
-        zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count")
-        row |= dict.fromkeys((*zero, "flags"), 0)
-        row |= {"queue": self.queue, "state": initial, "move": "enqueue", "actor": actor}
-        row |= {"phase": self.lifecycle.unowned_phase(initial), "seq": 1, "payload_seq": 1}
-        row |= {"created_at": now, "moved_at": now}
-        row |= {"run_at": now if new.run_at is None else new.run_at}
-        for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "payload"):
-            row[column] = getattr(new, column)
-        for name, at in new.stamps.items():
-            row[self.lifecycle.stamp_column(name)] = at
-        return Job(**row)
 
     # Claim
 
@@ -189,35 +183,35 @@ class Reference:
         No tenant gets more than an equal share, rounded up, though others have nothing to claim.
         """
         due: dict[str, list[Job]] = {}
-        for job in sorted(self.jobs.values(), key=lambda job: (job.run_at or 0, job.id)):
+        for job in sorted(self.jobs.values(), key=claim_order):
             wanted = tenants is None or job.tenant in tenants
             waits = job.phase == READY and job.run_at is not None and job.run_at <= now
             if wanted and waits and not self.paused & {"", job.tenant}:
                 due.setdefault(job.tenant, []).append(job)
         share = -(-limit // max(len(due), 1))
-        asked = MoveContext(now, worker, worker, lease_us, slots_taken=self.slots())
+        context = MoveContext(now, worker, worker, lease_us, slots_taken=self.slots())
         picked: list[tuple[int, Job, Move]] = []
         for waiting in due.values():
-            able = [(job, move) for job in waiting if (move := self.claim_of(job, asked))]
+            able = [(job, move) for job in waiting if (move := self.claim_of(job, context))]
             picked += [(turn, *pair) for turn, pair in enumerate(able[:share])]
         picked.sort(key=lambda one: (one[0], one[1].run_at or 0, one[1].id))
         claimed = []
         for _, old, move in picked[:limit]:
             if not self.target_taken(move, old):
-                new = apply_move(self.lifecycle, move, old, NO_CHANGE, asked)
+                new = apply_move(self.lifecycle, move, old, NO_CHANGE, context)
                 self.write(move, old, new)
                 claimed.append(new)
-        return sorted(claimed, key=lambda job: (job.run_at or 0, job.id))
+        return sorted(claimed, key=claim_order)
 
-    def claim_of(self, job: Job, asked: MoveContext) -> Move | None:
+    def claim_of(self, job: Job, context: MoveContext) -> Move | None:
         for move in self.lifecycle.claims:
             fits = job.state in move.sources and not self.target_taken(move, job)
-            if fits and failing_guard(move, job, self.lifecycle, asked, None) is None:
+            if fits and failing_guard(move, job, self.lifecycle, context, None) is None:
                 return move
         return None
 
     def renew(self, claims: Iterable[tuple[str, int]], *, lease_us: int, now: int) -> set[str]:
-        kept = set()
+        renewed = set()
         longest = self.lifecycle.max_run_seconds * SECOND_US
         for job_id, token in claims:
             job = self.jobs.get(job_id)
@@ -228,14 +222,14 @@ class Reference:
             if job.claimed_at + longest > now:
                 until = min(now + lease_us, job.claimed_at + longest)
                 self.jobs[job_id] = job._replace(lease_until=max(job.lease_until, until))
-                kept.add(job_id)
-        return kept
+                renewed.add(job_id)
+        return renewed
 
     # Apply
 
     def apply(
         self,
-        call: str,
+        action: str,
         changes: Sequence[Change],
         *,
         role: Role,
@@ -244,87 +238,76 @@ class Reference:
         tenants: Sequence[str] | None = None,
         now: int,
     ) -> list[Outcome]:
-        """Jobs are judged in the order of their ids; an id named twice is asked for once."""
+        """Jobs are judged in the order of their ids; an id named twice is judged once."""
         first: dict[str, Change] = {}
         for change in changes:
             first.setdefault(change.id, change)
-        asked = MoveContext(now, actor, options=options)
+        context = MoveContext(now, actor, options=options)
         answers: dict[str, Outcome] = {}
         for job_id in sorted(first):
             job = self.jobs.get(job_id)
             if job is None or (tenants is not None and job.tenant not in tenants):
                 answers[job_id] = Outcome("unknown", job_id)
             else:
-                answers[job_id] = self.judge(call, role, job, first[job_id], asked)
+                answers[job_id] = self.judge(action, role, job, first[job_id], context)
         return [answers[change.id] for change in changes]
 
-    def judge(self, call: str, role: Role, job: Job, change: Change, asked: MoveContext) -> Outcome:
+    def judge(
+        self, action: str, role: Role, job: Job, change: Change, context: MoveContext
+    ) -> Outcome:
         moves = [
             move
-            for move in self.lifecycle.actions[call]
+            for move in self.lifecycle.actions[action]
             if role in move.by and not move.chained and not move.creates
         ]
         for move in moves:
-            if self.stopped_by(move, job, change, asked) == "":
-                new = self.make(move, job, change, asked)
+            if self.stopped_by(move, job, change, context) == "":
+                new = self.make(move, job, change, context)
                 return Outcome("moved", job.id, new.state, new.seq)
-        why = self.reason(moves, job, change, asked)
+        why = self.reason(moves, job, change, context)
         if why == "stale":
-            self.add_note(job.id, "stale", asked.actor, asked.now, call)
+            self.add_note(job.id, "stale", context.actor, context.now, action)
         if why in ("already", "busy"):
             return Outcome(why, job.id, job.state, job.seq)  # type: ignore[arg-type]
         holder = self.holder(job.tenant, job.dedup_key, job.id) if why == "duplicate" else None
         return Outcome("refused", job.id, job.state, job.seq, why, holder and holder.id)
 
-    def make(self, move: Move, job: Job, change: Change, asked: MoveContext) -> Job:
+    def make(self, move: Move, job: Job, change: Change, context: MoveContext) -> Job:
         """The move and, where it has one, the second link of its chain."""
-        new = apply_move(self.lifecycle, move, job, change, asked)
+        new = apply_move(self.lifecycle, move, job, change, context)
         self.write(move, job, new)
         for link in self.lifecycle.chained_moves(move):
-            if self.stopped_by(link, new, NO_CHANGE, asked) == "":
-                last = apply_move(self.lifecycle, link, new, NO_CHANGE, asked)
+            if self.stopped_by(link, new, NO_CHANGE, context) == "":
+                last = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
                 self.write(link, new, last)
                 return last
         return new
 
-    def stopped_by(self, move: Move, job: Job, change: Change, asked: MoveContext) -> str:
+    def stopped_by(self, move: Move, job: Job, change: Change, context: MoveContext) -> str:
         """What stops the move: its state, a lost claim, a guard, its slot or its key."""
         if job.state not in move.sources:
             return "state"
-        if change.token is not None and self.lost(job, change.token):
+        if change.token is not None and has_lost_claim(job, change.token):
             return "stale"
         seen = MoveContext(
-            asked.now, asked.actor, options=asked.options, slots_taken=self.slots(job.id)
+            context.now, context.actor, options=context.options, slots_taken=self.slots(job.id)
         )
         guard = failing_guard(move, job, self.lifecycle, seen, change.token)
         return guard.kind if guard else self.target_taken(move, job)
 
-    def reason(self, moves: list[Move], job: Job, change: Change, asked: MoveContext) -> str:
+    def reason(self, moves: list[Move], job: Job, change: Change, context: MoveContext) -> str:
         sources = {state for move in moves for state in move.sources}
         targets = {move.to for move in moves}
         fenced = any(move.guard("holds_claim") for move in moves)
         token = change.token
-        if token is not None and self.finished(job, token, {move.name for move in moves}):
+        if was_made(self.history[job.id], {move.name for move in moves}, token):
             return "already"
         if token is None and not fenced and job.state in targets - sources:
             return "already"
-        if (fenced or token is not None) and self.lost(job, token):
+        if (fenced or token is not None) and has_lost_claim(job, token):
             return "stale"
-        reasons = [self.stopped_by(move, job, change, asked) for move in moves]
+        reasons = [self.stopped_by(move, job, change, context) for move in moves]
         return next((why for why in reasons if why != "state"), "state")
-
-    @staticmethod
-    def lost(job: Job, token: int | None) -> bool:
-        return job.phase != OWNED or job.claim_seq != token
-
-    def finished(self, job: Job, token: int, names: set[str]) -> bool:
-        """Whether the claim of that token made one of these moves before anyone claimed again."""
-        for event in self.history[job.id]:
-            if event.seq > token and event.move in names:
-                return True
-            if event.seq > token and event.claim == 1:
-                return False
-        return False
 
     # Sweep
 
@@ -341,37 +324,39 @@ class Reference:
             move, now=now, min_age_us=min_age_us, max_attempts=max_attempts
         )
         picked = picked[:limit]
-        asked = MoveContext(now, "clock")
+        context = MoveContext(now, "clock")
         for job in picked:
             if move.prunes:
                 self.count(move, job, "", job)
                 for table in (self.jobs, self.history, self.notes_by_job):
                     table.pop(job.id, None)
                 continue
-            new = apply_move(self.lifecycle, move, job, NO_CHANGE, asked)
+            new = apply_move(self.lifecycle, move, job, NO_CHANGE, context)
             self.write(move, job, new)
             for link in self.lifecycle.chained_moves(move):
-                if "clock" in link.by and self.stopped_by(link, new, NO_CHANGE, asked) == "":
-                    self.write(link, new, apply_move(self.lifecycle, link, new, NO_CHANGE, asked))
+                if "clock" in link.by and self.stopped_by(link, new, NO_CHANGE, context) == "":
+                    self.write(link, new, apply_move(self.lifecycle, link, new, NO_CHANGE, context))
                     break
         return len(picked)
 
     def sweep_candidates(
         self, move: Move, *, now: int, min_age_us: int = 0, max_attempts: int | None = None
     ) -> list[Job]:
-        """The jobs the clock's move is due for, the most overdue first."""
-        found = []
+        """The jobs that the scheduled move is due for, the most overdue first."""
+        candidates = []
         for job in self.jobs.values():
             capped = job if max_attempts is None else job._replace(max_attempts=max_attempts)
-            asked = MoveContext(now, "clock", slots_taken=self.slots(job.id))
+            context = MoveContext(now, "clock", slots_taken=self.slots(job.id))
             if (
                 job.state in move.sources
                 and (not min_age_us or job.moved_at <= now - min_age_us)
-                and failing_guard(move, capped, self.lifecycle, asked, None) is None
+                and failing_guard(move, capped, self.lifecycle, context, None) is None
                 and not self.target_taken(move, job)
             ):
-                found.append(job)
-        return sorted(found, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id))
+                candidates.append(job)
+        return sorted(
+            candidates, key=lambda job: (_overdue_since(self.lifecycle, move, job), job.id)
+        )
 
     def same_order_everywhere(self, move: Move, due: list[Job]) -> bool:
         """Whether every store would take these in the same order, if it may not take all.
@@ -393,12 +378,12 @@ class Reference:
         self, where: Filter, *, limit: int, cursor: str | None = None
     ) -> tuple[list[Job], str | None]:
         """A page, newest first."""
-        found = [
+        matching = [
             job
             for job in sorted(self.jobs.values(), key=lambda job: job.id, reverse=True)
             if (cursor is None or job.id < cursor) and _matches(where, job)
         ]
-        return found[:limit], found[limit - 1].id if len(found) > limit else None
+        return matching[:limit], matching[limit - 1].id if len(matching) > limit else None
 
     def move_counts(self) -> list[MoveCount]:
         return [
@@ -442,7 +427,7 @@ FREE = {
     1: ("error_code", "error_category", "error_message"),
     2: ("run_at",),
     4: ("timer_at",),
-    8: ("result",),
+    8: ("result_json",),
     64: ("finished_at",),
     128: ("stamp_1",),
     256: ("stamp_2",),
@@ -474,5 +459,5 @@ def _matches(where: Filter, job: Job) -> bool:
         and (where.moved_before is None or job.moved_at < where.moved_before)
         and (where.dedup_key is None or job.dedup_key == where.dedup_key)
         and (not where.text or where.text.lower() in (job.error_message or "").lower())
-        and (not where.contains or where.contains in job.payload)
+        and (not where.contains or where.contains in job.payload_json)
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from kesin.engine.queue import New
+from kesin.engine.queue import NewJob
 from kesin.engine.results import Act, Done, Failed, HandlerResult
 from kesin.engine.simulation.checker import signed_result
 from kesin.lifecycle.budget import DAY_S, SECOND_US
@@ -57,7 +57,7 @@ class Dice:
         """A whole number in this range."""
         return self._random.randint(low, high)
 
-    def new_jobs(self, now_us: int) -> list[New]:
+    def new_jobs(self, now_us: int) -> list[NewJob]:
         """Jobs to enqueue."""
         dice = self._random
         news = []
@@ -65,7 +65,7 @@ class Dice:
             key = f"key-{dice.randrange(KEY_COUNT)}" if self.maybe(0.5) else None
             offset_us = dice.choice((0, 0, -SECOND_US, 60 * SECOND_US))
             news.append(
-                New(
+                NewJob(
                     {"n": dice.randrange(1_000)},
                     key,
                     dice.choice(TENANTS),

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.moves import (
+    attempt_cap,
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    expire,
+    fail,
+    recover,
+    recover_spent,
+    release,
+    requeue,
+    retry,
+    retry_spent,
+)
 from kesin.lifecycle.vocabulary import (
     GONE,
     STAY,
@@ -14,8 +30,6 @@ from kesin.lifecycle.vocabulary import (
     Fixed,
     Guard,
     age_over,
-    budget_left,
-    budget_spent,
     category_in,
     code_in,
     code_not_in,
@@ -26,13 +40,13 @@ from kesin.lifecycle.vocabulary import (
     lease_over,
     option,
     retries_left,
-    returns_left,
     timer_not_over,
     timer_over,
     unclaimed,
 )
 
 BUDGET_SPENT = Fixed("SPENT", Category.PERMANENT, "every attempt was used up")
+CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled")
 TIMED_OUT = Fixed("LATE", Category.TRANSIENT, "it took too long")
 CODES = ("BUSY", "WRONG", "LATE", "SPENT")
 
@@ -100,11 +114,8 @@ class LifecyclePlan:
     def _verdict(self, action: str) -> Verdict:
         return Verdict(action) if self._has(action) else Verdict.FAIL
 
-    def _add_move(
-        self, name: str, sources: tuple[str, ...], to: str, by: str, **effects: object
-    ) -> None:
-        roles = tuple(by.split())
-        self._moves.append(Move(name, sources, to, by=roles, **effects))  # type: ignore[arg-type]
+    def _add(self, *moves: Move) -> None:
+        self._moves.extend(moves)
 
     def _backoff(self) -> Backoff:
         rng = self._rng
@@ -118,28 +129,13 @@ class LifecyclePlan:
 
     def _add_entry(self) -> None:
         self._states.append(State("ready", initial=True, holds_key=self._sometimes(0.8)))
-        self._add_move("enqueue", (), "ready", "producer", run_at="input")
         stays = self._sometimes(0.3)  # the claim does not change the state
         if stays:
             self._stages[0] = "ready"
-        self._add_move(
-            "claim",
-            ("ready",),
-            STAY if stays else self._stages[0],
-            "worker",
-            when=(due, unclaimed, budget_left),
-            claim="take",
-            attempt="count",
-        )
-        self._add_move(
-            "attempt_cap",
-            ("ready",),
-            "failed",
-            "clock",
-            when=(unclaimed, budget_spent),
-            error=BUDGET_SPENT,
-            stamp=("finished_at",),
-            stage="cap",
+        self._add(
+            enqueue("ready"),
+            claim("ready", STAY if stays else self._stages[0]),
+            attempt_cap("ready", "failed", error=BUDGET_SPENT),
         )
 
     def _add_stage(self, index: int) -> None:
@@ -148,276 +144,153 @@ class LifecyclePlan:
             exclusive = index > 0 and self._sometimes(0.3)
             self._states.append(State(name, exclusive=exclusive, holds_key=self._sometimes(0.8)))
         if index:
-            self._add_move(
-                f"advance_{index}",
-                (self._stages[index - 1],),
-                name,
-                "worker",
-                when=(holds_claim,),
-                stamp=("looked_at",) if self._sometimes() else (),
-                flag=("marked",) if self._sometimes(0.2) else (),
+            self._add(
+                Move(
+                    f"advance_{index}",
+                    (self._stages[index - 1],),
+                    name,
+                    by=("worker",),
+                    when=(holds_claim,),
+                    stamp=("looked_at",) if self._sometimes() else (),
+                    flag=("marked",) if self._sometimes(0.2) else (),
+                )
             )
 
     def _add_exits(self) -> None:
         stages, last = tuple(self._stages), self._stages[-1]
-        drops: dict[str, object] = {"claim": "drop", "stamp": ("finished_at",)}
-        self._add_move(
-            "complete",
-            (last,),
-            "done",
-            "worker",
-            when=(holds_claim,) if last == "ready" or self._sometimes(0.8) else (),
-            result="record",
-            error="clear",
-            **drops,
-        )
-        self._add_move(
-            "fail", stages, "failed", "worker", when=(holds_claim,), error="record", **drops
+        fenced = last == "ready" or self._sometimes(0.8)
+        self._add(
+            complete(last, "done", when=(holds_claim,) if fenced else ()),
+            fail(stages, "failed"),
         )
         if self._sometimes(0.8):
-            self._add_move(
-                "release",
-                stages,
-                "ready",
-                "worker",
-                when=(holds_claim, returns_left),
-                claim="drop",
-                attempt="return",
-                run_at="now",
-            )
-        self._add_move(
-            "recover",
-            stages,
-            "ready",
-            "clock",
-            when=(lease_over, budget_left),
-            claim="drop",
-            run_at=self._rng.choice(("now", self._backoff())),
-            stage="recover",
-        )
-        spent = (lease_over, budget_spent)
-        self._add_move(
-            "recover",
-            stages,
-            "failed",
-            "clock",
-            when=spent,
-            error=BUDGET_SPENT,
-            stage="recover",
-            **drops,
+            self._add(release(stages, "ready"))
+        self._add(
+            recover(stages, "ready", run_at=self._rng.choice(("now", self._backoff()))),
+            recover_spent(stages, "failed", error=BUDGET_SPENT),
         )
 
     def _add_retry(self) -> None:
         stages = tuple(self._stages)
         if self._sometimes(0.3):
             self._add_counted_retry(stages)
-            return
-        self._add_move(
-            "retry",
-            stages,
-            "ready",
-            "worker",
-            when=(holds_claim, budget_left),
-            claim="drop",
-            error="record",
-            run_at=self._backoff(),
-        )
-        self._add_move(
-            "retry",
-            stages,
-            "failed",
-            "worker",
-            when=(holds_claim, budget_spent),
-            claim="drop",
-            error="record",
-            stamp=("finished_at",),
-        )
+        else:
+            self._add(retry(stages, "ready", self._backoff()), retry_spent(stages, "failed"))
 
     def _add_counted_retry(self, stages: tuple[str, ...]) -> None:
         """Add a failed state that scheduled moves retry a few times."""
-        self._add_move(
-            "retry",
-            stages,
-            "failed",
-            "worker",
-            when=(holds_claim,),
-            claim="drop",
-            error="record",
-            timer=self._backoff(),
-            timer_for=(Category.TRANSIENT, Category.RATE_LIMIT),
-            stamp=("finished_at",),
-        )
+        passing = (Category.TRANSIENT, Category.RATE_LIMIT)
+        self._add(fail(stages, "failed", name="retry", timer=self._backoff(), timer_for=passing))
         codes: tuple[Guard, ...] = (
             (code_not_in("WRONG"),) if self._sometimes() else (category_in(Category.TRANSIENT),)
         )
-        self._add_move(
-            "revive",
-            ("failed",),
-            "ready",
-            "clock",
-            when=(timer_over, retries_left(self._rng.randint(1, 3)), *codes),
-            attempt="renew",
-            retry="count",
-            timer="clear",
-            run_at="now",
-            unstamp=("finished_at",),
-            stage="revive",
+        self._add(
+            Move(
+                "revive",
+                ("failed",),
+                "ready",
+                by=("clock",),
+                when=(timer_over, retries_left(self._rng.randint(1, 3)), *codes),
+                attempt="renew",
+                retry="count",
+                timer="clear",
+                run_at="now",
+                unstamp=("finished_at",),
+                stage="revive",
+            )
         )
 
     def _add_hold(self) -> None:
         self._states.append(State("held", resting=True, holds_key=self._sometimes(0.8)))
-        self._add_move(
-            "hold",
-            tuple(self._stages),
-            "held",
-            "worker",
-            when=(holds_claim,),
-            claim="drop",
-            error="record",
-            stamp=("finished_at",),
-        )
-        has_option = self._sometimes()
-        for is_set in (True, False) if has_option else (True,):
-            self._add_move(
-                "approve",
-                ("held",),
-                "ready",
-                "operator",
-                when=(option("anew", is_set=is_set),) if has_option else (),
-                attempt="renew",
-                error="clear" if is_set else "keep",
-                run_at="now",
-                unstamp=("finished_at",),
+        self._add(fail(tuple(self._stages), "held", name="hold"))
+        if self._sometimes():
+            anew, as_before = (option("anew", is_set=is_set) for is_set in (True, False))
+            self._add(
+                requeue("held", "ready", name="approve", when=(anew,), error="clear"),
+                requeue("held", "ready", name="approve", when=(as_before,)),
             )
+        else:
+            self._add(requeue("held", "ready", name="approve", error="clear"))
 
     def _add_wait(self) -> None:
         """Add a state that drops the claim, is claimed again later, and times out."""
         self._states.append(State("waiting", holds_key=self._sometimes(0.8)))
-        self._add_move(
-            "wait",
-            tuple(self._stages),
-            "waiting",
-            "worker",
-            when=(holds_claim,),
-            claim="drop",
-            run_at="input",
-            timer=After(self._rng.choice((60, 5_400))),
-        )
-        self._add_move(
-            "wake",
-            ("waiting",),
-            STAY,
-            "worker",
-            when=(due, unclaimed, timer_not_over),
-            claim="take",
-            action="claim",
-        )
-        self._add_move(
+        look_again = Move(
             "look_again",
             ("waiting",),
             STAY,
-            "worker",
+            by=("worker",),
             when=(holds_claim,),
             claim="drop",
             run_at="input",
         )
-        self._add_move(
-            "arrive",
-            ("waiting",),
-            "done",
-            "worker",
-            when=(holds_claim,),
-            claim="drop",
-            result="record",
-            stamp=("finished_at",),
-        )
-        self._add_move(
-            "let_go",
-            ("waiting",),
-            STAY,
-            "clock",
-            when=(lease_over,),
-            claim="drop",
-            run_at="now",
-            stage="recover",
-        )
-        self._add_move(
-            "timeout",
-            ("waiting",),
-            "failed",
-            "clock",
-            when=(unclaimed, timer_over),
-            error=TIMED_OUT,
-            timer="clear",
-            stamp=("finished_at",),
-            stage="timeout",
+        timer = After(self._rng.choice((60, 5_400)))
+        wake = (due, unclaimed, timer_not_over)
+        self._add(
+            replace(
+                look_again,
+                name="wait",
+                action="wait",
+                sources=tuple(self._stages),
+                to="waiting",
+                timer=timer,
+            ),
+            claim("waiting", STAY, name="wake", action="claim", when=wake, attempt="keep"),
+            look_again,
+            complete("waiting", "done", name="arrive", error="keep"),
+            recover("waiting", STAY, name="let_go", when=(lease_over,)),
+            Move(
+                "timeout",
+                ("waiting",),
+                "failed",
+                by=("clock",),
+                when=(unclaimed, timer_over),
+                error=TIMED_OUT,
+                timer="clear",
+                stamp=("finished_at",),
+                stage="timeout",
+            ),
         )
 
     def _add_expiry(self) -> None:
-        self._add_move(
-            "expire",
-            ("ready",),
-            "failed",
-            "clock",
-            when=(unclaimed, age_over("created_at", self._rng.choice((3_600, 8 * DAY_S)))),
-            error=TIMED_OUT,
-            stamp=("finished_at",),
-            stage="expire",
-        )
+        age_s = self._rng.choice((3_600, 8 * DAY_S))
+        self._add(expire("ready", "failed", age_s, error=TIMED_OUT))
 
     def _add_operator_moves(self) -> None:
         if self._sometimes(0.7):
-            self._add_move(
-                "requeue",
-                ("failed",),
-                "ready",
-                "operator",
-                when=self._rng.choice(((), (flag_not_set("marked"),), (code_in(*CODES),))),
-                attempt="renew",
-                run_at="now",
-                unstamp=("finished_at",),
-            )
+            when = self._rng.choice(((), (flag_not_set("marked"),), (code_in(*CODES),)))
+            self._add(requeue("failed", "ready", when=when))
         if self._sometimes(0.7):
-            self._add_move(
-                "cancel",
-                ("ready",),
-                "failed",
-                "operator producer",
-                when=(unclaimed,),
-                error=Fixed("CANCELLED", Category.PERMANENT, "cancelled"),
-                stamp=("finished_at",),
-            )
+            self._add(cancel("ready", "failed", error=CANCELLED))
         if self._sometimes():
-            self._add_move(
-                "mark",
-                ("failed",),
-                STAY,
-                "operator producer",
-                when=(flag_not_set("marked"),),
-                flag=("marked",),
-                payload="replace" if self._sometimes() else "keep",
+            self._add(
+                Move(
+                    "mark",
+                    ("failed",),
+                    STAY,
+                    by=("operator", "producer"),
+                    when=(flag_not_set("marked"),),
+                    flag=("marked",),
+                    payload="replace" if self._sometimes() else "keep",
+                )
             )
         if self._sometimes(0.3):
-            self._add_move(
-                "forgive",
-                ("failed",),
-                "ready",
-                "operator",
-                when=(flag_set("marked"),),
-                attempt="renew",
-                run_at="now",
-            )
+            when = (flag_set("marked"),)
+            self._add(requeue("failed", "ready", name="forgive", when=when, unstamp=()))
 
     def _add_end_states(self) -> None:
         self._states += [
             State("done", terminal=True, success=True, holds_key=self._sometimes(0.2)),
             State("failed", resting=True, holds_key=self._sometimes(0.2)),
         ]
-        self._add_move(
-            "prune",
-            ("done", "failed"),
-            GONE,
-            "clock",
-            when=(age_over("finished_at", self._rng.choice((3_600, 30 * DAY_S))),),
-            stage="prune",
+        age_s = self._rng.choice((3_600, 30 * DAY_S))
+        self._add(
+            Move(
+                "prune",
+                ("done", "failed"),
+                GONE,
+                by=("clock",),
+                when=(age_over("finished_at", age_s),),
+                stage="prune",
+            )
         )

@@ -15,7 +15,7 @@ from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job, MoveContext, apply_move, failing_guard
 from kesin.lifecycle.vocabulary import OWNED, READY, Role
-from kesin.store.records import Event, NewJob, Outcome
+from kesin.store.records import Event, NewJobRow, Outcome
 
 Rows = Mapping[str, Job]
 NO_CHANGE = Change("")
@@ -51,7 +51,7 @@ class Oracle:
     # Enqueue
 
     def enqueue(
-        self, _queue: str, jobs: Sequence[NewJob], returned: list[Outcome], **kwargs: Any
+        self, _queue: str, jobs: Sequence[NewJobRow], returned: list[Outcome], **kwargs: Any
     ) -> dict[str, Job | None]:
         """Each job is created as it was sent, or its key was held and the holder is returned."""
         created: dict[str, Job | None] = {}
@@ -69,25 +69,12 @@ class Oracle:
             elif holder is not None:
                 break_promise("key", f"{new.id} was born though {holder} holds {key}")
             else:
-                job = created[new.id] = self._created(new, kwargs["actor"], kwargs["now"])
+                job = created[new.id] = created_job(
+                    self.queue, self.lifecycle, new, kwargs["actor"], kwargs["now"]
+                )
                 if self._holds_key(job):
                     holders[key] = new.id
         return created
-
-    def _created(self, new: NewJob, actor: str, now: int) -> Job:
-        lifecycle = self.lifecycle
-        initial = lifecycle.initial.name
-        zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count")
-        row: dict[str, Any] = {**dict.fromkeys(Job._fields), **dict.fromkeys((*zero, "flags"), 0)}
-        row |= {"queue": self.queue, "state": initial, "phase": lifecycle.unowned_phase(initial)}
-        row |= {"move": "enqueue", "actor": actor, "seq": 1, "payload_seq": 1}
-        row |= {"created_at": now, "moved_at": now}
-        row |= {"run_at": now if new.run_at is None else new.run_at}
-        for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key", "payload"):
-            row[column] = getattr(new, column)
-        for name, at in new.stamps.items():
-            row[lifecycle.stamp_column(name)] = at
-        return Job(**row)
 
     # Claims
 
@@ -129,7 +116,7 @@ class Oracle:
             return
         newest: dict[str, tuple[int, str]] = {}
         for job in returned:
-            order = _claim_order(self._row(job.id))
+            order = claim_order(self._row(job.id))
             newest[job.tenant] = max(newest.get(job.tenant, order), order)
         for job in self.rows.values():
             last = newest.get(job.tenant)
@@ -137,7 +124,7 @@ class Oracle:
                 continue
             for move in self.lifecycle.claims:
                 was_due = job.phase == READY and self._is_possible(move, job, NO_CHANGE, context)
-                if was_due and _claim_order(job) < last:
+                if was_due and claim_order(job) < last:
                     break_promise("claim", f"{job.id} was passed by for a younger one")
 
     def _check_nothing_due(self, kwargs: dict[str, Any], context: MoveContext) -> None:
@@ -220,23 +207,13 @@ class Oracle:
                 "refusal", f"{job.id} in {job.state} could make {moves[0].action}: {outcome}"
             )
         fenced = any(move.guard("holds_claim") for move in moves)
-        repeated = self._is_repeated(moves, change)
+        names = {move.name for move in moves}
+        repeated = was_made(self.history.get(change.id, ()), names, change.token)
         if change.token is None and not fenced:
             left = {state for move in moves for state in move.sources}
             repeated = job.state in {move.to for move in moves} - left
         if repeated != (outcome.result == "already"):
             break_promise("already", f"{job.id} was asked for {moves[0].action}: {outcome}")
-
-    def _is_repeated(self, moves: tuple[Move, ...], change: Change) -> bool:
-        """Whether the claim of this token made one of these moves, and no claim followed."""
-        names = {move.name for move in moves}
-        for event in self.history.get(change.id, ()):
-            if change.token is not None and event.seq > change.token:
-                if event.move in names:
-                    return True
-                if event.claim == 1:
-                    return False
-        return False
 
     # Scheduled moves
 
@@ -301,7 +278,7 @@ class Oracle:
         self, moves: tuple[Move, ...], job: Job, change: Change, context: MoveContext
     ) -> Move:
         """The move among these whose guards hold."""
-        if change.token is not None and _has_lost_claim(job, change.token):
+        if change.token is not None and has_lost_claim(job, change.token):
             break_promise("fence", f"{job.id} made {moves[0].name} for a claim that was lost")
         failing = {
             move: failing_guard(move, job, self.lifecycle, context, change.token) for move in moves
@@ -315,7 +292,7 @@ class Oracle:
 
     def _is_possible(self, move: Move, job: Job, change: Change, context: MoveContext) -> bool:
         """Whether nothing prevented the move, before the call and after it."""
-        stale = change.token is not None and _has_lost_claim(job, change.token)
+        stale = change.token is not None and has_lost_claim(job, change.token)
         if job.state not in move.sources or stale:
             return False
         if failing_guard(move, job, self.lifecycle, context, change.token) is not None:
@@ -363,11 +340,13 @@ def _matches_event(move: Move, job: Job, event: Event) -> bool:
     return fits and move.name == event.move
 
 
-def _claim_order(job: Job) -> tuple[int, str]:
+def claim_order(job: Job) -> tuple[int, str]:
+    """The order in which jobs of one tenant are claimed."""
     return (job.run_at or 0, job.id)
 
 
-def _has_lost_claim(job: Job, token: int) -> bool:
+def has_lost_claim(job: Job, token: int | None) -> bool:
+    """Whether the claim of this token is over."""
     return job.phase != OWNED or job.claim_seq != token
 
 
@@ -377,3 +356,31 @@ def _first_difference(row: Job, other: Job) -> str:
         if actual != expected:
             return f"{row.id} with {column} {actual!r}, not {expected!r}"
     return row.id
+
+
+def created_job(queue: str, lifecycle: Lifecycle, new: NewJobRow, actor: str, now: int) -> Job:
+    """The row of a job that was just enqueued."""
+    initial = lifecycle.initial.name
+    zero = ("claim_seq", "attempt_count", "attempt_base", "return_count", "retry_count", "flags")
+    row: dict[str, Any] = {**dict.fromkeys(Job._fields), **dict.fromkeys(zero, 0)}
+    row |= {"queue": queue, "state": initial, "phase": lifecycle.unowned_phase(initial)}
+    row |= {"move": "enqueue", "actor": actor, "seq": 1, "payload_seq": 1}
+    row |= {"created_at": now, "moved_at": now}
+    row |= {"run_at": now if new.run_at is None else new.run_at}
+    for column in ("id", "tenant", "max_attempts", "salt", "note", "dedup_key"):
+        row[column] = getattr(new, column)
+    row["payload_json"] = new.payload
+    for name, at in new.stamps.items():
+        row[lifecycle.stamp_column(name)] = at
+    return Job(**row)
+
+
+def was_made(events: Sequence[Event], names: set[str], token: int | None) -> bool:
+    """Whether the claim of this token made one of these moves, and no claim followed."""
+    for event in events:
+        if token is not None and event.seq > token:
+            if event.move in names:
+                return True
+            if event.claim == 1:
+                return False
+    return False

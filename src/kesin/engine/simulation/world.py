@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue, StaleClaim
+from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
 from kesin.engine.simulation.dice import TENANTS, Dice, actions_of, drops_claim, due_times
@@ -274,7 +274,7 @@ class World:
         actor = dice.choice((claim.worker or "worker", "somebody else"))
         with self._process("a late answer", step) as queue:
             for _ in range(dice.choice((1, 1, 2))):
-                queue.apply(action, [change], actor=actor, options=options)
+                apply_changes(queue, action, [change], actor=actor, options=options)
 
     # Sweeper and operators
 
@@ -300,7 +300,7 @@ class World:
             if any(move.payload == "replace" for move in self.lifecycle.actions[action]):
                 payload = dice.payload()
                 changes = [Change(job_id, payload=payload, error_code="PRESSED") for job_id in ids]
-                queue.apply(action, changes, role=role, actor=role, options=options)
+                apply_changes(queue, action, changes, role=role, actor=role, options=options)
             else:
                 kwargs: dict[str, Any] = {"actor": role, "role": role, "options": options}
                 queue.act(action, ids=ids, max_attempts=attempts, **kwargs)

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kesin.lifecycle.budget import DAY_S, MINUTE_S, Backoff
+from kesin.lifecycle.budget import MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
+from kesin.lifecycle.moves import (
+    attempt_cap,
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    fail,
+    prune,
+    recover,
+    release,
+    requeue,
+)
 from kesin.lifecycle.vocabulary import (
-    GONE,
     STAY,
     After,
     Fixed,
-    age_over,
-    budget_left,
-    budget_spent,
     code_in,
     code_not_in,
     due,
@@ -26,7 +34,6 @@ from kesin.lifecycle.vocabulary import (
     holds_claim,
     lease_over,
     retries_left,
-    returns_left,
     slot_free,
     timer_not_over,
     timer_over,
@@ -48,6 +55,10 @@ NEVER_RETRIED = (
     "E_XML_INVALID",
     "E_CANCELLED",
     "E_REISSUED",
+)
+MAX_ATTEMPTS = Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up")
+START_BY_HAND = Fixed(
+    TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
 )
 CANCELLED = Fixed("E_CANCELLED", Category.PERMANENT, "cancelled by an operator")
 APPROVED, REISSUED, CANCEL_REQUESTED = "manual_trigger_approved", "reissued", "cancel_requested"
@@ -96,7 +107,7 @@ def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
             State("FAILED", resting=True, holds_key=True),
         ),
         moves=(
-            Move("enqueue", (), "NEW", by=("producer",), run_at="input"),
+            enqueue("NEW"),
             *_claim_moves(),
             *_forward_moves(limits),
             *_hold_and_fail_moves(),
@@ -109,31 +120,19 @@ def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
 
 def _claim_moves() -> tuple[Move, ...]:
     return (
-        Move(
-            "claim",
-            ("NEW", "OPTI_DONE"),
+        claim(("NEW", "OPTI_DONE"), STAY),
+        claim(
+            "OPTI_IMPORTED",
             STAY,
-            by=("worker",),
-            when=(due, unclaimed, budget_left),
-            claim="take",
-            attempt="count",
-        ),
-        Move(
-            "claim",
-            ("OPTI_IMPORTED",),
-            STAY,
-            by=("worker",),
             when=(due, unclaimed, slot_free("OPTI_RUNNING")),
-            claim="take",
+            attempt="keep",
             doc="A wake-up: the job waits for the optimiser to be free.",
         ),
-        Move(
-            "claim",
+        claim(
             ("OPTI_RUNNING", "XML_READY"),
             STAY,
-            by=("worker",),
             when=(due, unclaimed, timer_not_over),
-            claim="take",
+            attempt="keep",
             doc="A wake-up: the job looks for its XML, or for the machine's ACK.",
         ),
         Move(
@@ -166,16 +165,7 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         step("collect", "OPTI_RUNNING", "OPTI_DONE"),
         step("validate", "OPTI_DONE", "XML_READY", After(limits.ack_timeout_s)),
         step("deliver", "XML_READY", "DELIVERED"),
-        Move(
-            "done",
-            ("DELIVERED",),
-            "DONE",
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
-            result="record",
-            stamp=("finished_at",),
-        ),
+        complete("DELIVERED", "DONE", name="done", error="keep"),
         Move(
             "done",
             ("DELIVERED",),
@@ -192,57 +182,21 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
 
 def _hold_and_fail_moves() -> tuple[Move, ...]:
     return (
-        Move(
-            "hold",
-            ("NEW", "PREPARED"),
+        fail(("NEW", "PREPARED"), "HOLD", name="hold"),
+        fail(
+            "OPTI_IMPORTED",
             "HOLD",
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
-            error="record",
-            stamp=("finished_at",),
-        ),
-        Move(
-            "hold_for_operator",
-            ("OPTI_IMPORTED",),
-            "HOLD",
-            by=("worker",),
+            name="hold_for_operator",
             when=(holds_claim, flag_not_set(APPROVED)),
-            claim="drop",
-            error=Fixed(
-                TRIGGER_REQUIRED, Category.VALIDATION, "start OptiPlanning by hand, then approve"
-            ),
-            stamp=("finished_at",),
+            error=START_BY_HAND,
         ),
-        Move(
-            "fail",
-            STATES_BEFORE_DELIVERY,
-            "FAILED",
-            by=("worker",),
-            when=(holds_claim,),
-            claim="drop",
-            error="record",
-            timer="clear",
-            stamp=("finished_at",),
-        ),
-        Move(
-            "release",
-            ("NEW", "PREPARED"),
-            "NEW",
-            by=("worker",),
-            when=(holds_claim, returns_left),
-            claim="drop",
-            attempt="return",
-            run_at="now",
-        ),
-        Move(
-            "release",
+        fail(STATES_BEFORE_DELIVERY, "FAILED", timer="clear"),
+        release(("NEW", "PREPARED"), "NEW"),
+        release(
             ("OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
             STAY,
-            by=("worker",),
             when=(holds_claim,),
-            claim="drop",
-            run_at="now",
+            attempt="keep",
         ),
     )
 
@@ -262,92 +216,56 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         )
 
     return (
-        Move(
-            "attempt_cap",
-            ("NEW", "OPTI_DONE"),
-            "FAILED",
-            by=("clock",),
-            when=(unclaimed, budget_spent),
-            error=Fixed("E_MAX_ATTEMPTS", Category.TRANSIENT, "every attempt was used up"),
-            stamp=("finished_at",),
-            stage="cap",
-        ),
-        Move(
-            "recover",
+        attempt_cap(("NEW", "OPTI_DONE"), "FAILED", error=MAX_ATTEMPTS),
+        recover(
             ("NEW", "PREPARED", "OPTI_IMPORTED"),
             "NEW",
-            by=("clock",),
             when=(lease_over,),
-            claim="drop",
-            run_at="now",
-            stage="recover",
             doc="The runner died before anything was started: the pass begins again.",
         ),
-        Move(
-            "recover",
+        recover(
             ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
             STAY,
-            by=("clock",),
             when=(lease_over,),
-            claim="drop",
-            run_at="now",
-            stage="recover",
             doc="Later states stand, so nothing is delivered twice.",
         ),
         timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
         timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
-        Move(
-            "prune",
-            ("DONE",),
-            GONE,
-            by=("clock",),
-            when=(age_over("finished_at", limits.keep_done_days * DAY_S),),
-            stage="prune",
-        ),
+        prune("DONE", days=limits.keep_done_days),
     )
 
 
 def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
-    approve = Move(
-        "approve",
-        ("HOLD",),
+    approve = requeue(
+        "HOLD",
         "NEW",
-        by=("operator",),
+        name="approve",
         when=(code_in(TRIGGER_REQUIRED),),
-        attempt="renew",
         error="clear",
-        run_at="now",
         flag=(APPROVED,),
-        unstamp=("finished_at",),
     )
     return (
         approve,
         replace(approve, when=(code_not_in(TRIGGER_REQUIRED),), flag=()),
-        Move(
-            "retry",
-            ("FAILED",),
+        requeue(
+            "FAILED",
             "NEW",
-            by=("operator",),
+            name="retry",
             when=(
                 flag_not_set(REISSUED),
                 code_not_in(*NEVER_RETRIED),
                 retries_left(limits.retry_count_max),
             ),
-            attempt="renew",
             retry="count",
             error="clear",
             run_at=Backoff(limits.retry_backoff_s, counts="retries"),
-            unstamp=("finished_at",),
         ),
-        Move(
-            "cancel",
+        cancel(
             (*STATES_BEFORE_DELIVERY, "HOLD"),
             "FAILED",
             by=("operator",),
-            when=(unclaimed,),
             error=CANCELLED,
             timer="clear",
-            stamp=("finished_at",),
         ),
         Move(
             "request_cancel",

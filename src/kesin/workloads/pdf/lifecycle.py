@@ -5,22 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kesin.foundation.settings import BadSettings, load_settings
-from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
+from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    GONE,
-    Fixed,
-    age_over,
-    budget_left,
-    code_in,
-    due,
-    holds_claim,
-    lease_over,
-    retries_left,
-    returns_left,
-    unclaimed,
+from kesin.lifecycle.moves import (
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    expire,
+    fail,
+    prune,
+    recover_spent,
+    release,
 )
+from kesin.lifecycle.vocabulary import Fixed, budget_left, code_in, lease_over, retries_left
 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
 INTERRUPTED = Fixed("INTERRUPTED", Category.TRANSIENT, "the worker was asked to stop")
@@ -64,62 +63,25 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
             State("expired", terminal=True),
         ),
         moves=(
-            Move("enqueue", (), "queued", by=("producer",), run_at="input"),
-            Move(
-                "claim",
-                ("queued",),
+            enqueue("queued"),
+            claim("queued", "running", stamp=("started_at",)),
+            complete("running", "succeeded", name="succeed"),
+            fail("running", "failed", then="requeue"),
+            release(
                 "running",
-                by=("worker",),
-                when=(due, unclaimed, budget_left),
-                claim="take",
-                attempt="count",
-                stamp=("started_at",),
-            ),
-            Move(
-                "succeed",
-                ("running",),
-                "succeeded",
-                by=("worker",),
-                when=(holds_claim,),
-                claim="drop",
-                error="clear",
-                result="record",
-                stamp=("finished_at",),
-            ),
-            Move(
-                "fail",
-                ("running",),
                 "failed",
-                by=("worker",),
-                when=(holds_claim,),
-                claim="drop",
-                error="record",
-                stamp=("finished_at",),
-                then="requeue",
-            ),
-            Move(
-                "release",
-                ("running",),
-                "failed",
-                by=("worker",),
-                when=(holds_claim, returns_left),
-                claim="drop",
-                attempt="return",
                 error=INTERRUPTED,
+                run_at="keep",
                 stamp=("finished_at",),
                 then="requeue",
             ),
-            Move(
-                "lose",
-                ("running",),
+            recover_spent(
+                "running",
                 "failed",
-                by=("clock",),
+                name="lose",
                 when=(lease_over,),
-                claim="drop",
                 error=WORKER_LOST,
-                stamp=("finished_at",),
                 then="requeue",
-                stage="recover",
             ),
             Move(
                 "requeue",
@@ -143,23 +105,8 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 unstamp=("finished_at",),
                 chained=True,
             ),
-            Move(
-                "expire",
-                ("queued",),
-                "expired",
-                by=("clock",),
-                when=(unclaimed, age_over("created_at", ttl_s)),
-                stamp=("finished_at",),
-                stage="expire",
-            ),
-            Move(
-                "expire",
-                ("succeeded", "failed"),
-                "expired",
-                by=("clock",),
-                when=(age_over("finished_at", ttl_s),),
-                stage="expire",
-            ),
+            expire("queued", "expired", ttl_s),
+            expire(("succeeded", "failed"), "expired", ttl_s, since="finished_at"),
             Move(
                 "artifact_gone",
                 ("succeeded",),
@@ -167,22 +114,8 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 by=("producer",),
                 doc="Asked for again, and the file is missing: a new job takes over the key.",
             ),
-            Move(
-                "cancel",
-                ("queued",),
-                "expired",
-                by=("operator", "producer"),
-                when=(unclaimed,),
-                stamp=("finished_at",),
-            ),
-            Move(
-                "prune",
-                ("expired",),
-                GONE,
-                by=("clock",),
-                when=(age_over("finished_at", limits.keep_expired_days * DAY_S),),
-                stage="prune",
-            ),
+            cancel("queued", "expired"),
+            prune("expired", days=limits.keep_expired_days),
         ),
         errors=pdf_errors(),
     )

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from kesin.lifecycle.budget import DAY_S, HOUR_S, Backoff
+from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.vocabulary import (
-    GONE,
-    STAY,
-    Fixed,
-    age_over,
-    budget_left,
-    budget_spent,
-    due,
-    flag_not_set,
-    holds_claim,
-    lease_over,
-    returns_left,
-    unclaimed,
+from kesin.lifecycle.moves import (
+    attempt_cap,
+    cancel,
+    claim,
+    complete,
+    enqueue,
+    expire,
+    fail,
+    prune,
+    recover,
+    recover_spent,
+    release,
+    retry,
+    retry_spent,
 )
+from kesin.lifecycle.vocabulary import STAY, flag_not_set
 from kesin.workloads.pdf.lifecycle import configured_ttl_hours
 
 MAX_ATTEMPTS = 5
 RETRY_DELAYS = Backoff((1, 5, 30, 120))
 KEEP_DAYS = 7
 CANCEL_ASKED = "cancel_asked"
-GAVE_UP = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
 
 
 def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
@@ -46,127 +47,41 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
             State("expired", terminal=True),
         ),
         moves=(
-            Move("enqueue", (), "queued", by=("producer",), run_at="input"),
-            Move(
-                "claim",
-                ("queued",),
+            enqueue("queued"),
+            claim("queued", "running"),
+            complete("running", "succeeded", name="succeed", doc="Every row has its PDF."),
+            complete(
                 "running",
-                by=("worker",),
-                when=(due, unclaimed, budget_left),
-                claim="take",
-                attempt="count",
+                "partial",
+                name="settle",
+                doc="Some rows failed: the file holds the others.",
             ),
-            _finish_move("succeed", "succeeded", "Every row has its PDF."),
-            _finish_move("settle", "partial", "Some rows failed: the file holds the others."),
-            Move(
-                "fail",
-                ("running",),
+            fail(
+                "running",
                 "failed",
-                by=("worker",),
-                when=(holds_claim,),
-                claim="drop",
-                error="record",
                 result="record",
-                stamp=("finished_at",),
                 doc="No row came through, or there can be no file of them.",
             ),
-            Move(
-                "stop",
-                ("running",),
+            fail(
+                "running",
                 "expired",
-                by=("worker",),
-                when=(holds_claim,),
-                claim="drop",
-                stamp=("finished_at",),
+                name="stop",
+                error="keep",
                 doc="Its owner did not want it any more.",
             ),
-            Move(
-                "retry",
-                ("running",),
+            retry("running", "queued", RETRY_DELAYS),
+            retry_spent("running", "failed"),
+            release("running", "queued"),
+            attempt_cap("queued", "failed"),
+            recover(
+                "running",
                 "queued",
-                by=("worker",),
-                when=(holds_claim, budget_left),
-                claim="drop",
-                error="record",
-                run_at=RETRY_DELAYS,
-            ),
-            Move(
-                "retry",
-                ("running",),
-                "failed",
-                by=("worker",),
-                when=(holds_claim, budget_spent),
-                claim="drop",
-                error="record",
-                stamp=("finished_at",),
-            ),
-            Move(
-                "release",
-                ("running",),
-                "queued",
-                by=("worker",),
-                when=(holds_claim, returns_left),
-                claim="drop",
-                attempt="return",
-                run_at="now",
-            ),
-            Move(
-                "attempt_cap",
-                ("queued",),
-                "failed",
-                by=("clock",),
-                when=(unclaimed, budget_spent),
-                error=GAVE_UP,
-                stamp=("finished_at",),
-                stage="cap",
-            ),
-            Move(
-                "recover",
-                ("running",),
-                "queued",
-                by=("clock",),
-                when=(lease_over, budget_left),
-                claim="drop",
-                run_at="now",
-                stage="recover",
                 doc="The worker died: the next one goes on where it stopped.",
             ),
-            Move(
-                "recover",
-                ("running",),
-                "failed",
-                by=("clock",),
-                when=(lease_over, budget_spent),
-                claim="drop",
-                error=GAVE_UP,
-                stamp=("finished_at",),
-                stage="recover",
-            ),
-            Move(
-                "expire",
-                ("queued",),
-                "expired",
-                by=("clock",),
-                when=(unclaimed, age_over("created_at", ttl_s)),
-                stamp=("finished_at",),
-                stage="expire",
-            ),
-            Move(
-                "expire",
-                ("succeeded", "partial", "failed"),
-                "expired",
-                by=("clock",),
-                when=(age_over("finished_at", ttl_s),),
-                stage="expire",
-            ),
-            Move(
-                "cancel",
-                ("queued",),
-                "expired",
-                by=("operator", "producer"),
-                when=(unclaimed,),
-                stamp=("finished_at",),
-            ),
+            recover_spent("running", "failed"),
+            expire("queued", "expired", ttl_s),
+            expire(("succeeded", "partial", "failed"), "expired", ttl_s, since="finished_at"),
+            cancel("queued", "expired"),
             Move(
                 "ask_cancel",
                 ("running",),
@@ -176,31 +91,9 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
                 flag=(CANCEL_ASKED,),
                 doc="Its worker stops at the next look.",
             ),
-            Move(
-                "prune",
-                ("expired",),
-                GONE,
-                by=("clock",),
-                when=(age_over("finished_at", KEEP_DAYS * DAY_S),),
-                stage="prune",
-            ),
+            prune("expired", days=KEEP_DAYS),
         ),
         errors=_errors(),
-    )
-
-
-def _finish_move(name: str, state: str, doc: str) -> Move:
-    return Move(
-        name,
-        ("running",),
-        state,
-        by=("worker",),
-        when=(holds_claim,),
-        claim="drop",
-        error="clear",
-        result="record",
-        stamp=("finished_at",),
-        doc=doc,
     )
 
 

@@ -1,0 +1,183 @@
+"""The moves that most lifecycles share, one function for each.
+
+A function returns the `Move` of its kind with the guards and effects that the kind always has; a
+declaration states what is its own. Any field of a `Move` can be given by keyword, and replaces
+what the function would set: ``complete("running", "succeeded", name="succeed")``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, Unpack
+
+from kesin.lifecycle.budget import DAY_S, Backoff
+from kesin.lifecycle.declare import Move
+from kesin.lifecycle.errors import Category
+from kesin.lifecycle.vocabulary import (
+    GONE,
+    After,
+    Fixed,
+    Guard,
+    Role,
+    age_over,
+    budget_left,
+    budget_spent,
+    due,
+    holds_claim,
+    lease_over,
+    returns_left,
+    unclaimed,
+)
+
+Sources = str | tuple[str, ...]
+
+OUT_OF_ATTEMPTS = Fixed("MAX_ATTEMPTS", Category.PERMANENT, "every attempt was used up")
+
+
+class MoveFields(TypedDict, total=False):
+    """The fields of a `Move` that a declaration may give by keyword."""
+
+    name: str
+    action: str
+    by: tuple[Role, ...]
+    when: tuple[Guard, ...]
+    claim: Literal["take", "drop", "keep"]
+    attempt: Literal["count", "return", "renew", "keep"]
+    retry: Literal["count", "keep"]
+    error: Literal["record", "clear", "keep"] | Fixed
+    run_at: Literal["now", "input", "clear", "keep"] | Backoff
+    timer: Literal["clear", "keep"] | After | Backoff
+    timer_for: tuple[Category, ...]
+    stamp: tuple[str, ...]
+    stamp_input: tuple[str, ...]
+    unstamp: tuple[str, ...]
+    result: Literal["record", "keep"]
+    flag: tuple[str, ...]
+    payload: Literal["replace", "keep"]
+    then: str
+    chained: bool
+    doc: str
+
+
+def enqueue(to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A producer creates a job, due at the time it names."""
+    return _move("enqueue", (), to, fields, by=("producer",), run_at="input")
+
+
+# Workers
+
+
+def claim(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A worker takes a due job, and an attempt is counted."""
+    when = (due, unclaimed, budget_left)
+    return _by_worker("claim", sources, to, fields, when=when, claim="take", attempt="count")
+
+
+def complete(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """The work is done: the result is recorded, and the error of an earlier attempt is cleared."""
+    return _ends("complete", sources, to, fields, error="clear", result="record")
+
+
+def fail(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """The work has failed for good."""
+    return _ends("fail", sources, to, fields, error="record")
+
+
+def retry(
+    sources: Sources,
+    to: str,
+    delay: Backoff | Literal["input"],
+    **fields: Unpack[MoveFields],
+) -> Move:
+    """An attempt failed and the budget allows another one later."""
+    when = (holds_claim, budget_left)
+    return _by_worker("retry", sources, to, fields, when=when, error="record", run_at=delay)
+
+
+def retry_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """The last attempt failed: the job keeps the error of that attempt."""
+    when = (holds_claim, budget_spent)
+    return _ends("retry", sources, to, fields, when=when, error="record")
+
+
+def release(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A worker that stops gives the job and its attempt back."""
+    when = (holds_claim, returns_left)
+    return _by_worker("release", sources, to, fields, when=when, attempt="return", run_at="now")
+
+
+# The sweeper
+
+
+def attempt_cap(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A waiting job has no attempt left."""
+    when = (unclaimed, budget_spent)
+    return _gives_up("attempt_cap", sources, to, fields, when=when, stage="cap")
+
+
+def recover(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A worker died or lost its lease; the job is due again at once."""
+    effects: dict[str, Any] = {"claim": "drop", "run_at": "now", "stage": "recover"}
+    when = (lease_over, budget_left)
+    return _move("recover", sources, to, fields, by=("clock",), when=when, **effects)
+
+
+def recover_spent(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """A worker died or lost its lease in the last attempt."""
+    when = (lease_over, budget_spent)
+    return _gives_up("recover", sources, to, fields, when=when, claim="drop", stage="recover")
+
+
+def expire(
+    sources: Sources,
+    to: str,
+    seconds: int,
+    *,
+    since: str = "created_at",
+    **fields: Unpack[MoveFields],
+) -> Move:
+    """A job has become too old. With ``since="finished_at"`` it has finished before."""
+    age = age_over(since, seconds)
+    if since == "finished_at":
+        return _move("expire", sources, to, fields, by=("clock",), when=(age,), stage="expire")
+    effects: dict[str, Any] = {"stamp": ("finished_at",), "stage": "expire"}
+    return _move("expire", sources, to, fields, by=("clock",), when=(unclaimed, age), **effects)
+
+
+def prune(sources: Sources, *, days: int) -> Move:
+    """A job is deleted so many days after it finished."""
+    when = (age_over("finished_at", days * DAY_S),)
+    return _move("prune", sources, GONE, {}, by=("clock",), when=when, stage="prune")
+
+
+# Operators
+
+
+def requeue(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """An operator has a job worked on again, with a full budget."""
+    effects: dict[str, Any] = {"attempt": "renew", "run_at": "now", "unstamp": ("finished_at",)}
+    return _move("requeue", sources, to, fields, by=("operator",), **effects)
+
+
+def cancel(sources: Sources, to: str, **fields: Unpack[MoveFields]) -> Move:
+    """An operator or the producer ends a job that no worker has claimed."""
+    effects: dict[str, Any] = {"by": ("operator", "producer"), "stamp": ("finished_at",)}
+    return _move("cancel", sources, to, fields, when=(unclaimed,), **effects)
+
+
+def _move(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
+    names = (sources,) if isinstance(sources, str) else sources
+    return Move(**{"name": name, "sources": names, "to": to, **kind, **fields})
+
+
+def _by_worker(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
+    worker: dict[str, Any] = {"by": ("worker",), "when": (holds_claim,), "claim": "drop"}
+    return _move(name, sources, to, fields, **{**worker, **kind})
+
+
+def _ends(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
+    return _by_worker(name, sources, to, fields, stamp=("finished_at",), **kind)
+
+
+def _gives_up(name: str, sources: Sources, to: str, fields: MoveFields, **kind: Any) -> Move:
+    ends: dict[str, Any] = {"error": OUT_OF_ATTEMPTS, "stamp": ("finished_at",)}
+    return _move(name, sources, to, fields, by=("clock",), **ends, **kind)
