@@ -1,30 +1,83 @@
-"""Files of a backup: what was there at the moment of the database is in it."""
+"""Backups: of one moment while jobs move, whole or not there at all, and restored as they were."""
 
+import json
 import os
+import shutil
 import subprocess
-from contextlib import closing, contextmanager, nullcontext
+import sys
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from kesin import Queue, task_lifecycle
+from kesin.engine.queue import NewJob, apply_changes
+from kesin.engine.replay import verify
 from kesin.engine.transfer import backup
 from kesin.engine.transfer.backup import BackupFile, back_up
 from kesin.engine.transfer.restore import read_backup, restore
+from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreError
 from kesin.store.open import open_store
-from kesin.store.transfer import dump_postgres
+from kesin.store.transfer import dump_for, dump_postgres, dump_sqlite
 from kesin.store.transfer.dump import BackupRefused, DumpManifest, RestoreRefused
 from kesin.store.transfer.dump_postgres import PostgresDump
 from kesin.store.transfer.dump_sqlite import SqliteDump
 
 STRANGE = ("a b.pdf", "back\\slash.pdf", "line\nbreak.pdf", "ş.pdf", os.fsdecode(b"\xff.pdf"))
+# Backs up, restores or enqueues in processes that kill themselves after so many steps.
+DYING = """
+import json, os, signal, sys
+from pathlib import Path
+from kesin import Queue, task_lifecycle
+from kesin.engine.transfer.backup import BackupFile, back_up
+from kesin.engine.transfer.restore import read_backup, restore
+from kesin.store.open import open_store
+from kesin.store.transfer import dump_for, dump_postgres, dump_sqlite
+dump_sqlite.PAGES_PER_STEP = 5
+for line in sys.stdin:
+    steps, action, address, folder, files = json.loads(line)
+    pid = os.fork()
+    if pid:
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    def advance(_bytes):
+        global steps
+        steps -= 1
+        if steps < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    dump, places = dump_for(address), [BackupFile("a", Path(files))]
+    if action == "enqueue":
+        queue = Queue("task", task_lifecycle(), open_store(address, migrate=False))
+        advance([queue.enqueue(n) for n in range(2)])
+    elif action == "backup":
+        back_up(dump, Path(folder), places, [], lambda _total: advance)
+    else:
+        saved, watch = read_backup(Path(folder)), lambda _total: advance
+        restore(saved, dump, places, lambda _store: None, watch, replace=True)
+    os._exit(0)
+"""
+_numbers = count()
 
 
 @pytest.fixture
-def dump(tmp_path):
-    open_store(tmp_path / "k.db").close()
-    return SqliteDump(tmp_path / "k.db")
+def dump(tmp_path, ready_file):
+    return SqliteDump(Path(shutil.copyfile(ready_file, tmp_path / "k.db")))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_database(request, tmp_path, ready_file):
+    """Makes databases of one kind, with the schema in them; the address of each."""
+
+    def make():
+        number = next(_numbers)
+        if request.param == "sqlite":
+            return str(shutil.copyfile(ready_file, tmp_path / f"{number}.db"))
+        server, ready = map(request.getfixturevalue, ("postgres_server", "ready_postgres"))
+        return server.create_database(f"transfer_{os.getpid()}_{number}", like=ready)
+
+    return make
 
 
 @pytest.fixture
@@ -34,8 +87,70 @@ def folder(tmp_path):
     return place
 
 
+@pytest.fixture(scope="module")
+def killed():
+    """Runs an action that is killed after so many steps; whether it came so far."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(steps, *words):
+            process.stdin.write(json.dumps([steps, *map(str, words)]) + "\n")
+            process.stdin.flush()
+            code = int(process.stdout.readline())
+            assert code in (0, -9)
+            return code == -9
+
+        yield run
+        process.stdin.close()
+
+
 def unseen(_total):
-    return nullcontext(lambda _more: None)
+    return lambda _more: None
+
+
+def write_backup(dump, target, *files):
+    return back_up(dump, target, files, [], unseen)
+
+
+def put_back(folder, dump, *places, replace=False):
+    restore(read_backup(folder), dump, places, lambda _store: None, unseen, replace=replace)
+
+
+def enqueue(address, jobs):
+    with closing(open_store(address, migrate=False)) as store:
+        Queue("task", task_lifecycle(), store).enqueue_many([NewJob(n) for n in range(jobs)])
+
+
+def replayed_jobs(address):
+    """How many jobs there are; all of them replay, and the counters agree."""
+    with closing(open_store(address, migrate=False)) as store:
+        queue = Queue("task", task_lifecycle(), store)
+        report = verify(store, "task")
+        assert (report.differences, report.counters) == ([], "agree")
+        return queue.stats().total
+
+
+# Of one moment
+
+
+def test_a_backup_is_of_the_moment_it_began_while_jobs_move(new_database, tmp_path, monkeypatch):
+    monkeypatch.setattr(dump_sqlite, "PAGES_PER_STEP", 5)
+    source, target, writes = new_database(), new_database(), []
+    enqueue(source, 50)
+    with closing(open_store(source, migrate=False)) as store:
+        queue = Queue("task", task_lifecycle(), store)
+
+        def move_jobs(_bytes):
+            queue.enqueue_many([NewJob(n) for n in range(5)])
+            changes = [Change(job.id, job.claim_seq) for job in queue.claim("w", limit=10)]
+            writes.extend(apply_changes(queue, "complete", changes, actor="w"))
+
+        manifest = back_up(dump_for(source), tmp_path / "b", [], [], lambda _total: move_jobs)
+    assert len(writes) > 20
+    assert manifest.queues == {"task": {"ready": 50}}
+    put_back(tmp_path / "b", dump_for(target))
+    assert replayed_jobs(target) == 50
 
 
 def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_path):
@@ -54,14 +169,11 @@ def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_pat
             fresh.replace(folder / "rules.json")
             return super().write(*args)
 
-    manifest = back_up(Busy(dump.path), tmp_path / "b", [BackupFile("a", folder)], ["x"], unseen)
+    entries = [BackupFile("a", folder)]
+    manifest = back_up(Busy(dump.path), tmp_path / "b", entries, ["x"], unseen)
     files = tmp_path / "b" / "files" / "a"
-    found = {
-        path.relative_to(files).as_posix(): path.read_text()
-        for path in files.rglob("*")
-        if path.is_file()
-    }
-    assert found == {
+    contents = {str(p.relative_to(files)): p.read_text() for p in files.rglob("*") if p.is_file()}
+    assert contents == {
         "swept.pdf": "before",
         "rules.json": "after!",
         "deep/kept.pdf": "before",
@@ -69,18 +181,19 @@ def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_pat
     }
     assert (manifest.files, manifest.vanished, manifest.left_out) == (4, [], ["x"])
     assert read_backup(tmp_path / "b").manifest == manifest
+    keys = "format database schema queues secret_keys tables kesin made_at files bytes"
+    assert [*manifest.as_record()] == [*keys.split(), "vanished", "left_out"], "format 1"
 
 
-def test_a_file_that_is_swept_before_it_is_copied_is_told(dump, folder, tmp_path, monkeypatch):
+def test_a_file_that_is_swept_before_it_is_copied_is_named(dump, folder, tmp_path, monkeypatch):
     for name in ("a.pdf", "b.pdf"):
         (folder / name).write_text(name)
 
-    @contextmanager
     def sweeping(_total):
-        yield lambda _more: (folder / "b.pdf").unlink(missing_ok=True)
+        return lambda _more: (folder / "b.pdf").unlink(missing_ok=True)
 
-    found = [(f"a/{file.name}", file, file.stat()) for file in sorted(folder.glob("*.pdf"))]
-    monkeypatch.setattr(backup, "list_files", lambda _: found)  # listed, and then swept
+    listed = [(f"a/{file.name}", file, file.stat()) for file in sorted(folder.glob("*.pdf"))]
+    monkeypatch.setattr(backup, "list_files", lambda _: listed)  # listed, and then swept
     manifest = back_up(dump, tmp_path / "b", [BackupFile("a", folder)], [], sweeping)
     assert (manifest.files, manifest.vanished) == (1, ["a/b.pdf"])
     assert read_backup(tmp_path / "b").manifest == manifest
@@ -89,89 +202,188 @@ def test_a_file_that_is_swept_before_it_is_copied_is_told(dump, folder, tmp_path
 def test_names_of_any_letters_are_written_as_sha256sum_reads_them(dump, folder, tmp_path):
     for name in STRANGE:
         (folder / name).write_text("x")
-    back_up(dump, tmp_path / "b", [BackupFile("a", folder)], [], unseen)
+    write_backup(dump, tmp_path / "b", BackupFile("a", folder))
     command = ["sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS"]
     assert subprocess.run(command, cwd=tmp_path / "b", check=False).returncode == 0
     assert read_backup(tmp_path / "b").manifest.files == len(STRANGE)
 
 
+# Interruptions
+
+
+def test_what_is_killed_leaves_no_half_backup_and_no_half_restore(
+    new_database, killed, folder, tmp_path
+):
+    address, target, part = new_database(), tmp_path / "b", tmp_path / "b.part"
+    pdf = folder / "1.pdf"
+    pdf.write_bytes(bytes(1_300_000))
+    enqueue(address, 40)
+    for steps in (0, 3):  # among the files, and in the database
+        assert killed(steps, "backup", address, target, folder)
+        assert not target.exists()
+        with pytest.raises(BackupRefused, match=r"b\.part is there"):
+            write_backup(dump_for(address), target)
+        shutil.rmtree(part)
+    assert not killed(1_000, "backup", address, target, folder)
+
+    pdf.unlink()
+    assert killed(0, "enqueue", address, target, folder)  # its log and connection are left behind
+    jobs = []
+    while killed(len(jobs), "restore", address, target, folder):
+        jobs.append(replayed_jobs(address))
+        Path(f"{tmp_path}/.{Path(address).name}.restoring").unlink(missing_ok=True)
+    assert len(jobs) >= 4
+    assert jobs in ([42] * len(jobs), [42] * (len(jobs) - 1) + [40])  # SQLite: its last step is all
+    assert (replayed_jobs(address), pdf.exists()) == (40, True)
+
+
 def test_a_disk_that_fails_in_the_middle_leaves_nothing(dump, folder, tmp_path):
     (folder / "a.pdf").write_text("x")
 
-    @contextmanager
-    def full(_total):
-        def advance(_more):
-            raise OSError(28, "No space left on device")
-
-        yield advance
+    def fail(_more):
+        raise OSError(28, "No space left on device")
 
     with pytest.raises(BackupRefused, match="nothing was backed up: No space left on device"):
-        back_up(dump, tmp_path / "b", [BackupFile("a", folder)], [], full)
-    assert not list(Path(tmp_path).glob("b*"))
+        back_up(dump, tmp_path / "b", [BackupFile("a", folder)], [], lambda _total: fail)
+    assert not list(tmp_path.glob("b*"))
 
 
-def test_a_folder_that_is_no_backup_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="is no backup of kesin"):
-        read_backup(tmp_path)
+# Refusals
 
 
-def test_a_file_that_differs_is_overwritten_only_where_that_was_asked_for(dump, folder, tmp_path):
-    rules, kept = folder / "rules.json", [BackupFile("a", folder)]
-    rules.write_text("then")
-    back_up(dump, tmp_path / "b", kept, [], unseen)
-    rules.write_text("now")
-    found, empty = read_backup(tmp_path / "b"), SqliteDump(tmp_path / "new.db")
-    with pytest.raises(RestoreRefused, match=r"rules\.json would be overwritten"):
-        restore(found, empty, kept, lambda _store: None, unseen, replace=False)
-    assert (rules.read_text(), empty.path.exists()) == ("now", False)
-    restore(found, empty, kept, lambda _store: None, unseen, replace=True)
-    assert rules.read_text() == "then"
+def test_a_backup_does_not_begin_where_it_cannot_end(new_database, folder, tmp_path, monkeypatch):
+    dump, entry = dump_for(new_database()), BackupFile("a", folder)
+    (tmp_path / "taken").mkdir()
+    for target, reason in (
+        ("taken", "a backup overwrites nothing"),
+        ("none/b", "there is no folder"),
+        ("artifacts/b", "choose a place outside it"),
+    ):
+        with pytest.raises(BackupRefused, match=reason):
+            write_backup(dump, tmp_path / target, entry)
+    write_backup(dump, tmp_path / "b", entry)
+    full = shutil.disk_usage("/")._replace(free=1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(BackupRefused, match="has 1 bytes free, and this takes about"):
+        write_backup(dump, tmp_path / "c", entry)
+    if dump.kind == "sqlite":
+        with pytest.raises(RestoreRefused, match="has 1 bytes free"):
+            put_back(tmp_path / "b", dump, replace=True)
+    assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_manifest_that_cannot_be_understood_is_told(dump, tmp_path):
-    back_up(dump, tmp_path / "b", [], [], unseen)
-    (tmp_path / "b" / "manifest.json").write_text('{"format": "1"}')
-    sums = tmp_path / "b" / "SHA256SUMS"
-    digest = backup.digest_of(tmp_path / "b" / "manifest.json")
-    lines = [line for line in sums.read_text().splitlines() if "manifest" not in line]
-    sums.write_text("".join(f"{one}\n" for one in (*lines, f"{digest}  manifest.json")))
-    with pytest.raises(RestoreRefused, match=r"manifest\.json cannot be understood"):
+def test_a_damaged_backup_is_refused_by_the_name_of_what_is_damaged(dump, folder, tmp_path):
+    pdf = "files/a/1.pdf"
+    (folder / "1.pdf").write_bytes(b"%PDF")
+    write_backup(dump, tmp_path / "b", BackupFile("a", folder))
+
+    def flip(name):
+        def damage(copy):
+            content = bytearray((copy / name).read_bytes())
+            content[len(content) // 2] ^= 1
+            (copy / name).write_bytes(content)
+
+        return damage
+
+    def empty_manifest(copy):
+        (copy / "manifest.json").write_text('{"format": "1"}')
+        digest = backup.digest_of(copy / "manifest.json")
+        lines = [s for s in (copy / "SHA256SUMS").read_text().splitlines() if "manifest" not in s]
+        (copy / "SHA256SUMS").write_text("\n".join([*lines, f"{digest}  manifest.json"]) + "\n")
+
+    damages = [
+        *((flip(n), f"{n} is not what was") for n in ("database/kesin.db", pdf, "manifest.json")),
+        (flip("SHA256SUMS"), "is damaged: "),
+        (empty_manifest, r"manifest\.json cannot be understood"),
+        (lambda copy: (copy / pdf).unlink(), f"{pdf} is missing"),
+        (lambda copy: (copy / "more").touch(), "more does not belong to it"),
+        (lambda copy: (copy / "link").symlink_to("/"), "is no plain file"),
+        (lambda copy: (copy / "SHA256SUMS").unlink(), "is no backup of kesin: it has no SHA256"),
+    ]
+    for number, (damage, reason) in enumerate(damages):
+        copy = tmp_path / f"damaged-{number}"
+        shutil.copytree(tmp_path / "b", copy)
+        damage(copy)
+        with pytest.raises(RestoreRefused, match=reason):
+            read_backup(copy)
+
+
+def test_a_newer_schema_is_backed_up_and_not_restored(new_database, tmp_path):
+    address = new_database()
+    with closing(open_store(address, migrate=False)) as store, store.transaction():
+        now = "now()" if address.startswith("postgresql") else "1"
+        table = store.dialect.table("schema_migration")
+        store._rows(f"INSERT INTO {table} VALUES (9999, 'later', 'x', {now})", {})
+    write_backup(dump_for(address), tmp_path / "b")  # it only reads
+    with pytest.raises(StoreError, match="at version 9999 but this kesin knows only"):
         read_backup(tmp_path / "b")
 
 
-def test_names_in_a_manifest_reach_no_statement_and_no_other_file(postgres_server, tmp_path):
+def test_a_database_in_use_is_not_restored_to(new_database, tmp_path, monkeypatch):
+    address = new_database()
+    dump = dump_for(address)
+    with closing(open_store(address, migrate=False)) as store:
+        store.ping()
+        monkeypatch.setattr(dump_postgres, "DISCONNECT_WAIT_S", dump_postgres.DISCONNECT_POLL_S)
+        with pytest.raises(RestoreRefused, match="in use"):
+            dump.check_target(replace=True)
+    monkeypatch.undo()
+    dump.check_target(replace=True)
+
+
+def test_a_connection_that_is_just_being_closed_is_waited_for(postgres_server, monkeypatch):
+    url = postgres_server.create_database("leaving")
+    count_connections = PostgresDump._other_connections
+    with closing(open_store(url, migrate=True)) as store:
+
+        def close_after(connection):
+            number = count_connections(connection)
+            store.close()
+            return number
+
+        monkeypatch.setattr(PostgresDump, "_other_connections", staticmethod(close_after))
+        PostgresDump(url).check_target(replace=True)
+
+
+def test_jobs_and_files_are_replaced_only_on_request(dump, folder, tmp_path):
+    rules, entry = folder / "rules.json", BackupFile("a", folder)
+    rules.write_text("then")
+    write_backup(dump, tmp_path / "b", entry)
+    rules.write_text("now")
+    empty = SqliteDump(tmp_path / "new.db")
+    with pytest.raises(RestoreRefused, match=r"rules\.json would be overwritten"):
+        put_back(tmp_path / "b", empty, entry)
+    assert (rules.read_text(), empty.path.exists()) == ("now", False)
+    put_back(tmp_path / "b", empty, entry, replace=True)
+    assert rules.read_text() == "then"
+    with closing(open_store(empty.path)) as store:
+        Queue("task", task_lifecycle(), store)
+    empty.check_target(replace=False)  # an empty queue is nothing to lose
+    enqueue(empty.path, 1)
+    with pytest.raises(RestoreRefused, match="holds 1 jobs of task: restore elsewhere"):
+        put_back(tmp_path / "b", empty, entry)
+
+
+def test_a_damaged_or_missing_database_is_not_replaced_or_backed_up(dump, tmp_path):
+    write_backup(dump, tmp_path / "b")
+    dump.path.write_bytes(b"no database" * 1_000)
+    with pytest.raises(RestoreRefused, match="move it away"):
+        put_back(tmp_path / "b", dump, replace=True)
+    dump.path.unlink()
+    with pytest.raises(BackupRefused, match="there is no database at"):
+        write_backup(dump, tmp_path / "c")
+    put_back(tmp_path / "b", dump)
+
+
+def test_postgres_takes_neither_files_of_sqlite_nor_crafted_names(postgres_server, dump, tmp_path):
     url = postgres_server.create_database("crafted")  # no other connection may use it
-    dump = PostgresDump(url, schema="crafted")
+    postgres = PostgresDump(url, schema="crafted")
+    with pytest.raises(BackupRefused, match="nothing to back up"):
+        write_backup(postgres, tmp_path / "b")
+    write_backup(dump, tmp_path / "b")
+    with pytest.raises(RestoreRefused, match="a SQLite file, and the settings name PostgreSQL"):
+        put_back(tmp_path / "b", postgres)
     for tables in ({"../job": ["id"]}, {"job": ["id) FROM STDIN; DROP TABLE job; --"]}):
         crafted = DumpManifest("postgres", {1: "x"}, {}, [], tables)
         with pytest.raises(RestoreRefused, match="has no such table"):
-            dump.restore(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)
-
-
-def test_who_is_just_hanging_up_is_waited_for_and_who_stays_is_not(postgres_server, monkeypatch):
-    url = postgres_server.create_database("leaving")
-    dump, looked = PostgresDump(url), PostgresDump._other_connections
-    with closing(open_store(url, migrate=True)) as store:
-        monkeypatch.setattr(dump_postgres, "DISCONNECT_WAIT_S", dump_postgres.DISCONNECT_POLL_S)
-        with pytest.raises(RestoreRefused, match=r"in use \(connections of kesin: 1\)"):
-            dump.check_target(replace=True)
-        monkeypatch.undo()
-
-        def last(connection):
-            found = looked(connection)
-            store.close()
-            return found
-
-        monkeypatch.setattr(PostgresDump, "_other_connections", staticmethod(last))
-        dump.check_target(replace=True)
-
-
-def test_a_database_is_refused_for_what_would_be_lost_and_for_nothing_else(dump):
-    with closing(open_store(dump.path)) as store:
-        Queue("task", task_lifecycle(), store)
-    dump.check_target(replace=False)
-    with closing(open_store(dump.path)) as store:
-        Queue("task", task_lifecycle(), store).enqueue(1)
-    with pytest.raises(RestoreRefused, match="holds 1 jobs of task: restore elsewhere"):
-        dump.check_target(replace=False)
-    dump.check_target(replace=True)
+            postgres.restore(tmp_path, crafted, lambda _: None, lambda _: None, replace=False)

@@ -10,21 +10,18 @@ from itertools import pairwise
 import psycopg
 import pytest
 
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.replay import verify
 from kesin.engine.transfer import queue_copy
-from kesin.engine.transfer.copy import CopyRun, copy_queue
+from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.copy_pauses import ACTOR
 from kesin.engine.transfer.queue_copy import CopyRefused, NamedStore
-from kesin.engine.worker import Worker
-from kesin.lifecycle.model import Change
-from kesin.lifecycle.task import task_lifecycle
 from kesin.store.transfer import copier_for
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.engine.conftest import PATIENCE_S
-from tests.store.conftest import opened
+from tests.store.conftest import empty, opened
 from tests.store.model.lockstep import Lockstep
 from tests.store.model.test_histories import Chance
 from tests.store.scene import DAY
@@ -33,11 +30,42 @@ SEEDS = {"oci": 0, "pdf": 2, "optiplan": 1}  # they get everywhere soon
 RULES = {"oci": oci_lifecycle, "pdf": pdf_lifecycle, "optiplan": optiplan_lifecycle}
 
 
+@pytest.fixture(scope="module")
+def postgres(request):
+    """One schema for all tests: emptying it takes a quarter of the time that making one takes."""
+    with opened("postgres", request) as store:
+        yield store
+
+
 @pytest.fixture
 def place(request):
     """Makes empty stores: ``place("redis")``."""
     with ExitStack() as stack:
-        yield lambda kind: NamedStore(stack.enter_context(opened(kind, request)), kind)
+
+        def make(kind):
+            if kind != "postgres":
+                return NamedStore(stack.enter_context(opened(kind, request)), kind)
+            store = request.getfixturevalue("postgres")
+            stack.callback(empty, store)
+            stack.callback(store._rows, f"DELETE FROM {store.dialect.table('fact')}", {})
+            return NamedStore(store, kind)
+
+        yield make
+
+
+def copy_pdf(source, target, **options):
+    return copy_queues(source, target, {"pdf": pdf_lifecycle()}, **options)[0]
+
+
+def pdf_queue(place, jobs=0):
+    queue = Queue("pdf", pdf_lifecycle(), place.store)
+    queue.enqueue_many([NewJob(n, f"k{n}") for n in range(jobs)])
+    return queue
+
+
+def reasons(place):
+    """Why the queue is paused."""
+    return [pause.reason for pause in place.store.paused("pdf")]
 
 
 def filled(store, name):
@@ -81,53 +109,49 @@ def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monk
     monkeypatch.setattr(queue_copy, "BATCH", 30)
     ring = [place(kind) for kind in ("sqlite-file", "postgres", "redis", "sqlite-memory")]
     rules = {name: make() for name, make in RULES.items()}
-    states, pruned = set(), set()
     for name in RULES:
         filled(ring[0].store, name)
         ring[0].store.pause(name, tenant="b", actor="op", reason="holiday", now=9)
     before = {name: everything(ring[0].store, name) for name in RULES}
     stats = {name: ring[0].store.stats(name, now=1) for name in RULES}
-    for histories, flows in before.values():
-        assert any(history.notes for history in histories)
-        pruned |= {flow.move for flow in flows if not flow.to_state}
-        states |= {one.job.phase for one in histories}
-    assert pruned
-    assert states >= {0, 2, 3}
-    digests = []
+    assert all(any(history.notes for history in histories) for histories, _ in before.values())
+    assert any(not flow.to_state for _, flows in before.values() for flow in flows), "pruned jobs"
+    phases = {history.job.phase for histories, _ in before.values() for history in histories}
+    assert phases >= {0, 2, 3}
+    digests = set()
     for source, target in pairwise(ring):
-        copied = CopyRun(source, target, rules).run()
-        digests.append({one.queue: (one.jobs, one.events, one.notes, one.digest) for one in copied})
-        for name in RULES:
+        for result in copy_queues(source, target, rules):
+            name = result.queue
+            assert result.jobs == len(before[name][0])
+            digests.add((name, result.events, result.notes, result.digest))
             assert everything(target.store, name) == before[name]
             assert target.store.stats(name, now=1) == stats[name]
             assert verify(target.store, name).counters == "agree"
             assert verify(target.store, name)
-            assert [(pause.tenant, pause.reason) for pause in target.store.paused(name)] == [
-                ("b", "holiday")
-            ]
-            left = next(pause for pause in source.store.paused(name) if not pause.tenant)
-            assert (left.actor, left.reason) == (ACTOR, f"moved to {target.name}")
-    assert digests[0] == digests[1] == digests[2]
-    assert [one[0] for one in digests[0].values()] == [len(before[name][0]) for name in digests[0]]
+            pauses = [(pause.tenant, pause.reason) for pause in target.store.paused(name)]
+            assert pauses == [("b", "holiday")]
+            [pause] = [pause for pause in source.store.paused(name) if not pause.tenant]
+            assert (pause.actor, pause.reason) == (ACTOR, f"moved to {target.name}")
+    assert len(digests) == len(RULES), "the same in every store"
 
 
-def test_what_arrives_works_on_and_may_go_back(place):
-    """The old home takes its queue back, with what happened meanwhile."""
+def test_a_moved_queue_works_on_and_may_go_back(place):
+    """The old store takes its queue back, with what happened meanwhile."""
     old, new = place("sqlite-file"), place("redis")
-    old.store.open("task", task_lifecycle())
-    Queue("task", task_lifecycle(), old.store).enqueue_many([New(n) for n in range(5)])
-    copy_queue(old, new, "task", task_lifecycle())
-    queue = Queue("task", task_lifecycle(), new.store)
-    assert Worker(queue, lambda _job: None).drain() == 5
+    pdf_queue(old, 5)
+    copy_pdf(old, new)
+    queue = pdf_queue(new)
+    jobs = [job.id for job in queue.jobs().jobs]
+    assert queue.act("cancel", ids=jobs, actor="op").moved == 5
     with pytest.raises(CopyRefused, match="redis is further than sqlite-file"):
-        copy_queue(old, new, "task", task_lifecycle())
+        copy_pdf(old, new)
     queue.enqueue({"n": 5})
-    after = everything(new.store, "task")
-    copy_queue(new, old, "task", task_lifecycle())
-    assert everything(old.store, "task") == after
-    assert old.store.paused("task") == []
+    after = everything(new.store, "pdf")
+    copy_pdf(new, old)
+    assert everything(old.store, "pdf") == after
+    assert reasons(old) == []
     with pytest.raises(CopyRefused, match="was moved to sqlite-file"):
-        copy_queue(new, place("postgres"), "task", task_lifecycle())
+        copy_pdf(new, place("postgres"))
 
 
 @pytest.mark.parametrize("kinds", [("sqlite-file", "redis"), ("redis", "postgres")])
@@ -135,58 +159,42 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
     """Keys change hands meanwhile: an outdated copy does not keep the new holder out."""
     monkeypatch.setattr(queue_copy, "BATCH", 20)
     source, target = map(place, kinds)
-    queue = Queue("pdf", pdf_lifecycle(), source.store)
-    queue.enqueue_many([New(n, f"k{n}") for n in range(60)])
+    queue, reported = pdf_queue(source, 60), Counter()
     jobs = {job.dedup_key: job.id for job in queue.jobs(limit=60).jobs}
-    begun, enough = threading.Event(), threading.Event()
 
-    def bustle():
-        assert begun.wait(PATIENCE_S)
-        for number in range(0, 60, 3):
-            key = f"k{number}"
-            assert queue.act("cancel", ids=[jobs[key]], actor="op").moved == 1
-            assert queue.enqueue({"late": number}, key=key).result == "inserted"
-            queue.store.add_note("pdf", kind="said", actor="op", job_id=jobs[f"k{number + 1}"])
-        assert prune(source.store) == 20
-        enough.set()
+    def progress(stage, more):
+        if not reported:
+            for number in range(0, 60, 3):
+                key = f"k{number}"
+                assert queue.act("cancel", ids=[jobs[key]], actor="op").moved == 1
+                assert queue.enqueue({"late": number}, key=key).result == "inserted"
+                queue.store.add_note("pdf", kind="k", actor="op", job_id=jobs[f"k{number + 1}"])
+            assert prune(source.store) == 20
+        reported[stage] += more
 
-    reported = Counter()
-
-    def progress(stage, jobs):
-        reported[stage] += jobs
-        begun.set()
-        assert enough.wait(PATIENCE_S)
-
-    other = threading.Thread(target=bustle)
-    other.start()
-    copied = copy_queue(source, target, "pdf", pdf_lifecycle(), progress=progress)
-    other.join(PATIENCE_S)
+    copied = copy_pdf(source, target, progress=progress)
     assert (copied.jobs, copied.notes) == (60, 20)
     assert copied.passes > 1
     assert reported["proved"] == 60 <= reported["copied"] <= 80, "however many passes"
     assert everything(target.store, "pdf") == everything(source.store, "pdf")
-    late = Queue("pdf", pdf_lifecycle(), target.store).enqueue({}, key="k3")
-    assert late.result == "duplicate"
+    assert pdf_queue(target).enqueue({}, key="k3").result == "duplicate"
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis", "sqlite-file"])
 def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = place("sqlite-memory"), place(kind)
-    queue = Queue("pdf", pdf_lifecycle(), source.store)
-    queue.enqueue_many([New(n, f"k{n}") for n in range(40)])
-    seen = []
+    queue, reported = pdf_queue(source, 40), []
 
-    def die(stage, jobs):
-        seen.append(jobs)
-        if len(seen) == 3:
+    def break_off(_stage, jobs):
+        reported.append(jobs)
+        if len(reported) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy_queue(source, target, "pdf", pdf_lifecycle(), progress=die)
-    assert source.store.paused("pdf") == [], "it works on"
-    [held] = target.store.paused("pdf")
-    assert (held.actor, held.reason) == (ACTOR, "being filled from sqlite-memory")
+        copy_pdf(source, target, progress=break_off)
+    assert reasons(source) == [], "it works on"
+    assert reasons(target) == ["being filled from sqlite-memory"]
     assert len(everything(target.store, "pdf")[0]) == 30
     gone = queue.jobs(limit=40).jobs[-1].id
     queue.act("cancel", ids=[gone], actor="op")
@@ -195,10 +203,9 @@ def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
     assert target.store.job(gone), "and the earlier run brought it"
     as_a_crash_leaves_it = f"being copied to {kind}; if no copy is under way, resume it"
     source.store.pause("pdf", actor=ACTOR, reason=as_a_crash_leaves_it)
-    copied = copy_queue(source, target, "pdf", pdf_lifecycle())
-    assert copied.jobs == 40
+    assert copy_pdf(source, target).jobs == 40
     assert everything(target.store, "pdf") == everything(source.store, "pdf")
-    assert target.store.paused("pdf") == []
+    assert reasons(target) == []
 
 
 @pytest.mark.parametrize("stage", ["copied", "proved"])
@@ -207,43 +214,50 @@ def test_a_job_that_came_to_the_target_by_itself_survives(place, kind, stage, mo
     """Even one that has a key which a job of the source is to have there."""
     monkeypatch.setattr(queue_copy, "BATCH", 10)
     source, target = place("sqlite-memory"), place(kind)
-    queue = Queue("pdf", pdf_lifecycle(), source.store)
-    queue.enqueue_many([New(n, f"k{n}") for n in range(20)])
-    new, came = Queue("pdf", pdf_lifecycle(), target.store), []
+    pdf_queue(source, 20)
+    queue, outcomes = pdf_queue(target), []
 
-    def early(now, _jobs):
-        if now == stage and not came:
-            came.extend([new.enqueue({}, key="k19"), new.enqueue({}, key="other")])
+    def enqueue_there(now, _jobs):
+        if now == stage and not outcomes:
+            outcomes.extend([queue.enqueue({}, key="k19"), queue.enqueue({}, key="other")])
 
     with pytest.raises(CopyRefused) as raised:
-        copy_queue(source, target, "pdf", pdf_lifecycle(), progress=early)
-    accepted = [one.id for one in came if one.result == "inserted"]
+        copy_pdf(source, target, progress=enqueue_there)
+    accepted = [outcome.id for outcome in outcomes if outcome.result == "inserted"]
     assert len(accepted) == (2 if stage == "copied" else 1)
-    said = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, like "
-    assert str(raised.value).startswith(said)
+    refusal = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, like "
+    assert str(raised.value).startswith(refusal)
     assert any(job_id in str(raised.value) for job_id in accepted)
-    assert source.store.paused("pdf") == [], "it works on"
+    assert reasons(source) == [], "it works on"
     before = everything(target.store, "pdf")
-    assert [one.job.id for one in before[0] if one.job.id in accepted] == sorted(accepted)
+    assert set(accepted) <= {history.job.id for history in before[0]}
     created = sum(flow.n for flow in before[1] if not flow.from_state)
     assert created == (2 if stage == "copied" else 21), "their creation is counted"
     with pytest.raises(CopyRefused, match="does not have"):
-        copy_queue(source, target, "pdf", pdf_lifecycle())
+        copy_pdf(source, target)
     assert everything(target.store, "pdf") == before
-    assert source.store.paused("pdf") == []
+    assert reasons(source) == []
 
 
 @pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
 def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
-    rules = pdf_lifecycle()
-    source, target, stranger = place("sqlite-memory"), place(kind), place("sqlite-memory")
-    Queue("pdf", rules, source.store).enqueue_many([New(n) for n in range(20)])
-    elsewhere = NamedStore(stranger.store, "elsewhere")
-    Queue("pdf", rules, stranger.store).enqueue(1)
-    new, came = Queue("pdf", rules, target.store), []
+    source, target = place("sqlite-memory"), place(kind)
+    other, empty_source = (NamedStore(place("sqlite-memory").store, name) for name in "oe")
+    pdf_queue(source, 20)
+    pdf_queue(other, 1)
+    begun, overtaken, late_ids = threading.Event(), threading.Event(), []
 
-    begun, overtaken = threading.Event(), threading.Event()
+    def stop(_stage, _jobs):
+        raise KeyboardInterrupt
+
+    def break_in():
+        with pytest.raises(KeyboardInterrupt):
+            copy_pdf(source, target, progress=stop)
+
+    with pytest.raises(CopyRefused, match="another copy into pdf"):
+        copy_pdf(empty_source, target, copy_other_data=break_in)
+    assert reasons(empty_source) == [], "the later one is not of this source"
 
     def be_overtaken(_stage, _jobs):
         begun.set()
@@ -252,125 +266,96 @@ def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
     def overtake(_stage, _jobs):
         overtaken.set()
         assert "another copy into pdf" in str(earlier.exception(PATIENCE_S))
-        assert source.store.paused("pdf"), "for the later one"
+        assert reasons(source), "for the later one"
         raise KeyboardInterrupt
 
-    def meet(_stage, _jobs):
-        if came:
-            return
-        with pytest.raises(CopyRefused, match="does not have"):
-            copy_queue(elsewhere, target, "pdf", rules)
-        came.append(None)
-
-    def come_late(_stage, _jobs):
-        if len(came) == 1:
-            copy_queue(source, target, "pdf", rules)
-            came.append(new.enqueue({}).id)
-
-    empty = NamedStore(place("sqlite-memory").store, "empty")
-
-    def break_off(_stage, _jobs):
-        raise KeyboardInterrupt
-
-    def break_in():
-        with pytest.raises(KeyboardInterrupt):
-            copy_queue(source, target, "pdf", rules, progress=break_off)
-
-    with pytest.raises(CopyRefused, match="another copy into pdf"):
-        CopyRun(empty, target, {"pdf": rules}).run(copy_other_data=break_in)
-    assert empty.store.paused("pdf") == [], "the later one is not of this source"
     with ThreadPoolExecutor() as pool:
-        earlier = pool.submit(copy_queue, source, target, "pdf", rules, progress=be_overtaken)
+        earlier = pool.submit(copy_pdf, source, target, progress=be_overtaken)
         assert begun.wait(PATIENCE_S)
         with pytest.raises(KeyboardInterrupt):
-            copy_queue(source, target, "pdf", rules, progress=overtake)
-    assert source.store.paused("pdf") == []
-    assert (
-        copy_queue(source, target, "pdf", rules, keep_source_running=True, progress=meet).jobs == 20
-    )
-    assert stranger.store.paused("pdf") == source.store.paused("pdf") == []
+            copy_pdf(source, target, progress=overtake)
+    assert reasons(source) == []
+
+    def copy_from_elsewhere(_stage, _jobs):
+        with pytest.raises(CopyRefused, match="does not have"):
+            copy_pdf(other, target)
+
+    copied = copy_pdf(source, target, keep_source_running=True, progress=copy_from_elsewhere)
+    assert copied.jobs == 20
+    assert reasons(other) == reasons(source) == []
+
+    def move_first(_stage, _jobs):
+        if not late_ids:
+            copy_pdf(source, target)
+            late_ids.append(pdf_queue(target).enqueue({}).id)
+
     with pytest.raises(CopyRefused, match="another copy into pdf"):
-        copy_queue(source, target, "pdf", rules, progress=come_late)
-    assert new.job(came[1]), "accepted where the queue lives now"
-    assert target.store.paused("pdf") == []
-    assert [pause.reason for pause in source.store.paused("pdf")] == [f"moved to {kind}"]
+        copy_pdf(source, target, progress=move_first)
+    assert target.store.job(late_ids[0]), "accepted where the queue lives now"
+    assert reasons(target) == []
+    assert reasons(source) == [f"moved to {kind}"]
 
 
 def test_what_cannot_be_moved_is_left_as_it_was(place):
     source, target = place("sqlite-memory"), place("redis")
-    rules = task_lifecycle()
-    queue, other = Queue("task", rules, source.store), Queue("task", rules, target.store)
-    queue.enqueue_many([New(1), New(2)])
-    other.enqueue(3)
-    with pytest.raises(
-        CopyRefused, match="redis has jobs of task that sqlite-memory does not have"
-    ):
-        copy_queue(source, target, "task", rules)
+    queue = pdf_queue(source, 2)
+    pdf_queue(target, 1)
+    with pytest.raises(CopyRefused, match="redis has jobs of pdf that sqlite-memory does not have"):
+        copy_pdf(source, target)
     with pytest.raises(CopyRefused, match="the same store"):
-        copy_queue(source, NamedStore(source.store, "elsewhere"), "task", rules)
+        copy_pdf(source, NamedStore(source.store, "elsewhere"))
     [job] = queue.claim(worker="w", limit=1)
-    with pytest.raises(CopyRefused, match="1 jobs of task are with workers"):
-        copy_queue(source, place("sqlite-memory"), "task", rules)
-    assert source.store.paused("task") == []
-    assert len(everything(target.store, "task")[0]) == 1
+    with pytest.raises(CopyRefused, match="1 jobs of pdf are with workers"):
+        copy_pdf(source, place("sqlite-memory"))
+    assert reasons(source) == []
+    assert len(everything(target.store, "pdf")[0]) == 1
 
     def finish(_seconds):
-        queue.apply("complete", [Change(job.id, job.token)], role="worker", actor="w")
+        queue.move(job, "succeed")
 
     there = place("sqlite-file")
-    assert copy_queue(source, there, "task", rules, wait_s=1, idle=finish).jobs == 2
-    assert {job.state for job, _ in there.store.scan("task")} == {"ready", "done"}
-
-
-def test_a_backup_leaves_the_source_at_work_and_its_copy_asleep(place):
-    source, target = place("sqlite-memory"), place("sqlite-file")
-    queue = Queue("task", task_lifecycle(), source.store)
-    queue.enqueue(1)
-    copy_queue(source, target, "task", task_lifecycle(), keep_source_running=True)
-    assert len(queue.claim(worker="w", limit=1)) == 1
-    assert target.store.claim("task", worker="w", limit=1, lease_us=1) == []
-    assert [pause.reason for pause in target.store.paused("task")] == ["a copy of sqlite-memory"]
+    assert copy_pdf(source, there, wait_s=1, idle=finish, keep_source_running=True).jobs == 2
+    assert len(queue.claim(worker="w", limit=1)) == 1, "the source works on, the copy is paused"
+    assert there.store.claim("pdf", worker="w", limit=1, lease_us=1) == []
+    assert reasons(there) == ["a copy of sqlite-memory"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite-file", "postgres"])
 def test_the_way_in_closes_with_its_transaction(place, kind):
-    """Rows written by hand are refused after a copy, and whoever opens the way cannot stay."""
+    """Rows written by hand are refused after a copy, and nothing keeps the way in open."""
     source, target = place("redis"), place(kind)
-    Queue("task", task_lifecycle(), source.store).enqueue(1)
-    copy_queue(source, target, "task", task_lifecycle())
-    store = target.store
-    [(job, _)] = store.scan("task")
-    table = store.dialect.table
-    attacks = (
-        f"DELETE FROM {table('job')}",
+    pdf_queue(source, 1)
+    copy_pdf(source, target)
+    store, table = target.store, target.store.dialect.table
+    [(job, _)] = store.scan("pdf")
+    copier = copier_for(store, "pdf")
+    wrong = (sqlite3.IntegrityError, psycopg.errors.IntegrityError)
+    delete = f"DELETE FROM {table('job')}"
+    for attack in (
         f"UPDATE {table('job')} SET state = 'done'",
         f"INSERT INTO {table('event')} SELECT * FROM {table('event')}",
         f"UPDATE {table('job_body')} SET payload = '2'",
-    )
-    wrong = (sqlite3.IntegrityError, psycopg.errors.IntegrityError)
-    for attack in attacks:
+    ):
         with pytest.raises(wrong), store.transaction():
             store._rows(attack, {})
-    copier = copier_for(store, "task")
-    for attack in attacks[1:]:
-        with pytest.raises(wrong), store.transaction(), copier._copying("task"):
+        with pytest.raises(wrong), store.transaction(), copier._copying("pdf"):
             store._rows(attack, {})
-    [history] = copier.histories("task", [job.id])
-    undeclared = history._replace(events=[history.events[0]._replace(to_state="done")])
-    with pytest.raises(wrong):
-        copier.put("task", [undeclared])
-    elsewhere = history._replace(job=job._replace(queue="other"))
-    with pytest.raises(wrong):
-        copier.put("task", [elsewhere])
+    [history] = copier.histories("pdf", [job.id])
+    undeclared = [history.events[0]._replace(to_state="done")]
+    for crafted in ({"events": undeclared}, {"job": job._replace(queue="other")}):
+        with pytest.raises(wrong):
+            copier.put("pdf", [history._replace(**crafted)])
+    with pytest.raises(wrong), store.transaction():
+        store._rows(delete, {})
     if kind == "sqlite-file":
         with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"), store.transaction():
-            store._rows("INSERT INTO copying (queue) VALUES ('task')", {})
+            store._rows("INSERT INTO copying (queue) VALUES ('pdf')", {})
         with closing(sqlite3.connect(store.path)) as raw, pytest.raises(sqlite3.IntegrityError):
-            raw.execute("INSERT INTO copying (queue) VALUES ('task')")
+            raw.execute("INSERT INTO copying (queue) VALUES ('pdf')")
     else:
         with store.transaction():
-            for name, value in (("copying", "txid_current()::text"), ("copied_queue", "'task'")):
+            for name, value in (("copying", "txid_current()::text"), ("copied_queue", "'pdf'")):
                 store._rows(f"SELECT set_config('kesin.{name}', {value}, false)", {})
     with pytest.raises(wrong), store.transaction():
-        store._rows(attacks[0], {})
+        store._rows(delete, {})
     assert store.job(job.id) == job

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,7 +13,7 @@ from kesin.cli.support.arguments import AsJson
 from kesin.cli.support.errors import FAILED
 
 if TYPE_CHECKING:
-    from kesin.engine.transfer.backup import BackupFile, Manifest, ProgressFactory
+    from kesin.engine.transfer.backup import BackupFile, Manifest
     from kesin.engine.transfer.restore import Backup
     from kesin.foundation.settings import Settings
 
@@ -32,7 +32,7 @@ def backup(
     keys, sites, sealed secrets, the audit log, and files of the workloads. The keys of
     KESIN_SECRET_KEYS are not in it. Tells what else is not.
     """
-    from kesin.cli.support.output import say_json
+    from kesin.cli.support.output import bars, say, say_json, visible, warn
     from kesin.engine.transfer.backup import back_up
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
@@ -43,12 +43,18 @@ def backup(
     set_up_logs(settings.log, "warning")
     check_reachable(settings)
     files, left_out = files_to_back_up(settings)
-    with byte_progress("backing up", shown=not as_json) as watch:
+    with bars(shown=not as_json, of_bytes=True) as bar:
+        watch = partial(bar, "backing up")
         manifest = back_up(dump_for(settings.database), target, files, left_out, watch)
     if as_json:
-        say_json({"backup": str(target.absolute()), **manifest_record(manifest)})
-    else:
-        _print_backup(target, manifest)
+        say_json({"backup": str(target.absolute()), **manifest.as_record()})
+        return
+    _print_jobs(manifest)
+    for name in manifest.vanished:
+        warn(f"{visible(name)} was swept away while it was copied")
+    for sentence in manifest.left_out:
+        say(f"not in it: {visible(sentence)}")
+    say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
 
 
 def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
@@ -75,43 +81,14 @@ def files_to_back_up(settings: Settings) -> tuple[list[BackupFile], list[str]]:
     return files, left_out
 
 
-@contextmanager
-def byte_progress(what: str, *, shown: bool) -> Iterator[ProgressFactory]:
-    """A progress bar over the bytes to copy."""
-    from kesin.cli.support.output import bars
-
-    with bars(shown=shown, of_bytes=True) as bar:
-        yield lambda total: nullcontext(bar(what, total))
-
-
-def manifest_record(manifest: Manifest) -> dict[str, Any]:
-    """The manifest as scripts read it."""
-    import json
-
-    record: dict[str, Any] = json.loads(manifest.as_json())
-    return record
-
-
-def _print_backup(target: Path, manifest: Manifest) -> None:
-    from kesin.cli.support.output import say, visible, warn
-
-    print_counts(manifest)
-    for name in manifest.vanished:
-        warn(f"{visible(name)} was swept away while it was copied")
-    for sentence in manifest.left_out:
-        say(f"not in it: {visible(sentence)}")
-    say(f"{target} holds {manifest.bytes} bytes in {manifest.files} files and the database")
-
-
-def print_counts(manifest: Manifest) -> None:
-    """Print the jobs of a backup."""
+def _print_jobs(manifest: Manifest) -> None:
     from kesin.cli.support.output import format_counts, print_table
 
     print_table(
         ("queue", "jobs", "states"),
         [
             (queue, sum(states.values()), format_counts(states))
-            for queue, states in manifest.dumped.queues.items()
+            for queue, states in manifest.queues.items()
         ],
         empty="no queue has been opened yet",
     )
@@ -139,8 +116,8 @@ def restore(
     """
     from kesin.cli.commands.audit import print_reports
     from kesin.cli.support.context import local_operator
-    from kesin.cli.support.output import say_json
-    from kesin.engine.transfer.restore import AfterRestore, read_backup
+    from kesin.cli.support.output import bars, say, say_json
+    from kesin.engine.transfer.restore import read_backup, secure_restored
     from kesin.engine.transfer.restore import restore as put_back
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
@@ -150,23 +127,25 @@ def restore(
     settings = load_settings()
     set_up_logs(settings.log, "warning")
     backup = read_backup(source)
+    manifest = backup.manifest
+    if check and as_json:
+        say_json({**manifest.as_record(), "outstanding": list(backup.pending)})
+        return
     if check:
-        _print_whole(source, backup, as_json=as_json)
+        _print_jobs(manifest)
+        made = f"of {manifest.made_at} by kesin {manifest.kesin}"
+        say(f"{source} is whole: {manifest.bytes} bytes, {made}")
         return
     check_reachable(settings)
-    reason = f"restored from {source.name}, a backup of {backup.manifest.made_at}"
-    after = AfterRestore(local_operator(), reason, paused=not resume)
-    with byte_progress("restoring", shown=not as_json) as watch:
-        dump = dump_for(settings.database)
-        put_back(backup, dump, _restore_paths(settings), after.apply, watch, replace=replace)
+    reason = f"restored from {source.name}, a backup of {manifest.made_at}"
+    secure = partial(secure_restored, actor=local_operator(), reason=reason, paused=not resume)
+    with bars(shown=not as_json, of_bytes=True) as bar:
+        dump, watch = dump_for(settings.database), partial(bar, "restoring")
+        put_back(backup, dump, _restore_paths(settings), secure, watch, replace=replace)
     reports, closed = _verify(settings, shown=not as_json)
     if as_json:
-        body = {
-            **manifest_record(backup.manifest),
-            "applied": list(backup.pending),
-            "closed_secrets": closed,
-        }
-        say_json({**body, "paused": not resume, "queues": reports})
+        outcome = {"applied": list(backup.pending), "closed_secrets": closed}
+        say_json({**manifest.as_record(), **outcome, "paused": not resume, "queues": reports})
     else:
         print_reports(reports)
         _print_restored(backup, closed, resume=resume)
@@ -197,18 +176,6 @@ def _verify(settings: Settings, *, shown: bool) -> tuple[list[dict[str, Any]], l
         return reports, unopened_secrets(store, key_ring(settings))
 
 
-def _print_whole(source: Path, backup: Backup, *, as_json: bool) -> None:
-
-    from kesin.cli.support.output import say, say_json
-
-    if as_json:
-        say_json({**manifest_record(backup.manifest), "outstanding": list(backup.pending)})
-        return
-    print_counts(backup.manifest)
-    made = f"of {backup.manifest.made_at} by kesin {backup.manifest.kesin}"
-    say(f"{source} is whole: {backup.manifest.bytes} bytes, {made}")
-
-
 def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
     from kesin.cli.support.output import say, visible, warn
 
@@ -217,7 +184,7 @@ def _print_restored(backup: Backup, closed: list[str], *, resume: bool) -> None:
     for sentence in backup.manifest.left_out:
         say(f"was not in it: {visible(sentence)}")
     if closed:
-        keys = ", ".join(backup.manifest.dumped.secret_keys)
+        keys = ", ".join(backup.manifest.secret_keys)
         warn(
             f"{len(closed)} secrets do not open, like {visible(closed[0])}: KESIN_SECRET_KEYS needs"
             f" the keys {keys}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -59,38 +59,40 @@ def copy_store(
     go too, unless queues are named. The source hands out no jobs meanwhile, and is left paused at
     the end. A copy that was broken off is run again.
     """
+    from dataclasses import asdict
+
     from kesin.cli.support.output import bars, say_json
-    from kesin.engine.transfer.copy import CopyRun
+    from kesin.engine.transfer.copy import copy_queues
     from kesin.engine.transfer.queue_copy import CopyStage
     from kesin.foundation.logs import set_up_logs
     from kesin.foundation.settings import load_settings
 
     set_up_logs(load_settings().log, "warning")
-    with _open_both(source, target) as (source_store, target_store):
-        lifecycles = _choose_queues(source_store.store, target_store, queues, lifecycle)
-        total = sum(
-            _count_jobs(source_store.store, name, rules) for name, rules in lifecycles.items()
-        )
+    with _open_both(source, target) as (old, new):
+        lifecycles = _choose_queues(old.store, new, queues, lifecycle)
+        total = 0
+        for name, rules in lifecycles.items():
+            old.store.open(name, rules)
+            total += old.store.stats(name).total
         if not yes:
-            _confirm(source_store, target_store, lifecycles, total, keep=keep_source_running)
+            _confirm(old, new, lifecycles, total, keep=keep_source_running)
         with bars(shown=not as_json) as bar:
             advance = {stage: bar(stage, total) for stage in get_args(CopyStage)}
-            copied = CopyRun(
-                source_store,
-                target_store,
+            copied = copy_queues(
+                old,
+                new,
                 lifecycles,
                 wait_s=wait,
-                progress=lambda stage, jobs: advance[stage](jobs),
-            ).run(
                 keep_source_running=keep_source_running,
+                progress=lambda stage, jobs: advance[stage](jobs),
                 copy_other_data=lambda: _copy_metadata(
-                    source_store.store, target_store.store, list(lifecycles), whole=not queues
+                    old.store, new.store, list(lifecycles), whole=not queues
                 ),
             )
     if as_json:
-        say_json([_record(queue) for queue in copied])
+        say_json([asdict(result) for result in copied])
     else:
-        _print_copied(source_store, target_store, copied, keep=keep_source_running)
+        _print_copied(old, new, copied, keep=keep_source_running)
 
 
 @contextmanager
@@ -98,6 +100,7 @@ def _open_both(source: str, target: str) -> Iterator[tuple[NamedStore, NamedStor
     from kesin.engine.transfer.queue_copy import NamedStore
     from kesin.foundation.settings import Settings, mask_secrets
     from kesin.store.open import open_store
+    from kesin.store.postgres.reachability import check_reachable
     from kesin.workloads import workloads
     from kesin.workloads.common.stores import queues_with_tenant_keys
 
@@ -105,9 +108,12 @@ def _open_both(source: str, target: str) -> Iterator[tuple[NamedStore, NamedStor
     with ExitStack() as stack:
         sides = []
         for address, is_target in ((source, False), (target, True)):
-            if not _is_redis(address):
+            if not address.startswith(("redis://", "rediss://", "unix://")):
                 settings = Settings(database_url=address)
-                _check(settings, is_target=is_target)
+                file = settings.database_file
+                if file is not None and not is_target and not file.exists():
+                    raise CommandError(f"there is no database at {file}")
+                check_reachable(settings)
             store = open_store(address, migrate=is_target, keys_name_tenant=tenant_keys)
             stack.enter_context(closing(store))
             if is_target:
@@ -115,20 +121,6 @@ def _open_both(source: str, target: str) -> Iterator[tuple[NamedStore, NamedStor
             store.ping()
             sides.append(NamedStore(store, mask_secrets(address)))
         yield sides[0], sides[1]
-
-
-def _is_redis(address: str) -> bool:
-    return address.startswith(("redis://", "rediss://", "unix://"))
-
-
-def _check(settings: Any, *, is_target: bool) -> None:
-    """A server must answer, and a file to copy from must be there."""
-    from kesin.store.postgres.reachability import check_reachable
-
-    file = settings.database_file
-    if file is not None and not is_target and not file.exists():
-        raise CommandError(f"there is no database at {file}")
-    check_reachable(settings)
 
 
 def _choose_queues(
@@ -169,11 +161,6 @@ def _of_workloads(groups: Iterable[str]) -> str:
     return f"of the {' and '.join(group.upper() for group in groups)} workload"
 
 
-def _count_jobs(store: Store, queue: str, lifecycle: Lifecycle) -> int:
-    store.open(queue, lifecycle)
-    return store.stats(queue).total
-
-
 def _copy_metadata(source: Store, target: Store, queues: list[str], *, whole: bool) -> None:
     """Copy what workloads know beside their jobs, without heartbeats; and users, keys and sites."""
     from kesin.store.sql.store import SqlStore
@@ -202,12 +189,6 @@ def _confirm(
     )
 
 
-def _record(result: CopyResult) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(result)
-
-
 def _print_copied(
     source: NamedStore, target: NamedStore, copied: list[CopyResult], *, keep: bool
 ) -> None:
@@ -216,23 +197,15 @@ def _print_copied(
     print_table(
         ("queue", "jobs", "events", "remarks", "passes", "digest of both sides"),
         [
-            (
-                result.queue,
-                result.jobs,
-                result.events,
-                result.notes,
-                result.passes,
-                result.digest[:16],
-            )
-            for result in copied
+            (copy.queue, copy.jobs, copy.events, copy.notes, copy.passes, copy.digest[:16])
+            for copy in copied
         ],
         empty="nothing was copied",
     )
-    if keep:
-        say(f"{source.name} works on; the copy in {target.name} is paused")
-    else:
-        undo = "`kesin resume` there undoes it"
-        say(f"{target.name} works from now on; {source.name} is paused: {undo}")
+    moved = (
+        f"{target.name} works from now on; {source.name} is paused: `kesin resume` there undoes it"
+    )
+    say(f"{source.name} works on; the copy in {target.name} is paused" if keep else moved)
 
 
 def migrate(
@@ -257,25 +230,20 @@ def migrate(
     settings = load_settings()
     set_up_logs(settings.log)
     check_reachable(settings)
-    todo = inspection.outstanding_migrations(settings)
+    outstanding = inspection.outstanding_migrations(settings)
     where = mask_secrets(settings.database)
-    if dry_run:
-        if as_json:
-            say_json({"database": where, "applied": [], "outstanding": todo})
-            return
-        for name in todo:
-            say(f"would apply {name}")
-        say(f"{len(todo)} to apply to {where}" if todo else f"{where} is up to date")
-        return
-    store = open_workload_stores(settings, workloads().values())
-    try:
-        # The embedded store applied them when it was opened; what another process did counts.
-        applied = store.migrate() or (todo if settings.database_file is not None else [])
-    finally:
-        store.close()
+    applied: list[str] = []
+    if not dry_run:
+        with closing(open_workload_stores(settings, workloads().values())) as store:
+            # The embedded store applied them when it was opened; what another process did counts.
+            embedded = settings.database_file is not None
+            applied = store.migrate() or (outstanding if embedded else [])
+        outstanding = []
     if as_json:
-        say_json({"database": where, "applied": applied, "outstanding": []})
+        say_json({"database": where, "applied": applied, "outstanding": outstanding})
         return
+    for name in outstanding:
+        say(f"would apply {name}")
     for name in applied:
         say(f"applied {name}")
-    say(f"{where} is up to date")
+    say(f"{len(outstanding)} to apply to {where}" if outstanding else f"{where} is up to date")

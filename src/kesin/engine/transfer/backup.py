@@ -13,8 +13,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -34,8 +33,7 @@ _SAFE_FLAGS: Final = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
 
-# Takes the total number of bytes.
-ProgressFactory = Callable[[int], AbstractContextManager[ReportProgress]]
+ProgressFactory = Callable[[int], ReportProgress]  # takes the total number of bytes
 
 
 class BackupFile(NamedTuple):
@@ -46,21 +44,19 @@ class BackupFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(DumpManifest):
     """The description of a backup."""
 
     kesin: str
     made_at: str
-    dumped: DumpManifest
     files: int
     bytes: int
-    vanished: list[str] = field(default_factory=list)  # files deleted while they were copied
-    left_out: list[str] = field(default_factory=list)  # data that needs another kind of backup
+    vanished: list[str]  # files deleted while they were copied
+    left_out: list[str]  # data that needs another kind of backup
 
-    def as_json(self) -> str:
-        """The manifest as indented JSON."""
-        body = asdict(self)
-        return json.dumps({"format": FORMAT, **body.pop("dumped"), **body}, indent=2) + "\n"
+    def as_record(self) -> dict[str, Any]:
+        """The manifest as JSON values."""
+        return {"format": FORMAT, **asdict(self)}
 
 
 def back_up(
@@ -85,8 +81,7 @@ def back_up(
             "runs, delete it"
         ) from None
     try:
-        with open_progress(total) as advance:
-            manifest = _write(dump, part, files, left_out, advance)
+        manifest = _write(dump, part, files, left_out, open_progress(total))
         part.rename(target)
     except BaseException as problem:
         shutil.rmtree(part, ignore_errors=True)
@@ -121,24 +116,23 @@ def _write(
     made_at = iso(wall_clock_us()) or ""
     dumped = dump.write(part / DATABASE, advance)
     copies.copy_changed(files)
-    sums = {f"{FILES}/{name}": copy.digest for name, copy in copies.copied.items()}
+    sums = {f"{FILES}/{name}": digest for name, digest in copies.digests.items()}
     for file in sorted((part / DATABASE).iterdir()):
         sums[f"{DATABASE}/{file.name}"] = digest_of(file)
-    size = sum((part / name).stat().st_size for name in sums)
-    vanished = sorted(copies.vanished)[:MAX_LISTED_FILES]
     manifest = Manifest(
-        __version__, made_at, dumped, len(copies.copied), size, vanished, list(left_out)
+        **asdict(dumped),
+        kesin=__version__,
+        made_at=made_at,
+        files=len(copies.digests),
+        bytes=sum((part / name).stat().st_size for name in sums),
+        vanished=sorted(copies.vanished)[:MAX_LISTED_FILES],
+        left_out=list(left_out),
     )
-    _write_text(part / MANIFEST, manifest.as_json())
+    _write_text(part / MANIFEST, json.dumps(manifest.as_record(), indent=2) + "\n")
     sums[MANIFEST] = digest_of(part / MANIFEST)
     _write_text(part / SUMS, "".join(_checksum_line(name, sums[name]) for name in sorted(sums)))
     _sync_tree(part)
     return manifest
-
-
-class _CopiedFile(NamedTuple):
-    digest: str
-    version: tuple[int, int, int]  # of the original
 
 
 class _FileCopies:
@@ -146,15 +140,15 @@ class _FileCopies:
 
     def __init__(self, folder: Path, advance: ReportProgress) -> None:
         self._folder, self._advance = folder, advance
-        self.copied: dict[str, _CopiedFile] = {}
+        self._versions: dict[str, tuple[int, int, int]] = {}
+        self.digests: dict[str, str] = {}
         self.vanished: set[str] = set()
 
     def copy_changed(self, files: Sequence[BackupFile]) -> None:
         """Copy the files that are new or have changed."""
         for entry in files:
             for name, file, info in list_files(entry):
-                copy = self.copied.get(name)
-                if copy is None or copy.version != _file_version(info):
+                if self._versions.get(name) != _file_version(info):
                     self._copy(name, file)
 
     def _copy(self, name: str, file: Path) -> None:
@@ -168,7 +162,7 @@ class _FileCopies:
             self.vanished.add(name)
             return
         os.utime(copy_path, ns=(info.st_atime_ns, info.st_mtime_ns))
-        self.copied[name] = _CopiedFile(digest, _file_version(info))
+        self.digests[name], self._versions[name] = digest, _file_version(info)
         self.vanished.discard(name)
 
 

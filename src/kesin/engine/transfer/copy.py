@@ -21,83 +21,56 @@ CLAIM_POLL_S: Final = 0.2  # while waiting for claims to end
 _IDLE: Final = threading.Event().wait  # the event is never set: this sleeps
 
 
-def copy_queue(
+def copy_queues(
     source: NamedStore,
     target: NamedStore,
-    queue: str,
-    lifecycle: Lifecycle,
+    lifecycles: dict[str, Lifecycle],
     *,
     keep_source_running: bool = False,
     wait_s: float = 0.0,
     idle: Callable[[float], object] = _IDLE,
     progress: Progress = lambda _stage, _jobs: None,
-) -> CopyResult:
-    """Copy one queue and prove it; then the target runs, and the source stays paused."""
-    copy_run = CopyRun(
-        source, target, {queue: lifecycle}, wait_s=wait_s, idle=idle, progress=progress
-    )
-    return copy_run.run(keep_source_running=keep_source_running)[0]
+    copy_other_data: Callable[[], object] = lambda: None,
+) -> list[CopyResult]:
+    """Copy queues that belong together and prove them; then the target runs, the source is paused.
+
+    ``copy_other_data`` runs when no job moves any more.
+    """
+    copies = [
+        QueueCopy(source, target, queue, lifecycle, progress)
+        for queue, lifecycle in lifecycles.items()
+    ]
+    try:
+        for queue_copy in copies:
+            queue_copy.begin()
+        waited = 0.0
+        while waited < wait_s and any(queue_copy.count_claimed() for queue_copy in copies):
+            idle(CLAIM_POLL_S)
+            waited += CLAIM_POLL_S
+        for queue_copy in copies:
+            queue_copy.refuse_claims()
+            queue_copy.prepare_target()
+        while any(queue_copy.has_source_moved() for queue_copy in copies):
+            _until_nothing_moves(copies)
+            copy_other_data()
+        for queue_copy in copies:
+            queue_copy.refuse_other_writers()
+        for queue_copy in copies:
+            queue_copy.hand_over(keep_source_running=keep_source_running)
+    except BaseException:
+        for queue_copy in copies:
+            with suppress(StoreError):  # the first error is raised, not its consequences
+                queue_copy.give_up()
+        raise
+    return [queue_copy.result for queue_copy in copies]
 
 
-class CopyRun:
-    """Copies several queues that are handed over together."""
-
-    def __init__(
-        self,
-        source: NamedStore,
-        target: NamedStore,
-        queues: dict[str, Lifecycle],
-        *,
-        wait_s: float = 0.0,
-        idle: Callable[[float], object] = _IDLE,
-        progress: Progress = lambda _stage, _jobs: None,
-    ) -> None:
-        self._wait_s, self._idle = wait_s, idle
-        self._copies = {
-            name: QueueCopy(source, target, name, rules, progress) for name, rules in queues.items()
-        }
-
-    def run(
-        self,
-        *,
-        keep_source_running: bool = False,
-        copy_other_data: Callable[[], object] = lambda: None,
-    ) -> list[CopyResult]:
-        """Copy, prove, and hand over. ``copy_other_data`` runs when no job moves any more."""
-        copies = list(self._copies.values())
-        try:
-            for queue_copy in copies:
-                queue_copy.begin()
-            waited = 0.0
-            while (
-                any(queue_copy.count_claimed() for queue_copy in copies) and waited < self._wait_s
-            ):
-                self._idle(CLAIM_POLL_S)
-                waited += CLAIM_POLL_S
-            for queue_copy in copies:
-                queue_copy.refuse_claims()
-                queue_copy.prepare_target()
-            while any(queue_copy.has_source_moved() for queue_copy in copies):
-                self._until_nothing_moves(copies)
-                copy_other_data()
-            for queue_copy in copies:
-                queue_copy.refuse_other_writers()
-            for queue_copy in copies:
-                queue_copy.hand_over(keep_source_running=keep_source_running)
-        except BaseException:
-            for queue_copy in copies:
-                with suppress(StoreError):  # the first error is raised, not its consequences
-                    queue_copy.give_up()
-            raise
-        return [queue_copy.result for queue_copy in copies]
-
-    @staticmethod
-    def _until_nothing_moves(copies: list[QueueCopy]) -> None:
-        """Prove all queues again if one moved while another was proved, until none moves."""
-        unproved = copies
-        while unproved:
-            for queue_copy in unproved:
-                queue_copy.catch_up()
-            unproved = [queue_copy for queue_copy in unproved if not queue_copy.prove()] or [
-                queue_copy for queue_copy in copies if queue_copy.has_source_moved()
-            ]
+def _until_nothing_moves(copies: list[QueueCopy]) -> None:
+    """Prove all queues again if one moved while another was proved, until none moves."""
+    unproved = copies
+    while unproved:
+        for queue_copy in unproved:
+            queue_copy.catch_up()
+        unproved = [queue_copy for queue_copy in unproved if not queue_copy.prove()] or [
+            queue_copy for queue_copy in copies if queue_copy.has_source_moved()
+        ]

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from kesin.store.contract import Store
 from kesin.store.directory import MetadataEntry
-from kesin.store.metadata import MetadataStore, metadata_for
+from kesin.store.metadata import metadata_for
 from kesin.store.records import MoveCount
 from kesin.store.transfer.copier import Copier
 
@@ -44,13 +44,11 @@ class CopyLock:
 
     def __init__(self, store: Store, queue: str) -> None:
         self._store, self._queue = store.store_for(queue), queue
+        self._metadata = metadata_for(self._store)
         self._token = uuid.uuid4().hex
         self._last_record: LockRecord | None = None  # read or written by this copy
         self._counters: list[MoveCount] = []
         self._since = 0
-
-    def _metadata(self) -> MetadataStore:
-        return metadata_for(self._store)
 
     def read_counters(self) -> list[MoveCount]:
         """The counters of the target, sorted."""
@@ -81,7 +79,7 @@ class CopyLock:
 
     def release(self) -> None:
         """Delete the lock record."""
-        self._metadata().delete_metadata(WORKLOAD, "", self._queue)
+        self._metadata.delete_metadata(WORKLOAD, "", self._queue)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -109,16 +107,14 @@ class CopyLock:
             self._write_record(counters)
 
     def _read_record(self) -> LockRecord | None:
-        return _parse_lock_record(self._metadata().metadata_entry(WORKLOAD, "", self._queue))
+        return _parse_lock_record(self._metadata.metadata_entry(WORKLOAD, "", self._queue))
 
     def _lock_record(self) -> LockRecord | None:
-        return _parse_lock_record(self._metadata().lock_metadata(WORKLOAD, "", self._queue, 0))
+        return _parse_lock_record(self._metadata.lock_metadata(WORKLOAD, "", self._queue, 0))
 
     def _write_record(self, counters: Sequence[MoveCount]) -> None:
         record = LockRecord(self._token, _counters_digest(counters), self._since)
-        self._metadata().put_metadata(
-            MetadataEntry(WORKLOAD, "", self._queue, json.dumps(record), 0)
-        )
+        self._metadata.put_metadata(MetadataEntry(WORKLOAD, "", self._queue, json.dumps(record), 0))
         self._last_record = record
 
 

@@ -23,13 +23,8 @@ def moved_reason(name: str) -> str:
 def was_moved_elsewhere(store: Store, queue: str, target: str) -> bool:
     """Whether this queue was moved to another store than the target, so it is out of date."""
     pause = pause_of(store, queue)
-    if (
-        pause is None
-        or pause.actor != ACTOR
-        or not (pause.reason or "").startswith(moved_reason(""))
-    ):
-        return False
-    return pause.reason != moved_reason(target)
+    reason = (pause.reason if pause is not None and pause.actor == ACTOR else None) or ""
+    return reason.startswith(moved_reason("")) and reason != moved_reason(target)
 
 
 def replace_pause(store: Store, queue: str, reason: str) -> None:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from kesin.engine.replay import counter_differences, differences
@@ -63,39 +63,31 @@ class NamedStore:
     name: str
 
 
-@dataclass(slots=True)
 class QueueCopy:
     """Copies one queue between two stores."""
 
-    source: NamedStore
-    target: NamedStore
-    queue: str
-    lifecycle: Lifecycle
-    progress: Progress
-    result: CopyResult = field(init=False)
-    _source_copier: Copier = field(init=False)
-    _target_copier: Copier = field(init=False)
-    _lock: CopyLock = field(init=False)
-    _previous_pause: Pause | None = field(init=False, default=None)  # of an operator, on the source
-    _counters: list[MoveCount] | None = field(init=False, default=None)  # of the source, as copied
-    _resumable: bool = field(init=False, default=False)
-    _progress: Counter[CopyStage] = field(init=False, default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.result = CopyResult(self.queue)
-        self._source_copier = copier_for(self.source.store, self.queue)
-        self._target_copier = copier_for(self.target.store, self.queue)
-        self._lock = CopyLock(self.target.store, self.queue)
+    def __init__(
+        self,
+        source: NamedStore,
+        target: NamedStore,
+        queue: str,
+        lifecycle: Lifecycle,
+        progress: Progress,
+    ) -> None:
+        self.source, self.target = source, target
+        self.queue, self.lifecycle, self.progress = queue, lifecycle, progress
+        self.result = CopyResult(queue)
+        self._source_copier = copier_for(source.store, queue)
+        self._target_copier = copier_for(target.store, queue)
+        self._lock = CopyLock(target.store, queue)
+        self._source_reason = f"being copied to {target.name}; if no copy is under way, resume it"
+        self._target_reason = f"being filled from {source.name}"
+        self._previous_pause: Pause | None = None  # of an operator, on the source
+        self._counters: list[MoveCount] | None = None  # of the source, as copied
+        self._resumable = False
+        self._reported: Counter[CopyStage] = Counter()
 
     # Pauses
-
-    @property
-    def _source_reason(self) -> str:
-        return f"being copied to {self.target.name}; if no copy is under way, resume it"
-
-    @property
-    def _target_reason(self) -> str:
-        return f"being filled from {self.source.name}"
 
     def begin(self) -> None:
         """Open the queue in both stores, and pause the source."""
@@ -255,20 +247,17 @@ class QueueCopy:
 
     def _report_progress(self, stage: CopyStage, done: int) -> None:
         """Report the jobs done beyond the furthest earlier pass."""
-        more = max(done - self._progress[stage], 0)
-        self._progress[stage] += more
+        more = max(done - self._reported[stage], 0)
+        self._reported[stage] += more
         self.progress(stage, more)
 
     def _copy_jobs(self, ids: Sequence[str], existing: Sequence[str]) -> None:
         histories = self._complete_histories(self._source_copier.histories(self.queue, ids))
-        older = (
-            {old.job.id: old for old in self._target_copier.histories(self.queue, existing)}
-            if existing
-            else {}
-        )
+        older = self._target_copier.histories(self.queue, existing) if existing else []
+        events_before = {history.job.id: history.events for history in older}
         for history in histories:
-            before = older.get(history.job.id)
-            if before is not None and before.events != history.events[: len(before.events)]:
+            before = events_before.get(history.job.id, [])
+            if before != history.events[: len(before)]:
                 raise CopyRefused(
                     f"the job {history.job.id} of {self.queue} went different ways on"
                     f" {self.source.name} and {self.target.name}: it is not overwritten"
@@ -282,10 +271,7 @@ class QueueCopy:
             history.job.id for history in histories if len(history.events) != history.job.seq
         ]
         if incomplete and self._source_copier.versions_of(self.queue, incomplete):
-            raise CopyRefused(
-                f"{self.source.name} does not replay, and is not moved: the job {incomplete[0]} of"
-                f" {self.queue} lacks events (`kesin audit verify` tells all)"
-            )
+            raise self._damaged(f"the job {incomplete[0]} of {self.queue} lacks events")
         return [history for history in histories if history.job.id not in incomplete]
 
     # Proof
@@ -307,7 +293,8 @@ class QueueCopy:
                     if self.has_source_moved() or self._has_new_note(job.id):
                         return False
                     raise CopyRefused(f"the copy of the job {job.id} differs from it")
-                self._replay(copy)
+                for difference in differences(copy.job, copy.events):
+                    raise self._damaged(str(difference))
                 total = (total + _comparable_digest(content)) % _MODULUS
                 counts[job.tenant, job.state] += 1
                 result.jobs += 1
@@ -323,13 +310,11 @@ class QueueCopy:
         self.result = result
         return True
 
-    def _replay(self, history: JobHistory) -> None:
-        difference = next(differences(history.job, history.events), None)
-        if difference is not None:
-            raise CopyRefused(
-                f"{self.source.name} does not replay, and is not moved: {difference}"
-                " (`kesin audit verify` tells all)"
-            )
+    def _damaged(self, detail: str) -> CopyRefused:
+        return CopyRefused(
+            f"{self.source.name} does not replay, and is not moved: {detail}"
+            " (`kesin audit verify` tells all)"
+        )
 
     def _has_new_note(self, job_id: str) -> bool:
         """Whether a note was added to the job since it was copied: notes are no moves."""
@@ -344,8 +329,7 @@ class QueueCopy:
         counters = _sorted_counters(self.target.store, self.queue)
         if counters != self._counters:
             raise CopyRefused(f"the counters of {self.queue} differ on {self.target.name}")
-        difference = next(counter_differences(self.queue, counters, counts), None)
-        if difference is not None:
+        for difference in counter_differences(self.queue, counters, counts):
             raise CopyRefused(f"the counters do not fit the rows: {difference}")
 
     # Hand-over
@@ -372,19 +356,16 @@ class QueueCopy:
         self.give_up()
 
     def give_up(self) -> None:
-        """Resume the source; the next run continues with the jobs already copied."""
+        """Resume the source, unless another copy of it runs; the next run goes on from here."""
         pause = pause_of(self.source.store, self.queue) if self._resumable else None
         if pause is None or (pause.actor, pause.reason) != (ACTOR, self._source_reason):
             return  # the pause was changed meanwhile, by a finished move or an operator
-        if not self._is_taken(pause.at):
-            self.source.store.resume(self.queue)
-
-    def _is_taken(self, since: int) -> bool:
-        """Whether another copy continues: then the source stays paused for it."""
         try:
-            return self._lock.is_taken(since)
+            continued = self._lock.is_taken(pause.at)
         except StoreError:  # no copy runs to a store that is unreachable
-            return False
+            continued = False
+        if not continued:
+            self.source.store.resume(self.queue)
 
 
 def _sorted_counters(store: Store, queue: str) -> list[MoveCount]:

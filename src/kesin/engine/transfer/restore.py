@@ -11,9 +11,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.transfer.backup import (
@@ -37,7 +37,7 @@ from kesin.foundation.permissions import Actor
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.sql.migrate import migrations, pending_migrations
-from kesin.store.transfer.dump import Dump, DumpManifest, ReportProgress, RestoreRefused
+from kesin.store.transfer.dump import Dump, ReportProgress, RestoreRefused
 
 _CHECKSUM_LINE: Final = re.compile(r"(\\?)([0-9a-f]{64})  (.+)")
 _ESCAPED: Final = re.compile(r"\\(.)")
@@ -53,23 +53,15 @@ class Backup:
     pending: tuple[str, ...]  # migrations it will need
 
 
-@dataclass(frozen=True, slots=True)
-class AfterRestore:
-    """Changes made to a restored store before it is used."""
-
-    actor: Actor
-    reason: str
-    paused: bool = True
-
-    def apply(self, store: Store) -> None:
-        """Pause the queues if asked for, end all sessions, and write to the audit log."""
-        accounts = Accounts(Directory(store))
-        with store.transaction():
-            for queue in store.queues() if self.paused else ():
-                store.pause(queue, actor=self.actor.name, reason=self.reason)
-            for user in accounts.directory.users():
-                accounts.directory.end_sessions_of(user.name)
-            accounts.note(self.actor, "store.restore", details={"reason": self.reason})
+def secure_restored(store: Store, actor: Actor, reason: str, *, paused: bool) -> None:
+    """Pause the queues if asked for, end all sessions, and write to the audit log."""
+    accounts = Accounts(Directory(store))
+    with store.transaction():
+        for queue in store.queues() if paused else ():
+            store.pause(queue, actor=actor.name, reason=reason)
+        for user in accounts.directory.users():
+            accounts.directory.end_sessions_of(user.name)
+        accounts.note(actor, "store.restore", details={"reason": reason})
 
 
 def read_backup(folder: Path) -> Backup:
@@ -85,12 +77,9 @@ def read_backup(folder: Path) -> Backup:
         if digest_of(files[name]) != sums[name]:
             raise RestoreRefused(f"the backup is damaged: {name} is not what was written")
     manifest = _read_manifest(folder)
-    pending = pending_migrations(migrations(manifest.dumped.database), manifest.dumped.schema)
-    return Backup(
-        folder,
-        manifest,
-        tuple(f"{migration.version:04d}_{migration.name}" for migration in pending),
-    )
+    pending = pending_migrations(migrations(manifest.database), manifest.schema)
+    names = tuple(f"{migration.version:04d}_{migration.name}" for migration in pending)
+    return Backup(folder, manifest, names)
 
 
 def restore(
@@ -103,7 +92,7 @@ def restore(
     replace: bool,
 ) -> None:
     """Restore files and database; raises RestoreRefused."""
-    kind = backup.manifest.dumped.database
+    kind = backup.manifest.database
     if kind != dump.kind:
         names = {"sqlite": "a SQLite file", "postgres": "PostgreSQL"}
         raise RestoreRefused(
@@ -111,17 +100,26 @@ def restore(
             "it where it came from, and go on with `kesin store copy`"
         )
     dump.check_target(replace=replace)
-    files = list(_restore_paths(backup, places))
-    if not replace:
-        _refuse_overwrite([target for source, target in files if _differs(source, target)])
+    files = [
+        (source, target)
+        for source, target in _restore_paths(backup, places)
+        if not _same(source, target)
+    ]
+    overwritten = [target for _, target in files if os.path.lexists(target)]
+    if overwritten and not replace:
+        more = f" and {len(overwritten) - 1} more files" if len(overwritten) > 1 else ""
+        raise RestoreRefused(
+            f"{overwritten[0]}{more} would be overwritten by others: move them away, or add "
+            "--replace to lose them"
+        )
     total = sum(source.stat().st_size for source, _ in files)
     database = backup.folder / DATABASE
     folder, database_bytes = dump.required_space(database)
     require_space(folder, database_bytes + total, RestoreRefused)
-    with open_progress(total + sum(file.stat().st_size for file in database.iterdir())) as advance:
-        for source, target in files:
-            _restore_file(source, target, advance)
-        dump.restore(database, backup.manifest.dumped, after_restore, advance, replace=replace)
+    advance = open_progress(total + sum(file.stat().st_size for file in database.iterdir()))
+    for source, target in files:
+        _restore_file(source, target, advance)
+    dump.restore(database, backup.manifest, after_restore, advance, replace=replace)
 
 
 def unopened_secrets(store: Store, ring: KeyRing | None) -> list[str]:
@@ -151,11 +149,8 @@ def _restore_paths(backup: Backup, places: Sequence[BackupFile]) -> Iterator[tup
 
 
 def _restore_file(source: Path, target: Path, advance: ReportProgress) -> None:
-    """Restore a file under a hidden name, then rename it; an identical file is left alone."""
+    """Restore a file under a hidden name, then rename it."""
     info = source.stat()
-    if _same(source, target):
-        advance(info.st_size)
-        return
     create_private_folders(target.parent)
     hidden = target.with_name(f".{target.name}.restoring")
     with open_regular_file(source) as content, create_private_file(hidden) as out:
@@ -164,19 +159,6 @@ def _restore_file(source: Path, target: Path, advance: ReportProgress) -> None:
         os.fsync(out.fileno())
     os.utime(hidden, ns=(info.st_atime_ns, info.st_mtime_ns))
     hidden.replace(target)
-
-
-def _refuse_overwrite(files: list[Path]) -> None:
-    if files:
-        more = f" and {len(files) - 1} more files" if len(files) > 1 else ""
-        raise RestoreRefused(
-            f"{files[0]}{more} would be overwritten by others: move them away, or add --replace "
-            "to lose them"
-        )
-
-
-def _differs(source: Path, target: Path) -> bool:
-    return os.path.lexists(target) and not _same(source, target)
 
 
 def _same(source: Path, target: Path) -> bool:
@@ -210,36 +192,19 @@ def _list_backup_files(folder: Path) -> Iterator[tuple[str, Path]]:
             path = Path(parent, name)
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise RestoreRefused(f"the backup is damaged: {path} is no plain file")
-        for name in names:
-            path = Path(parent, name)
-            if path != folder / SUMS:
+            if path.is_file() and path != folder / SUMS:
                 yield path.relative_to(folder).as_posix(), path
 
 
 def _read_manifest(folder: Path) -> Manifest:
     try:
-        return _parse_manifest(json.loads((folder / MANIFEST).read_text("utf-8")))
+        body = json.loads((folder / MANIFEST).read_text("utf-8"))
+        if body.get("format") != FORMAT:
+            raise RestoreRefused(
+                f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}:"
+                " upgrade"
+            )
+        body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
+        return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RestoreRefused(f"the backup is damaged: {MANIFEST} cannot be understood") from None
-
-
-def _parse_manifest(body: dict[str, Any]) -> Manifest:
-    if body.get("format") != FORMAT:
-        raise RestoreRefused(
-            f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}: upgrade"
-        )
-    return Manifest(
-        kesin=body["kesin"],
-        made_at=body["made_at"],
-        dumped=DumpManifest(
-            body["database"],
-            {int(version): checksum for version, checksum in body["schema"].items()},
-            body["queues"],
-            body["secret_keys"],
-            body["tables"],
-        ),
-        files=body["files"],
-        bytes=body["bytes"],
-        vanished=body["vanished"],
-        left_out=body["left_out"],
-    )

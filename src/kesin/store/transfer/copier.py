@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kesin.lifecycle.model import Job
+from kesin.store.declarations import check_compatible
 from kesin.store.records import Definition, Event, MoveCount, Note
 
 DeclaredMoves = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects
@@ -70,3 +71,11 @@ class Copier(Protocol):
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
         """Add moves: a history may contain moves that the lifecycle no longer has."""
+
+
+def new_moves(rows: DeclaredMoves, declared: DeclaredMoves) -> DeclaredMoves:
+    """The moves that are not declared like this yet; raises StoreError if two contradict."""
+    new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
+    for edge, effects in new.items():
+        check_compatible((*edge, *effects), declared.get(edge))
+    return new

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
-from kesin.store.declarations import check_compatible
+from kesin.lifecycle.model import JOB_COLUMNS
 from kesin.store.limits import check_batch_size
-from kesin.store.records import Definition, Event, MoveCount, Note
+from kesin.store.records import Definition, MoveCount, Note
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import parse_event, parse_job, parse_note
 from kesin.store.redis.store import RedisStore
-from kesin.store.transfer.copier import DeclaredMoves, JobHistory, JobVersion
+from kesin.store.transfer.copier import Copier, DeclaredMoves, JobHistory, JobVersion, new_moves
 
 JOBS_PER_SCRIPT: Final = 100  # while a script runs, Redis blocks all other clients
 
 
-class RedisCopier:
+class RedisCopier(Copier):
     """Writes a hundred jobs at a time: a larger call is not atomic, but each job is complete."""
 
     def __init__(self, store: RedisStore) -> None:
@@ -47,7 +47,6 @@ class RedisCopier:
         return versions, f"{state}:{start}" if state < len(states) else None
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
-        """Job id → version; unknown ids are absent."""
         check_batch_size(ids)
         return {row[0]: JobVersion(*row) for row in self._execute("heads", queue, list(ids))}
 
@@ -61,11 +60,9 @@ class RedisCopier:
         return histories
 
     def count_claimed(self, queue: str) -> int:
-        """How many jobs are claimed."""
         return int(self._execute("claimed", queue))
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
-        """Write these jobs, replacing existing copies."""
         check_batch_size(histories)
         for start in range(0, len(histories), JOBS_PER_SCRIPT):
             batch = histories[start : start + JOBS_PER_SCRIPT]
@@ -73,14 +70,12 @@ class RedisCopier:
             self._execute("put_jobs", queue, items)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
-        """Delete these copies without a trace."""
         check_batch_size(ids)
         self._execute("drop_jobs", queue, list(ids))
 
     def replace_move_counts(
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
-        """Replace the counters if they equal ``expected``; return False otherwise."""
         items = [
             (
                 SEPARATOR.join((count.move, count.from_state, count.to_state, count.tenant)),
@@ -96,17 +91,12 @@ class RedisCopier:
         return True
 
     def declared(self, queue: str) -> DeclaredMoves:
-        """Every move that was ever declared for the queue."""
         return self._store._declared(queue)  # noqa: SLF001
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        """Add moves that only the history contains."""
-        declared = self.declared(queue)
-        new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
-        for edge, effects in new.items():
-            check_compatible((*edge, *effects), declared.get(edge))
         items = [
-            (SEPARATOR.join(edge[1:]), canonical_json(effects)) for edge, effects in new.items()
+            (SEPARATOR.join(edge[1:]), canonical_json(effects))
+            for edge, effects in new_moves(rows, self.declared(queue)).items()
         ]
         if items:
             definition_json = canonical_json(definition._asdict())
@@ -116,21 +106,23 @@ class RedisCopier:
 def _encode_history(history: JobHistory) -> dict[str, Any]:
     return {
         "id": history.job.id,
-        "fields": _flatten(history.job._asdict()),
-        "events": [(str(event.seq), _flatten(_event_fields(event))) for event in history.events],
+        "fields": _flatten(dict(zip(JOB_COLUMNS, history.job, strict=True))),
+        # The name of the stream and the id of the entry hold the rest of an event.
+        "events": [
+            (str(event.seq), _flatten(event._asdict(), without=("job_id", "seq")))
+            for event in history.events
+        ],
         "notes": [_encode_note(note) for note in history.notes],
     }
 
 
-def _event_fields(event: Event) -> dict[str, Any]:
-    """The fields of a stream entry; the stream's name and the entry's id hold the rest."""
-    fields = event._asdict()
-    del fields["job_id"], fields["seq"]
-    return fields
-
-
-def _flatten(values: dict[str, Any]) -> list[str]:
-    return [text for k, v in values.items() if v is not None for text in (k, str(v))]
+def _flatten(values: dict[str, Any], without: Sequence[str] = ()) -> list[str]:
+    return [
+        text
+        for name, value in values.items()
+        if value is not None and name not in without
+        for text in (name, str(value))
+    ]
 
 
 def _encode_note(note: Note) -> str:

@@ -9,20 +9,21 @@ from typing import Any
 
 from kesin.foundation.text import canonical_json, wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job
-from kesin.store.declarations import check_compatible
 from kesin.store.limits import check_batch_size
 from kesin.store.records import Definition, Event, MoveCount, Note
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import DeclaredMoves, JobHistory, JobVersion
+from kesin.store.transfer.copier import Copier, DeclaredMoves, JobHistory, JobVersion, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
-BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload")
+BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "held_key")
 FLOW_COLUMNS = ("queue", "tenant", "move", "from_state", "to_state", "n", "at")
+Rows = Sequence[Sequence[Any]]
+_SKIP = " ON CONFLICT DO NOTHING"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class SqlCopier(ABC):
+class SqlCopier(Copier, ABC):
     """The shared reading half; each database has its own way of writing many rows."""
 
     ids_among: str  # a condition with a gap for the column, on the parameter ``ids``
@@ -33,20 +34,12 @@ class SqlCopier(ABC):
         self._text = "::text" if store.dialect.name == "postgres" else ""
 
     @abstractmethod
-    def _fill(self, histories: Sequence[JobHistory]) -> None:
-        """Insert these jobs, in a transaction that accepts copies."""
-
-    @abstractmethod
     def _copying(self, queue: str) -> AbstractContextManager[None]:
         """Let the guard accept copies of this queue inside the block."""
 
     @abstractmethod
-    def _lock_move_counts(self) -> None:
-        """Block changes of the counters by others until the transaction ends."""
-
-    @abstractmethod
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows in their order; one whose key is taken is left out."""
+    def insert(self, table: str, columns: Sequence[str], rows: Rows, *, skip: bool = False) -> None:
+        """Insert rows in their order; ``skip`` leaves out those whose key is taken."""
 
     def _read(self, sql: str, **params: Any) -> list[tuple[Any, ...]]:
         return self._store._read(sql, params)  # noqa: SLF001
@@ -63,7 +56,6 @@ class SqlCopier(ABC):
     def job_versions(
         self, queue: str, cursor: str | None, limit: int
     ) -> tuple[list[JobVersion], str | None]:
-        """A page of job versions ordered by id, and the cursor of the next page."""
         param = self._store.dialect.param
         where = f"j.queue = {param('queue')} AND j.id > {param('cursor')}"
         after = cursor or FIRST_ID
@@ -71,7 +63,6 @@ class SqlCopier(ABC):
         return rows, rows[-1].id if len(rows) == limit else None
 
     def versions_of(self, queue: str, ids: Sequence[str]) -> dict[str, JobVersion]:
-        """Job id → version; unknown ids are absent."""
         check_batch_size(ids)
         where = f"j.queue = {self._store.dialect.param('queue')} AND {self._ids('j.id')}"
         versions = self._job_versions(where, queue=queue, ids=self._store._array(ids))  # noqa: SLF001
@@ -83,10 +74,7 @@ class SqlCopier(ABC):
         return [JobVersion._make(row) for row in self._read(sql, **params)]
 
     def histories(self, queue: str, ids: Sequence[str]) -> list[JobHistory]:
-        """These jobs, each with the events up to its current row.
-
-        Rows are read first: a job that moves meanwhile has too many events, never too few.
-        """
+        # Rows are read first: a job that moves meanwhile has too many events, never too few.
         id_array = self._store._array(ids)  # noqa: SLF001
         jobs_by_id = self._store.find(queue, ids)
         dialect = self._store.dialect
@@ -110,7 +98,6 @@ class SqlCopier(ABC):
         ]
 
     def count_claimed(self, queue: str) -> int:
-        """How many jobs are claimed."""
         sql = (
             f"SELECT count(*) FROM {self._table('job')}"
             f" WHERE queue = {self._store.dialect.param('queue')} AND phase = 1"
@@ -120,15 +107,31 @@ class SqlCopier(ABC):
     # Writing
 
     def put(self, queue: str, histories: Sequence[JobHistory]) -> None:
-        """Write these jobs in one transaction, replacing existing copies."""
         check_batch_size(histories)
+        jobs = [history.job for history in histories]
         with self._store.transaction(), self._copying(queue):
-            self._delete([history.job.id for history in histories])
-            self._delete(self._rivals(queue, [history.job for history in histories]))
-            self._fill(histories)
+            held = self._held(queue, jobs)
+            self._delete([job.id for job in jobs])
+            self._delete(self._rivals(queue, jobs, held))
+            rows = [
+                (*job[: len(HOT_COLUMNS)], job.dedup_key is not None, slot)
+                for job, (slot, _) in zip(jobs, held, strict=True)
+            ]
+            self.insert("job", (*HOT_COLUMNS, "keyed", "slot"), rows)
+            bodies = [
+                (job.id, job.queue, job.tenant, job.dedup_key, job.payload_json, key)
+                for job, (_, key) in zip(jobs, held, strict=True)
+            ]
+            self.insert("job_body", BODY_COLUMNS, bodies)
+            self.insert("event", Event._fields, [row for copy in histories for row in copy.events])
+            notes = [
+                (copy.job.queue, copy.job.tenant, copy.job.id, *note[1:])
+                for copy in histories
+                for note in copy.notes
+            ]
+            self.insert("note", NOTE_COLUMNS, notes)
 
     def drop(self, queue: str, ids: Sequence[str]) -> None:
-        """Delete these copies without a trace."""
         check_batch_size(ids)
         with self._store.transaction(), self._copying(queue):
             self._delete(ids)
@@ -138,26 +141,32 @@ class SqlCopier(ABC):
         sql = f"DELETE FROM {self._table('job')} WHERE {self._ids('id')}"
         self._store._rows(sql, {"ids": id_array})  # noqa: SLF001
 
-    def _rivals(self, queue: str, jobs: Sequence[Job]) -> list[str]:
+    def _held(self, queue: str, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
+        """The slot and the key that each of these jobs holds in its state."""
+        effects = {(edge[1], edge[3]): row[-2:] for edge, row in self.declared(queue).items()}
+        held = []
+        for job in jobs:
+            slot, holds_key = effects.get((job.move, job.state), (None, False))
+            held.append((slot, job.dedup_key if holds_key else None))
+        return held
+
+    def _rivals(
+        self, queue: str, jobs: Sequence[Job], held: Sequence[tuple[str | None, str | None]]
+    ) -> list[str]:
         """Ids of jobs that hold a key or slot of one of these: they are outdated copies."""
-        declared = self.declared(queue)
-        effects = {(edge[1], edge[3]): effects for edge, effects in declared.items()}
         rivals: list[str] = []
         keys: dict[str, list[str]] = {}
-        slots: list[str] = []
-        for job in jobs:
-            *_, slot, holds = effects.get((job.move, job.state), (None, False))
-            if holds and job.dedup_key is not None:
-                keys.setdefault(job.tenant, []).append(job.dedup_key)
-            if slot is not None:
-                slots.append(slot)
+        for job, (_, key) in zip(jobs, held, strict=True):
+            if key is not None:
+                keys.setdefault(job.tenant, []).append(key)
         for tenant, tenant_keys in keys.items():
             rivals += self._store.ids_by_key(queue, tenant, tenant_keys).values()
+        slots = [slot for slot, _ in held if slot is not None]
         if slots:
-            param = self._store.dialect.param("queue")
             among = self._store._is_in("slot", "slots")  # noqa: SLF001
             sql = (
-                f"SELECT id{self._text} FROM {self._table('job')} WHERE queue = {param} AND {among}"
+                f"SELECT id{self._text} FROM {self._table('job')}"
+                f" WHERE queue = {self._store.dialect.param('queue')} AND {among}"
             )
             slot_array = self._store._array(slots)  # noqa: SLF001
             rivals += [row[0] for row in self._read(sql, queue=queue, slots=slot_array)]
@@ -166,10 +175,11 @@ class SqlCopier(ABC):
     def replace_move_counts(
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
-        """Replace the counters if they equal ``expected``; return False otherwise."""
         where = f"queue = {self._store.dialect.param('queue')}"
         with self._store.transaction():
-            self._lock_move_counts()
+            if self._store.dialect.name == "postgres":  # SQLite has only one writer
+                sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
+                self._store._rows(sql, {})  # noqa: SLF001
             if sorted(self._store.move_counts(queue)) != expected:
                 return False
             self._store._rows(  # noqa: SLF001
@@ -179,39 +189,13 @@ class SqlCopier(ABC):
         return True
 
     def declared(self, queue: str) -> DeclaredMoves:
-        """Every move that was ever declared for the queue."""
         return self._store._known_declared(queue)  # noqa: SLF001
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        """Add moves that only the history contains."""
-        declared = self.declared(queue)
-        new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
-        for edge, effects in new.items():
-            check_compatible((*edge, *effects), declared.get(edge))
+        new = [(*edge, *effects) for edge, effects in new_moves(rows, self.declared(queue)).items()]
         if new:
-            declared_rows = [(*edge, *effects) for edge, effects in new.items()]
-            self._store._write_declared(  # noqa: SLF001
-                queue, declared_rows, canonical_json(definition._asdict())
-            )
-
-
-def job_row(job: Job) -> dict[str, Any]:
-    """The columns of the hot row."""
-    return {name: getattr(job, name) for name in HOT_COLUMNS}
-
-
-def body_row(job: Job) -> dict[str, Any]:
-    """The columns of the body that do not depend on the job's state."""
-    return {name: getattr(job, name) for name in BODY_COLUMNS}
-
-
-def note_rows(histories: Sequence[JobHistory]) -> list[tuple[Any, ...]]:
-    """The rows of all notes, in order."""
-    return [
-        (history.job.queue, history.job.tenant, history.job.id, *note[1:])
-        for history in histories
-        for note in history.notes
-    ]
+            definition_json = canonical_json(definition._asdict())
+            self._store._write_declared(queue, new, definition_json)  # noqa: SLF001
 
 
 class PostgresCopier(SqlCopier):
@@ -229,80 +213,16 @@ class PostgresCopier(SqlCopier):
         yield
         self._store._rows("SELECT set_config('kesin.copying', '', true)", {})  # noqa: SLF001
 
-    def _fill(self, histories: Sequence[JobHistory]) -> None:
-        jobs = [history.job for history in histories]
-        rows = [{**job_row(job), "keyed": job.dedup_key is not None} for job in jobs]
-        self._insert("job", (*HOT_COLUMNS, "keyed"), rows, slot=self._of("i", "slot"))
-        held = f"CASE WHEN {self._of('j', 'holds_key')} THEN i.dedup_key END"
-        self._insert(
-            "job_body",
-            BODY_COLUMNS,
-            [body_row(job) for job in jobs],
-            f" JOIN {self._table('job')} j ON j.id = i.id",
-            held_key=held,
-        )
-        self.insert(
-            "event", Event._fields, [row for history in histories for row in history.events]
-        )
-        self.insert("note", NOTE_COLUMNS, note_rows(histories))
-
-    def _lock_move_counts(self) -> None:
-        """Lock the table: others could add or merge rows between the check and the write."""
-        sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
-        self._store._rows(sql, {})  # noqa: SLF001
-
-    def _of(self, row: str, column: str) -> str:
-        """A subquery for a column of the declared move that led to the job's state."""
-        return (
-            f"(SELECT d.{column} FROM {self._table('declared')} d WHERE d.queue = {row}.queue"
-            f" AND d.move = {row}.move AND d.to_state = {row}.state LIMIT 1)"
-        )
-
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows in their order; one whose key is taken is left out."""
-        named = [dict(zip(columns, row, strict=True)) for row in rows]
-        self._insert(table, columns, named, " ON CONFLICT DO NOTHING")
-
-    def _insert(
-        self,
-        table: str,
-        columns: Sequence[str],
-        rows: Sequence[dict[str, Any]],
-        tail: str = "",
-        **derived: str,
-    ) -> None:
-        """Insert rows in order; ``derived`` columns are computed from others."""
-        if not rows:
-            return
-        names = ", ".join((*columns, *derived))
-        values = ", ".join((*(f"i.{name}" for name in columns), *derived.values()))
-        kind = self._table(table)
-        self._store._rows(  # noqa: SLF001
-            f"INSERT INTO {kind} ({names}) SELECT {values}"
-            f" FROM json_populate_recordset(NULL::{kind}, %(rows)s::json) i{tail}",
-            {"rows": wire_json(rows)},
-        )
-
-
-_OF_STATE = (
-    "(SELECT d.{} FROM declared d WHERE d.queue = :queue AND d.move = :move"
-    " AND d.to_state = :state LIMIT 1)"
-)
-
-
-def _insert(table: str, columns: Sequence[str], **derived: str) -> str:
-    """An INSERT of named parameters; ``derived`` columns are computed from them."""
-    names = ", ".join((*columns, *derived))
-    values = ", ".join((*(f":{name}" for name in columns), *derived.values()))
-    return f"INSERT INTO {table} ({names}) VALUES ({values})"
-
-
-_JOB = _insert("job", HOT_COLUMNS, keyed=":dedup_key IS NOT NULL", slot=_OF_STATE.format("slot"))
-_BODY = _insert(
-    "job_body",
-    BODY_COLUMNS,
-    held_key=f"iif({_OF_STATE.format('holds_key')}, :dedup_key, NULL)",
-)
+    def insert(self, table: str, columns: Sequence[str], rows: Rows, *, skip: bool = False) -> None:
+        if rows:
+            names, kind = ", ".join(columns), self._table(table)
+            named = [dict(zip(columns, row, strict=True)) for row in rows]
+            self._store._rows(  # noqa: SLF001
+                f"INSERT INTO {kind} ({names}) SELECT {names}"
+                f" FROM json_populate_recordset(NULL::{kind}, %(rows)s::json)"
+                f"{_SKIP if skip else ''}",
+                {"rows": wire_json(named)},
+            )
 
 
 class SqliteCopier(SqlCopier):
@@ -316,24 +236,9 @@ class SqliteCopier(SqlCopier):
         yield
         self._run("DELETE FROM copying WHERE queue = ?", [(queue,)])
 
-    def _fill(self, histories: Sequence[JobHistory]) -> None:
-        jobs = [history.job for history in histories]
-        rows = [{**job_row(job), **body_row(job)} for job in jobs]
-        self._run(_JOB, rows)
-        self._run(_BODY, rows)
-        self.insert(
-            "event", Event._fields, [row for history in histories for row in history.events]
-        )
-        self.insert("note", NOTE_COLUMNS, note_rows(histories))
-
-    def _lock_move_counts(self) -> None:
-        """Nothing to lock: a SQLite transaction already excludes other writers."""
-
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert rows in their order; one whose key is taken is left out."""
-        marks = ", ".join("?" * len(columns))
-        names = ", ".join(columns)
-        self._run(f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING", rows)
+    def insert(self, table: str, columns: Sequence[str], rows: Rows, *, skip: bool = False) -> None:
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        self._run(f"{sql}{_SKIP if skip else ''}", rows)
 
     def _run(self, sql: str, rows: Sequence[Any]) -> None:
         with self._store.transaction() as connection:

@@ -6,9 +6,8 @@ A dump does not migrate: a backup made before an upgrade holds the old schema.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,15 +16,10 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 
 DatabaseKind = Literal["sqlite", "postgres"]
-RunQuery = Callable[[str], list[tuple[Any, ...]]]  # takes SQL with tables as {table}
+RunQuery = Callable[[str], list[tuple[Any, ...]]]  # see ``query_runner``
 ReportProgress = Callable[[int], None]  # takes the number of bytes done since the last call
 
-_DIRECTORY_TABLES: Final = {
-    "person": "people",
-    "site": "sites",
-    "api_key": "keys",
-    "secret": "secrets",
-}
+_ACCOUNTS: Final = {"person": "people", "site": "sites", "api_key": "keys", "secret": "secrets"}
 
 
 class BackupRefused(StoreError):
@@ -44,7 +38,7 @@ class DumpManifest:
     schema: dict[int, str]  # applied migrations: number → checksum
     queues: dict[str, dict[str, int]]  # queue → state → number of jobs
     secret_keys: list[str]  # ids of the keys that encrypt its secrets
-    tables: dict[str, list[str]] = field(default_factory=dict)  # PostgreSQL only: table → columns
+    tables: dict[str, list[str]]  # PostgreSQL only: table → columns
 
 
 class Dump(ABC):
@@ -77,11 +71,16 @@ class Dump(ABC):
         advance: ReportProgress,
         *,
         replace: bool,
-    ) -> list[str]:
-        """Replace the database by the dump, atomically; return the migrations applied.
+    ) -> None:
+        """Replace the database by the dump, atomically.
 
         ``finish`` receives the store at the newest schema, before other processes can see it.
         """
+
+
+def query_runner(connection: Any, schema: str = "") -> RunQuery:
+    """Run queries on a connection of either database; they name tables as ``{table}``."""
+    return lambda sql: connection.execute(sql.replace("{", schema).replace("}", "")).fetchall()
 
 
 def describe_database(
@@ -94,7 +93,7 @@ def describe_database(
     schema = {int(version): str(checksum) for version, checksum in applied}
     sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
     keys = {sealing_key_id(secret) for (secret,) in sealed}
-    return DumpManifest(kind, schema, _count_jobs(read), sorted(key for key in keys if key))
+    return DumpManifest(kind, schema, _count_jobs(read), sorted(key for key in keys if key), {})
 
 
 def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
@@ -111,32 +110,19 @@ def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:
     return {name: {s: n for s, n in counts.items() if n} for name, counts in queues.items()}
 
 
-def summarise_contents(read: RunQuery, tables: dict[str, list[str]]) -> str:
-    """What a restore would delete, as in ``12 jobs of task, 3 people``; empty if nothing."""
+def refuse_overwrite(
+    where: str, read: RunQuery, tables: dict[str, list[str]], *, replace: bool
+) -> None:
+    """Raise RestoreRefused if there are jobs or accounts to lose and ``replace`` is not set."""
     contents = []
-    if {"lifecycle", "flow"} <= set(tables):
+    if {"lifecycle", "flow"} <= tables.keys():
         jobs = {queue: sum(states.values()) for queue, states in _count_jobs(read).items()}
         contents += [f"{n} jobs of {queue}" for queue, n in jobs.items() if n]
-    for table, word in _DIRECTORY_TABLES.items():
+    for table, word in _ACCOUNTS.items():
         n = read(f"SELECT count(*) FROM {{{table}}}")[0][0] if table in tables else 0
         contents += [f"{n} {word}"] if n else []
-    return ", ".join(contents)
-
-
-def refuse_overwrite(where: str, contents: str, *, replace: bool) -> None:
-    """Raise RestoreRefused if there are contents and ``replace`` is not set."""
     if contents and not replace:
         raise RestoreRefused(
-            f"{where} holds {contents}: restore elsewhere, or back it up and add --replace to lose"
-            " it"
+            f"{where} holds {', '.join(contents)}: restore elsewhere, or back it up and add"
+            " --replace to lose it"
         )
-
-
-@contextmanager
-def deleted_afterwards(*files: Path) -> Iterator[None]:
-    """Delete these files when the block ends, also after an error."""
-    try:
-        yield
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)

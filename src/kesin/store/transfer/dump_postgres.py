@@ -24,10 +24,9 @@ from kesin.store.transfer.dump import (
     DumpManifest,
     ReportProgress,
     RestoreRefused,
-    RunQuery,
     describe_database,
+    query_runner,
     refuse_overwrite,
-    summarise_contents,
 )
 
 CHUNK_BYTES: Final = 1 << 20  # bytes sent at a time
@@ -74,7 +73,8 @@ class PostgresDump(Dump):
     def write(self, folder: Path, advance: ReportProgress) -> DumpManifest:
         with self._snapshot() as connection:
             tables = self._tables(connection)
-            dumped = describe_database("postgres", self._query_runner(connection), tables)
+            read = query_runner(connection, f"{self._schema}.")
+            dumped = describe_database("postgres", read, tables)
             for table in sorted(tables.keys() - _EXCLUDED_TABLES):
                 file = folder / f"{table}.copy.gz"
                 file.touch(mode=0o600)
@@ -101,7 +101,7 @@ class PostgresDump(Dump):
         advance: ReportProgress,
         *,
         replace: bool,
-    ) -> list[str]:
+    ) -> None:
         store = PostgresStore(self._url, schema=self._schema, pool_size=1, listen=False)
         with closing(store), store.transaction() as connection, connection.without_timeout():
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
@@ -112,9 +112,8 @@ class PostgresDump(Dump):
             self._require_known(connection, dumped)
             for table, columns in dumped.tables.items():
                 self._load_table(connection, folder / f"{table}.copy.gz", table, columns, advance)
-            applied = store.migrate()
+            store.migrate()
             finish(store)
-        return applied
 
     def _require_known(self, connection: psycopg.Connection[Any], dumped: DumpManifest) -> None:
         """Refuse unknown tables and columns: names of a manifest become part of statements."""
@@ -147,17 +146,12 @@ class PostgresDump(Dump):
                     reported = raw.tell()
         connection.execute(f"ALTER TABLE {qualified_table} ENABLE TRIGGER USER")
         if "id" in columns:
-            self._advance_sequence(connection, qualified_table)
+            sql = "SELECT pg_get_serial_sequence(%s, 'id')"
+            [(sequence,)] = connection.execute(sql, (qualified_table,)).fetchall()
+            if sequence is not None:  # generated ids go on after the largest one
+                sql = f"SELECT setval(%s, (SELECT max(id) FROM {qualified_table}))"
+                connection.execute(sql, (sequence,))
         connection.execute(f"ANALYZE {qualified_table}")
-
-    @staticmethod
-    def _advance_sequence(connection: psycopg.Connection[Any], table: str) -> None:
-        """Set the sequence of a generated id after the largest id in the table."""
-        sequence = connection.execute(
-            "SELECT pg_get_serial_sequence(%s, 'id')", (table,)
-        ).fetchall()
-        if sequence[0][0] is not None:
-            connection.execute(f"SELECT setval(%s, (SELECT max(id) FROM {table}))", sequence[0])
 
     def _check_target(self, connection: psycopg.Connection[Any], *, replace: bool) -> None:
         connection_count = self._other_connections(connection)
@@ -173,8 +167,8 @@ class PostgresDump(Dump):
                 f"the database is in use (connections of kesin: {connection_count}): stop the"
                 " service, the workers and the sweeper on every machine, and run this again"
             )
-        contents = summarise_contents(self._query_runner(connection), self._tables(connection))
-        refuse_overwrite(f"the schema {self._schema}", contents, replace=replace)
+        where, read = f"the schema {self._schema}", query_runner(connection, f"{self._schema}.")
+        refuse_overwrite(where, read, self._tables(connection), replace=replace)
 
     @staticmethod
     def _other_connections(connection: psycopg.Connection[Any]) -> int:
@@ -204,11 +198,3 @@ class PostgresDump(Dump):
             (self._schema,),
         )
         return dict(rows.fetchall())
-
-    def _query_runner(self, connection: psycopg.Connection[Any]) -> RunQuery:
-        def read(sql: str) -> list[tuple[Any, ...]]:
-            return connection.execute(
-                sql.replace("{", f"{self._schema}.").replace("}", "")
-            ).fetchall()
-
-        return read

@@ -12,10 +12,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kesin.store.contract import Store
-from kesin.store.sql.migrate import migrations, pending_migrations
 from kesin.store.sqlite.store import SqliteStore
 from kesin.store.transfer.dump import (
     BackupRefused,
@@ -23,11 +22,9 @@ from kesin.store.transfer.dump import (
     DumpManifest,
     ReportProgress,
     RestoreRefused,
-    RunQuery,
-    deleted_afterwards,
     describe_database,
+    query_runner,
     refuse_overwrite,
-    summarise_contents,
 )
 
 DATABASE_FILE: Final = "kesin.db"
@@ -59,12 +56,12 @@ class SqliteDump(Dump):
             source.execute("SELECT count(*) FROM sqlite_master").fetchall()
             _copy(source, target, advance)
             target.execute("PRAGMA journal_mode = DELETE")  # a single, complete file
-            return describe_database("sqlite", _query_runner(target), _tables(target))
+            return describe_database("sqlite", query_runner(target), _tables(target))
 
     def check_target(self, *, replace: bool) -> None:
         if self.path.exists():
-            with self._exclusive() as target:
-                self._refuse_overwrite(target, replace=replace)
+            with self._exclusive(replace=replace):
+                pass
 
     def required_space(self, folder: Path) -> tuple[Path, int]:
         """Space for the working copy, the restored file and the journal of the replaced pages."""
@@ -74,12 +71,12 @@ class SqliteDump(Dump):
     def restore(
         self,
         folder: Path,
-        dumped: DumpManifest,
+        dumped: DumpManifest,  # noqa: ARG002 - the file holds its schema itself
         finish: Callable[[Store], None],
         advance: ReportProgress,
         *,
         replace: bool,
-    ) -> list[str]:
+    ) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         working_copy = self.path.with_name(f".{self.path.name}.restoring")
         try:
@@ -89,22 +86,21 @@ class SqliteDump(Dump):
                 f"{working_copy} is there: another restore runs, or one was broken off; if none"
                 " runs, delete it"
             ) from None
-        with deleted_afterwards(
-            *(Path(f"{working_copy}{suffix}") for suffix in SIDE_FILE_SUFFIXES)
-        ):
+        try:
             shutil.copyfile(folder / DATABASE_FILE, working_copy)
             with closing(SqliteStore(working_copy)) as store:
                 finish(store)
-            with closing(_connect(working_copy)) as source, self._exclusive() as target:
+            with closing(_connect(working_copy)) as source:
                 _check(source)
-                self._refuse_overwrite(target, replace=replace)
-                _copy(source, target, advance)
-        pending = pending_migrations(migrations("sqlite"), dumped.schema)
-        return [f"{migration.version:04d}_{migration.name}" for migration in pending]
+                with self._exclusive(replace=replace) as target:
+                    _copy(source, target, advance)
+        finally:
+            for suffix in SIDE_FILE_SUFFIXES:
+                Path(f"{working_copy}{suffix}").unlink(missing_ok=True)
 
     @contextmanager
-    def _exclusive(self) -> Iterator[sqlite3.Connection]:
-        """The only connection to the file, until it is closed.
+    def _exclusive(self, *, replace: bool) -> Iterator[sqlite3.Connection]:
+        """The only connection to a file that may be overwritten, until it is closed.
 
         SQLite leaves WAL mode only while no other connection exists, so this is the check.
         """
@@ -114,27 +110,19 @@ class SqliteDump(Dump):
                 connection.execute("PRAGMA journal_mode = DELETE")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")
+                where, read = f"the database {self.path}", query_runner(connection)
+                refuse_overwrite(where, read, _tables(connection), replace=replace)
             except sqlite3.OperationalError as problem:
                 raise RestoreRefused(
                     f"{self.path} is in use ({problem}): stop the service, the workers, the sweeper"
                     " and whatever else has it open, and run this again"
                 ) from None
             except sqlite3.DatabaseError as problem:
-                raise self._as_refusal(problem) from None
+                raise RestoreRefused(
+                    f"{self.path} is damaged, or no database of kesin ({problem}): move it away,"
+                    " with what lies beside it"
+                ) from None
             yield connection
-
-    def _as_refusal(self, problem: sqlite3.DatabaseError) -> RestoreRefused:
-        return RestoreRefused(
-            f"{self.path} is damaged, or no database of kesin ({problem}): move it away, with what "
-            "lies beside it"
-        )
-
-    def _refuse_overwrite(self, target: sqlite3.Connection, *, replace: bool) -> None:
-        try:
-            contents = summarise_contents(_query_runner(target), _tables(target))
-        except sqlite3.DatabaseError as problem:
-            raise self._as_refusal(problem) from None
-        refuse_overwrite(f"the database {self.path}", contents, replace=replace)
 
 
 def _connect(path: Path, timeout_s: float = 10.0) -> sqlite3.Connection:
@@ -167,10 +155,3 @@ def _size_bytes(connection: sqlite3.Connection) -> int:
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     return {name: [] for (name,) in rows}
-
-
-def _query_runner(connection: sqlite3.Connection) -> RunQuery:
-    def read(sql: str) -> list[tuple[Any, ...]]:
-        return connection.execute(sql.replace("{", "").replace("}", "")).fetchall()
-
-    return read
