@@ -1,7 +1,7 @@
-"""Write what is generated in the documentation: the reference, and the figures of README.md.
+"""Write the generated documentation: the reference, the limits, and the figures of README.md.
 
-Run it after a change of a command, a path, a setting or an error code, and after a benchmark that
-wrote its page; a test compares.
+Run it after a change of a command, a path, a setting, an error code or a limit, and after a
+benchmark that wrote its page. A test checks that the pages are up to date.
 """
 
 from reference import ROOT, pages

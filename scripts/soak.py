@@ -44,7 +44,7 @@ TESTS = {
         *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
     ],
     "workloads": ["tests/workloads"],
-    "packaging": ["tests/packaging"],
+    "packaging": ["tests/packaging", "tests/docs/test_terminal.py"],
 }
 SIZES = {"HYPOTHESIS_PROFILE": "long", "KESIN_HISTORIES": "20"}
 

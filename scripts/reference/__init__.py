@@ -1,4 +1,4 @@
-"""The reference, written from the code: commands, HTTP, settings, error codes."""
+"""The pages that are written from the code: commands, HTTP, Python, settings, errors, limits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from .cli import cli_page
 from .errors import errors_page
 from .figures import readme
 from .http import http_page
+from .limits import limits_page, unlisted
+from .python import python_page
 from .settings import settings_page
 from .text import ROOT
 
-__all__ = ["ROOT", "pages"]
+__all__ = ["ROOT", "pages", "unlisted"]
 
 
 def pages() -> dict[str, str]:
@@ -17,8 +19,11 @@ def pages() -> dict[str, str]:
     return {
         "docs/reference/cli.md": cli_page(),
         "docs/reference/http.md": http_page(),
+        "docs/reference/python.md": python_page(),
         "docs/reference/settings.md": settings_page(),
         "docs/reference/errors.md": errors_page("en"),
         "docs/tr/hatalar.md": errors_page("tr"),
+        "docs/limits.md": limits_page("limits.md"),
+        "docs/limits-workloads.md": limits_page("limits-workloads.md"),
         "README.md": readme(),
     }

@@ -20,10 +20,10 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
 from kesin.store.limits import MAX_CODE
 from kesin.workloads import workloads
-from kesin.workloads.oci import advice as oci
-from kesin.workloads.optiplan import advice as optiplan
+from kesin.workloads.oci.advice import ADVICE as OCI
+from kesin.workloads.optiplan.advice import ADVICE as OPTIPLAN
 from kesin.workloads.optiplan.errors import OptiCode
-from kesin.workloads.pdf import advice as pdf
+from kesin.workloads.pdf.advice import ADVICE as PDF
 
 from .text import ROOT, page, table
 
@@ -48,9 +48,9 @@ def errors_page(language: Language) -> str:
         words["opening"],
         *_trade(words, "task", task, task.__getitem__, [task_lifecycle().errors]),
         words["plain"],
-        *_trade(words, "oci", oci.codes(), oci.describe, [rules["oci"]]),
-        *_trade(words, "pdf", pdf.documented_codes(), pdf.describe, of_pdf),
-        *_trade(words, "optiplan", OptiCode, optiplan.advice_json, [rules["optiplan"]]),
+        *_trade(words, "oci", OCI.codes, OCI.describe, [rules["oci"]]),
+        *_trade(words, "pdf", PDF.codes, PDF.describe, of_pdf),
+        *_trade(words, "optiplan", OptiCode, OPTIPLAN.describe, [rules["optiplan"]]),
         *_refusals(words, told["problem"]),
     ]
     return page(lines, words["made"])
@@ -125,12 +125,14 @@ def _refusals(words: Words, told: Mapping[str, Any]) -> list[str]:
 
 def _statuses() -> list[tuple[int, str]]:
     """Every kind of refusal, by status; one without a text fails here."""
-    kinds = [one for one in vars(problems).values() if isinstance(one, type)]
-    ours = [one for one in kinds if issubclass(one, Problem)]
-    sealed = [NoSecretKeys, SecretNotOpened, *SecretNotOpened.__subclasses__()]
-    found = {(one.status, one.code) for one in (*ours, *sealed)}
+    values = vars(problems).values()
+    kinds: list[type[Problem]] = [
+        value for value in values if isinstance(value, type) and issubclass(value, Problem)
+    ]
+    kinds += [NoSecretKeys, SecretNotOpened, *SecretNotOpened.__subclasses__()]
+    refusals = {(kind.status, kind.code) for kind in kinds}
     of_disks = re.findall(r"``(\w+)``", (StoreTrouble.__doc__ or "").partition(" is ")[2])
-    return sorted(found | {(503, code) for code in of_disks} | _BY_HAND)
+    return sorted(refusals | {(503, code) for code in of_disks} | _BY_HAND)
 
 
 def _exact() -> list[tuple[int, str, str]]:
@@ -161,7 +163,7 @@ def _raised(module: ast.AST) -> Iterator[tuple[str, str, str]]:
 def _said(argument: ast.expr) -> str:
     """A message as it stands in the code, with … for what is filled in."""
     if isinstance(argument, ast.Constant):
-        return str(argument.value)
+        return re.sub(r"%\(\w+\)s", "…", str(argument.value))
     if isinstance(argument, ast.JoinedStr):
         parts = (one.value if isinstance(one, ast.Constant) else "…" for one in argument.values)
         return "".join(map(str, parts))

@@ -16,7 +16,7 @@ _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block and where its text begins."""
+    """A fenced block and the line at which its text begins."""
 
     language: str
     text: str
@@ -26,8 +26,8 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text("utf-8")
     return [
-        Block(found[1], found[2], text.count("\n", 0, found.start(2)) + 1)
-        for found in _FENCE.finditer(text)
+        Block(fence[1], fence[2], text.count("\n", 0, fence.start(2)) + 1)
+        for fence in _FENCE.finditer(text)
     ]
 
 
@@ -36,13 +36,13 @@ def _prose(page: Path) -> str:
 
 
 def links(page: Path) -> list[str]:
-    """Where the page's links lead, those to other sites left out."""
+    """The links of a page, except those to other sites."""
     plain = re.sub(r"`[^`\n]*`", "", _prose(page))
     return [link for link in _LINK.findall(plain) if "://" not in link]
 
 
 def anchors(page: Path) -> set[str]:
-    """The names GitHub gives to a page's headings."""
+    """The names that GitHub gives to the headings of a page."""
     seen: Counter[str] = Counter()
     names = set()
     for heading in _HEADING.findall(_prose(page)):
@@ -52,15 +52,15 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
-def matches(expected: str, got: str) -> bool:
-    """Whether the output is what the page shows; … stands for anything in a line.
+def matches(shown: str, output: str) -> bool:
+    """Whether the output is what the page shows.
 
-    A line that is … alone stands for any lines.
+    An ellipsis stands for any text in a line; a line of it alone stands for any lines.
     """
     pattern = ""
-    for line in expected.splitlines():
+    for line in shown.splitlines():
         if line.strip() == "…":
             pattern += r"(?:[^\n]*\n)*?"
         else:
             pattern += re.escape(line.rstrip()).replace("…", r"[^\n]*") + r"[ \t]*\n"
-    return re.fullmatch(pattern, got if got.endswith("\n") else got + "\n") is not None
+    return re.fullmatch(pattern, output if output.endswith("\n") else output + "\n") is not None

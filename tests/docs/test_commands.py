@@ -1,7 +1,4 @@
-"""No command on a page is made up: each is run by a test, or named here with why it is not.
-
-And whether it is run or only mentioned, the command and its options are there.
-"""
+"""Every command on a page is run by a test or listed here with the reason, and it exists."""
 
 import re
 import shlex
@@ -10,108 +7,88 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
 from kesin.cli import app
-from tests.docs.pages import ROOT, Block, blocks
-from tests.docs.test_docs import FOLLOWED, GENERATED, READ, SHELL, is_run, name_of
-from tests.docs.test_standing import RQ_WORKER, STANDING
+from tests.docs.pages import blocks
+from tests.docs.test_docs import BESIDE_SERVICE, GENERATED, READ, SHELL, is_run, name_of
+from tests.docs.test_terminal import RQ_WORKER, SESSIONS
+from tests.packaging.test_wheel import INSTALLED
 
-# Blocks that a test of their own runs, by how they begin.
-RUN_APART = {
-    ("docs/quickstart.md", "python3 -m venv"): "tests/docs/test_installing.py",
-    ("docs/baslangic.md", "python3 -m venv"): "tests/docs/test_installing.py",
-    ("docs/tutorial.md", "pip install ./examples/courier"): "tests/docs/test_installing.py",
-    ("docs/tutorial.md", "curl localhost:8000"): "tests/docs/test_installing.py",
-    **dict.fromkeys((*STANDING, RQ_WORKER), "tests/docs/test_standing.py"),
-}
-# What no test runs, and why.
+# Blocks that no test runs: page and beginning, and the reason.
 NOT_RUN = {
-    ("docs/oci-credentials.md", "gcloud auth"): "Google's own program, and somebody's account",
+    ("docs/oci-credentials.md", "gcloud auth"): "needs Google's program and an account",
     ("ARCHITECTURE.md", "operator"): "a drawing",
+    ("CONTRIBUTING.md", "make install"): "make test would run itself",
     ("README.md", "make demo"): "make test would run itself; tests/cli/test_demo.py has the demo",
 }
+RUN_ELSEWHERE = {*INSTALLED, *SESSIONS, RQ_WORKER}
 ROOT_COMMAND = typer.main.get_command(app)
 _INLINE = re.compile(r"`([^`]+)`")
 _CALL = re.compile(r"(?<![\w.=-])kesin +((?![|=>])[^|;&>)\n]*)")
 
 
-def unfollowed() -> Iterator[tuple[str, Block]]:
-    """Blocks that look like commands and that no reader of pages follows."""
+def test_every_block_is_run_or_the_reason_is_listed():
+    """The reference is made from the help of the commands, whose examples a test parses."""
+    listed = {*RUN_ELSEWHERE, *NOT_RUN}
+    used, unknown = set(), set()
     for page in READ:
-        if page.parent.name == "reference":
-            continue  # made from the commands' own help, whose examples a test parses
-        for block in blocks(page):
-            if block.language not in (*SHELL, ""):
+        for block in blocks(page) if page.parent.name != "reference" else ():
+            typed = block.language in SHELL and (is_run(page, block) or page in BESIDE_SERVICE)
+            if typed or block.language not in (*SHELL, ""):
                 continue
-            if not block.language or not (is_run(block) or name_of(page) in FOLLOWED):
-                yield name_of(page), block
+            places = {(name, begin) for name, begin in listed
+                      if name == name_of(page) and block.text.startswith(begin)}  # fmt: skip
+            used |= places
+            unknown |= set() if places else {(name_of(page), block.line)}
+    assert unknown == set()
+    assert used == listed
 
 
-def test_every_block_is_run_or_it_is_said_why_not():
-    found = {
-        (name, block.line): [
-            begins
-            for page, begins in {**RUN_APART, **NOT_RUN}
-            if page == name and block.text.startswith(begins)
-        ]
-        for name, block in unfollowed()
-    }
-    assert {place for place, reasons in found.items() if not reasons} == set()
-    used = {(name, begins) for (name, _), reasons in found.items() for begins in reasons}
-    assert used == {*RUN_APART, *NOT_RUN}
+def test_every_command_and_option_on_a_page_exists():
+    pages = [page for page in READ if page not in GENERATED and page.name != "CHANGELOG.md"]
+    calls = {(name_of(page), call) for page in pages for call in calls_on(page)}
+    assert len(calls) > 200
+    wrong = {(page, call, missing_word(split(call))) for page, call in calls}
+    assert {item for item in wrong if item[2]} == set()
 
 
-@pytest.mark.parametrize(("page", "test"), FOLLOWED.items(), ids=FOLLOWED)
-def test_a_page_that_is_followed_elsewhere_is(page, test):
-    assert page.removeprefix("docs/").removeprefix("tr/") in (ROOT / test).read_text("utf-8")
-
-
-@cache
-def children(command: Any) -> dict[str, Any]:
-    if not hasattr(command, "list_commands"):
-        return {}
-    context = command.context_class(command, info_name="kesin")
-    return {name: command.get_command(context, name) for name in command.list_commands(context)}
-
-
-def strange(words: list[str]) -> str | None:
-    """What of a command line is not there: a command or an option."""
-    command = ROOT_COMMAND
-    while words and (below := children(command)):
-        if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
-            break
-        if words[0] not in below:
-            return words[0]
-        command = below[words.pop(0)]
-    known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    asked = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
-    return ", ".join(sorted(asked - known - {"--help"})) or None
-
-
-def calls(page: Path) -> Iterator[str]:
-    """Every `kesin …` of a page, typed or mentioned, without what a shell does around it."""
-    typing = (*SHELL, "", "ini")
-    typed = [one.text.replace("\\\n", " ") for one in blocks(page) if one.language in typing]
-    lines = [line.partition(" #")[0] for text in typed for line in text.splitlines()]
+def calls_on(page: Path) -> Iterator[str]:
+    """Every `kesin …` in the blocks and the text of a page, without the shell around it."""
+    typed = [block.text for block in blocks(page) if block.language in (*SHELL, "", "ini")]
+    lines = [line.partition(" #")[0] for text in typed
+             for line in text.replace("\\\n", " ").splitlines()]  # fmt: skip
     prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    lines += [" ".join(one.split()) for one in _INLINE.findall(prose)]
+    lines += [" ".join(text.split()) for text in _INLINE.findall(prose)]
     for line in lines:
         if not line.lstrip().startswith("#"):
             yield from _CALL.findall(line)
 
 
-def words_of(call: str) -> list[str]:
+def split(call: str) -> list[str]:
     try:
         return shlex.split(call)
-    except ValueError:  # a quotation that goes on
+    except ValueError:  # a quotation that continues on the next line
         return call.split()
 
 
-def test_every_command_and_option_named_is_there():
-    pages = [page for page in READ if page not in GENERATED and page.name != "CHANGELOG.md"]
-    told = {(name_of(page), call) for page in pages for call in calls(page)}
-    assert len(told) > 200
-    wrong = {(page, call, strange(words_of(call))) for page, call in told}
-    assert {one for one in wrong if one[2]} == set()
+def missing_word(words: list[str]) -> str | None:
+    """The command or the options of a command line that do not exist."""
+    command = ROOT_COMMAND
+    while words and (below := commands_below(command)):
+        if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
+            break
+        if words[0] not in below:
+            return words[0]
+        command = below[words.pop(0)]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    used = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
+    return ", ".join(sorted(used - known - {"--help"})) or None
+
+
+@cache
+def commands_below(command: Any) -> dict[str, Any]:
+    if not hasattr(command, "list_commands"):
+        return {}
+    context = command.context_class(command, info_name="kesin")
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}

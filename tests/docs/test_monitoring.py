@@ -1,4 +1,4 @@
-"""The alert rules against the service: every metric is there, every alert says what to do."""
+"""Alert rules and dashboard: their metrics exist, and every alert leads to its runbook."""
 
 import json
 import re
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
+from kesin.engine.queue import apply_changes
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Change
 from kesin.store.open import open_store
@@ -26,19 +27,22 @@ RULE = {rule["alert"]: rule for rule in RULES}
 LABEL = re.compile(r'(\w+)(=~?)"([^"]*)"')
 METRIC = re.compile(r"((?:kesin|ptf_admin)_\w+)(\{[^}]*\})?")
 BOARD = json.loads((FOLDER / "pdf-dashboard.json").read_text("utf-8"))
-PANELS = {one["id"]: one for one in BOARD["panels"]}
+PANELS = {panel["id"]: panel for panel in BOARD["panels"]}
+TARGETS = [target for panel in PANELS.values() for target in panel["targets"]]
+EXPRESSIONS = [item["expr"] for item in [*RULES, *TARGETS]]
+BRACKETS = (("(", ")"), ("{", "}"), ("[", "]"))
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory) -> Iterator[dict[str, set[str]]]:
-    """What `/metrics` of a service shows: names of samples, each with its labels."""
+    """The samples on `/metrics` of a service, each with its labels."""
     folder = tmp_path_factory.mktemp("measured")
     store = open_store(str(folder / "kesin.db"))
     service = Service(Settings(data_dir=folder), store, workloads())
     service.metrics.start_sweeping()
     done = service.queues["oci"].enqueue({}).id
     service.queues["oci"].claim("test")
-    service.queues["oci"].apply("ack", [Change(done)], actor="test")
+    apply_changes(service.queues["oci"], "ack", [Change(done)], actor="test")
     service.metrics.record_request("POST", "/pdf/jobs", 503, 0.01)
     page = service.metrics.page().decode()
     yield {
@@ -48,29 +52,19 @@ def measured(tmp_path_factory) -> Iterator[dict[str, set[str]]]:
     store.close()
 
 
-@pytest.mark.parametrize("alert", RULE)
-def test_every_metric_and_label_of_an_alert_exists(alert, measured):
-    in_page(RULE[alert]["expr"], measured)
+def test_every_metric_and_label_of_alerts_and_dashboard_exists(measured):
+    for expression in EXPRESSIONS:
+        metrics = METRIC.findall(expression)
+        assert metrics, expression
+        for name, labels in metrics:
+            assert name in measured, expression
+            assert {label for label, _, _ in LABEL.findall(labels)} <= measured[name], expression
+        groups = re.findall(r"by \(([^)]*)\)", expression)
+        grouped = {label for group in groups for label in group.split(", ")}
+        assert grouped <= set().union(*(measured[name] for name, _ in metrics)), expression
 
 
-@pytest.mark.parametrize("panel", PANELS)
-def test_every_metric_and_label_of_the_dashboard_exists(panel, measured):
-    for target in PANELS[panel]["targets"]:
-        in_page(target["expr"], measured)
-
-
-def in_page(told: str, measured: dict[str, set[str]]) -> None:
-    named = METRIC.findall(told)
-    assert named
-    for name, labels in named:
-        assert name in measured
-        assert {label for label, _, _ in LABEL.findall(labels)} <= measured[name]
-    grouped = {one for by in re.findall(r"by \(([^)]*)\)", told) for one in by.split(", ")}
-    assert grouped <= set().union(*(measured[name] for name, _ in named))
-
-
-@pytest.mark.parametrize("alert", RULE)
-def test_every_state_and_move_of_an_alert_is_declared(alert):
+def test_every_value_of_a_label_exists():
     lifecycle = oci_lifecycle()
     known = {
         "queue": {"oci"},
@@ -81,51 +75,50 @@ def test_every_state_and_move_of_an_alert_is_declared(alert):
         "method": {"POST"},
         "route": {"/pdf/jobs"},
     }
-    for label, _, values in LABEL.findall(RULE[alert]["expr"]):
-        assert set(values.split("|")) <= known[label]
+    for alert, rule in RULE.items():
+        for label, _, values in LABEL.findall(rule["expr"]):
+            assert set(values.split("|")) <= known[label], alert
 
 
-@pytest.mark.parametrize("alert", RULE)
-def test_every_alert_leads_to_what_to_do(alert):
-    rule = RULE[alert]
-    assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert rule["annotations"]["summary"]
-    path, _, anchor = rule["annotations"]["runbook"].partition("#")
-    assert (ROOT / path).is_file()
-    assert not anchor or anchor in anchors(ROOT / path)
-    assert alert in (ROOT / path).read_text("utf-8")
+def test_every_alert_has_a_severity_a_summary_and_a_runbook():
+    for alert, rule in RULE.items():
+        assert rule["labels"]["severity"] in {"warning", "critical"}, alert
+        assert rule["annotations"]["summary"], alert
+        path, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert not anchor or anchor in anchors(ROOT / path), alert
+        assert alert in (ROOT / path).read_text("utf-8"), alert
 
 
-@pytest.mark.parametrize("alert", RULE)
-def test_every_expression_closes_what_it_opens(alert):
-    told = re.sub(r'"[^"]*"', "", RULE[alert]["expr"])
-    assert all(told.count(one) == told.count(other) for one, other in ("()", "{}", "[]"))
+def test_every_bracket_of_an_expression_is_closed():
+    for alert, rule in RULE.items():
+        text = re.sub(r'"[^"]*"', "", rule["expr"])
+        assert all(text.count(left) == text.count(right) for left, right in BRACKETS), alert
 
 
-def test_every_alert_has_a_name_of_its_own_and_a_line_in_the_readme():
+def test_every_alert_has_a_name_of_its_own_and_a_row_in_the_readme():
     assert len(RULE) == len(RULES)
     page = (FOLDER / "README.md").read_text("utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(RULE)
 
 
-def test_the_share_is_the_one_a_site_warns_at():
+def test_an_alert_and_a_site_warn_at_the_same_failed_share():
     assert RULE["OciFailedShareHigh"]["expr"].strip().endswith(f"> {FAILED_SHARE_LIMIT}")
 
 
-def test_what_every_process_tells_alike_is_never_added_up_over_them():
+def test_metrics_that_every_process_reports_alike_are_not_summed():
     within = re.compile(r"(max( by \([^)]*\))?\s*\(\s*((rate|increase)\()?|absent\()$")
-    targets = [target for panel in PANELS.values() for target in panel["targets"]]
-    for told in (one["expr"] for one in [*RULES, *targets]):
-        for found in re.finditer("ptf_admin_pdf_", told):
-            assert within.search(told[: found.start()]), told
+    for expression in EXPRESSIONS:
+        for metric in re.finditer("ptf_admin_pdf_", expression):
+            assert within.search(expression[: metric.start()]), expression
 
 
-def test_every_panel_has_a_place_and_a_name_of_its_own():
+def test_every_panel_has_an_id_and_a_position_of_its_own():
     assert len(PANELS) == len(BOARD["panels"])
-    places = [(one["gridPos"]["x"], one["gridPos"]["y"]) for one in PANELS.values()]
-    assert len(set(places)) == len(places)
+    positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in PANELS.values()]
+    assert len(set(positions)) == len(positions)
+    assert all(panel["targets"] for panel in PANELS.values())
 
 
-def test_every_link_of_the_readme_leads_somewhere():
+def test_every_link_of_the_readme_leads_to_a_file():
     page = FOLDER / "README.md"
-    assert [one for one in links(page) if not (FOLDER / one).exists()] == []
+    assert [link for link in links(page) if not (FOLDER / link).exists()] == []

@@ -1,17 +1,18 @@
-"""Every example runs as its readers run it, and says what its page promises."""
+"""Every example runs, prints what it is about, and leaves nothing behind."""
 
 import os
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LONGEST_S = 120
-
-# A line of output that only appears when the example did what it is about.
-TELLING = {
+TIMEOUT_S = 120
+# A line that an example prints only if it did what it is about.
+PRINTED = {
     "audit_replay": "replayed 5 events of 1 job: equal is True",
     "batch_handler": "{'ready': 0, 'running': 0, 'done': 290, 'failed': 10}",
     "broken_lifecycle": "refused: the lifecycle 'task' is not proved to end:",
@@ -25,40 +26,58 @@ TELLING = {
     "transactional": "after the failure: 0 orders, 0 invoices",
     "waiting": "failed after 10 waits and 1 attempt: no file came within ten minutes",
 }
+AS_PROCESS = "crash_recovery"  # is about processes; the others run in this one
 
 
-def run(name: str, folder: Path, **settings: str) -> list[str]:
-    """The lines an example prints, run in a folder where it must leave nothing."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith("KESIN_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py"],
-        cwd=folder,
-        env={**own, "PYTHONIOENCODING": "utf-8", **settings},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=LONGEST_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert list(folder.iterdir()) == []
-    return done.stdout.splitlines()
+def run(name: str) -> None:
+    """As ``python -W error`` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder without settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("KESIN_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
 
 
 def test_every_example_is_run_here():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(TELLING)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
 
 
-@pytest.mark.parametrize("name", sorted(TELLING.keys() - {"postgres"}))
-def test_the_example_runs(name, tmp_path):
-    assert TELLING[name] in run(name, tmp_path)
+@pytest.mark.parametrize("name", sorted(PRINTED.keys() - {"postgres", AS_PROCESS}))
+def test_the_example_runs(name, folder, capsys):
+    run(name)
+    assert PRINTED[name] in capsys.readouterr().out.splitlines()
+    assert list(folder.iterdir()) == []
 
 
-def test_the_example_runs_on_postgresql(postgres_server, tmp_path):
-    url = postgres_server.create_database("example")
-    assert TELLING["postgres"] in run("postgres", tmp_path, KESIN_DATABASE_URL=url)
+def test_the_example_runs_in_a_process_of_its_own(folder):
+    process = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{AS_PROCESS}.py"],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert PRINTED[AS_PROCESS] in process.stdout.splitlines()
+    assert list(folder.iterdir()) == []
 
 
-def test_the_postgresql_example_skips_kindly_without_a_server(tmp_path):
-    assert run("postgres", tmp_path) == [
+def test_the_example_runs_on_postgresql(postgres_server, monkeypatch, capsys):
+    monkeypatch.setenv("KESIN_DATABASE_URL", postgres_server.create_database("example"))
+    run("postgres")
+    assert PRINTED["postgres"] in capsys.readouterr().out.splitlines()
+
+
+def test_the_postgresql_example_is_skipped_without_a_server(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("postgres")
+    assert ended.value.code is None  # which is success
+    assert capsys.readouterr().out.splitlines() == [
         "skipped: set KESIN_DATABASE_URL to a postgresql:// address to run this one"
     ]

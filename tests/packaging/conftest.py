@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel of this very tree."""
+    """The wheel of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    make = [sys.executable, ROOT / "scripts/make-dist.py", "--wheel", folder]
-    subprocess.run(make, check=True)
+    command = [sys.executable, ROOT / "scripts/make-dist.py", "--wheel", folder]
+    subprocess.run(command, check=True)
     return next(folder.glob("*.whl"))

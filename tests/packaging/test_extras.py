@@ -1,6 +1,6 @@
-"""The wheel in an environment of its own, with each extra alone: what runs, and what says why not.
+"""The wheel in an environment of its own with each extra alone: what runs, what names an extra.
 
-An environment takes up to a minute and a network: this is for the long form.
+An environment takes up to a minute and needs a network: only the long form makes them.
 """
 
 import json
@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 NOWHERE = "postgresql://u:p@127.0.0.1:1/x"
 WITH_WEB = {"web", "oci", "pdf", "optiplan"}
 HANDLER = "import kesin\n\n\ndef send(job):\n    return kesin.Done({'sent': 1})\n"
-# Words → who can do it; everybody else is told which extra to install.
-WANTED = {
+# Command → the extra that it names where it is missing, and the extras with which it works.
+NEEDS = {
     ("pdf", "templates"): ("pdf", {"pdf"}),
     ("pdf", "render", "invoice", "-", "-o", "x.pdf"): ("pdf", {"pdf"}),
     ("worker", "pdf", "--until-idle"): ("pdf", {"pdf"}),
@@ -34,7 +34,7 @@ WANTED = {
     ("store", "copy", "data/kesin.db", NOWHERE, "--yes"): ("postgres", {"postgres"}),
     ("store", "copy", "data/kesin.db", "redis://127.0.0.1:1", "--yes"): ("redis", {"redis"}),
 }
-SET = {
+SETTINGS = {
     ("KESIN_DATABASE_URL", NOWHERE, "stats"): "postgres",
     ("KESIN_DATABASE_URL", NOWHERE, "migrate"): "postgres",
     ("KESIN_REDIS_URL", "redis://127.0.0.1:1", "stats"): "redis",
@@ -43,22 +43,22 @@ SET = {
 
 @pytest.fixture(scope="module", params=["", *LIBRARIES], ids=lambda extra: extra or "none")
 def installed(request, wheel, tmp_path_factory):
-    """An environment with the wheel and one extra, and nothing else; how it is called."""
+    """An environment with the wheel and one extra alone, and a function that runs `kesin` in it."""
     extra = request.param
     folder = tmp_path_factory.mktemp(extra or "none")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    aim = ["--python", folder / "venv/bin/python", "install", "-c", ROOT / "constraints.txt"]
-    what = f"kesin[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    subprocess.run([*pip, *aim, what], check=True)
-    (folder / "hands.py").write_text(HANDLER)
-    (folder / "sheet.xlsx").write_bytes(b"PK: no workbook, and looked at as one")
+    options = ["--python", folder / "venv/bin/python", "install", "-c", ROOT / "constraints.txt"]
+    package = f"kesin[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+    subprocess.run([*pip, *options, package], check=True)
+    (folder / "handlers.py").write_text(HANDLER)
+    (folder / "sheet.xlsx").write_bytes(b"PK: not a workbook, but read as one")
     yield extra, partial(_run, folder)
     subprocess.run(["rm", "-rf", folder / "venv"], check=True)
 
 
 def _run(folder, *words, text="", **env):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
+    own = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
     return subprocess.run(
         [folder / "venv/bin/kesin", *words],
         input=text,
@@ -66,37 +66,39 @@ def _run(folder, *words, text="", **env):
         text=True,
         check=False,
         cwd=folder,
-        env={**kept, "KESIN_DATA_DIR": str(folder / "data"), **env},
+        env={**own, "KESIN_DATA_DIR": str(folder / "data"), **env},
         timeout=300,
     )
 
 
-def test_it_tells_its_version_works_and_is_well(installed):
+def test_it_prints_its_version_runs_a_job_and_passes_doctor(installed):
     extra, kesin = installed
     assert kesin("--version").stdout == f"kesin {__version__}\n"
     assert "Commands:" in kesin("--help").stdout
-    asked = ("emails", "--lifecycle", "task")
-    assert kesin("enqueue", *asked, '{"to": 1}').returncode == 0
-    work = kesin("worker", *asked, "--handler", "hands:send", "--until-idle")
+    queue = ("emails", "--lifecycle", "task")
+    assert kesin("enqueue", *queue, '{"to": 1}').returncode == 0
+    work = kesin("worker", *queue, "--handler", "handlers:send", "--until-idle")
     assert work.returncode == 0, work.stderr
     assert json.loads(kesin("stats", "emails", "--json").stdout)[0]["states"]["done"] == 1
     assert kesin("audit", "verify").returncode == 0
     doctor = kesin("doctor", "--json")
-    told = {one["name"]: one for one in json.loads(doctor.stdout)["checks"]}
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
     assert doctor.returncode == 0, doctor.stdout
-    for one in LIBRARIES:
-        here = told[f"extra {one}"]
-        if one == extra or (one == "web" and extra in WITH_WEB):
-            assert here["found"] == "installed"
+    for name in LIBRARIES:
+        check = checks[f"extra {name}"]
+        if name == extra or (name == "web" and extra in WITH_WEB):
+            assert check["found"] == "installed"
         else:
-            assert (here["found"] == "installed") != (f"'kesin[{one}]'" in here["remedy"])
+            assert (check["found"] == "installed") != (f"'kesin[{name}]'" in check["remedy"])
 
 
-def test_what_needs_another_extra_says_which_in_one_sentence(installed):
+def test_a_command_that_needs_another_extra_names_it_in_one_sentence(installed):
     extra, kesin = installed
-    kesin("worker", "oci", "--until-idle")  # every queue is there now
-    cases = [(words, needs, able, {}) for words, (needs, able) in WANTED.items()]
-    cases += [((word,), needs, {needs}, {name: to}) for (name, to, word), needs in SET.items()]
+    kesin("worker", "oci", "--until-idle")  # creates the queues
+    cases: list[tuple[tuple[str, ...], str, set[str], dict[str, str]]] = [
+        (words, needs, able, {}) for words, (needs, able) in NEEDS.items()
+    ]
+    cases += [((word,), needs, {needs}, {name: to}) for (name, to, word), needs in SETTINGS.items()]
     for words, needs, able, env in cases:
         answer = kesin(*words, text="{}" if "render" in words else "long-enough-password\n", **env)
         assert "Traceback" not in answer.stderr, (words, answer.stderr)
@@ -113,7 +115,7 @@ def test_what_needs_another_extra_says_which_in_one_sentence(installed):
     assert (swept.returncode, "Traceback" in swept.stderr) == (0, False), swept.stderr
 
 
-def test_the_service_starts_where_the_web_is(installed):
+def test_the_service_starts_with_the_extra_web_and_names_it_otherwise(installed):
     extra, kesin = installed
     if extra not in WITH_WEB:
         answer = kesin("serve", "--port", "0")
@@ -130,12 +132,12 @@ def test_the_service_starts_where_the_web_is(installed):
         cwd=folder,
     )
     with program:
-        said = []
+        lines = []
         assert program.stderr is not None
         for line in program.stderr:
-            said.append(line)
+            lines.append(line)
             if '"listening"' in line:
                 program.send_signal(signal.SIGTERM)
-        assert any('"listening"' in line for line in said), said
-        assert not any("Traceback" in line for line in said), said
+        assert any('"listening"' in line for line in lines), lines
+        assert not any("Traceback" in line for line in lines), lines
     assert program.returncode == 0

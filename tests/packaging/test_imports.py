@@ -1,17 +1,17 @@
-"""What is imported without the extras, and what not before it is used."""
+"""Modules and commands without the libraries of the extras."""
 
 import json
 import subprocess
 import sys
 from ast import literal_eval
-from pathlib import Path
 
 from kesin.foundation.extras import LIBRARIES, extra_providing
+from tests.docs.pages import ROOT
 
-ROOT = Path(__file__).parents[2]
 EVERY = {name for names in LIBRARIES.values() for name in names}
-# Where modules begin so, these extras may be wanted as soon as they are imported; nowhere else.
-MAY_WANT = {
+HEAVY = {"numpy", "PIL", "google", "grpc"}  # come with the libraries
+# The extras that modules with this beginning may import at once; no other module may.
+ALLOWED = {
     "kesin.cli.demo.": {"web"},
     "kesin.store.transfer.copier_redis": {"redis"},
     "kesin.store.redis.": {"redis"},
@@ -22,11 +22,11 @@ MAY_WANT = {
     "kesin.workloads.optiplan.": {"web"},
     "kesin.workloads.pdf.": {"web", "pdf", "redis", "s3"},
 }
-# Commands and rules of a trade are there with or without its libraries.
+# Commands and lifecycles of a workload work with or without its libraries.
 ALWAYS = (
     "kesin.store.postgres.reachability",
     "kesin.store.redis.program",
-    *(f"kesin.workloads.{trade}.{part}" for trade in ("oci", "optiplan", "pdf")
+    *(f"kesin.workloads.{workload}.{part}" for workload in ("oci", "optiplan", "pdf")
       for part in ("advice", "cli", "lifecycle")),
 )  # fmt: skip
 
@@ -34,39 +34,39 @@ WITHOUT = """
 import sys
 from importlib.machinery import PathFinder
 
+attempted = set()
+
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name.partition(".")[0] in MISSING:
+        library = name.partition(".")[0]
+        if library in MISSING:
+            attempted.add(library)
             return None
         return super().find_spec(name, path, target)
 
-sys.meta_path = [Without if one is PathFinder else one for one in sys.meta_path]
+sys.meta_path = [Without if finder is PathFinder else finder for finder in sys.meta_path]
 """
-IMPORT_ALL = """
+RUN_COMMANDS_THEN_IMPORT_ALL = """
 import importlib, json, pkgutil
-import kesin
-
-failed = {}
-for one in pkgutil.walk_packages(kesin.__path__, "kesin.", onerror=lambda name: None):
-    if one.name.endswith("__main__"):
-        continue
-    try:
-        importlib.import_module(one.name)
-    except ModuleNotFoundError as problem:
-        failed[one.name] = problem.name.partition(".")[0]
-print(json.dumps(failed))
-"""
-RUN = """
-import json, sys
 from contextlib import suppress
+import kesin
 from kesin.cli import main
 
 for words in (["--help"], ["--version"], ["lifecycle", "list"], ["jobs", "--help"]):
     sys.argv = ["kesin", *words]
     with suppress(SystemExit):
         main()
-print(json.dumps(sorted(sys.modules)))
+by_commands = {"loaded": sorted(sys.modules), "attempted": sorted(attempted)}
+failed = {}
+for module in pkgutil.walk_packages(kesin.__path__, "kesin.", onerror=lambda name: None):
+    if module.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        failed[module.name] = error.name.partition(".")[0]
+print(json.dumps([by_commands, failed]))
 """
 SERVE = """
 from pathlib import Path
@@ -80,56 +80,56 @@ from tests.web.client import Client
 
 folder = Path(sys.argv[1])
 store = SqliteStore(folder / "kesin.db")
-service = Service(Settings(data_dir=folder), store, {one.name: one for one in built_in()})
+workloads = {workload.name: workload for workload in built_in()}
+service = Service(Settings(data_dir=folder), store, workloads)
 client = Client(create_app(service))
 service.start()
-key = service.accounts.create_key(system_actor("test"), "test", ["admin"])[0]
-who = {"x-api-key": key}
-XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-where = "/orders/1/import/xlsx?customer_phone=05321234567"
-answers = [
+key = {"x-api-key": service.accounts.create_key(system_actor("test"), "test", ["admin"])[0]}
+xlsx = {"content-type": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"}
+order = "/orders/1/import/xlsx?customer_phone=05321234567"
+responses = [
     client.get("/health/ready"),
-    client.post(where, content=b"PK", headers={"content-type": XLSX, **who}),
-    client.get("/pdf/templates", headers=who),
+    client.post(order, content=b"PK", headers={**key, **xlsx}),
+    client.get("/pdf/templates", headers=key),
 ]
 service.stop()
-print(([worker.queue.name for worker in service.workers], [one.text for one in answers]))
+queues = [worker.queue.name for worker in service.workers]
+print((queues, [response.text for response in responses]))
 """
 
 
-def told(script: str, *words: object, missing: set[str]) -> str:
-    done = subprocess.run(
+def output_of(script: str, *words: object, missing: set[str]) -> str:
+    """The last line that a script prints in a process without these libraries."""
+    process = subprocess.run(
         [sys.executable, "-c", f"MISSING = {missing!r}\n{WITHOUT}\n{script}", *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()[-1]
 
 
-def test_without_any_extra_all_modules_are_there_but_those_that_stand_on_one():
-    failed = json.loads(told(IMPORT_ALL, missing=EVERY))
+def test_without_any_extra_commands_run_and_only_modules_that_need_one_fail_to_import():
+    printed = output_of(RUN_COMMANDS_THEN_IMPORT_ALL, missing=EVERY | HEAVY)
+    by_commands, failed = json.loads(printed)
+    assert by_commands["attempted"] == []
+    assert "kesin.cli.commands.lifecycle" in by_commands["loaded"]
+    assert [name for name in by_commands["loaded"] if name.startswith("kesin.cli.demo.")] == []
     assert "kesin.web.app" in failed
     for module, library in failed.items():
         assert not module.startswith(ALWAYS), (module, library)
-        allowed = next((may for start, may in MAY_WANT.items() if module.startswith(start)), set())
+        allowed = next(
+            (extras for begin, extras in ALLOWED.items() if module.startswith(begin)), ()
+        )
         assert extra_providing(library) in allowed, (module, library)
 
 
-def test_commands_that_use_no_extra_import_none():
-    loaded = set(json.loads(told(RUN, missing=set()).splitlines()[-1]))
-    assert "kesin.cli.commands.lifecycle" in loaded
-    assert [name for name in loaded if name.startswith("kesin.cli.demo.")] == []
-    assert loaded & (EVERY | {"numpy", "PIL", "google", "grpc"}) == set()
-
-
-def test_with_the_web_alone_the_service_runs_and_says_what_the_rest_needs(tmp_path):
-    """A service that could not start without every trade would need all of them."""
-    missing = EVERY - set(LIBRARIES["web"]) - {"httpx", "markupsafe"}  # the client's, and jinja2's
-    workers, (ready, order, templates) = literal_eval(told(SERVE, tmp_path, missing=missing))
-    assert workers == ["oci"]
+def test_with_the_extra_web_alone_the_service_runs_and_names_the_missing_extras(tmp_path):
+    missing = EVERY - set(LIBRARIES["web"]) - {"httpx", "markupsafe"}  # for the client and jinja2
+    queues, (ready, order, templates) = literal_eval(output_of(SERVE, tmp_path, missing=missing))
+    assert queues == ["oci"]
     assert json.loads(ready)["status"] == "ok"
     assert json.loads(order)["error"] == {
         "code": "not_installed",

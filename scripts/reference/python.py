@@ -1,0 +1,143 @@
+"""Every public name of the package: what it is, how it is called, what it has."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Iterator
+from typing import Any, Final, ForwardRef
+
+import kesin
+
+from .text import anchor, page, plain
+
+_GROUPS: Final = {
+    "Queues": (
+        *("open_store", "Queue", "NewJob", "Outcome", "BulkResult", "Job", "Event", "Note"),
+        *("Filter", "Page", "QueueStats", "Store"),
+    ),
+    "Workers and handlers": (
+        *("Worker", "Sweeper", "RunContext", "Done", "Failed", "Wait", "Act", "StaleClaim"),
+        *("Clock", "ManualClock", "verify", "Verification"),
+    ),
+    "Lifecycles": (
+        *("task_lifecycle", "Lifecycle", "State", "Move", "GONE", "STAY", "prove", "Proof"),
+        *("Unproved", "DeclarationError", "Backoff", "doubling", "After", "Fixed", "moves"),
+    ),
+    "Errors of handlers": (
+        *("Category", "Verdict", "Code", "Rule", "Taxonomy", "same_everywhere"),
+    ),
+    "Guards": (
+        *("Guard", "due", "unclaimed", "holds_claim", "lease_over", "budget_left", "budget_spent"),
+        *("retries_left", "returns_left", "was_claimed", "age_over", "timer_over"),
+        *("timer_not_over", "flag_set", "flag_not_set", "option", "slot_free", "category_in"),
+        *("code_in", "code_not_in"),
+    ),
+    "Exceptions": (
+        *("BadInput", "StoreError", "StoreUnreachable", "StoreTrouble", "UnknownQueue"),
+        *("Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden"),
+    ),
+}
+_REST: Final = "Workloads, pages and settings"
+_OPENING: Final = """# Python
+
+Everything that `kesin` exports. Modules inside the package are private: import from `kesin` only.
+What may change when is told in [stability](../stability.md).
+"""
+_HIDDEN: Final = ("self", "cls", "beside")  # the last is an old name
+_OLD: Final = "The old name of"
+LINE: Final = 96
+
+
+def python_page() -> str:
+    """The page."""
+    placed = {name for names in _GROUPS.values() for name in names}
+    missing = placed - set(kesin.__all__)
+    if missing:
+        raise LookupError(f"not exported by kesin: {', '.join(sorted(missing))}")
+    groups = {**_GROUPS, _REST: tuple(name for name in kesin.__all__ if name not in placed)}
+    lines = [_OPENING]
+    for title, names in groups.items():
+        links = ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
+        lines += [f"## {title}", "", links, ""]
+        for name in names:
+            lines += _entry(name, getattr(kesin, name))
+    return page(lines)
+
+
+def _entry(name: str, value: Any) -> Iterator[str]:
+    yield f"### {name}"
+    yield ""
+    if inspect.ismodule(value):
+        yield from (_what(value), "", *_members(value))
+        return
+    if not callable(value) and not isinstance(value, type):
+        yield f"`{name} = {value!r}`" if isinstance(value, int | str) else _what(value)
+        yield ""
+        return
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        yield f"`{' · '.join(member.name for member in value)}`"
+    else:
+        yield from ("```python", _signature(name, value), "```")
+    yield ""
+    yield _what(value)
+    yield ""
+    if isinstance(value, type):
+        yield from _members(value)
+
+
+def _what(value: Any) -> str:
+    return plain(inspect.getdoc(value) or "")
+
+
+def _signature(name: str, function: Any, *, typed: bool = True) -> str:
+    """The call with its defaults; on several lines if it is long."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return name
+    shown: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.name in _HIDDEN or parameter.name.startswith("_"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not {"*", "*args"} & set(shown):
+            shown.append("*")
+        shown.append(_parameter(parameter, typed=typed))
+    returns = signature.return_annotation
+    plain_call = isinstance(function, type) or returns in (inspect.Signature.empty, "None")
+    arrow = "" if plain_call else f" -> {returns}"
+    one_line = f"{name}({', '.join(shown)}){arrow}"
+    if len(one_line) <= LINE or not typed:
+        return one_line
+    return "\n".join([f"{name}(", *(f"    {part}," for part in shown), f"){arrow}"])
+
+
+def _parameter(parameter: inspect.Parameter, *, typed: bool) -> str:
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+    kind = parameter.annotation
+    kind = kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
+    typed = typed and kind is not parameter.empty
+    text = f"{stars}{parameter.name}" + (f": {kind}" if typed else "")
+    if parameter.default is parameter.empty:
+        return text
+    default = repr(parameter.default)
+    shown = "…" if default.startswith("<") else default
+    return f"{text} = {shown}" if typed else f"{text}={shown}"
+
+
+def _members(home: Any) -> Iterator[str]:
+    """The functions, methods and properties of a module or class that have a docstring."""
+    rows = []
+    for name, member in vars(home).items():
+        if name.startswith("_"):
+            continue
+        function = member.fget if isinstance(member, property) else member
+        function = getattr(function, "__func__", function)
+        if not inspect.isfunction(function) or not function.__doc__ or _OLD in function.__doc__:
+            continue
+        if inspect.ismodule(home) and function.__module__ != home.__name__:
+            continue
+        shown = name if isinstance(member, property) else _signature(name, function, typed=False)
+        rows.append(f"- `{shown}`: {' '.join(_what(function).split())}")
+    if rows:
+        yield from (*rows, "")

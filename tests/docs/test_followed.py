@@ -1,0 +1,101 @@
+"""Pages whose commands are typed beside a running service and print what the pages show."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
+from tests.cli.mother import path_with_kesin
+from tests.cli.programs import Programs, wait_until
+from tests.docs.pages import DOCS, blocks
+from tests.docs.shell import URL, follow, run
+from tests.web.serving import Served, opened, own_settings, serve
+
+CRON_SECRET = "a secret for the cron caller"
+FIRST = "tr/oci.md"  # shows the statistics of all sites, and no other site may be there
+FOLLOWED = ("oci.md", "ops/oci-attempt-cap.md", "ops/oci-control-smoke.md", "pdf.md", "pdf-api.md",
+            "tr/pdf.md", "tr/optiplan.md", "optiplan.md")  # fmt: skip
+CUSTOMER = "05551234567"
+# The runbooks of alerts show no output: parts of it, in this order.
+ALERTS = {
+    "ops/oci-alerts.md": [
+        '{"status":"ok",',
+        "night  script ",
+        "none has ever reported",
+        "nothing was due",
+        '{"ok":true,"recovered":0}',
+    ],
+    "ops/pdf-alerts.md": ["test page", "1 alive", "OLDEST DUE", "no job matches"],
+}
+FILES = {
+    "optiplan.md": {"plan.pdf", "board.svg", "solutions.zip", "import.zip"},
+    "tr/optiplan.md": {"plan.pdf"},
+    "pdf.md": {"invoice.pdf", "letter.pdf"},
+    "pdf-api.md": {"invoice.pdf"},
+    "tr/pdf.md": {"fatura.pdf", "fatura-1.pdf"},
+}
+MAGIC = {".pdf": b"%PDF-", ".svg": b"<svg", ".zip": b"PK"}
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_a_page_print_what_it_shows(tmp_path, monkeypatch):
+    """One service for all pages: each uses a queue, a site or keys of its own."""
+    own_settings(monkeypatch, tmp_path)
+    monkeypatch.setenv("KESIN_CRON_SECRET", CRON_SECRET)
+    monkeypatch.setenv("KESIN_PDF_PROCESSES", "1")
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
+    with Programs(tmp_path) as programs, serve(programs, tmp_path) as served:
+        follow(DOCS / FIRST, tmp_path / "first", served.address)
+        assert programs.run("site", "add", "night").code == 0
+        with opened(tmp_path) as store:
+            wait_until(lambda: check_worker_health(store))
+        for name, parts in ALERTS.items():
+            check_runbook(name, parts, served.address, monkeypatch, tmp_path)
+        for name in FOLLOWED:
+            folder = tmp_path / name.replace("/", "-").removesuffix(".md")
+            follow(DOCS / name, folder, served.address)
+            check_files(folder, FILES.get(name, set()))
+            if name == "tr/optiplan.md":  # the other page adds the same customer
+                assert programs.run("optiplan", "customers", "remove", CUSTOMER).code == 0
+        check_api(served, programs, monkeypatch, tmp_path)
+
+
+def check_runbook(
+    name: str, parts: list[str], address: str, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setenv("URL", address)
+    monkeypatch.setenv("SITE", "night")
+    typed = "\n".join(block.text for block in blocks(DOCS / name) if block.language == "sh")
+    output = run(typed, folder, options="-uo")  # `doctor` fails where it finds something
+    at = 0
+    for part in parts:
+        at = output.index(part, at) + len(part)
+
+
+def check_files(folder: Path, names: set[str]) -> None:
+    """The page left these files, and they are what their names say."""
+    written = {path.name for path in folder.iterdir() if path.suffix in MAGIC}
+    assert written == names
+    for path in map(folder.joinpath, names):
+        data = path.read_bytes()
+        assert data.startswith(MAGIC[path.suffix]), data[:200]
+        assert path.suffix != ".zip" or len(zipfile.ZipFile(io.BytesIO(data)).namelist()) == 2
+
+
+def check_api(
+    served: Served, programs: Programs, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Every example of api.md succeeds, except the stream of events, which does not end."""
+    password = "correct horse battery"
+    added = programs.run(
+        "user", "add", "ayse", "--role", "admin", "--password-stdin", text=password
+    )
+    assert added.code == 0, added.err
+    monkeypatch.setenv("ID", served.enqueue("pdf", {"n": 0})[0])
+    monkeypatch.setenv("CURL_HOME", str(folder))
+    (folder / ".curlrc").write_text("silent\nfail-with-body\n")
+    examples = [block.text for block in blocks(DOCS / "api.md") if block.language == "sh"]
+    typed = "\n".join(text for text in examples if "curl -N " not in text)
+    run(typed.replace(URL, served.address), folder)

@@ -1,0 +1,99 @@
+"""Commands of the pages that run until Ctrl-C, typed at a terminal."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from rq import Worker
+
+from tests.cli.mother import path_with_kesin
+from tests.cli.programs import PATIENCE_S, on_terminal, wait_until
+from tests.docs.pages import ROOT, Block, blocks
+from tests.redis_server import STANDING as DATABASE
+from tests.web.serving import own_settings
+
+PASSWORD = "a long one, and typed twice"
+STOP = "\x03"
+BASH = ("bash", "-euo", "pipefail", "-c")
+LONG = ("docs/pdf-operations.md", "# on each machine that renders")  # the same without `--rq`
+RQ_WORKER = ("docs/pdf-redis.md", "rq worker pdf")
+Keys = list[tuple[str, str]]  # what the terminal shows, and what is typed then
+# Page and beginning of the block; for each of its commands that goes on, what is typed.
+SESSIONS: dict[tuple[str, str], list[Keys]] = {
+    ("docs/pdf-redis.md", "pip install 'kesin[pdf,redis]'"): [[("listening", STOP)]],
+    ("docs/pdf-redis.md", "# on each of them"): [[("worker_started", STOP)]],
+    LONG: [[("worker_started", STOP)]],
+    ("docs/service.md", "$ kesin serve"): [
+        [("First start. Sign in as admin", ""), ("listening", STOP)]
+    ],
+    ("docs/service.md", "# the password is asked for"): [
+        [("Password: ", f"{PASSWORD}\n"), ("Again: ", f"{PASSWORD}\n"), ("listening", STOP)]
+    ],
+    ("docs/service.md", "# the API alone"): [
+        [("listening", STOP)],
+        [("worker_started", STOP)],
+        [("sweeper_started", STOP)],
+    ],
+}
+
+
+def commands(block: Block, terminals: int) -> list[str]:
+    """What is typed: the block at one terminal, or each line at a terminal of its own."""
+    lines = [line for line in block.text.splitlines() if not line.startswith("#")]
+    if block.text.startswith("$ "):  # the rest is output
+        return [lines[0].removeprefix("$ ")]
+    return ["\n".join(lines)] if terminals == 1 else lines
+
+
+def block_of(page: str, begin: str) -> Block:
+    return next(block for block in blocks(ROOT / page) if block.text.startswith(begin))
+
+
+@pytest.fixture
+def redis(tmp_path, monkeypatch, redis_server) -> str:
+    """The address of the Redis that is set, on a machine where Kesin is installed."""
+    own_settings(monkeypatch, tmp_path)
+    url = str(redis_server.url(DATABASE))
+    monkeypatch.setenv("KESIN_REDIS_URL", url)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # what is installed stays as it is
+    return url
+
+
+@pytest.mark.parametrize(
+    ("page", "begin"),
+    [pytest.param(*place, marks=[pytest.mark.long] * (place == LONG)) for place in SESSIONS],
+)
+def test_a_command_that_goes_on_starts_and_stops(page, begin, tmp_path, redis, monkeypatch):
+    sessions = SESSIONS[page, begin]
+    if sessions[0][0][0] == "Password: ":  # asked for at the terminal that started the process
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    else:
+        path = path_with_kesin(tmp_path / "bin")
+    monkeypatch.setenv("PATH", path)
+    for text, keys in zip(commands(block_of(page, begin), len(sessions)), sessions, strict=True):
+        typed = text.replace("0.0.0.0", "127.0.0.2")  # not to the world
+        typed = typed.replace("kesin serve", "kesin serve --port 0")  # 8000 may be taken
+        typed = typed.replace("redis://:PASSWORD@redis.internal:6379/0", f"'{redis}'")
+        answer = on_terminal([*BASH, typed], tmp_path, keys)
+        assert answer.code == 0, f"{text}\n{answer.out}"
+        assert all(shown in answer.out for shown, _ in keys), f"{text}\n{answer.out}"
+
+
+def test_the_worker_of_rq_starts_and_stops(tmp_path, redis, monkeypatch):
+    """It loses a signal that comes while it logs, so the signal is sent once it is idle."""
+    monkeypatch.setenv("PATH", path_with_kesin(tmp_path / "bin"))
+    command = [*BASH, f"exec {block_of(*RQ_WORKER).text}"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        with Redis.from_url(redis) as client:
+            wait_until(lambda: [worker.get_state() for worker in Worker.all(client)] == ["idle"])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+            assert Worker.all(client) == []
+    finally:
+        process.kill()
+        process.wait()
