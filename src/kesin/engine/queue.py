@@ -1,4 +1,4 @@
-"""A queue: a lifecycle over a store. Enqueue, claim, apply, act.
+"""A queue: a lifecycle over a store. Enqueue, claim, move, act.
 
 Every value that enters is validated here, once (``validation.py`` has the checks). The store relies
 on it.
@@ -15,17 +15,19 @@ from kesin.engine.proof_cache import proof_of
 from kesin.engine.validation import (
     BadInput,
     checked_attempts,
+    checked_category,
     checked_name,
     checked_time,
     delay_us,
     json_text,
+    lease_us,
     payload_text,
     require_positive_limit,
 )
-from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
 from kesin.foundation.ids import IdMaker, salt_of
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, storable
-from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
@@ -34,7 +36,7 @@ from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.filters import normalise_filter, normalise_names
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_KEY, MAX_MESSAGE, MAX_PAGE, MAX_TENANT
-from kesin.store.records import Backlog, Event, Filter, NewJob, Note, Outcome, Page, QueueStats
+from kesin.store.records import Backlog, Event, Filter, NewJobRow, Note, Outcome, Page, QueueStats
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 
@@ -44,15 +46,15 @@ class StaleClaim(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class New:
-    """A job to enqueue. ``run_at`` is microseconds since 1970; None is now."""
+class NewJob:
+    """A job to enqueue. Times are datetimes or microseconds since 1970; no ``run_at`` is now."""
 
     payload: Any
     key: str | None = None
     tenant: str = "default"
-    run_at: int | None = None
+    run_at: Time | None = None
     max_attempts: int | None = None
-    stamps: Mapping[str, int] = field(default_factory=dict)
+    stamps: Mapping[str, Time] = field(default_factory=dict)
     note: Any = None
 
 
@@ -98,10 +100,10 @@ class Queue:
         *,
         key: str | None = None,
         tenant: str = "default",
-        delay_s: float = 0,
-        run_at: int | None = None,
+        delay_s: Duration = 0,
+        run_at: Time | None = None,
         max_attempts: int | None = None,
-        stamps: Mapping[str, int] | None = None,
+        stamps: Mapping[str, Time] | None = None,
         actor: str = "producer",
     ) -> Outcome:
         """Enqueue one job: ``inserted``, or ``duplicate`` with the id of the job that has the key.
@@ -112,17 +114,17 @@ class Queue:
             if run_at is not None:
                 raise BadInput("bad_delay_s", "delay_s", "give delay_s or run_at, not both")
             run_at = self.now() + delay_us(delay_s)
-        new = New(payload, key, tenant, run_at, max_attempts, stamps or {})
+        new = NewJob(payload, key, tenant, run_at, max_attempts, stamps or {})
         job = self._validated(new, self._ids.make(1)[0])
         return self.store.enqueue(self.name, [job], actor=storable(actor), now=self.clock.now())[0]
 
     def enqueue_many(
-        self, news: Iterable[New], *, actor: str = "producer"
+        self, news: Iterable[NewJob], *, actor: str = "producer"
     ) -> list[Outcome | BadInput]:
         """Enqueue a batch in one transaction; a job that is not valid gives its BadInput."""
         new_jobs = list(news)
         results: list[Outcome | BadInput] = []
-        jobs: list[NewJob] = []
+        jobs: list[NewJobRow] = []
         positions: list[int] = []
         for position, (new, job_id) in enumerate(
             zip(new_jobs, self._ids.make(len(new_jobs)), strict=True)
@@ -144,7 +146,7 @@ class Queue:
             results[position] = outcome
         return results
 
-    def _validated(self, new: New, job_id: str) -> NewJob:
+    def _validated(self, new: NewJob, job_id: str) -> NewJobRow:
         lifecycle = self.lifecycle
         attempts = lifecycle.max_attempts if new.max_attempts is None else new.max_attempts
         for name in new.stamps:
@@ -153,9 +155,14 @@ class Queue:
                 raise BadInput(
                     "unknown_stamp",
                     "stamps",
-                    f"enqueue on {self.name!r} takes no stamp {name!r}: it takes {accepted}",
+                    Message(
+                        "enqueue on %(queue)s takes no stamp %(stamp)s: it takes %(takes)s",
+                        queue=repr(self.name),
+                        stamp=repr(name),
+                        takes=accepted,
+                    ),
                 )
-        return NewJob(
+        return NewJobRow(
             id=job_id,
             payload=self.payload_text(new.payload),
             max_attempts=checked_attempts(attempts),
@@ -178,7 +185,7 @@ class Queue:
         worker: str,
         *,
         limit: int = 1,
-        lease_seconds: float | None = None,
+        lease_seconds: Duration | None = None,
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
     ) -> list[Job]:
@@ -187,12 +194,12 @@ class Queue:
         The worker holds them until the lease ends.
         """
         require_positive_limit(limit)
-        lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
+        lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.claim(
             self.name,
             worker=storable(worker),
             limit=limit,
-            lease_us=round(lease_s * SECOND_US),
+            lease_us=lease_us(lease),
             tenants=normalise_names(tenants),
             ids=ids,
             now=self.clock.now(),
@@ -204,35 +211,13 @@ class Queue:
         names = normalise_names(tenants)
         return self.store.peek(self.name, limit=limit, tenants=names, now=self.clock.now())
 
-    def renew(self, jobs: Sequence[Job], *, lease_seconds: float | None = None) -> set[str]:
+    def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
         """Extend the leases of these claims; return the ids still held."""
-        lease_s = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
+        lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
         return self.store.renew(
             self.name,
             [(job.id, job.claim_seq) for job in jobs],
-            lease_us=round(lease_s * SECOND_US),
-            now=self.clock.now(),
-        )
-
-    def apply(
-        self,
-        action: str,
-        changes: Sequence[Change],
-        *,
-        role: Role = "worker",
-        actor: str,
-        options: frozenset[str] = frozenset(),
-        tenants: Sequence[str] | None = None,
-    ) -> list[Outcome]:
-        """Ask for an action on many jobs; return one outcome for each, in order."""
-        return self.store.apply(
-            self.name,
-            action,
-            changes,
-            role=role,
-            actor=storable(actor),
-            options=options,
-            tenants=normalise_names(tenants),
+            lease_us=lease_us(lease),
             now=self.clock.now(),
         )
 
@@ -244,7 +229,7 @@ class Queue:
         actor: str | None = None,
         result: Any = None,
         note: Any = None,
-        run_in_s: float | None = None,
+        run_in_s: Duration | None = None,
     ) -> Outcome:
         """Ask for an action while the job is being handled, under its own claim.
 
@@ -255,9 +240,9 @@ class Queue:
             job.claim_seq,
             result=None if result is None else canonical_json(result),
             note=None if note is None else canonical_json(note),
-            run_at=None if run_in_s is None else self.now() + round(run_in_s * SECOND_US),
+            run_at=None if run_in_s is None else self.now() + delay_us(run_in_s, "run_in_s"),
         )
-        outcome = self.apply(action, [change], actor=actor or job.worker or "worker")[0]
+        [outcome] = apply_changes(self, action, [change], actor=actor or job.worker or "worker")
         if outcome.reason == "stale" or outcome.result == "unknown":
             raise StaleClaim(f"job {job.id} is no longer held: {action} was refused")
         return outcome
@@ -275,18 +260,18 @@ class Queue:
         options: frozenset[str] = frozenset(),
         reason: str | None = None,
         code: str | None = None,
-        category: Category | None = None,
+        category: Category | str | None = None,
         max_attempts: int | None = None,
         tenants: Sequence[str] | None = None,
         limit: int | None = None,
-        on_batch: Callable[[BulkResult], None] | None = None,
+        in_transaction: Callable[[BulkResult], None] | None = None,
     ) -> BulkResult:
         """Run an operator's action on chosen jobs, or on jobs that match a filter, up to ``limit``.
 
         ``max_attempts`` is stored by moves that renew the budget.
 
-        ``on_batch`` is called for every batch, in the transaction that makes it: both happen, or
-        neither.
+        ``in_transaction`` is called for every batch, in the transaction that makes it: both happen,
+        or neither.
         """
         if (ids is None) == (where is None):
             raise BadInput("bad_selection", "ids", "name the jobs by ids or by a filter, not both")
@@ -295,7 +280,13 @@ class Queue:
             raise BadInput(
                 "unknown_call",
                 "call",
-                f"{action!r} is no {role} call of {self.name}: it has {allowed}",
+                Message(
+                    "%(call)s is no %(role)s call of %(queue)s: it has %(may)s",
+                    call=repr(action),
+                    role=role,
+                    queue=self.name,
+                    may=allowed,
+                ),
             )
         default_error = self.lifecycle.default_error(action)
         if default_error is not None:
@@ -304,7 +295,7 @@ class Queue:
         template = Change(
             "",
             error_code=None if code is None else checked_name(code, "code", MAX_CODE),
-            error_category=None if category is None else category.value,
+            error_category=None if category is None else checked_category(category).value,
             error_message=None if message is None else storable(message)[:MAX_MESSAGE],
             max_attempts=None if max_attempts is None else checked_attempts(max_attempts),
             note=None if reason is None else canonical_json({"reason": reason}),
@@ -312,12 +303,12 @@ class Queue:
         outcomes: list[Outcome] = []
         for batch in self._batches(ids, where):
             changes = [template._replace(id=job_id) for job_id in batch]
-            with self.store.transaction() if on_batch else nullcontext():
-                moved = self.apply(
-                    action, changes, role=role, actor=actor, options=options, tenants=tenants
+            with self.store.transaction() if in_transaction else nullcontext():
+                moved = apply_changes(
+                    self, action, changes, role=role, actor=actor, options=options, tenants=tenants
                 )
-                if on_batch:
-                    on_batch(_bulk_result(moved))
+                if in_transaction:
+                    in_transaction(_bulk_result(moved))
             outcomes += moved
             if limit is not None and len(outcomes) >= limit:
                 break
@@ -416,6 +407,29 @@ class Queue:
         """The time, for calculations; the store's clock decides which time is written."""
         now = self.clock.now()
         return wall_clock_us() if now is None else now
+
+
+def apply_changes(
+    queue: Queue,
+    action: str,
+    changes: Sequence[Change],
+    *,
+    role: Role = "worker",
+    actor: str,
+    options: frozenset[str] = frozenset(),
+    tenants: Sequence[str] | None = None,
+) -> list[Outcome]:
+    """Ask for an action on many jobs; return one outcome for each, in order."""
+    return queue.store.apply(
+        queue.name,
+        action,
+        changes,
+        role=role,
+        actor=storable(actor),
+        options=options,
+        tenants=normalise_names(tenants),
+        now=queue.clock.now(),
+    )
 
 
 def _bulk_result(outcomes: list[Outcome]) -> BulkResult:

@@ -67,9 +67,9 @@ class Verification:
 
 def fold(created: Job, events: Iterable[Event]) -> dict[str, Any]:
     """The row these events lead to; ``created`` supplies only the columns that never change."""
-    row: dict[str, Any] = dict.fromkeys(JOB_COLUMNS)
-    for column in ("id", "queue", "tenant", "salt", "dedup_key", "payload"):
-        row[column] = getattr(created, column)
+    unchanging = ("id", "queue", "tenant", "salt", "dedup_key", "payload")
+    stored = zip(JOB_COLUMNS, created, strict=True)
+    row = {column: value if column in unchanging else None for column, value in stored}
     row.update(claim_seq=0, payload_seq=1, flags=0)
     for event in events:
         _apply(row, event)
@@ -117,9 +117,9 @@ def differences(job: Job, events: list[Event]) -> Iterator[Difference]:
         yield Difference(job.id, "the event sequence", job.seq, sequence)
         return
     replayed = fold(job, events)
-    for column in JOB_COLUMNS:
-        if column not in _NOT_REPLAYED and getattr(job, column) != replayed[column]:
-            yield Difference(job.id, column, getattr(job, column), replayed[column])
+    for column, value in zip(JOB_COLUMNS, job, strict=True):
+        if column not in _NOT_REPLAYED and value != replayed[column]:
+            yield Difference(job.id, column, value, replayed[column])
     state = ""
     for event in events:
         if event.from_state != state:

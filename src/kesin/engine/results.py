@@ -13,10 +13,15 @@ from typing import Any
 
 from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue
+from kesin.foundation.clock import Duration, in_seconds
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.records import Outcome
+
+
+class BadResult(ValueError):
+    """A result that a handler cannot mean; the job fails for good, with this message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +34,24 @@ class Done:
 class Failed(Exception):  # a result that may also be raised
     """The job failed. The code decides what happens next: see the lifecycle's error table."""
 
-    def __init__(self, code: str, message: str = "", *, category: Category | None = None) -> None:
+    def __init__(
+        self, code: str, message: str = "", *, category: Category | str | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}" if message else code)
         self.code = code
         self.message = message
-        self.category = category
+        self.category = _category(category)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing to do yet: release the claim and run again after ``seconds``."""
 
-    seconds: float
+    seconds: Duration
     action: str = "wait"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", _seconds(self.seconds, "seconds"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +62,34 @@ class Act:
     result: Any = None
     code: str | None = None
     message: str | None = None
-    category: Category | None = None
+    category: Category | str | None = None
     note: Mapping[str, Any] | None = None
-    run_in_s: float | None = None
+    run_in_s: Duration | None = None
     options: frozenset[str] = field(default_factory=frozenset)
     fenced: bool = True  # refused once the claim is lost; else allowed from any worker
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "category", _category(self.category))
+        if self.run_in_s is not None:
+            object.__setattr__(self, "run_in_s", _seconds(self.run_in_s, "run_in_s"))
 
-HandlerResult = Done | Failed | Wait | Act | None
+
+# A JSON value is the result of a job that is done.
+HandlerResult = Done | Failed | Wait | Act | dict[str, Any] | list[Any] | str | float | None
+
+
+def _category(category: Category | str | None) -> Category | None:
+    try:
+        return None if category is None else Category(category)
+    except ValueError as problem:
+        raise BadResult(str(problem)) from None
+
+
+def _seconds(duration: Duration, name: str) -> float:
+    try:
+        return in_seconds(duration, name)
+    except ValueError as problem:
+        raise BadResult(str(problem)) from None
 
 
 def is_handler_error(problem: BaseException) -> bool:
@@ -73,6 +103,8 @@ def failure_of(problem: BaseException) -> Failed:
     """The failure that an exception stands for; a broken ``__str__`` of it does no harm."""
     if isinstance(problem, Failed):
         return problem
+    if isinstance(problem, BadResult):
+        return Failed("BAD_ANSWER", str(problem), category=Category.PERMANENT)
     return Failed(type(problem).__name__, exception_message(problem))
 
 
@@ -95,7 +127,7 @@ def require_all_results(jobs: Sequence[object], results: Sequence[HandlerResult]
         raise RuntimeError(f"{len(jobs)} jobs went in, {len(results)} answers came out")
 
 
-class Run:
+class RunContext:
     """The second argument of a handler that takes two."""
 
     __slots__ = ("_leases", "_queue", "_stop", "_worker", "job")
@@ -125,7 +157,7 @@ class Run:
 
 
 def accepts_run(handler: Callable[..., object]) -> bool:
-    """Whether a handler takes a ``Run`` besides the job."""
+    """Whether a handler takes a ``RunContext`` besides the job."""
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):

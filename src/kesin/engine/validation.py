@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from kesin.foundation.clock import in_seconds, time_us
+from kesin.foundation.messages import Message
 from kesin.foundation.text import NotJson, canonical_json, storable
 from kesin.lifecycle.budget import MAX_DELAY_S, SECOND_US
+from kesin.lifecycle.errors import Category
 
 MAX_ATTEMPTS = 1_000
-LATEST_US = 253_402_300_800 * SECOND_US  # the year 10 000
 
 
 class BadInput(ValueError):
@@ -33,7 +35,11 @@ def checked_attempts(value: object) -> int:
         raise BadInput(
             "bad_max_attempts",
             "max_attempts",
-            f"max_attempts must be a whole number in 1…{MAX_ATTEMPTS}, got {value!r}",
+            Message(
+                "max_attempts must be a whole number in 1…%(most)s, got %(given)s",
+                most=MAX_ATTEMPTS,
+                given=repr(value),
+            ),
         )
     return value
 
@@ -41,16 +47,35 @@ def checked_attempts(value: object) -> int:
 def require_positive_limit(limit: int) -> None:
     """Raise BadInput unless the limit of a claim is at least 1."""
     if limit < 1:
-        raise BadInput("bad_limit", "limit", f"limit must be at least 1, got {limit}")
-
-
-def delay_us(seconds: float) -> int:
-    """A delay in microseconds."""
-    if not 0 <= seconds <= MAX_DELAY_S:
         raise BadInput(
-            "bad_delay_s", "delay_s", f"delay_s must lie in 0…{MAX_DELAY_S}, got {seconds!r}"
+            "bad_limit", "limit", Message("limit must be at least 1, got %(n)s", n=limit)
         )
+
+
+def delay_us(delay: object, field_name: str = "delay_s") -> int:
+    """A delay in microseconds, from seconds or a timedelta."""
+    code = f"bad_{field_name}"
+    try:
+        seconds = in_seconds(delay, field_name)
+    except ValueError as problem:
+        raise BadInput(code, field_name, str(problem)) from None
+    if not 0 <= seconds <= MAX_DELAY_S:
+        message = Message(
+            "%(field)s must lie in 0…%(most)s, got %(n)s",
+            field=field_name,
+            most=MAX_DELAY_S,
+            n=repr(delay),
+        )
+        raise BadInput(code, field_name, message)
     return round(seconds * SECOND_US)
+
+
+def lease_us(lease: object) -> int:
+    """The length of a lease in microseconds, from seconds or a timedelta."""
+    length_us = delay_us(lease, "lease_seconds")
+    if not length_us:
+        raise BadInput("bad_lease_seconds", "lease_seconds", "lease_seconds must be positive")
+    return length_us
 
 
 def json_text(value: Any, field_name: str) -> str:
@@ -69,8 +94,12 @@ def payload_text(payload: Any, max_bytes: int) -> str:
         raise BadInput(
             "payload_too_large",
             "payload",
-            f"the payload has {size} bytes; the limit is {max_bytes}: "
-            "store the data elsewhere and enqueue a reference",
+            Message(
+                "the payload has %(n)s bytes; the limit is %(most)s:"
+                " store the data elsewhere and enqueue a reference",
+                n=size,
+                most=max_bytes,
+            ),
         )
     return text
 
@@ -81,24 +110,35 @@ def checked_name(value: object, field_name: str, max_length: int) -> str:
         raise BadInput(
             f"bad_{field_name}",
             field_name,
-            f"{field_name} must be text, got {type(value).__name__}",
+            Message(
+                "%(field)s must be text, got %(given)s",
+                field=field_name,
+                given=type(value).__name__,
+            ),
         )
     text = storable(value)
     if not 1 <= len(text) <= max_length:
         raise BadInput(
-            f"bad_{field_name}", field_name, f"{field_name} must have 1…{max_length} characters"
+            f"bad_{field_name}",
+            field_name,
+            Message("%(field)s must have 1…%(most)s characters", field=field_name, most=max_length),
         )
     return text
 
 
 def checked_time(value: object, field_name: str) -> int | None:
-    """A time before the year 10 000, or None."""
+    """A time in microseconds since 1970, from such a number or a datetime; or None."""
     if value is None:
         return None
-    if not _is_int(value) or not 0 <= value < LATEST_US:
-        raise BadInput(
-            f"bad_{field_name}",
-            field_name,
-            f"{field_name} must be microseconds since 1970, got {value!r}",
-        )
-    return value
+    try:
+        return time_us(value, field_name)
+    except ValueError as problem:
+        raise BadInput(f"bad_{field_name}", field_name, str(problem)) from None
+
+
+def checked_category(value: str) -> Category:
+    """A category, from itself or its name."""
+    try:
+        return Category(value)
+    except ValueError as problem:
+        raise BadInput("bad_category", "category", str(problem)) from None

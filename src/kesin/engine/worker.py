@@ -20,9 +20,18 @@ from types import FrameType
 from typing import Any
 
 from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue
-from kesin.engine.results import Act, Done, Failed, HandlerResult, Wait, accepts_run, truncate
-from kesin.engine.validation import LATEST_US
+from kesin.engine.queue import Queue, apply_changes
+from kesin.engine.results import (
+    Act,
+    BadResult,
+    Done,
+    Failed,
+    HandlerResult,
+    Wait,
+    accepts_run,
+    truncate,
+)
+from kesin.engine.validation import lease_us
 from kesin.engine.worker_thread import (
     MAX_CLAIM_BATCH,
     ActionKey,
@@ -34,10 +43,13 @@ from kesin.engine.worker_thread import (
     WorkerState,
     WorkerThread,
 )
+from kesin.foundation.clock import LATEST_US, Duration, in_seconds
+from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import note_json
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
-from kesin.lifecycle.errors import Verdict
+from kesin.lifecycle.errors import Category, Verdict
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_BATCH, MAX_CODE, MAX_MESSAGE
@@ -58,16 +70,21 @@ class Worker:
         *,
         batch_handler: BatchHandler | None = None,
         plan: ClaimPlan | None = None,
-        on_results: ResultHook | None = None,
+        in_transaction: ResultHook | None = None,
         threads: int = 1,
         batch: int = MAX_CLAIM_BATCH,
-        lease_seconds: float | None = None,
+        lease_seconds: Duration | None = None,
         tenants: Sequence[str] | None = None,
         channel: str | None = None,
-        poll_s: float = 1.0,
-        grace_s: float = GRACE_S,
+        poll_s: Duration = 1.0,
+        grace_s: Duration = GRACE_S,
         name: str | None = None,
+        beside: ResultHook | None = None,  # the old name of in_transaction
     ) -> None:
+        if beside is not None:
+            warn_renamed("Worker(beside=…)", "Worker(in_transaction=…)")
+            in_transaction = in_transaction or beside
+        poll_s, grace_s = in_seconds(poll_s, "poll_s"), in_seconds(grace_s, "grace_s")
         if (handler is None) == (batch_handler is None):
             raise ValueError("give a handler or a batch_handler, and not both")
         if plan is not None and batch_handler is None:
@@ -78,7 +95,7 @@ class Worker:
         self.queue = queue
         self.batch_handler = batch_handler
         self.plan = plan
-        self.on_results = on_results  # called in the transaction that writes results
+        self.in_transaction = in_transaction  # called in the transaction that writes results
         self.threads = threads
         self.batch = min(batch, MAX_CLAIM_BATCH) if handler else batch
         self.tenants = tenants
@@ -86,8 +103,8 @@ class Worker:
         self.poll_s = poll_s
         self._worker_state = WorkerState(handler, grace_s)
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        lease_s = lease_seconds or queue.lifecycle.lease_seconds
-        self.leases = Leases(queue, lease_s)
+        lease = queue.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
+        self.leases = Leases(queue, lease_us(lease) / SECOND_US)
         self._complete_action = queue.lifecycle.errors.move_for(Verdict.COMPLETE)
         self._allowed: set[ActionKey] = set()  # actions already found to be allowed for a worker
         self.takes_run = handler is not None and accepts_run(handler)
@@ -152,7 +169,7 @@ class Worker:
             takes_run=self.takes_run,
             batch_handler=self.batch_handler,
             plan=self.plan,
-            on_results=self.on_results,
+            in_transaction=self.in_transaction,
             batch=self.batch,
             tenants=self.tenants,
             poll_s=self.poll_s,
@@ -260,13 +277,13 @@ class Worker:
             for start in range(0, len(jobs), MAX_BATCH):
                 batch = jobs[start : start + MAX_BATCH]
                 changes = [Change(job.id, job.claim_seq) for job in batch]
-                outcomes = self.queue.apply("release", changes, actor=self.name)
+                outcomes = apply_changes(self.queue, "release", changes, actor=self.name)
                 released |= {outcome.id for outcome in outcomes if outcome.done}
         self.leases.drop(jobs)
         return released
 
     def change_for(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
-        """The action and change of a result; raises ValueError if a worker may not ask for it."""
+        """The action and change of a result; raises BadResult if a worker may not ask for it."""
         key, change = self._translate(job, result)
         if key not in self._allowed:
             self._require_allowed(key)
@@ -276,10 +293,10 @@ class Worker:
     def _require_allowed(self, key: ActionKey) -> None:
         action, options = key
         if not self.queue.lifecycle.allows(action, "worker"):
-            raise ValueError(f"{action!r} is no call a worker can make on {self.queue.name}")
+            raise BadResult(f"{action!r} is no call a worker can make on {self.queue.name}")
         unknown = options - self.queue.lifecycle.options_of(action)
         if unknown:
-            raise ValueError(f"{action!r} has no option {min(unknown)!r}")
+            raise BadResult(f"{action!r} has no option {min(unknown)!r}")
 
     def _translate(self, job: Job, result: HandlerResult) -> tuple[ActionKey, Change]:
         errors = self.queue.lifecycle.errors
@@ -298,10 +315,11 @@ class Worker:
                     error_code=truncate(result.code, MAX_CODE),
                     error_category=resolved.category.value,
                     error_message=truncate(result.message or result.code, MAX_MESSAGE),
+                    note=note_json(result.message),
                 )
             case Wait(seconds, action):
                 return (action, _NO_OPTIONS), Change(
-                    job.id, job.claim_seq, run_at=self._time_after(seconds)
+                    job.id, job.claim_seq, run_at=self._time_after(in_seconds(seconds, "seconds"))
                 )
             case Act():
                 in_s = result.run_in_s
@@ -309,27 +327,35 @@ class Worker:
                     job.id,
                     job.claim_seq if result.fenced else None,
                     error_code=result.code and truncate(result.code, MAX_CODE),
-                    error_category=result.category and result.category.value,
+                    error_category=result.category and Category(result.category).value,
                     error_message=result.message and truncate(result.message, MAX_MESSAGE),
                     result=None if result.result is None else canonical_json(result.result),
-                    note=None if result.note is None else canonical_json(result.note),
-                    run_at=None if in_s is None else self._time_after(in_s),
+                    note=note_json(result.message, result.note),
+                    run_at=None if in_s is None else self._time_after(in_seconds(in_s, "run_in_s")),
                 )
+            case bool():
+                raise BadResult(
+                    f"a handler returned {result}: return Done({result}) if that is the job's"
+                    " result, or Failed(code) if the job failed"
+                )
+            case dict() | list() | str() | int() | float():
+                return self._complete(job, result)
             case _:
-                raise ValueError(
-                    f"a handler answers with Done, Failed, Wait or Act, not {result!r}"
+                raise BadResult(
+                    "a handler returns None, a JSON value, Done, Failed, Wait or Act,"
+                    f" not {type(result).__name__}: {truncate(repr(result), MAX_CODE)}"
                 )
 
     def _time_after(self, seconds: float) -> int:
         at = self.queue.now() + round(seconds * SECOND_US)
         if not 0 <= at < LATEST_US:
-            raise ValueError(f"{seconds} seconds from now is no time to wait for")
+            raise BadResult(f"{seconds} seconds from now is no time to wait for")
         return at
 
     def _complete(self, job: Job, value: Any) -> tuple[ActionKey, Change]:
         action = self._complete_action
         if action is None:
-            raise ValueError(f"{self.queue.name} has no move for Done: answer with Act")
+            raise BadResult(f"{self.queue.name} has no move for Done: return Act(action)")
         text = None if value is None else canonical_json(value)
         return (action, _NO_OPTIONS), Change(job.id, job.claim_seq, result=text)
 

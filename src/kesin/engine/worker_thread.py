@@ -18,11 +18,11 @@ from math import isqrt
 from typing import NamedTuple
 
 from kesin.engine.leases import Leases
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.results import (
     Failed,
     HandlerResult,
-    Run,
+    RunContext,
     exception_message,
     failure_of,
     is_handler_error,
@@ -79,10 +79,10 @@ class WorkerContext:
     queue: Queue
     leases: Leases
     state: WorkerState
-    takes_run: bool  # the handler takes a Run besides the job
+    takes_run: bool  # the handler takes a RunContext besides the job
     batch_handler: BatchHandler | None
     plan: ClaimPlan | None
-    on_results: ResultHook | None
+    in_transaction: ResultHook | None
     batch: int
     tenants: Sequence[str] | None
     poll_s: float
@@ -97,9 +97,11 @@ class WorkerContext:
         """Whether the worker was asked to stop."""
         return self.stop.is_set()
 
-    def run_of(self, job: Job) -> Run:
+    def run_of(self, job: Job) -> RunContext:
         """The second argument of a handler that takes two."""
-        return Run(job, queue=self.queue, leases=self.leases, worker=self.name, stop=self.stop)
+        return RunContext(
+            job, queue=self.queue, leases=self.leases, worker=self.name, stop=self.stop
+        )
 
 
 class WorkerThread:
@@ -361,12 +363,12 @@ class WorkerThread:
     def _apply_once(
         self, action: str, changes: list[Change], options: frozenset[str]
     ) -> list[Outcome]:
-        name, on_results = self.worker.name, self.worker.on_results
-        if on_results is None:
-            return self.queue.apply(action, changes, actor=name, options=options)
+        name, hook = self.worker.name, self.worker.in_transaction
+        if hook is None:
+            return apply_changes(self.queue, action, changes, actor=name, options=options)
         with self.queue.store.transaction():
-            outcomes = self.queue.apply(action, changes, actor=name, options=options)
-            on_results(action, changes, outcomes)
+            outcomes = apply_changes(self.queue, action, changes, actor=name, options=options)
+            hook(action, changes, outcomes)
             return outcomes
 
 

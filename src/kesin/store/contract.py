@@ -20,7 +20,7 @@ from kesin.store.records import (
     Event,
     Filter,
     MoveCount,
-    NewJob,
+    NewJobRow,
     Note,
     Outcome,
     Page,
@@ -54,7 +54,7 @@ class Store(ABC):
 
     @abstractmethod
     def enqueue(
-        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         """Create jobs; a job whose key is held gives ``duplicate`` with the holder's id."""
 

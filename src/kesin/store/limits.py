@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from kesin.foundation.ids import all_ids, is_id
+from kesin.foundation.messages import Message
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreError
@@ -23,7 +24,9 @@ LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 def check_batch_size(batch: Sequence[object]) -> None:
     """Refuse a batch with more jobs than one call takes."""
     if len(batch) > MAX_BATCH:
-        raise StoreError(f"one call takes at most {MAX_BATCH} jobs, got {len(batch)}")
+        raise StoreError(
+            Message("one call takes at most %(most)s jobs, got %(n)s", most=MAX_BATCH, n=len(batch))
+        )
 
 
 def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change]) -> list[Change]:
@@ -31,7 +34,9 @@ def prepare_changes(action: str, moves: Iterable[Move], changes: Sequence[Change
     check_batch_size(changes)
     replaces = any(move.payload == "replace" for move in moves)
     if replaces and any(change.payload is None for change in changes):
-        raise StoreError(f"{action} replaces the payload: give one for every job")
+        raise StoreError(
+            Message("%(call)s replaces the payload: give one for every job", call=action)
+        )
     first_changes = {change.id: change for change in reversed(changes)}
     ids = (
         first_changes
@@ -45,8 +50,12 @@ def check_age_stamp(lifecycle: Lifecycle, queue: str, aged: tuple[str, int] | No
     """Refuse a stamp that no index covers: only the first stamp is indexed."""
     if aged is not None and lifecycle.stamps[:1] != aged[:1]:
         raise StoreError(
-            f"{aged[0]!r} is not the first stamp of the queue {queue!r}:"
-            " jobs are found by the age of that one only"
+            Message(
+                "%(stamp)s is not the first stamp of the queue %(queue)s:"
+                " jobs are found by the age of that one only",
+                stamp=repr(aged[0]),
+                queue=repr(queue),
+            )
         )
 
 
@@ -56,5 +65,12 @@ def option_params(moves: tuple[Move, ...], options: frozenset[str]) -> dict[str,
     unknown = sorted(options - known)
     if unknown:
         choice = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
-        raise StoreError(f"{moves[0].action} has no option {unknown[0]!r}: {choice}")
+        raise StoreError(
+            Message(
+                "%(call)s has no option %(option)s: %(choice)s",
+                call=moves[0].action,
+                option=repr(unknown[0]),
+                choice=choice,
+            )
+        )
     return {f"option_{name}": name in options for name in known}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, NamedTuple
 
+from kesin.foundation.clock import Time, time_us
 from kesin.lifecycle.model import NO_STAMPS, Job
 
 Result = Literal["inserted", "duplicate", "moved", "already", "refused", "busy", "unknown"]
 _RESULTS_BY_REASON: dict[str, Result] = {"already": "already", "unknown": "unknown", "busy": "busy"}
 
 
-class NewJob(NamedTuple):
+class NewJobRow(NamedTuple):
     """A job to enqueue."""
 
     id: str
@@ -147,12 +149,17 @@ class Filter:
     tenants: tuple[str, ...] | None = None
     codes: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    created_from: int | None = None
-    created_before: int | None = None
-    moved_before: int | None = None
+    created_from: Time | None = None
+    created_before: Time | None = None
+    moved_before: Time | None = None
     dedup_key: str | None = None
     text: str | None = None  # part of the error message, case-insensitive
     contains: str | None = None  # part of the payload's JSON text, case-sensitive
+
+    def __post_init__(self) -> None:
+        for name in ("created_from", "created_before", "moved_before"):
+            if isinstance(value := getattr(self, name), datetime):
+                object.__setattr__(self, name, time_us(value, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kesin.store.records import (
     Event,
     Filter,
     MoveCount,
-    NewJob,
+    NewJobRow,
     Note,
     Outcome,
     Page,
@@ -55,7 +55,7 @@ class RoutedStore(Store):
         return self.main.transaction()
 
     def enqueue(
-        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         return self.store_for(queue).enqueue(queue, jobs, actor=actor, now=now)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kesin.engine.access.sites import Sites
 from kesin.foundation import passwords
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import ROLES, SCOPES, SITE_SCOPES, Actor, Scope
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, NotSignedIn, RequestConflict
 from kesin.foundation.text import storable
@@ -54,7 +55,10 @@ class Accounts(Sites):
         self.require(actor, "admin", "user.add", target=name)
         if not _USER_NAME.fullmatch(name):
             raise Invalid(
-                f"{name!r} is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                Message(
+                    "%(name)s is no user name: letters, digits, '.', '@', '-' and '_', at most 63",
+                    name=repr(name),
+                ),
                 details={"field": "name"},
             )
         _check_role(role)
@@ -72,7 +76,10 @@ class Accounts(Sites):
         with self.directory.transaction():
             if not self.directory.add_user(user):
                 raise RequestConflict(
-                    f"there is a user {name!r} already: change it with `kesin user set`"
+                    Message(
+                        "there is a user %(name)s already: change it with `kesin user set`",
+                        name=repr(name),
+                    )
                 )
             self.note(actor, "user.add", target=name, details={"role": role})
         return user
@@ -136,7 +143,12 @@ class Accounts(Sites):
 
     def _require_user(self, user: User | None, name: str) -> User:
         if user is None:
-            raise NotFound(f"there is no user {name!r}: `kesin user list` shows who there is")
+            raise NotFound(
+                Message(
+                    "there is no user %(name)s: `kesin user list` shows who there is",
+                    name=repr(name),
+                )
+            )
         return user
 
     # Sessions
@@ -246,13 +258,23 @@ class Accounts(Sites):
         unknown = [scope for scope in key_scopes if scope not in SCOPES]
         if unknown or not key_scopes:
             raise Invalid(
-                f"a key has one or more of the scopes {', '.join(SCOPES)}"
-                + (f", not {unknown[0]!r}" if unknown else ""),
+                Message(
+                    "a key has one or more of the scopes %(scopes)s, not %(scope)s",
+                    scopes=", ".join(SCOPES),
+                    scope=repr(unknown[0]),
+                )
+                if unknown
+                else Message(
+                    "a key has one or more of the scopes %(scopes)s", scopes=", ".join(SCOPES)
+                ),
                 details={"field": "scope"},
             )
         if site is None and SITE_SCOPES & set(key_scopes):
             raise Invalid(
-                f"a key for {min(SITE_SCOPES & set(key_scopes))} belongs to one site: name it",
+                Message(
+                    "a key for %(scope)s belongs to one site: name it",
+                    scope=min(SITE_SCOPES & set(key_scopes)),
+                ),
                 details={"field": "site"},
             )
         if not storable(name).strip() or len(name) > 100:  # noqa: PLR2004
@@ -260,7 +282,10 @@ class Accounts(Sites):
         if site is not None:
             self._require_sites([site])
         if days is not None and not 1 <= days <= 3_650:  # noqa: PLR2004
-            raise Invalid(f"a key lasts 1…3650 days, got {days}", details={"field": "days"})
+            raise Invalid(
+                Message("a key lasts 1…3650 days, got %(days)s", days=days),
+                details={"field": "days"},
+            )
         key, key_id = passwords.new_api_key()
         now = self.now()
         record = ApiKey(
@@ -290,7 +315,9 @@ class Accounts(Sites):
         self.require(actor, "admin", "key.revoke", target=shown_id)
         if self.directory.api_key(key_id) is None:
             named = f"no key {shown_id!r}" if shown_id else "no such key"
-            raise NotFound(f"there is {named}: `kesin key list` shows their ids")
+            raise NotFound(
+                Message("there is %(what)s: `kesin key list` shows their ids", what=named)
+            )
         with self.directory.transaction():
             ended = self.directory.revoke_key(key_id, self.now())
             if ended:
@@ -392,6 +419,9 @@ def _user_actor(user: User, address: str) -> Actor:
 def _check_role(role: str) -> str:
     if role not in ROLES:
         raise Invalid(
-            f"a role is one of {', '.join(ROLES)}, got {role!r}", details={"field": "role"}
+            Message(
+                "a role is one of %(roles)s, got %(role)s", roles=", ".join(ROLES), role=repr(role)
+            ),
+            details={"field": "role"},
         )
     return role

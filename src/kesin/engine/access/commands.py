@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import BulkResult, New, Queue
+from kesin.engine.queue import BulkResult, NewJob, Queue
 from kesin.engine.validation import BadInput
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.lifecycle.errors import Category
@@ -107,7 +108,7 @@ class Commands:
         if queue is None or sites == _NONE:
             if permission != "read":
                 self.accounts.note(actor, f"queue.{action}", allowed=False, queue=name)
-            raise NotFound(f"there is no queue {name!r} for you")
+            raise NotFound(Message("there is no queue %(queue)s for you", queue=repr(name)))
         return queue
 
     def readable_queues(self, actor: Actor) -> list[Queue]:
@@ -160,7 +161,7 @@ class Commands:
                 )
         if unreachable is not None:
             raise unreachable
-        raise NotFound(f"there is no job {job_id!r}")
+        raise NotFound(Message("there is no job %(job)s", job=repr(job_id)))
 
     def _actions(self, queue: Queue, job: Job) -> tuple[str, ...]:
         """The operator's actions that leave this job's state."""
@@ -221,11 +222,18 @@ class Commands:
         actions = queue.lifecycle.actions_of("operator")
         if action in actions and action not in queue.lifecycle.plain_actions_of("operator"):
             raise Invalid(
-                f"{action!r} brings new data: use the door of the workload", code="needs_payload"
+                Message(
+                    "%(call)s brings new data: use the door of the workload", call=repr(action)
+                ),
+                code="needs_payload",
             )
         if action in self.restricted_actions.get(name, _NONE) and not by_workload:
             raise Invalid(
-                f"{action!r} is more than a move of {name!r}: use the door of the workload",
+                Message(
+                    "%(call)s is more than a move of %(queue)s: use the door of the workload",
+                    call=repr(action),
+                    queue=repr(name),
+                ),
                 code="needs_door",
             )
         sites = self._selected_sites(actor, name, site, f"queue.{action}")
@@ -255,7 +263,7 @@ class Commands:
                 max_attempts=max_attempts,
                 tenants=None if sites is None else sorted(sites),
                 limit=MAX_BULK_JOBS,
-                on_batch=on_batch,
+                in_transaction=on_batch,
             )
         except BadInput as problem:
             raise Invalid(
@@ -281,7 +289,10 @@ class Commands:
         if (ids is None) == (where is None):
             raise Invalid("name the jobs by ids or by a filter, not both", code="bad_selection")
         if not queue.lifecycle.allows(action, "operator"):
-            raise Invalid(f"{action!r} is no operator call of {name}", code="unknown_call")
+            raise Invalid(
+                Message("%(call)s is no operator call of %(queue)s", call=repr(action), queue=name),
+                code="unknown_call",
+            )
         matching = where or Filter()
         if site is not None:
             matching = replace(matching, tenants=(site,))
@@ -291,13 +302,17 @@ class Commands:
         keys = sorted(counts, key=lambda key: (order.get(key[0], len(order)), key))
         return ActionPreview({key: counts[key] for key in keys})
 
-    def enqueue(self, actor: Actor, name: str, news: Sequence[New]) -> list[Outcome | BadInput]:
+    def enqueue(self, actor: Actor, name: str, news: Sequence[NewJob]) -> list[Outcome | BadInput]:
         """Enqueue jobs by hand, for admins; producers use the API of their workload."""
         queue = self.queue(actor, name, "admin", "enqueue")
         needed = queue.lifecycle.enqueue_move.stamp_input
         if any(set(needed) - set(new.stamps) for new in news):
             raise RequestConflict(
-                f"a job of {name!r} is born with {', '.join(needed)}: use the door of its workload",
+                Message(
+                    "a job of %(queue)s is born with %(needed)s: use the door of its workload",
+                    queue=repr(name),
+                    needed=", ".join(needed),
+                ),
                 code="needs_stamps",
             )
         with queue.store.transaction():

@@ -11,6 +11,7 @@ from typing import Any, Final
 from zoneinfo import available_timezones
 
 from kesin.foundation.clock import Clock, SystemClock, wall_clock_us
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, Permission, require
 from kesin.foundation.problems import Forbidden, Invalid, NotFound, RequestConflict
 from kesin.foundation.text import canonical_json, storable
@@ -126,7 +127,10 @@ class Sites:
         self.require(actor, "admin", "site.add", site=site_id)
         if not _SITE_ID.fullmatch(site_id):
             raise Invalid(
-                f"{site_id!r} is no site name: letters, digits, '.', '-' and '_', at most 128",
+                Message(
+                    "%(site)s is no site name: letters, digits, '.', '-' and '_', at most 128",
+                    site=repr(site_id),
+                ),
                 details={"field": "site"},
             )
         now = self.now()
@@ -136,7 +140,10 @@ class Sites:
         with self.directory.transaction():
             if not self.directory.add_site(site):
                 raise RequestConflict(
-                    f"there is a site {site_id!r} already: change it with `kesin site set`"
+                    Message(
+                        "there is a site %(site)s already: change it with `kesin site set`",
+                        site=repr(site_id),
+                    )
                 )
             self.note(actor, "site.add", site=site_id)
         return site
@@ -156,7 +163,7 @@ class Sites:
         with self.directory.transaction():
             before = self.directory.lock_site(site_id)
             if before is None:
-                raise NotFound(f"there is no site {site_id!r}")
+                raise NotFound(Message("there is no site %(site)s", site=repr(site_id)))
             site = _validated_site(
                 before._replace(
                     name=name or before.name,
@@ -181,7 +188,7 @@ class Sites:
         with self.directory.transaction():
             before = self.directory.lock_site(site_id)
             if before is None:
-                raise NotFound(f"there is no site {site_id!r}")
+                raise NotFound(Message("there is no site %(site)s", site=repr(site_id)))
             all_settings = json.loads(before.settings)
             merged = {**all_settings.get(workload, {}), **changes}
             merged = {name: value for name, value in merged.items() if value is not None}
@@ -209,7 +216,11 @@ class Sites:
                 else "there is none"
             )
             raise NotFound(
-                f"there is no site {missing[0]!r} ({listing}): add it with `kesin site add`"
+                Message(
+                    "there is no site %(site)s (%(there)s): add it with `kesin site add`",
+                    site=repr(missing[0]),
+                    there=listing,
+                )
             )
         return site_ids
 
@@ -224,14 +235,24 @@ def site_uuid(site_id: str) -> str:
 def _validated_site(site: Site) -> Site:
     if site.channel not in CHANNELS:
         raise Invalid(
-            f"a channel is one of {', '.join(CHANNELS)}, got {site.channel!r}",
+            Message(
+                "a channel is one of %(channels)s, got %(channel)s",
+                channels=", ".join(CHANNELS),
+                channel=repr(site.channel),
+            ),
             details={"field": "channel"},
         )
     if site.timezone not in _timezones():
-        raise Invalid(f"{site.timezone!r} is no time zone", details={"field": "timezone"})
+        raise Invalid(
+            Message("%(zone)s is no time zone", zone=repr(site.timezone)),
+            details={"field": "timezone"},
+        )
     if not _CURRENCY.fullmatch(site.currency):
         raise Invalid(
-            f"a currency has three capital letters, got {site.currency!r}",
+            Message(
+                "a currency has three capital letters, got %(currency)s",
+                currency=repr(site.currency),
+            ),
             details={"field": "currency"},
         )
     if not storable(site.name).strip() or len(site.name) > 200:  # noqa: PLR2004

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from kesin.engine.access.accounts import Accounts
 from kesin.foundation.encryption import KeyRing, NoSecretKeys, SecretNotOpened, sealing_key_id
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor, system_actor
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.store.directory import Secret
@@ -97,7 +98,13 @@ class Vault:
         _check_name(name)
         secret = self._directory.secret(name)
         if secret is None:
-            raise NotFound(f"there is no secret {name!r}: put it with `kesin secrets put {name}`")
+            raise NotFound(
+                Message(
+                    "there is no secret %(name)s: put it with `kesin secrets put %(again)s`",
+                    name=repr(name),
+                    again=name,
+                )
+            )
         try:
             value = ring.open(name, secret.sealed)
         except SecretNotOpened as problem:
@@ -124,7 +131,7 @@ class Vault:
         _check_name(name)
         with self._directory.transaction():
             if not self._directory.delete_secret(name):
-                raise NotFound(f"there is no secret {name!r}")
+                raise NotFound(Message("there is no secret %(name)s", name=repr(name)))
             self._accounts.note(actor, "secret.drop", target=name)
 
     def rotate(self, actor: Actor) -> Rotation:

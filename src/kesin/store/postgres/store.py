@@ -23,7 +23,7 @@ from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreError
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
-from kesin.store.records import Event, NewJob, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.dialect import Dialect
 from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, NewNote
@@ -307,7 +307,7 @@ class PostgresStore(SqlStore):
         return outcomes, lost
 
     def _insert(
-        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         in_order = sorted(jobs, key=lambda job: (job.tenant, job.dedup_key or "", job.id))
         statement = statements.enqueue()

@@ -26,7 +26,7 @@ from kesin.store.declarations import MASK_INDEX, check_compatible, declared_rows
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
 from kesin.store.notify import Notifier
-from kesin.store.records import Definition, NewJob, Outcome
+from kesin.store.records import Definition, NewJobRow, Outcome
 from kesin.store.redis.connection import RedisConnection
 from kesin.store.redis.program import SEPARATOR, Program
 from kesin.store.redis.reader import RedisReader, parse_job
@@ -172,7 +172,7 @@ class RedisStore(RedisReader):
     # Enqueueing
 
     def enqueue(
-        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         program = self.program(queue)
         check_batch_size(jobs)

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kesin.foundation.messages import Message
 from kesin.lifecycle.model import NO_STAMPS
 from kesin.store.errors import StoreError
 from kesin.store.limits import check_batch_size
 from kesin.store.notify import Notifier
-from kesin.store.records import NewJob, Outcome
+from kesin.store.records import NewJobRow, Outcome
 from kesin.store.sql.reader import SqlReader
 from kesin.store.sql.statements import Statements
 
@@ -39,12 +40,12 @@ class SqlInserter(SqlReader):
 
     @abstractmethod
     def _insert(
-        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         """Insert the jobs whose keys are free; return their ids."""
 
     def enqueue(
-        self, queue: str, jobs: Sequence[NewJob], *, actor: str, now: int | None = None
+        self, queue: str, jobs: Sequence[NewJobRow], *, actor: str, now: int | None = None
     ) -> list[Outcome]:
         statements = self.statements(queue)
         check_batch_size(jobs)
@@ -77,7 +78,9 @@ class SqlInserter(SqlReader):
             pending = [index for index in pending if index not in by_index]
         if pending:
             key = jobs[pending[0]].dedup_key
-            raise StoreError(f"the key {key!r} keeps changing hands: try again")
+            raise StoreError(
+                Message("the key %(key)s keeps changing hands: try again", key=repr(key))
+            )
         if any(outcome.result == "inserted" for outcome in by_index.values()):
             self._notifier.notify(queue)
         outcomes = [
@@ -88,7 +91,7 @@ class SqlInserter(SqlReader):
         return outcomes
 
     def _holders_of(
-        self, statements: Statements, jobs: Sequence[NewJob]
+        self, statements: Statements, jobs: Sequence[NewJobRow]
     ) -> dict[int, tuple[str, str, int]]:
         """Index of a new job → (id, state, seq) of the job that holds its key."""
         items = statements.items(statements.key_holders, jobs)
@@ -98,7 +101,7 @@ class SqlInserter(SqlReader):
     def _note_duplicates(
         self,
         queue: str,
-        jobs: Sequence[NewJob],
+        jobs: Sequence[NewJobRow],
         outcomes: list[Outcome],
         actor: str,
         now: int | None,

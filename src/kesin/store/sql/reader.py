@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kesin.foundation.clock import Time
 from kesin.foundation.ids import first_id_at, is_id
+from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import DAY_S, SECOND_US
 from kesin.lifecycle.model import NO_STAMPS, Job
 from kesin.store.contract import Store
@@ -138,9 +140,15 @@ class SqlReader(Store):
     ) -> Page:
         statements = self.statements(queue)
         if not 1 <= limit <= MAX_PAGE:
-            raise StoreError(f"a page holds 1…{MAX_PAGE} jobs, got {limit}")
+            raise StoreError(
+                Message("a page holds 1…%(most)s jobs, got %(n)s", most=MAX_PAGE, n=limit)
+            )
         if cursor is not None and not is_id(cursor):
-            raise StoreError(f"{cursor!r} is no cursor: take it from the page before")
+            raise StoreError(
+                Message(
+                    "%(cursor)s is no cursor: take it from the page before", cursor=repr(cursor)
+                )
+            )
         params: dict[str, Any] = {"queue": queue, "limit": limit + 1, "cursor": cursor or LAST_ID}
         filters, pair_conditions = self._filters(where, params)
         among = self._among(statements, where)
@@ -318,8 +326,8 @@ class SqlReader(Store):
             yield job, history
 
 
-def _id_at(at: int | None, skew_s: int) -> str | None:
-    return None if at is None else first_id_at(at + skew_s * SECOND_US)
+def _id_at(at: Time | None, skew_s: int) -> str | None:
+    return first_id_at(at + skew_s * SECOND_US) if isinstance(at, int) else None
 
 
 def _keys_of(where: Filter) -> list[DedupKey] | None:

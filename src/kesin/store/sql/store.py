@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
@@ -348,7 +349,12 @@ def _moves(statements: Statements, action: str, role: Role) -> tuple[Move, ...]:
     moves = statements.moves(action, role)
     if not moves:
         raise StoreError(
-            f"{action!r} is no call a {role} can make on the queue {statements.queue!r}"
+            Message(
+                "%(call)s is no call a %(role)s can make on the queue %(queue)s",
+                call=repr(action),
+                role=role,
+                queue=repr(statements.queue),
+            )
         )
     return moves
 

@@ -20,7 +20,7 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
-from kesin.store.records import Event, NewJob, Outcome, refusal
+from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.inserter import NewNote
 from kesin.store.sql.migrate import migrations, pending_migrations
@@ -297,7 +297,7 @@ class SqliteStore(SqlStore):
         return outcomes
 
     def _insert(
-        self, statements: Statements, jobs: Sequence[NewJob], params: dict[str, Any]
+        self, statements: Statements, jobs: Sequence[NewJobRow], params: dict[str, Any]
     ) -> set[str]:
         params = self._with_time(params)
         rows, bodies = statements.enqueue("enqueue_jobs"), statements.enqueue("enqueue_bodies")
