@@ -1,11 +1,13 @@
-"""The result of a check of `kesin doctor`."""
+"""The result of a check of `kesin doctor` and of the doctors of workloads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Status = Literal["ok", "warning", "failure"]
+
+_SIGNS: Final[dict[Status, str]] = {"ok": "✓", "warning": "!", "failure": "✗"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +18,18 @@ class DoctorCheck:
     status: Status
     found: str
     remedy: str = ""
+
+    @classmethod
+    def result(cls, name: str, *, ok: bool, found: str) -> DoctorCheck:
+        """The result of a check that either passes or fails."""
+        return cls(name, "ok" if ok else "failure", found)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed; a warning is no failure."""
+        return self.status != "failure"
+
+    @property
+    def sign(self) -> str:
+        """The sign of the status in a table."""
+        return _SIGNS[self.status]

@@ -14,6 +14,7 @@ from binascii import Error as NotBase64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge, Unavailable
 from kesin.foundation.settings import BadSettings, Settings, variable
 
@@ -113,7 +114,13 @@ class KeyRing:
         """Encrypt a text for storage under this name: ``v1.<key id>.<nonce>.<ciphertext>``."""
         plain = text.encode("utf-8", "surrogatepass")
         if len(plain) > MAX_SECRET_BYTES:
-            raise TooLarge(f"a secret has at most {MAX_SECRET_BYTES} bytes, this one {len(plain)}")
+            raise TooLarge(
+                Message(
+                    "a secret has at most %(most)s bytes, this one %(n)s",
+                    most=MAX_SECRET_BYTES,
+                    n=len(plain),
+                )
+            )
         nonce = secrets.token_bytes(NONCE_BYTES)
         ciphertext = self._ciphers[self.first].encrypt(
             nonce, plain, _associated_data(self.first, name)
@@ -158,7 +165,9 @@ def new_key(name: str | None = None) -> str:
     if name is None:
         name = f"k{secrets.token_hex(4)}"
     if not _ID.fullmatch(name):
-        raise Invalid(f"a key's name must be {_ID_TAKES}", details={"field": "name"})
+        raise Invalid(
+            Message("a key's name must be %(what)s", what=_ID_TAKES), details={"field": "name"}
+        )
     return f"{name}:{_encode(secrets.token_bytes(KEY_BYTES))}"
 
 

@@ -13,6 +13,7 @@ import secrets
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Unavailable
 from kesin.foundation.text import storable
 
@@ -42,8 +43,12 @@ def hash_password(password: str) -> str:
     """Hash a password for storage; raises Invalid for an unacceptable password."""
     if not MIN_PASSWORD_LENGTH <= len(password) <= MAX_PASSWORD_LENGTH:
         raise Invalid(
-            f"a password has {MIN_PASSWORD_LENGTH}…{MAX_PASSWORD_LENGTH} characters, "
-            f"this one has {len(password)}",
+            Message(
+                "a password has %(least)s…%(most)s characters, this one has %(n)s",
+                least=MIN_PASSWORD_LENGTH,
+                most=MAX_PASSWORD_LENGTH,
+                n=len(password),
+            ),
             details={"field": "password"},
         )
     if storable(password) != password:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Forbidden
 
 Scope = Literal[
@@ -102,4 +103,7 @@ def system_actor(name: str) -> Actor:
 def require(actor: Actor, permission: Permission) -> None:
     """Raise Forbidden unless the actor has the permission."""
     if not actor.has(permission):
-        raise Forbidden(f"this needs the right {permission!r}", details={"needs": permission})
+        raise Forbidden(
+            Message("this needs the right %(right)s", right=repr(permission)),
+            details={"needs": permission},
+        )

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -23,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from kesin.engine.validation import BadInput
 from kesin.foundation.extras import missing_extra
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooManyRequests, Unavailable
 from kesin.foundation.version import __version__
 from kesin.store.errors import StoreError, StoreTrouble, StoreUnreachable
@@ -35,6 +35,7 @@ from kesin.web.middleware import RequestMiddleware
 from kesin.web.routes import operator, probes, session, sites
 from kesin.web.schemas import ErrorBody
 from kesin.web.service import Service
+from kesin.web.validation import invalid_request
 
 log = Logger("kesin.http")
 
@@ -126,14 +127,7 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, RequestValidationError)  # noqa: S101
-        fields = [
-            {"field": ".".join(str(part) for part in error["loc"][1:]), "message": error["msg"]}
-            for error in problem.errors()
-        ]
-        details = jsonable_encoder(fields)
-        first = fields[0] if fields else {"field": "", "message": "not valid"}
-        message = f"{first['field']}: {first['message']}".strip(": ")
-        return await _problem_response(request, Invalid(message, details={"fields": details}))
+        return await _problem_response(request, invalid_request(problem.errors()))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, problem: Exception) -> JSONResponse:
@@ -174,7 +168,11 @@ def _not_installed(problem: ModuleNotFoundError) -> Unavailable:
         raise problem
     library, extra = needed_library
     return Unavailable(
-        f"this needs {library}: install it with `pip install 'kesin[{extra}]'`",
+        Message(
+            "this needs %(what)s: install it with `pip install 'kesin[%(extra)s]'`",
+            what=library,
+            extra=extra,
+        ),
         code="not_installed",
     )
 

@@ -17,7 +17,7 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -106,17 +106,6 @@ async def still_signed_in(request: Request, actor: Actor) -> bool:
     except StoreError:  # an unreachable store signs nobody out
         return True
     return current is not None and current.name == actor.name
-
-
-async def require_actor(request: Request) -> Actor:  # async: it needs no thread
-    """The actor; a request without credentials is refused."""
-    actor: Actor = request.state.actor
-    if not actor.grants:
-        raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
-    return actor
-
-
-SignedInActor = Annotated[Actor, Depends(require_actor)]
 
 
 def _actor_by_header(request: Request, service: Service, address: str) -> Actor | None:

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 
 
@@ -13,13 +14,13 @@ async def read_form(request: Request, *, max_bytes: int, max_fields: int) -> dic
     """The fields with all their values; raises TooLarge."""
     body = await request.body()
     if len(body) > max_bytes:
-        raise TooLarge(f"a form holds at most {max_bytes} bytes")
+        raise TooLarge(Message("a form holds at most %(most)s bytes", most=max_bytes))
     try:
         return parse_qs(
             body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=max_fields
         )
     except ValueError:
-        raise TooLarge(f"a form holds at most {max_fields} fields") from None
+        raise TooLarge(Message("a form holds at most %(most)s fields", most=max_fields)) from None
 
 
 def first_values(fields: dict[str, list[str]]) -> dict[str, str]:

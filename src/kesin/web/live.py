@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from kesin.engine.queue import Queue
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
@@ -71,13 +72,17 @@ class Live:
             if self._stop.is_set():
                 raise Unavailable("the service is stopping")
             if len(self._watches) >= MAX_WATCHERS:
-                raise Unavailable(f"{MAX_WATCHERS} are watching already: try again later")
+                raise Unavailable(
+                    Message("%(n)s are watching already: try again later", n=MAX_WATCHERS)
+                )
             if (
                 who
                 and sum(watch.actor_name == who for watch in self._watches) >= MAX_WATCHES_PER_ACTOR
             ):
                 raise Unavailable(
-                    f"you have {MAX_WATCHES_PER_ACTOR} watches already: end one first"
+                    Message(
+                        "you have %(n)s watches already: end one first", n=MAX_WATCHES_PER_ACTOR
+                    )
                 )
             self._watches.add(watch)
         return watch

@@ -18,16 +18,17 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Problem, TooLarge, Unavailable
 from kesin.web.auth import is_secure
 from kesin.web.service import Service
 
 log = Logger("kesin.http")
 
-Message = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 RenderProblem = Callable[[Request, Problem, int], Response]  # how a refused request is answered
 
@@ -148,7 +149,9 @@ class _Exchange:
             task.add_done_callback(_retrieve_exception)
             if self._status:  # the rest of the response is not read
                 task.cancel()
-            await self._refuse(Unavailable(f"no answer within {timeout_s:g} s", code="timeout"))
+            await self._refuse(
+                Unavailable(Message("no answer within %(n)s s", n=f"{timeout_s:g}"), code="timeout")
+            )
             return
         if self._too_large:
             await self._refuse(_too_large(limit), more_body=self._more_body)
@@ -180,7 +183,7 @@ class _Exchange:
         """The route's pattern; the path itself may name a job or a site."""
         return str(getattr(self._scope.get("route"), "path", "unmatched"))
 
-    async def _receive_counted(self) -> Message:
+    async def _receive_counted(self) -> AsgiMessage:
         message = await self._receive()
         self._received_bytes += len(message.get("body", b""))
         self._more_body = message.get("more_body", False)
@@ -190,13 +193,13 @@ class _Exchange:
             raise _too_large(limit)
         return message
 
-    async def _send_unless_refused(self, message: Message) -> None:
+    async def _send_unless_refused(self, message: AsgiMessage) -> None:
         """Send a message of the app, unless the request was refused meanwhile."""
         if self._refused or self._too_large:
             return
         await self._send_with_headers(message)
 
-    async def _send_with_headers(self, message: Message) -> None:
+    async def _send_with_headers(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             headers = list(message.get("headers", []))
@@ -248,7 +251,7 @@ class _Exchange:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"a request holds at most {limit} bytes")
+    return TooLarge(Message("a request holds at most %(most)s bytes", most=limit))
 
 
 def _as_json(_request: Request, problem: Problem, status: int) -> Response:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooManyRequests
 
 ROUNDING: Final = 1e-6  # a caller that waited exactly as long as told is let in
@@ -49,7 +50,10 @@ class RateLimiter:
                 self._buckets.popitem(last=False)
         if not allowed:
             wait_s = math.ceil((1 - tokens) / self._rate)
-            raise TooManyRequests(f"too many {self._what}: wait {wait_s} s", retry_after_s=wait_s)
+            raise TooManyRequests(
+                Message("too many %(what)s: wait %(n)s s", what=self._what, n=wait_s),
+                retry_after_s=wait_s,
+            )
 
     def forgive(self, name: str) -> None:
         """Fill the bucket of this name."""

@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fastapi import Response
-from pydantic import BaseModel
-
 from kesin.engine.access.commands import MAX_BULK_JOBS, ActionPreview, JobDetails
 from kesin.engine.queue import BulkResult, Queue
 from kesin.foundation.clock import iso
+from kesin.foundation.messages import decode_note
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.model import Job
 from kesin.store.records import Event, Outcome, Page, QueueStats
@@ -44,11 +42,6 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
-
-
-def json_response(body: BaseModel, status: int = 200) -> Response:
-    """The body as JSON, written in the handler's thread and not validated again."""
-    return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 def job_body(job: Job) -> JobBody:
@@ -92,15 +85,15 @@ def event_body(event: Event) -> EventBody:
         error_code=event.error_code,
         error_category=event.error_category,
         error_message=event.error_message,
-        note=decode_json(event.note),
+        note=decode_note(event.note),
     )
 
 
 def whole_body(history: JobDetails, advice: Mapping[str, Any] | None = None) -> JobWhole:
     return JobWhole(
         job=job_body(history.job),
-        payload=json_depth_limited(history.job.data),
-        result=json_depth_limited(history.job.outcome),
+        payload=json_depth_limited(history.job.payload),
+        result=json_depth_limited(history.job.result),
         events=[event_body(event) for event in history.events],
         notes=[
             NoteBody(

@@ -23,18 +23,14 @@ def doctor(as_json: AsJson = False) -> None:
 
     set_up_logs()
     checks = list(run_checks())
-    failures = [check for check in checks if check.status == "failure"]
+    failures = [check for check in checks if not check.ok]
     warnings = [check for check in checks if check.status == "warning"]
     if as_json:
         say_json({"ok": not failures, "checks": [asdict(check) for check in checks]})
     else:
-        signs = {"ok": "✓", "warning": "!", "failure": "✗"}
         print_table(
             ("", "check", "found", "what to do"),
-            [
-                (signs[check.status], check.name, check.found, check.remedy or " ")
-                for check in checks
-            ],
+            [(check.sign, check.name, check.found, check.remedy or " ") for check in checks],
         )
         counts = {"failure": failures, "warning": warnings, "check": checks}
         say(", ".join(pluralize(len(items), thing) for thing, items in counts.items()))

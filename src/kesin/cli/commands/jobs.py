@@ -159,12 +159,12 @@ def print_job(job: Job, names: Definition | None) -> None:
         "worker": job.worker,
         "error": f"{error} ({job.error_category})" if error else None,
         **{name: format_time(at) for name, at in times.items() if at is not None},
-        "result": job.result,
+        "result": job.result_json,
     }
     print_table(("job", ""), [(name, text) for name, text in fields.items() if text])
     say()
     say("payload")
-    pretty = json.dumps(decode_json(job.payload), indent=2, ensure_ascii=False)
+    pretty = json.dumps(decode_json(job.payload_json), indent=2, ensure_ascii=False)
     say(visible_lines(pretty))
 
 
@@ -195,6 +195,8 @@ def print_history(events: list[Event], names: Definition | None) -> None:
 def _what(event: Event, names: Definition | None) -> str:
     from kesin.cli.support.output import format_time
     from kesin.cli.support.records import flag_names
+    from kesin.foundation.messages import decode_note
+    from kesin.foundation.text import canonical_json
 
     error = ": ".join(filter(None, (event.error_code, event.error_message)))
     parts = (
@@ -202,7 +204,7 @@ def _what(event: Event, names: Definition | None) -> str:
         f"due {format_time(event.run_at)}" if event.run_at and event.run_at > event.at else "",
         f"timer {format_time(event.timer_at)}" if event.timer_at else "",
         f"flags {', '.join(flag_names(event.flags, names))}" if event.flags else "",
-        f"note {event.note}" if event.note else "",
+        f"note {canonical_json(note)}" if (note := decode_note(event.note)) else "",
         "new payload" if event.payload else "",
     )
     return "; ".join(part for part in parts if part)

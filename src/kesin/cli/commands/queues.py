@@ -165,13 +165,13 @@ def _enqueue_batch(
 ) -> Iterator[tuple[int, Outcome | str]]:
     """Enqueue a batch of lines: line number and outcome, or why it was refused."""
     from kesin.cli.support.output import cli_actor
-    from kesin.engine.queue import New
+    from kesin.engine.queue import NewJob
     from kesin.engine.validation import BadInput
 
-    good: list[tuple[int, New]] = []
+    good: list[tuple[int, NewJob]] = []
     for number, line in batch:
         try:
-            good.append((number, New(_parse_payload(line), tenant=tenant, run_at=run_at)))
+            good.append((number, NewJob(_parse_payload(line), tenant=tenant, run_at=run_at)))
         except UsageError as problem:
             yield number, str(problem)
     outcomes = queue.enqueue_many([new for _, new in good], actor=cli_actor())

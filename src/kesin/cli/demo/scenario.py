@@ -9,9 +9,15 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from kesin.cli.demo.people import create_shop_key, create_users
 from kesin.cli.demo.screen import DemoWatch, screen
-from kesin.cli.demo.service import RunningService, demo_folder, demo_workloads, run_service
+from kesin.cli.demo.service import (
+    RunningService,
+    create_shop_key,
+    create_users,
+    demo_folder,
+    demo_workloads,
+    run_service,
+)
 from kesin.cli.demo.tour import (
     print_kept,
     print_sign_in,

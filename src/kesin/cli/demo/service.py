@@ -1,4 +1,7 @@
-"""The service of the demonstration: the same as that of `kesin serve`, on its own folder."""
+"""The service of the demonstration: the same as that of `kesin serve`, on its own folder.
+
+Also its users, and the API key of its shop.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,19 @@ from kesin.cli.commands.serve import supervisor_for
 from kesin.cli.support.errors import CommandError
 from kesin.cli.support.output import say
 from kesin.cli.support.supervisor import WorkerSupervisor
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.workload import Workload
+from kesin.foundation.passwords import one_time_password
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import PREFIX, Settings, load_settings
 from kesin.web.app import create_app
 from kesin.web.server import Server, bind_sockets, build_server
 from kesin.web.service import Service
-from kesin.workloads.common.demo import DemoPart, Pace
+from kesin.workloads.common.demo import DEMO_ACTOR, DemoPart, Pace
 from kesin.workloads.common.stores import open_workload_stores
 
+ADMIN: Final = "admin"
+OPERATOR: Final = "ayse"
 HOST: Final = "127.0.0.1"
 GRACE_S: Final = 3.0
 START_S: Final = 30.0
@@ -160,3 +167,26 @@ def _wait_for_start(running: RunningService) -> None:
         if not running.alive or time.monotonic() > until:
             raise CommandError("the service did not start")
         pause.wait(0.02)
+
+
+def create_users(accounts: Accounts, queues: Iterable[str]) -> dict[str, str]:
+    """Create an admin and an operator of these queues; name → password."""
+    passwords = {ADMIN: one_time_password(), OPERATOR: one_time_password()}
+    accounts.add_user(DEMO_ACTOR, ADMIN, passwords[ADMIN], role="admin", all_sites=True)
+    accounts.add_user(
+        DEMO_ACTOR,
+        OPERATOR,
+        passwords[OPERATOR],
+        role="operator",
+        all_sites=True,
+        queues=tuple(queues),
+    )
+    return passwords
+
+
+def create_shop_key(accounts: Accounts, scopes: tuple[str, ...]) -> str:
+    """Create the API key of the shop's program; '' if it needs no scope."""
+    if not scopes:
+        return ""
+    key, _ = accounts.create_key(DEMO_ACTOR, "the shop's desk", scopes, days=1)
+    return key

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kesin.cli.commands.audit import print_reports, replay_queues
-from kesin.cli.demo.people import ADMIN, OPERATOR
+from kesin.cli.demo.service import ADMIN, OPERATOR
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.output import console, format_counts, on_terminal, print_table, say
 from kesin.store.open import open_store

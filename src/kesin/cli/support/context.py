@@ -6,24 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kesin.cli.support.errors import CommandError, UsageError, did_you_mean
+from kesin.cli.support.errors import UsageError, did_you_mean
 from kesin.cli.support.inspection import open_for_reading
 from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
 from kesin.engine.queue import Queue
 from kesin.engine.workload import Workload, WorkloadContext
-from kesin.foundation.logs import Level, set_up_logs
-from kesin.foundation.permissions import Actor, system_actor
-from kesin.foundation.settings import Settings, load_settings
-from kesin.foundation.terminal import cli_actor
+from kesin.foundation.logs import Level
+from kesin.foundation.settings import Settings
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreUnreachable
-from kesin.store.postgres.reachability import check_reachable
 from kesin.workloads import workloads
-from kesin.workloads.common.stores import open_workload_stores
+from kesin.workloads.common.cli import local_operator, open_stores
+
+__all__ = ["CommandContext", "local_operator", "open_context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +97,6 @@ class CommandContext:
 @contextmanager
 def open_context(*, create: bool = False, level: Level = "warning") -> Iterator[CommandContext]:
     """Open the store of the settings; a missing database file is created only with ``create``."""
-    settings = load_settings()
-    set_up_logs(settings.log, level)
-    file = settings.database_file
-    if file is not None and not create and not file.exists():
-        raise CommandError(
-            f"there is no database at {file}: enqueue a job or run `kesin migrate` to make it, "
-            "or say with KESIN_DATA_DIR or KESIN_DATABASE_URL where it is"
-        )
-    check_reachable(settings)
-    store = open_workload_stores(settings, workloads().values())
-    try:
+    made_by = None if create else "enqueue a job or run `kesin migrate` to make it"
+    with open_stores(workloads().values(), made_by=made_by, level=level) as (settings, store):
         yield CommandContext(settings, store)
-    finally:
-        store.close()
-
-
-def local_operator() -> Actor:
-    """The actor of a command: on the machine itself all is allowed, and put into the audit log."""
-    return system_actor(cli_actor())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.clock import iso
+from kesin.foundation.messages import decode_note
 from kesin.foundation.text import decode_json
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
         "stamps": {name: iso(at) for name, at in stamps(job, names).items()},
         "move": job.move,
         "actor": job.actor,
-        "note": decode_json(job.note),
-        "result": decode_json(job.result),
-        "payload": decode_json(job.payload),
+        "note": decode_note(job.note),
+        "result": job.result,
+        "payload": job.payload,
     }
 
 
@@ -93,7 +94,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "attempt": event.attempt,
         "flags": flag_names(event.flags, names),
         "error": error_record(event),
-        "note": decode_json(event.note),
+        "note": decode_note(event.note),
         "result": decode_json(event.result),
         "payload": decode_json(event.payload),
         "run_at": iso(event.run_at),

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kesin.engine.access.commands import MAX_LISTED_OUTCOMES, Commands
 from kesin.engine.proof_cache import proof_of
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.validation import BadInput
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.drawing.table import mermaid
@@ -27,7 +27,8 @@ from kesin.store.errors import StoreUnreachable
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import QueueStats
 from kesin.web import schemas, serialize
-from kesin.web.auth import SignedInActor, guarded_router, service_of, still_signed_in
+from kesin.web.auth import guarded_router, service_of, still_signed_in
+from kesin.web.dependencies import SignedInActor, json_response
 from kesin.web.live import Watch
 from kesin.web.service import Service
 
@@ -133,9 +134,7 @@ def queue_stats(
     request: Request, actor: SignedInActor, queue: QueueName, site: Site = None
 ) -> Response:
     """Counts by state and site; the cost does not grow with the number of jobs."""
-    return serialize.json_response(
-        serialize.stats_body(_commands(request).stats(actor, queue, site=site))
-    )
+    return json_response(serialize.stats_body(_commands(request).stats(actor, queue, site=site)))
 
 
 @router.get("/queues/{queue}/jobs", response_model=schemas.JobPage)
@@ -168,7 +167,7 @@ def list_jobs(  # noqa: PLR0917  # each is a query parameter
         text=text,
     )
     page = _commands(request).jobs(actor, queue, job_filter.filter(), limit=limit, cursor=cursor)
-    return serialize.json_response(serialize.page_body(page))
+    return json_response(serialize.page_body(page))
 
 
 @router.post("/queues/{queue}/jobs", status_code=201, response_model=schemas.BornBody)
@@ -177,7 +176,7 @@ def enqueue_jobs(
 ) -> Response:
     """Enqueue by hand, for admins. Producers use the door of their workload."""
     jobs = [
-        New(job.payload, job.key, job.site, schemas.micros(job.run_at), job.max_attempts)
+        NewJob(job.payload, job.key, job.site, schemas.micros(job.run_at), job.max_attempts)
         for job in new.jobs
     ]
     bodies = []
@@ -189,7 +188,7 @@ def enqueue_jobs(
         else:
             body = schemas.Born(result="duplicate", id=outcome.id)
         bodies.append(body)
-    return serialize.json_response(schemas.BornBody(jobs=bodies), 201)
+    return json_response(schemas.BornBody(jobs=bodies), 201)
 
 
 @router.get("/queues/{queue}/lifecycle")

@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.problems import Forbidden, NotFound
 from kesin.lifecycle.vocabulary import STAGES, Stage
-from kesin.web.auth import PUBLIC_ROUTE, SignedInActor, guarded_router, service_of
+from kesin.web.auth import PUBLIC_ROUTE, guarded_router, service_of
+from kesin.web.dependencies import SignedInActor
 from kesin.web.metrics import CONTENT_TYPE
 
 router = guarded_router(tags=["operations"])

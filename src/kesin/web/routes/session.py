@@ -14,7 +14,6 @@ from kesin.foundation.problems import NotSignedIn, TooManyRequests
 from kesin.web import schemas
 from kesin.web.auth import (
     PUBLIC_ROUTE,
-    SignedInActor,
     address_of,
     check_origin,
     delete_session_cookie,
@@ -25,6 +24,7 @@ from kesin.web.auth import (
 )
 from kesin.web.dashboard.frame.page import any_context
 from kesin.web.dashboard.frame.routes import safe_path
+from kesin.web.dependencies import SignedInActor
 from kesin.web.forms import first_values, read_form
 
 router = guarded_router(tags=["session"])

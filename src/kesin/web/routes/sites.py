@@ -6,7 +6,8 @@ from fastapi import Request
 
 from kesin.engine.access.sites import site_uuid
 from kesin.web import schemas
-from kesin.web.auth import SignedInActor, guarded_router, service_of
+from kesin.web.auth import guarded_router, service_of
+from kesin.web.dependencies import SignedInActor
 
 router = guarded_router(prefix="/api", tags=["sites"])
 

@@ -6,11 +6,11 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.lifecycle import configured_lifecycle
 
 log = Logger("kesin.oci")
@@ -53,12 +53,6 @@ def _cli() -> Typer:
     return app
 
 
-def _describe(code: str) -> Mapping[str, Any]:
-    from kesin.workloads.oci.advice import describe
-
-    return describe(code)
-
-
 def _demo() -> DemoPart:
     from kesin.workloads.oci.demo import OciDemo
 
@@ -75,5 +69,5 @@ OCI: Final = Workload(
     pages=_pages,
     cli=_cli,
     demo=_demo,
-    advice=_describe,
+    advice=ADVICE.describe,
 )

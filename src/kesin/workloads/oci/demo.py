@@ -5,7 +5,6 @@ Nothing goes to Google. Sales and scripts come over HTTP, as they would in real 
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -300,7 +299,7 @@ def _completed_orders(store: Store) -> set[str]:
     cursor: str | None = None
     while True:
         page = store.jobs(QUEUE, Filter(states=("COMPLETED",)), limit=MAX_PAGE, cursor=cursor)
-        order_ids.update(json.loads(job.payload)["orderId"] for job in page.jobs)
+        order_ids.update(job.payload["orderId"] for job in page.jobs)
         cursor = page.cursor
         if cursor is None:
             return order_ids

@@ -13,6 +13,7 @@ from kesin.engine.queue import BulkResult
 from kesin.engine.sweeper import BATCH, MAX_BATCHES_PER_MOVE
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, SECOND_US
@@ -88,27 +89,42 @@ def _warnings(context: WorkloadContext, site: Site, stats: SiteStats) -> Iterabl
     now = context.queue.now()
     if stats.failed_share > FAILED_SHARE_LIMIT:
         share = round(100 * stats.failed_share)
-        yield _warning("FAILED_SHARE_HIGH", f"{share} % of the finished rows failed")
+        yield _warning(
+            "FAILED_SHARE_HIGH", Message("%(share)s %% of the finished rows failed", share=share)
+        )
     if stats.stuck:
-        message = f"{_format_rows(stats.stuck)} in PROCESSING past the lease"
+        message = Message("%(rows)s in PROCESSING past the lease", rows=_format_rows(stats.stuck))
         yield _warning("STUCK_PROCESSING", message)
     if stats.expiring_soon:
         rows = _format_rows(stats.expiring_soon)
-        message = f"{rows} too old for Google within {EXPIRES_SOON_DAYS} days"
+        message = Message(
+            "%(rows)s too old for Google within %(days)s days", rows=rows, days=EXPIRES_SOON_DAYS
+        )
         yield _warning("EXPIRING_SOON", message)
     if is_paused(context, site):
         yield _warning("PAUSED", "the site or the whole queue is paused")
     if stats.breaker.kind:
         state = stats.breaker.state(now).replace("_", " ")
-        message = f"the breaker is {state} ({stats.breaker.code}): {stats.breaker.message}"
+        message = Message(
+            "the breaker is %(state)s (%(code)s): %(problem)s",
+            state=state,
+            code=stats.breaker.code,
+            problem=Message(stats.breaker.message),
+        )
         yield _warning("BREAKER_OPEN", message)
     waiting = stats.totals["QUEUED"] + stats.totals["RETRY"]
     if site.channel == "script" and waiting and _is_silent(context, site, stats, now):
         hours = _silent_hours(context, site)
-        yield _warning("SCRIPT_SILENT", f"no sign of the script for {hours} hours, rows wait")
+        yield _warning(
+            "SCRIPT_SILENT", Message("no sign of the script for %(n)s hours, rows wait", n=hours)
+        )
     refused = (read_metadata(context, site, UPLOADS) or {}).get("refused")
     if refused:
-        message = f"Google did not take all of request {refused['requestId']}: {refused['status']}"
+        message = Message(
+            "Google did not take all of request %(request)s: %(status)s",
+            request=refused["requestId"],
+            status=refused["status"],
+        )
         yield _warning("UPLOAD_NOT_TAKEN", message)
 
 
@@ -159,7 +175,12 @@ def build_filter(site: Site, criteria: Mapping[str, Sequence[str]]) -> Filter:
     for state in criteria.get("status", ()):
         if state not in STATES:
             raise Problem(
-                f"status is one of {', '.join(STATES)}, not {state[:64]!r}", code="bad_status"
+                Message(
+                    "status is one of %(known)s, not %(given)s",
+                    known=", ".join(STATES),
+                    given=repr(state[:64]),
+                ),
+                code="bad_status",
             )
     return Filter(
         states=tuple(criteria.get("status", ())),
@@ -250,7 +271,9 @@ def action_arguments(
 ) -> dict[str, Any]:
     """Build the arguments of `Commands.act` for an action; raises Problem."""
     if action not in ACTIONS:
-        raise Problem(f"action is one of {', '.join(ACTIONS)}", code="unknown_action")
+        raise Problem(
+            Message("action is one of %(known)s", known=", ".join(ACTIONS)), code="unknown_action"
+        )
     marks_failed, resets = action == "MARK_FAILED", action == "RESET_TO_QUEUED"
     return {
         "site": site.id,
@@ -283,7 +306,11 @@ def _parse_category(text: str) -> Category:
     except ValueError:
         categories = ", ".join(category.value for category in Category)
         raise Problem(
-            f"errorCategory is one of {categories}, not {text[:64]!r}",
+            Message(
+                "errorCategory is one of %(known)s, not %(given)s",
+                known=categories,
+                given=repr(text[:64]),
+            ),
             code="bad_error_category",
             details={"field": "errorCategory"},
         ) from None

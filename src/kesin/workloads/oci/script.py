@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kesin.engine.queue import apply_changes
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
+from kesin.foundation.messages import Message, note_json
 from kesin.foundation.problems import Problem, RequestConflict
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
@@ -74,7 +76,9 @@ def export(context: WorkloadContext, site: Site, *, limit: int, actor: str) -> l
     )
     sendable, unsendable = _split_sendable(site, jobs)
     if unsendable:  # enqueued between the check and the claim, not by ingest
-        context.queue.apply("ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id])
+        apply_changes(
+            context.queue, "ack_failed", _rejections(unsendable), actor=actor, tenants=[site.id]
+        )
     return _script_items(site, sendable)
 
 
@@ -99,10 +103,12 @@ def preview_export(context: WorkloadContext, site: Site, *, limit: int) -> Expor
         counts = context.queue.stats().tenants.get(site.id, {})
         not_due = sum(counts.get(state, 0) for state in WAITING_STATES) - len(jobs)
         if not_due > 0:
-            message = f"{not_due} more wait for the time of their next try"
+            message = Message("%(n)s more wait for the time of their next try", n=not_due)
             warnings.append({"code": "NOT_DUE", "message": message})
     if site.channel != "script":
-        message = f"the site is on the channel {site.channel}: a script gets nothing"
+        message = Message(
+            "the site is on the channel %(channel)s: a script gets nothing", channel=site.channel
+        )
         warnings.append({"code": "WRONG_CHANNEL", "message": message})
     return ExportPreview(_script_items(site, sendable), skipped, warnings)
 
@@ -113,7 +119,9 @@ def reject_unsendable(context: WorkloadContext, site: Site, *, limit: int, actor
         _, unsendable = _split_sendable(site, context.queue.peek(limit=limit, tenants=[site.id]))
         if not unsendable:
             return
-        context.queue.apply("reject", _rejections(unsendable), actor=actor, tenants=[site.id])
+        apply_changes(
+            context.queue, "reject", _rejections(unsendable), actor=actor, tenants=[site.id]
+        )
 
 
 def _split_sendable(
@@ -122,7 +130,7 @@ def _split_sendable(
     sendable, unsendable = [], []
     for job in jobs:
         try:
-            sendable.append((job, Conversion.from_payload(job.data, site.id)))
+            sendable.append((job, Conversion.from_payload(job.payload, site.id)))
         except Unsendable as problem:
             unsendable.append((job, problem))
     return sendable, unsendable
@@ -135,6 +143,7 @@ def _rejections(unsendable: Sequence[tuple[Job, Unsendable]]) -> list[Change]:
             error_code=problem.code,
             error_category=Category.VALIDATION.value,
             error_message=problem.message,
+            note=note_json(problem.message),
         )
         for job, problem in unsendable
     ]
@@ -176,7 +185,11 @@ def ack_failed(
     category = Category.VALIDATION.value if category is None else category
     if category not in categories:
         raise Problem(
-            f"errorCategory is one of {', '.join(sorted(categories))}, not {category[:64]!r}",
+            Message(
+                "errorCategory is one of %(known)s, not %(given)s",
+                known=", ".join(sorted(categories)),
+                given=repr(category[:64]),
+            ),
             code="bad_error_category",
             details={"field": "errorCategory"},
         )
@@ -211,7 +224,9 @@ def _apply_report(
     done: str,
 ) -> AckReport:
     valid = [change for change in changes if is_id(change.id)]
-    outcomes = context.queue.apply(action, valid, actor=actor, tenants=[site.id]) if valid else []
+    outcomes = (
+        apply_changes(context.queue, action, valid, actor=actor, tenants=[site.id]) if valid else []
+    )
     refused = [
         (f"{SEAL_PREFIX}{change.id}", _REFUSALS["unknown"])
         for change in changes

@@ -18,6 +18,7 @@ from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import ClaimShare
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
@@ -199,7 +200,7 @@ class Uploader:
         answers: dict[str, HandlerResult] = {}
         for job in jobs:
             try:
-                conversion = Conversion.from_payload(job.data, site.id)
+                conversion = Conversion.from_payload(job.payload, site.id)
                 rows.append(UploadRow(job.id, conversion, job.attempt_count))
             except Unsendable as problem:
                 answers[job.id] = Act(
@@ -250,7 +251,10 @@ class Uploader:
             return Act(
                 "ack_failed",
                 code=outcome.code,
-                message=f"another conversion has this click and this second: {outcome.message}",
+                message=Message(
+                    "another conversion has this click and this second: %(problem)s",
+                    problem=outcome.message,
+                ),
                 category=Category.VALIDATION,
                 note=outcome.note,
             )

@@ -5,13 +5,14 @@ Modules that need the web, spreadsheets or XML are imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.extras import LIBRARIES
 from kesin.foundation.settings import Settings
+from kesin.workloads.optiplan.advice import ADVICE
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -59,12 +60,6 @@ def _delete_expired_files(context: WorkloadContext) -> int:
     return delete_expired_files(context)
 
 
-def _advice(code: str) -> Mapping[str, Any]:
-    from kesin.workloads.optiplan.advice import advice_json
-
-    return advice_json(code)
-
-
 def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
     from kesin.workloads.optiplan.backup import backup_files
 
@@ -89,7 +84,7 @@ OPTIPLAN: Final = Workload(
     pages=_pages,
     cli=_cli,
     demo=_demo,
-    advice=_advice,
+    advice=ADVICE.describe,
     backup_files=_backup_files,
     # A cancel withdraws files from the saw's inbox and a reissue creates a new revision.
     restricted_actions=frozenset({"cancel", "request_cancel", "reissue"}),

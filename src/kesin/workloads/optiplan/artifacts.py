@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import TooLarge
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -89,7 +90,10 @@ def _read_files(folder: Path, names: Sequence[str]) -> list[JobFile]:
         size += len(files[-1].data)
         if size > MAX_DOWNLOAD_BYTES:
             raise TooLarge(
-                f"the files have more than {MAX_DOWNLOAD_BYTES} bytes: fetch them where they are"
+                Message(
+                    "the files have more than %(most)s bytes: fetch them where they are",
+                    most=MAX_DOWNLOAD_BYTES,
+                )
             )
     return files
 
@@ -103,17 +107,23 @@ def _read_file(folder: Path, name: str) -> bytes:
             if not folder.is_dir():
                 raise
             raise OrderProblem(
-                OptiCode.FILE_NOT_FOUND, f"{path.name} is not there any more", {"file": path.name}
+                OptiCode.FILE_NOT_FOUND,
+                Message("%(file)s is not there any more", file=path.name),
+                {"file": path.name},
             ) from None
         except UnusableFile as problem:
             raise OrderProblem(
-                OptiCode.FILE_NOT_FOUND, f"{path.name}: {problem}", {"file": path.name}
+                OptiCode.FILE_NOT_FOUND,
+                Message("%(field)s: %(problem)s", field=path.name, problem=Message(str(problem))),
+                {"file": path.name},
             ) from None
 
 
 def _no_files(job: Job, kind: str) -> OrderProblem:
     return OrderProblem(
-        OptiCode.FILE_NOT_FOUND, f"the job is {job.state}: it has no {kind}", {"state": job.state}
+        OptiCode.FILE_NOT_FOUND,
+        Message("the job is %(state)s: it has no %(what)s", state=job.state, what=kind),
+        {"state": job.state},
     )
 
 
@@ -130,7 +140,9 @@ def read_plans(paths: Paths, job: Job, progress: OrderProgress) -> list[CuttingP
         if root.get("generator") != GENERATOR or stem not in progress.stems:
             raise OrderProblem(
                 OptiCode.FILE_NOT_FOUND,
-                f"{file.name} was made by another program: only that one draws it",
+                Message(
+                    "%(file)s was made by another program: only that one draws it", file=file.name
+                ),
                 {"file": file.name},
             )
         name = _plan_name(CuttingOrder.from_job(job), stem.removeprefix(f"{job.id}_"))
@@ -156,7 +168,7 @@ def draw_plans(plans: Sequence[CuttingPlan], board: int | None, language: Langua
     if board > len(boards):
         raise OrderProblem(
             OptiCode.FILE_NOT_FOUND,
-            f"there is no board {board}: there are {len(boards)}",
+            Message("there is no board %(board)s: there are %(n)s", board=board, n=len(boards)),
             {"boards": len(boards)},
         )
     plan, number = boards[board - 1]
@@ -169,7 +181,10 @@ def check_board_count(plans: Sequence[CuttingPlan]) -> None:
     if boards > MAX_DRAWN_BOARDS:
         raise OrderProblem(
             OptiCode.FILE_NOT_FOUND,
-            f"{boards} different boards are too many for one drawing: ask for each with ?board=",
+            Message(
+                "%(n)s different boards are too many for one drawing: ask for each with ?board=",
+                n=boards,
+            ),
             {"boards": boards},
         )
 
@@ -180,7 +195,9 @@ def _parse_xml(name: str, data: bytes) -> Any:
     try:
         return etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))
     except etree.LxmlError:
-        raise OrderProblem(OptiCode.XML_INVALID, f"{name} cannot be read", {"file": name}) from None
+        raise OrderProblem(
+            OptiCode.XML_INVALID, Message("%(file)s cannot be read", file=name), {"file": name}
+        ) from None
 
 
 def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
@@ -199,7 +216,10 @@ def _parse_plans(batch: Path, root: Any) -> list[CuttingPlan]:
     if not plans or any(find_faults(plan) for plan in plans):
         raise OrderProblem(
             OptiCode.XML_INVALID,
-            f"the XML and {batch.name} do not belong together: one of them was changed",
+            Message(
+                "the XML and %(file)s do not belong together: one of them was changed",
+                file=batch.name,
+            ),
             {"file": batch.name},
         )
     return plans

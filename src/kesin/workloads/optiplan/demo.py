@@ -140,7 +140,7 @@ class OptiplanDemo(DemoPart):
         held = {job.id: job for job in page.jobs}
         for job_id, job in held.items():
             if job_id not in self._held:
-                self._held[job_id] = _order_id(job.data)
+                self._held[job_id] = _order_id(job.payload)
                 context.news.tell(
                     f"order {self._held[job_id]} is held: {job.error_message}; it waits for you at "
                     f"{context.address}/dashboard/optiplan"

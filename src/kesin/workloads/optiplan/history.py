@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kesin.engine.queue import Queue
 from kesin.foundation.clock import iso
-from kesin.foundation.text import decode_json
+from kesin.foundation.messages import decode_note
 from kesin.lifecycle.budget import MINUTE_S, SECOND_US
 from kesin.store.records import Event, Note
 from kesin.workloads.optiplan.lifecycle import APPROVED
@@ -101,5 +101,5 @@ def _event_details(event: Event, approved: int) -> dict[str, Any]:
 
 
 def _decode_object(text: str | None) -> dict[str, Any]:
-    value = decode_json(text)
+    value = decode_note(text)
     return value if isinstance(value, dict) else {}

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kesin.engine.queue import New
+from kesin.engine.queue import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.ids import is_id
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Job
@@ -64,7 +65,7 @@ class OrderService:
         self.context.commands.accounts.require(actor, "optiplan", "optiplan.create", queue=QUEUE)
 
     def _enqueue(self, actor: Actor, order: CuttingOrder) -> EnqueuedOrder:
-        new = New(order.as_json(), key=order.key, tenant=TENANT, note={"mode": order.mode})
+        new = NewJob(order.as_json(), key=order.key, tenant=TENANT, note={"mode": order.mode})
         [outcome] = self.queue.enqueue_many([new], actor=actor.name)
         if not isinstance(outcome, Outcome):
             raise OrderProblem(OptiCode.VALIDATION, str(outcome))
@@ -103,7 +104,8 @@ class OrderService:
         outcome = self._act(actor, "approve", job_id)
         if outcome.result != "moved":
             raise OrderProblem(
-                OptiCode.JOB_NOT_IN_HOLD, f"the job is {outcome.state}: only a held one is approved"
+                OptiCode.JOB_NOT_IN_HOLD,
+                Message("the job is %(state)s: only a held one is approved", state=outcome.state),
             )
         return self._get_job(job_id)
 
@@ -118,7 +120,10 @@ class OrderService:
             case "retries_left":
                 raise OrderProblem(
                     OptiCode.RETRY_LIMIT_REACHED,
-                    f"it was retried {before.retry_count} times: reissue it once the cause is gone",
+                    Message(
+                        "it was retried %(n)s times: reissue it once the cause is gone",
+                        n=before.retry_count,
+                    ),
                 )
             case "code_not_in":
                 raise OrderProblem(
@@ -130,7 +135,9 @@ class OrderService:
             case _:
                 raise OrderProblem(
                     OptiCode.JOB_NOT_FAILED,
-                    f"the job is {outcome.state}: only a failed one is retried",
+                    Message(
+                        "the job is %(state)s: only a failed one is retried", state=outcome.state
+                    ),
                 )
 
     def cancel(self, actor: Actor, job_id: str) -> Job:
@@ -142,7 +149,8 @@ class OrderService:
         before = self._get_job(job_id)
         if before.state in {"DELIVERED", "DONE", "FAILED"}:
             raise OrderProblem(
-                OptiCode.JOB_NOT_CANCELLABLE, f"the job is {before.state}: it is too late"
+                OptiCode.JOB_NOT_CANCELLABLE,
+                Message("the job is %(state)s: it is too late", state=before.state),
             )
         machine_folder = self.workshop.paths().machine_drop_folder
         with self.queue.store.transaction():  # no runner can claim it meanwhile
@@ -155,7 +163,8 @@ class OrderService:
             outcome = self._act(actor, "request_cancel", job_id)
         if outcome.result != "moved" and outcome.reason != "flag_not_set":
             raise OrderProblem(
-                OptiCode.JOB_NOT_CANCELLABLE, f"the job is {outcome.state}: it is too late"
+                OptiCode.JOB_NOT_CANCELLABLE,
+                Message("the job is %(state)s: it is too late", state=outcome.state),
             )
         return self._get_job(job_id)
 
@@ -209,11 +218,15 @@ class OrderService:
             raise OrderProblem(OptiCode.PHONE_REQUIRED, "a customer is known by a phone number")
         name = name.strip()
         if not 1 <= len(name) <= MAX_NAME:
-            raise OrderProblem(OptiCode.VALIDATION, f"a name has 1…{MAX_NAME} characters")
+            raise OrderProblem(
+                OptiCode.VALIDATION, Message("a name has 1…%(most)s characters", most=MAX_NAME)
+            )
         try:
             customer = Customer(check_one_line(name), normalised)
         except ValueError as problem:
-            raise OrderProblem(OptiCode.VALIDATION, f"the name {problem}") from None
+            raise OrderProblem(
+                OptiCode.VALIDATION, Message("the name %(problem)s", problem=Message(str(problem)))
+            ) from None
         with self.queue.store.transaction():
             new = self.customers.save(customer)
             self.context.commands.accounts.note(
@@ -278,5 +291,6 @@ def _job_not_found() -> OrderProblem:
 
 def _not_reissuable(state: str | None) -> OrderProblem:
     return OrderProblem(
-        OptiCode.JOB_NOT_FAILED, f"the job is {state}: one that failed or is done is reissued"
+        OptiCode.JOB_NOT_FAILED,
+        Message("the job is %(state)s: one that failed or is done is reissued", state=state),
     )

@@ -15,6 +15,7 @@ from kesin.engine.transfer.backup import BackupFile
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.extras import LIBRARIES
 from kesin.foundation.settings import Settings
+from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.batches.lifecycle import batch_lifecycle
 from kesin.workloads.pdf.lifecycle import configured_lifecycle
 from kesin.workloads.pdf.webhooks.lifecycle import webhook_lifecycle
@@ -115,12 +116,6 @@ def _metrics(context: WorkloadContext) -> Iterable[Metric]:
     return collect_metrics(context)
 
 
-def _advice(code: str) -> Mapping[str, Any]:
-    from kesin.workloads.pdf.advice import describe
-
-    return describe(code)
-
-
 def _backup_files(settings: Settings) -> Iterable[BackupFile | str]:
     from kesin.workloads.pdf.storage.backup import backup_files
 
@@ -163,7 +158,7 @@ PDF: Final = Workload(
     pages=_pages,
     cli=_cli,
     demo=_demo,
-    advice=_advice,
+    advice=ADVICE.describe,
     backup_files=_backup_files,
     needs=_NEEDS,
 )
@@ -177,7 +172,7 @@ PDF_BATCHES: Final = Workload(
     worker=_batch_worker,
     needs_own_process=True,
     in_redis=True,
-    advice=_advice,
+    advice=ADVICE.describe,
     needs=_NEEDS,
 )
 PDF_WEBHOOKS: Final = Workload(
@@ -190,6 +185,6 @@ PDF_WEBHOOKS: Final = Workload(
     worker=_hook_worker,
     needs_own_process=True,
     in_redis=True,
-    advice=_advice,
+    advice=ADVICE.describe,
     needs=_NEEDS,
 )

@@ -6,29 +6,21 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from kesin.foundation.logs import set_up_logs
 from kesin.foundation.problems import Invalid, Unavailable
-from kesin.foundation.settings import Settings, load_settings
 from kesin.foundation.terminal import format_examples, print_table, say, say_json
+from kesin.workloads.common.cli import JsonOption, command_group, read_settings, report_checks
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
-app = typer.Typer(
+app = command_group(
+    "Make PDFs of HTML templates.",
     name="pdf",
-    help="Make PDFs of HTML templates.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FAILED: Final = 1
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 EngineName = Annotated[
     str | None,
     typer.Option(
@@ -64,7 +56,7 @@ def render(
             max=600,
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a PDF of a template and its variables, without a queue.
 
@@ -73,7 +65,7 @@ def render(
     """
     from kesin.workloads.pdf.services import create_engine, load_templates
 
-    settings = _load_settings()
+    settings = read_settings()
     with _render_errors_reported():
         html = load_templates(settings).render_html(template, _read_variables(data))
         renderer = create_engine(settings, engine)
@@ -118,7 +110,7 @@ def templates(
         str | None, typer.Argument(metavar="NAME", help="Show this one's schema and sample.")
     ] = None,
     *,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the templates, or show one of them.
 
@@ -127,7 +119,7 @@ def templates(
     from kesin.workloads.pdf.services import load_templates
 
     with _render_errors_reported():
-        library = load_templates(_load_settings())
+        library = load_templates(read_settings())
         listed = [library.get(each) for each in ([name] if name else library.names)]
     if name:
         [template] = listed
@@ -154,29 +146,14 @@ def templates(
         "kesin pdf doctor --engine weasyprint --json",
     ),
 )
-def doctor(*, engine: EngineName = None, as_json: AsJson = False) -> None:
+def doctor(*, engine: EngineName = None, as_json: JsonOption = False) -> None:
     """Check everything that PDFs need, and print a test page.
 
     Templates, browser, fonts, storage and workers. Exits with 1 if a check fails.
     """
     from kesin.workloads.pdf.doctor import run_checks
 
-    checks = list(run_checks(_load_settings(), engine))
-    if as_json:
-        say_json([asdict(check) for check in checks])
-    else:
-        print_table(
-            ("", "what", "found"),
-            [("✓" if check.ok else "✗", check.name, check.detail) for check in checks],
-        )
-    if not all(check.ok for check in checks):
-        raise typer.Exit(FAILED)
-
-
-def _load_settings() -> Settings:
-    settings = load_settings()
-    set_up_logs(settings.log, "warning")
-    return settings
+    report_checks(run_checks(read_settings(), engine), as_json=as_json)
 
 
 def _read_variables(data: str) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import io
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation.check import DoctorCheck
 from kesin.foundation.problems import Problem
 from kesin.foundation.settings import Settings
 from kesin.store.errors import StoreError
@@ -30,50 +30,43 @@ _PAGE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PdfCheck:
-    """The result of a check."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-def run_checks(settings: Settings, engine: str | None = None) -> Iterator[PdfCheck]:
+def run_checks(settings: Settings, engine: str | None = None) -> Iterator[DoctorCheck]:
     """Run all checks, in the order in which an operator would fix them."""
     library: TemplateLibrary | None = None
     try:
         library = load_templates(settings)
-        yield PdfCheck("templates", ok=bool(library.names), detail=", ".join(library.names))
+        yield DoctorCheck.result(
+            "templates", ok=bool(library.names), found=", ".join(library.names)
+        )
     except (RenderFailed, Problem) as problem:
-        yield PdfCheck("templates", ok=False, detail=str(problem))
+        yield DoctorCheck.result("templates", ok=False, found=str(problem))
     yield from _check_browser(settings, engine)
     yield from _check_printing(settings, engine, library)
     yield _check_storage(settings)
     yield from _check_workers(settings)
 
 
-def _check_browser(settings: Settings, engine: str | None) -> Iterator[PdfCheck]:
+def _check_browser(settings: Settings, engine: str | None) -> Iterator[DoctorCheck]:
     executable = find_chromium(settings.pdf_chromium)
     usable = is_chromium_available(settings.pdf_chromium)
     detail = str(executable) if executable and usable else "none, so WeasyPrint draws"
-    yield PdfCheck("browser", ok=usable or engine != "chromium", detail=detail)
+    yield DoctorCheck.result("browser", ok=usable or engine != "chromium", found=detail)
     if not usable:
         return
     if settings.pdf_sandbox == "on" and os.getuid() == 0:
         detail = "on, which Chromium refuses root: run as another user, or set it to auto"
-        yield PdfCheck("sandbox", ok=False, detail=detail)
+        yield DoctorCheck.result("sandbox", ok=False, found=detail)
         return
     sandboxed = chromium_settings(settings).sandboxed
     detail = (
         "on" if sandboxed else "off: a page that breaks out has our rights; run as another user"
     )
-    yield PdfCheck("sandbox", ok=True, detail=detail)
+    yield DoctorCheck.result("sandbox", ok=True, found=detail)
 
 
 def _check_printing(
     settings: Settings, engine: str | None, library: TemplateLibrary | None
-) -> Iterator[PdfCheck]:
+) -> Iterator[DoctorCheck]:
     limit_s = settings.pdf_hard_timeout_s
     try:
         renderer = create_engine(settings, engine)
@@ -84,25 +77,25 @@ def _check_printing(
         finally:
             renderer.close()
     except RenderFailed as problem:
-        yield PdfCheck("test page", ok=False, detail=str(problem))
+        yield DoctorCheck.result("test page", ok=False, found=str(problem))
         return
     summary = f"{len(rendered.pdf)} bytes by {rendered.engine} in {rendered.seconds:.1f} s"
     detail = "; ".join((summary, *rendered.warnings))
-    yield PdfCheck("test page", ok=not rendered.warnings, detail=detail)
+    yield DoctorCheck.result("test page", ok=not rendered.warnings, found=detail)
     if fonts is not None:
         yield fonts
 
 
-def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> PdfCheck:
+def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> DoctorCheck:
     """Check that our fonts have every test letter and that no other font was used to print them."""
     ours: set[str] = set()
     for file, data in library.fonts.items():
         try:
             missing, name = _inspect_font(data)
         except Exception as problem:  # noqa: BLE001  # a font file may be broken in any way
-            return PdfCheck("fonts", ok=False, detail=f"{file} cannot be read: {problem}")
+            return DoctorCheck.result("fonts", ok=False, found=f"{file} cannot be read: {problem}")
         if missing:
-            return PdfCheck("fonts", ok=False, detail=f"{file} lacks {' '.join(missing)}")
+            return DoctorCheck.result("fonts", ok=False, found=f"{file} lacks {' '.join(missing)}")
         ours.add(name)
     families = sorted({f"Kesin {Path(file).stem.split('-')[0].title()}" for file in library.fonts})
     for family in families:
@@ -113,8 +106,10 @@ def _check_fonts(engine: Engine, library: TemplateLibrary, limit_s: float) -> Pd
         foreign = sorted(font for font in used if font not in ours and not font.startswith(prefix))
         if foreign or rendered.warnings:
             reasons = (*(f"{font} was used instead" for font in foreign), *rendered.warnings)
-            return PdfCheck("fonts", ok=False, detail=f"{family}: {'; '.join(reasons)}")
-    return PdfCheck("fonts", ok=bool(families), detail=f"{TEST_LETTERS} in {', '.join(families)}")
+            return DoctorCheck.result("fonts", ok=False, found=f"{family}: {'; '.join(reasons)}")
+    return DoctorCheck.result(
+        "fonts", ok=bool(families), found=f"{TEST_LETTERS} in {', '.join(families)}"
+    )
 
 
 def _inspect_font(data: bytes) -> tuple[list[str], str]:
@@ -139,11 +134,11 @@ def embedded_fonts(pdf: bytes) -> set[str]:
         }
 
 
-def _check_storage(settings: Settings) -> PdfCheck:
+def _check_storage(settings: Settings) -> DoctorCheck:
     """Store a small file, read it back and delete it."""
     address = artifacts_address(settings)
     if not settings.pdf_artifacts and not Path(address).exists():
-        return PdfCheck("storage", ok=True, detail=f"{address} is made with the first PDF")
+        return DoctorCheck.result("storage", ok=True, found=f"{address} is made with the first PDF")
     key = f"pdfs/doctor-{secrets.token_hex(8)}/0.pdf"
     try:
         storage = open_storage(address)
@@ -151,11 +146,13 @@ def _check_storage(settings: Settings) -> PdfCheck:
         same = storage.get_bytes(key) == b"%PDF-"
         storage.delete(key)
     except StorageError as problem:
-        return PdfCheck("storage", ok=False, detail=f"{problem}: look at KESIN_PDF_ARTIFACTS")
-    return PdfCheck("storage", ok=same, detail=address)
+        return DoctorCheck.result(
+            "storage", ok=False, found=f"{problem}: look at KESIN_PDF_ARTIFACTS"
+        )
+    return DoctorCheck.result("storage", ok=same, found=address)
 
 
-def _check_workers(settings: Settings) -> Iterator[PdfCheck]:
+def _check_workers(settings: Settings) -> Iterator[DoctorCheck]:
     """Count live workers if there is a database; none is a failure only while jobs wait."""
     from kesin.store.postgres.reachability import check_reachable
     from kesin.workloads import built_in
@@ -169,7 +166,7 @@ def _check_workers(settings: Settings) -> Iterator[PdfCheck]:
         check_reachable(settings)
         store = open_workload_stores(settings, built_in())
     except StoreError as problem:
-        yield PdfCheck("workers", ok=False, detail=str(problem))
+        yield DoctorCheck.result("workers", ok=False, found=str(problem))
         return
     try:
         alive = len(workers_alive(store))
@@ -178,10 +175,10 @@ def _check_workers(settings: Settings) -> Iterator[PdfCheck]:
             for flow in store.move_counts("pdf")
         )
     except StoreError as problem:
-        yield PdfCheck("workers", ok=False, detail=str(problem))
+        yield DoctorCheck.result("workers", ok=False, found=str(problem))
         return
     finally:
         store.close()
     hint = "" if alive else "; start `kesin serve` or `kesin worker pdf`"
     detail = f"{alive} alive, {waiting} jobs wait{hint}"
-    yield PdfCheck("workers", ok=bool(alive) or not waiting, detail=detail)
+    yield DoctorCheck.result("workers", ok=bool(alive) or not waiting, found=detail)

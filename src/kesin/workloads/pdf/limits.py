@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 MAX_HTML_BYTES: Final = 5 * 1024 * 1024
@@ -20,7 +21,7 @@ def soft_timeout_s(timeout_s: float) -> float:
 
 def timeout_message(timeout_s: float) -> str:
     """The error message for a document that exceeded its timeout."""
-    return f"the document was not printed within {timeout_s:g} s"
+    return Message("the document was not printed within %(n)s s", n=f"{timeout_s:g}")
 
 
 def check_html(html: str) -> None:
@@ -44,7 +45,11 @@ def check_pages(pages: int) -> None:
     if not 0 < pages <= MAX_PAGES:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
-            f"the document has {pages} pages, and 1 to {MAX_PAGES} are allowed",
+            Message(
+                "the document has %(n)s pages, and 1 to %(most)s are allowed",
+                n=pages,
+                most=MAX_PAGES,
+            ),
             details={"pages": pages},
         )
 
@@ -53,6 +58,8 @@ def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
         raise RenderFailed(
             PdfErrorCode.TEMPLATE_ERROR,
-            f"{name} has {size} bytes, and {limit} are allowed",
+            Message(
+                "%(what)s has %(n)s bytes, and %(most)s are allowed", what=name, n=size, most=limit
+            ),
             details={"bytes": size},
         )

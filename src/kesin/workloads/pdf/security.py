@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from markupsafe import Markup, escape
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 MAX_DEPTH: Final = 32
@@ -154,7 +155,7 @@ def _variables_error(message: str, path: tuple[str, ...]) -> RenderFailed:
     location = "/" + "/".join(path[:8]) + ("/…" if len(path) > 8 else "")  # noqa: PLR2004
     return RenderFailed(
         PdfErrorCode.TEMPLATE_ERROR,
-        f"variables: {message} at {location}",
+        Message("variables: %(problem)s at %(path)s", problem=Message(message), path=location),
         details={"path": location},
     )
 

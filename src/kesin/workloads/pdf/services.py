@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kesin.engine.queue import Queue
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.settings import Settings
 from kesin.lifecycle.budget import HOUR_S
@@ -41,7 +42,9 @@ def load_templates(settings: Settings) -> TemplateLibrary:
     if folder is None:
         return TemplateLibrary.load()
     if not folder.is_dir():
-        raise Unavailable(f"there is no folder {folder}: look at KESIN_PDF_TEMPLATES")
+        raise Unavailable(
+            Message("there is no folder %(folder)s: look at KESIN_PDF_TEMPLATES", folder=folder)
+        )
     return TemplateLibrary.load((SHIPPED, folder))
 
 
@@ -93,7 +96,9 @@ def open_artifact_store(settings: Settings, queue: Queue) -> PdfArtifactStore:
     try:
         return PdfArtifactStore(_open_storage_once(artifacts_address(settings)), queue.clock)
     except StorageMisconfigured as problem:
-        raise Unavailable(f"{problem}: look at KESIN_PDF_ARTIFACTS") from None
+        raise Unavailable(
+            Message("%(problem)s: look at KESIN_PDF_ARTIFACTS", problem=problem)
+        ) from None
 
 
 @lru_cache(maxsize=8)
@@ -175,11 +180,18 @@ class PdfServiceLoader:
             library = load_templates(self.context.settings)
         except ImportError as problem:
             raise Unavailable(
-                f"PDFs need {problem.name or 'more'}: install it with `pip install 'kesin[pdf]'`",
+                Message(
+                    "PDFs need %(what)s: install it with `pip install 'kesin[pdf]'`",
+                    what=problem.name or "more",
+                ),
                 code=NOT_INSTALLED,
             ) from None
         except RenderFailed as problem:
-            raise Unavailable(f"the templates cannot be used: {problem.message}") from None
+            raise Unavailable(
+                Message(
+                    "the templates cannot be used: %(problem)s", problem=Message(problem.message)
+                )
+            ) from None
         artifacts = open_artifacts(self.context)
         return PdfServices(
             config=render_config(self.context.settings),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from email.message import Message
+from email.message import Message as Headers
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, TooLarge
 from kesin.web.forms import first_values, read_form
 
@@ -54,7 +55,7 @@ def parse_upload(body: bytes, content_type: str) -> Upload:
 
 
 def _parse_multipart(body: bytes, content_type: str) -> Upload:
-    heading = Message()
+    heading = Headers()
     heading["content-type"] = content_type
     boundary = heading.get_boundary("")
     if heading.get_content_type() != _MULTIPART or not _BOUNDARY.fullmatch(boundary):
@@ -62,14 +63,14 @@ def _parse_multipart(body: bytes, content_type: str) -> Upload:
     delimiter = b"\r\n--" + boundary.encode()
     parts = (b"\r\n" + body).split(delimiter)
     if len(parts) > MAX_PARTS:
-        raise TooLarge(f"a form with a file holds at most {MAX_PARTS} fields")
+        raise TooLarge(Message("a form with a file holds at most %(most)s fields", most=MAX_PARTS))
     if len(parts) < 2 or not parts[-1].startswith(b"--"):  # noqa: PLR2004  # the preamble and the end
         raise Invalid(_CUT_SHORT, code="cut_short")
     fields: dict[str, str] = {}
     file_name, data = "", b""
     for part in parts[1:-1]:
         head, separator, value = part.partition(b"\r\n\r\n")
-        disposition = _parse_disposition(head) if separator else Message()
+        disposition = _parse_disposition(head) if separator else Headers()
         name = disposition.get_param("name", "", "content-disposition")
         part_file_name = disposition.get_filename()
         if part_file_name is not None:
@@ -79,8 +80,8 @@ def _parse_multipart(body: bytes, content_type: str) -> Upload:
     return Upload(fields, file_name, data)
 
 
-def _parse_disposition(head: bytes) -> Message:
-    disposition = Message()
+def _parse_disposition(head: bytes) -> Headers:
+    disposition = Headers()
     for line in head.split(b"\r\n"):
         name, _, value = line.decode("utf-8", "replace").partition(":")
         if name.strip().lower() == "content-disposition":

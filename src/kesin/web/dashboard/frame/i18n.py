@@ -3,21 +3,21 @@
 A catalogue is the ``.po`` files of the dashboard and of the workloads' pages, read when the first
 page in its language is asked for: there is nothing to compile when a package is built.
 
-Messages of the floors below arrive in English as one text, with their values filled in. They are
-recognised by the words around the values and translated from the files ``problems.po``. A message
-that is in none of them stays as it is.
+Messages of the floors below carry the id of their sentence and its values, and are translated
+from the files ``problems.po``. A plain text is translated if it is a whole sentence of these files.
 """
 
 from __future__ import annotations
 
 import gettext
-import re
 from collections.abc import Iterator
-from functools import cache, cached_property, lru_cache
+from functools import cache
 from importlib.resources import files
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, get_args
 
 from babel.messages.pofile import read_po
+
+from kesin.foundation.messages import Message
 
 Language = Literal["en", "tr"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
@@ -25,34 +25,6 @@ DEFAULT: Final[Language] = "en"
 DASHBOARD: Final = "kesin.web.dashboard"
 
 PROBLEMS: Final = "problems.po"
-MAX_DEPTH: Final = 4  # messages within messages
-MAX_PARTS: Final = 12  # problems in one message
-MAX_MESSAGE_CHARS: Final = 2_000  # longer messages are not ours
-MAX_REMEMBERED: Final = 2_000
-_PLACE: Final = re.compile(r"%\((\w+)\)s")
-# Places that hold a message themselves. The first two must be one of ours, or the sentence does
-# not match.
-_INNER: Final = ("told", "fault", "said")
-_NUMBERS: Final = ("n", "m", "most", "least", "low", "high", "row", "days", "code", "status")
-_DIGITS: Final = ("whole", "decimals", "same", "rest")
-_SHAPES: Final = {
-    "told": ".+",
-    "said": ".+?",
-    "fault": r"(?:must|is|are|does|holds)\b.+",
-    "field": r"[\w.\[\]/-]{1,200}",
-    "file": r"\S{1,1000}",
-    "line": r"(?:, near line \d.*)?",
-    "where": r"beside\b.+",
-    **dict.fromkeys(_NUMBERS, r"\S{1,80}?"),
-    **dict.fromkeys(_DIGITS, r"\d{1,9}"),
-}
-
-
-class Pattern(NamedTuple):
-    """A sentence with places, and the regular expression that any filled-in form matches."""
-
-    shape: re.Pattern[str]
-    sentence: str
 
 
 class Catalogue(gettext.NullTranslations):
@@ -82,14 +54,6 @@ class Catalogue(gettext.NullTranslations):
             if source.name == PROBLEMS:
                 self.problems |= {str(message.id) for message in messages}
 
-    @cached_property
-    def _translated(self) -> frozenset[str]:
-        return frozenset(text for text in self._translations.values() if isinstance(text, str))
-
-    def is_translation(self, text: str) -> bool:
-        """Whether this is a sentence of this language already."""
-        return text in self._translated
-
     def gettext(self, message: str) -> str:
         text = self._translations.get(message)
         return text if isinstance(text, str) else message
@@ -100,18 +64,6 @@ class Catalogue(gettext.NullTranslations):
             return texts[0] if n == 1 else texts[-1]
         return msgid1 if n == 1 else msgid2
 
-    @cached_property
-    def patterns(self) -> tuple[Pattern, ...]:
-        """The problems with places: first those around a message of ours, which match or do not.
-
-        Of the others, those with the most words of their own come first.
-        """
-        sentences = [sentence for sentence in self.problems if _PLACE.search(sentence)]
-        sentences.sort(
-            key=lambda text: (not _holds_problem(text), -len(_PLACE.sub("", text)), text)
-        )
-        return tuple(Pattern(_shape(sentence), sentence) for sentence in sentences)
-
 
 @cache
 def catalogue_for(language: Language, packages: tuple[str, ...] = ()) -> Catalogue:
@@ -119,61 +71,19 @@ def catalogue_for(language: Language, packages: tuple[str, ...] = ()) -> Catalog
     return Catalogue(language, packages)
 
 
-def translate_problem(catalogue: Catalogue, message: str) -> str | None:
+def translate(catalogue: Catalogue, message: str) -> str | None:
     """A message of the floors below in another language; None if it is not one of ours."""
-    if catalogue.language == DEFAULT or catalogue.is_translation(message):
+    if catalogue.language == DEFAULT:
         return message
-    return _translate(catalogue, message) if len(message) <= MAX_MESSAGE_CHARS else None
-
-
-@lru_cache(maxsize=MAX_REMEMBERED)
-def _translate(catalogue: Catalogue, message: str, depth: int = 0) -> str | None:
-    if message in catalogue.problems:
-        return catalogue.gettext(message)
-    if depth >= MAX_DEPTH:
+    sentence = Message(message)
+    if sentence.id not in catalogue.problems:
         return None
-    parts = message.split("; ")
-    if 1 < len(parts) <= MAX_PARTS:
-        translated = [_translate(catalogue, part, depth + 1) for part in parts]
-        if None not in translated:
-            return "; ".join(map(str, translated))
-    for pattern in catalogue.patterns:
-        match = pattern.shape.fullmatch(message)
-        if match and (text := _fill(catalogue, pattern.sentence, match.groupdict(), depth)):
-            return text
-    return None
-
-
-def _fill(catalogue: Catalogue, sentence: str, matched: dict[str, str], depth: int) -> str | None:
-    """The translated sentence with the matched values in its places."""
-    values = dict(matched)
-    for name in _INNER:
-        if name in matched:
-            inner = _translate(catalogue, matched[name], depth + 1)
-            if inner is None and name != "said":
-                return None
-            values[name] = inner or matched[name]
-    return catalogue.gettext(sentence) % values
-
-
-def _holds_problem(sentence: str) -> bool:
-    return any(f"%({name})s" in sentence for name in _INNER[:2])
-
-
-def _shape(sentence: str) -> re.Pattern[str]:
-    """The regular expression of the sentence with its places filled in.
-
-    The text may come from anywhere. So a place ends where the words after it first stand, and is
-    not tried again (``(?>…)``): the time grows linearly with the length of a text.
-    """
-    first, *others = _PLACE.split(sentence.replace("%%", "%"))
-    *between, last = others[1::2]
-    shape, places = re.escape(first), ""
-    for name, words in zip(others[::2], (*between, ""), strict=True):
-        places += f"(?P<{name}>{_SHAPES.get(name, '.+?')})"
-        if words:
-            shape, places = f"{shape}(?>{places}{re.escape(words)})", ""
-    return re.compile(f"{shape}{places}{re.escape(last)}", re.DOTALL)
+    values = {
+        name: (translate(catalogue, value) or value) if isinstance(value, Message) else value
+        for name, value in sentence.values.items()
+    }
+    text = catalogue.gettext(sentence.id)
+    return text % values if values else text
 
 
 def choose_language(cookie: str | None, accepted: str) -> Language:

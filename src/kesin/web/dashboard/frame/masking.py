@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.web.serialize import json_depth_limited
 
 MASK: Final = "••••"
@@ -80,9 +81,14 @@ def mask_text(text: str | None) -> str | None:
     """Mask unmistakable shapes in running text, such as an error message."""
     if text is None:
         return None
+    masked = text
     for shape in _IN_TEXT:
-        text = shape.sub(MASK, text)
-    return text
+        masked = shape.sub(MASK, masked)
+    if isinstance(text, Message):
+        values = {name: mask_text(value) for name, value in text.values.items()}
+        message = Message(text.id, **values)
+        return message if message == masked else masked  # what is private may span two values
+    return masked
 
 
 def _mask_if_text(value: Any) -> Any:

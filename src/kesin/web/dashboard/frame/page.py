@@ -26,7 +26,7 @@ from kesin.web.dashboard.frame.i18n import (
     Language,
     catalogue_for,
     choose_language,
-    translate_problem,
+    translate,
 )
 from kesin.web.service import Service
 
@@ -159,11 +159,11 @@ class PageContext:
     def job_name(self, job: Job) -> str:
         """What people call a job; empty where only its id tells it from others."""
         name = self.pages_of(job.queue).job_name
-        return name(job.data) if name else ""
+        return name(job.payload) if name else ""
 
     def tell(self, message: str | None) -> Markup:
         """A message of the floors below; one that has no translation is marked as English."""
-        text = translate_problem(self.catalogue, message) if message else ""
+        text = translate(self.catalogue, message) if message else ""
         if text is None:
             return Markup('<span lang="en">{}</span>').format(message)
         return escape(text)

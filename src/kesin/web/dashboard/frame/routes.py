@@ -9,6 +9,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.web.auth import check_origin, guarded_router, is_secure
 from kesin.web.dashboard.frame.i18n import LANGUAGES
@@ -42,7 +43,9 @@ async def set_preferences(request: Request) -> Response:
         if value is None:
             continue
         if value not in allowed:
-            raise Invalid(f"{name} is one of {', '.join(allowed)}")
+            raise Invalid(
+                Message("%(field)s is one of %(known)s", field=name, known=", ".join(allowed))
+            )
         response.set_cookie(
             cookie, value, max_age=YEAR_S, path="/", samesite="lax", secure=is_secure(request)
         )
@@ -57,12 +60,12 @@ def nav(ctx: Context, at: Annotated[str, Query(max_length=2_000)] = "") -> HTMLR
 
 
 @fallback_router.get("/dashboard/{rest:path}")
-def page_not_found(ctx: Context, rest: str) -> Response:
+def page_not_found(_ctx: Context, rest: str) -> Response:
     """Answer an unknown path with an error page; a trailing slash redirects to the page."""
     if rest == "" or rest.endswith("/"):
         path = f"/dashboard/{rest.strip('/')}".rstrip("/")
         return RedirectResponse(safe_path(path), status_code=307)
-    raise NotFound(ctx.say("There is no such page. The address may be mistyped, or old."))
+    raise NotFound("There is no such page. The address may be mistyped, or old.")
 
 
 def safe_path(text: str) -> str:

@@ -172,8 +172,8 @@ def _payload_values(ctx: PageContext, history: JobDetails, *, bare: bool) -> dic
     job = history.job
     prepare = json_depth_limited if bare else mask
     return {
-        "payload": pretty(prepare(job.data)),
-        "result": None if job.result is None else pretty(prepare(job.outcome)),
+        "payload": pretty(prepare(job.payload)),
+        "result": None if job.result_json is None else pretty(prepare(job.result)),
         "bare": bare,
         "may_unmask": ctx.actor.is_admin,
     }

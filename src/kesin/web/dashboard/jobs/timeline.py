@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.declarations import COLUMN_BITS
@@ -101,7 +102,7 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
     state = lifecycle.state.get(event.to_state)
     over = following is None and bool(state and (state.terminal or state.success))
     until = following if following is not None else now
-    reason, details = _reason_and_details(event.note)
+    reason, details = _reason_and_details(decode_note(event.note))
     move = next(
         (
             candidate
@@ -131,17 +132,14 @@ def _event_line(  # noqa: PLR0917  # a line needs what is around it
 
 
 def _note_line(note: Note) -> TimelineLine:
-    reason, details = _reason_and_details(note.details)
+    reason, details = _reason_and_details(decode_json(note.details))
     return TimelineLine(
         note.at, note.kind, note.actor, "expired", "note", reason=reason, details=details
     )
 
 
-def _reason_and_details(text: str | None) -> tuple[str, str]:
+def _reason_and_details(details: Any) -> tuple[str, str]:
     """A note's reason, and the rest of it as JSON."""
-    if not text:
-        return "", ""
-    details = decode_json(text)
     if isinstance(details, str):
         return mask_text(details) or "", ""
     reason = ""
@@ -160,9 +158,8 @@ def _failing(
         return None
     advice = None if code in advised else advice_on(ctx, history.job.queue, code)
     advised.add(code)
-    return RecordedError(
-        code, event.error_category or "", mask_text(event.error_message) or "", advice
-    )
+    message = mask_text(recorded_message(event.error_message, event.note)) or ""
+    return RecordedError(code, event.error_category or "", message, advice)
 
 
 def advice_on(ctx: PageContext, queue: str, code: str) -> ErrorAdvice | None:

@@ -10,6 +10,7 @@ from typing import Final
 from kesin.engine.access.commands import ActionPreview
 from kesin.engine.queue import BulkResult, Queue
 from kesin.foundation.ids import is_id
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.vocabulary import STAY
@@ -167,9 +168,9 @@ def read_selection(ctx: PageContext, queue: Queue, fields: Fields) -> Selection:
     texts = ",".join(fields.get("ids", ())).split(",")
     ids = tuple(job_id for job_id in dict.fromkeys(texts) if is_id(job_id))
     if not ids:
-        raise Invalid(ctx.say("Select some rows first."), code="nothing_selected")
+        raise Invalid("Select some rows first.", code="nothing_selected")
     if len(ids) > MAX_SELECTED:
-        raise Invalid(ctx.say("Select fewer rows, or all that match."), code="too_many_selected")
+        raise Invalid("Select fewer rows, or all that match.", code="too_many_selected")
     return Selection(JobSearch(ids, Filter()), PageFilter(), every=False, until=until)
 
 
@@ -183,7 +184,12 @@ def parse_action(ctx: PageContext, queue: Queue, fields: Fields) -> str:
     """The action that a form names; raises Invalid if this queue does not offer it."""
     action = next(iter(fields.get("call", ())), "")
     if action not in _moving_actions(ctx, queue):
-        raise Invalid(f"{action!r} is no operator call of {queue.name}", code="unknown_call")
+        raise Invalid(
+            Message(
+                "%(call)s is no operator call of %(queue)s", call=repr(action), queue=queue.name
+            ),
+            code="unknown_call",
+        )
     return action
 
 

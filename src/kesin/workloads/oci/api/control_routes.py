@@ -15,10 +15,12 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.records import MoveCount
+from kesin.web.dependencies import UNCACHED, SignedInActor
+from kesin.workloads.common.advice import Language
 from kesin.workloads.oci import operations
-from kesin.workloads.oci.advice import Language, advice
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import SignedInActor, SiteId, require_cron
+from kesin.workloads.oci.api.common import SiteId, require_cron
 from kesin.workloads.oci.conversions.corrections import dead_letter_chunks, fix_selected
 from kesin.workloads.oci.google.channel import MAX_ROWS
 from kesin.workloads.oci.google.channels import channels_of
@@ -95,7 +97,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
         language: Annotated[Language, Query(alias="lang")] = "en",
     ) -> schemas.AdviceBody:
         """What an error code means, who must act, and what happens next."""
-        entry = advice(code, category, language)
+        entry = ADVICE.find(code, category, language)
         return schemas.AdviceBody(
             code=entry.code, who=entry.who, means=entry.means, act=entry.act, next=entry.next
         )
@@ -118,7 +120,7 @@ def _add_read_routes(router: APIRouter, context: WorkloadContext) -> None:
             media_type="text/csv; charset=utf-8",
             headers={
                 "content-disposition": f'attachment; filename="{name}"',
-                "cache-control": "private, no-store",
+                "cache-control": UNCACHED,
             },
         )
 
@@ -278,7 +280,7 @@ def _move_counts(context: WorkloadContext) -> list[MoveCount]:
 def row_body(job: Job) -> schemas.ConversionRowBody:
     """The JSON body of a row."""
     columns = operations.row_columns(job)
-    payload = job.data if isinstance(job.data, dict) else {}
+    payload = job.payload if isinstance(job.payload, dict) else {}
     times = {name: iso(value) for name, value in columns.items() if name.endswith("_at")}
     names = {name: _text(payload.get(name)) for name in ("orderId", "externalId")}
     return schemas.ConversionRowBody(**{**columns, **times, **names})

@@ -10,14 +10,14 @@ import json
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import Forbidden, Problem
+from kesin.web.dependencies import JSON, UNCACHED, RawBody, SignedInActor, json_response
 from kesin.workloads.oci.api import schemas
-from kesin.workloads.oci.api.common import RawBody, SignedInActor, SiteId
+from kesin.workloads.oci.api.common import SiteId
 from kesin.workloads.oci.api.control_routes import add_control_routes
 from kesin.workloads.oci.conversions.ingest import IngestResult, ingest
 from kesin.workloads.oci.conversions.parsing import CONTENT_TYPES, MAX_ROWS, parse_body
@@ -101,7 +101,8 @@ def _add_producer_routes(router: APIRouter, context: WorkloadContext) -> None:
         )
         results = ingest(context, site, rows, actor=actor.name)
         body_rows = [_ingest_row(result) for result in results]
-        return model_response(schemas.Ingested.model_construct(results=body_rows))
+        ingested = schemas.Ingested.model_construct(results=body_rows)
+        return json_response(ingested, exclude_unset=True)
 
 
 def _ingest_row(row: IngestResult) -> schemas.IngestRow:
@@ -202,14 +203,8 @@ def _acked_body(report: AckReport) -> schemas.Acked:
     return schemas.Acked(updated=report.updated, refused=refused)
 
 
-def model_response(body: BaseModel) -> Response:
-    """Serialise the body in the handler's thread, without validating it again."""
-    text = body.model_dump_json(by_alias=True, exclude_unset=True)
-    return Response(text, media_type="application/json")
-
-
 def uncached_response(value: Any, headers: dict[str, str] | None = None) -> Response:
     """A JSON response that no cache stores: exports contain click ids."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    all_headers = {"cache-control": "private, no-store", **(headers or {})}
-    return Response(text, media_type="application/json", headers=all_headers)
+    all_headers = {"cache-control": UNCACHED, **(headers or {})}
+    return Response(text, media_type=JSON, headers=all_headers)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
-import typer
-
 from kesin.foundation.terminal import format_examples
+from kesin.workloads.common.cli import command_group
 from kesin.workloads.oci.cli.files import enqueue_fix, export_dead_letters, import_conversions
 from kesin.workloads.oci.cli.script_simulator import simulate_script
 from kesin.workloads.oci.cli.site import (
@@ -18,12 +15,7 @@ from kesin.workloads.oci.cli.site import (
     stats,
 )
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Take offline conversions to Google Ads.",
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-)
+app = command_group("Take offline conversions to Google Ads.")
 
 app.command(
     "import",

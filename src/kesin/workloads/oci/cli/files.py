@@ -18,13 +18,11 @@ from kesin.engine.workload import WorkloadContext
 from kesin.foundation.problems import Invalid, Problem
 from kesin.foundation.terminal import error_console, format_counts, say, say_json, visible, warn
 from kesin.store.directory import Site
+from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
 from kesin.workloads.oci.cli.context import (
-    EXIT_FAILED,
-    JsonOption,
     LanguageOption,
     SiteOption,
     find_site,
-    local_operator,
     open_context,
 )
 from kesin.workloads.oci.conversions.corrections import (
@@ -246,7 +244,7 @@ def _print_summary(
         _print_rejected(summary, rejects)
         say(f"{summary.rows} rows for {site.id}: {_format_counts(summary, renamed)}")
     if summary.results["rejected"]:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(FAILED)
 
 
 def _print_rejected(summary: _FileSummary, rejects: Path | None) -> None:

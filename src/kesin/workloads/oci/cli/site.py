@@ -22,14 +22,13 @@ from kesin.foundation.terminal import format_counts, print_table, say, say_json,
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter
-from kesin.workloads.oci.advice import Language, OciAdvice, advice, codes
+from kesin.workloads.common.advice import Advice, Language
+from kesin.workloads.common.cli import FAILED, JsonOption, local_operator
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.cli.context import (
-    EXIT_FAILED,
-    JsonOption,
     LanguageOption,
     SiteArgument,
     find_site,
-    local_operator,
     open_context,
 )
 from kesin.workloads.oci.google.channels import channels_of
@@ -105,7 +104,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
     else:
         _print_settings(settings)
         say(f"\n{format_counts(stats.totals) or 'no conversions yet'}\n")
-        breaker = advice(stats.breaker.code, stats.breaker.kind, lang).act
+        breaker = ADVICE.find(stats.breaker.code, stats.breaker.kind, lang).act
         remedies = {**_REMEDIES, "BREAKER_OPEN": breaker}
         print_table(
             ("", "check", "found", "what to do"),
@@ -126,7 +125,7 @@ def doctor(site: SiteArgument, *, lang: LanguageOption = "en", as_json: JsonOpti
                 [(reason["code"], reason["rows"], reason["act"]) for reason in reasons],
             )
     if not ok:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(FAILED)
 
 
 def _failure_reasons(
@@ -141,7 +140,7 @@ def _failure_reasons(
             "code": code,
             "category": category,
             "rows": rows,
-            "act": advice(code, category, language).act,
+            "act": ADVICE.find(code, category, language).act,
         }
         for (code, category), rows in counts.most_common(MAX_REASONS)
     ]
@@ -358,8 +357,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Say what an error code means and what to do."""
-    names = {name.casefold(): name for name in codes()}
-    entry = advice(names.get(code.casefold(), code), None, lang)
+    names = {name.casefold(): name for name in ADVICE.codes}
+    entry = ADVICE.find(names.get(code.casefold(), code), None, lang)
     if _is_general(entry, lang):
         from difflib import get_close_matches
 
@@ -376,5 +375,5 @@ def explain(
     say(f"  {label}: {roles[entry.who]}.")
 
 
-def _is_general(entry: OciAdvice, language: Language) -> bool:
-    return entry.means == advice(None, None, language).means
+def _is_general(entry: Advice, language: Language) -> bool:
+    return entry.means == ADVICE.find(None, None, language).means

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, Final, Literal, Self
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.lifecycle.budget import SECOND_US
 
@@ -239,7 +240,9 @@ def parse_value(raw: Any, currency: str) -> Decimal:
             code, field, "conversionValue must be a number that reads one way, 1500.75"
         ) from None
     if not value.is_finite() or not 0 <= value <= MAX_VALUE:
-        raise Unsendable(code, field, f"conversionValue must lie in 0…{MAX_VALUE}")
+        raise Unsendable(
+            code, field, Message("conversionValue must lie in 0…%(most)s", most=MAX_VALUE)
+        )
     digits = 0 if currency in _WITHOUT_CENTS else 3 if currency in _WITH_MILLS else 2
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
 
@@ -289,7 +292,7 @@ def _parse_external_id(value: Any) -> str:
         raise Unsendable(
             "INVALID_EXTERNAL_ID",
             "externalId",
-            f"externalId must be one line of 1…{MAX_EXTERNAL_ID} characters",
+            Message("externalId must be one line of 1…%(most)s characters", most=MAX_EXTERNAL_ID),
         )
     return text
 
@@ -300,7 +303,11 @@ def _parse_revision(value: Any) -> int:
     if isinstance(value, str) and (digits := value.strip()).isdecimal():
         value = int(digits) if len(digits) < 4 else 0  # noqa: PLR2004
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_REVISION:
-        raise Unsendable("INVALID_REVISION", "revision", f"revision must lie in 1…{MAX_REVISION}")
+        raise Unsendable(
+            "INVALID_REVISION",
+            "revision",
+            Message("revision must lie in 1…%(most)s", most=MAX_REVISION),
+        )
     return value
 
 
@@ -312,7 +319,10 @@ def _parse_click(value: Any, kind: ClickKind) -> str:
         raise Unsendable(
             "INVALID_CLICK_ID_FORMAT",
             kind,
-            f"{kind} must be 6…512 letters, digits, '-' and '_', exactly as Google gave it",
+            Message(
+                "%(field)s must be 6…512 letters, digits, '-' and '_', exactly as Google gave it",
+                field=kind,
+            ),
         )
     return text
 
@@ -325,7 +335,10 @@ def _parse_name(value: Any) -> str:
         raise Unsendable(
             "INVALID_CONVERSION_NAME",
             "conversionName",
-            f"conversionName must be one line of 1…{MAX_NAME} characters, as in Google Ads",
+            Message(
+                "conversionName must be one line of 1…%(most)s characters, as in Google Ads",
+                most=MAX_NAME,
+            ),
         )
     return text
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kesin.engine.queue import New
+from kesin.engine.queue import NewJob
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
@@ -24,7 +24,8 @@ from kesin.lifecycle.model import Job
 from kesin.store.directory import Site
 from kesin.store.limits import MAX_PAGE
 from kesin.store.records import Filter, Outcome
-from kesin.workloads.oci.advice import Language, advice
+from kesin.workloads.common.advice import Language
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import (
     MAX_REVISION,
     SEAL_PREFIX,
@@ -113,16 +114,16 @@ class _FixBatch:
     def _plan(self, index: int, row: ParsedRow, job: Job | None, *, again: bool) -> None:
         if isinstance(row, Unsendable):
             raise row
-        if job is None or not isinstance(job.data, dict):
+        if job is None or not isinstance(job.payload, dict):
             raise Unsendable("UNKNOWN_ROW", "externalId", "there is no such conversion here")
         self._results[index] = IngestResult(index, _external_id_of(row), "duplicate", job.id)
         if job.id in self._corrections or job.id in self._revisions:
             return  # named twice: the first counts
         changes = {name: value for name, value in row.items() if value not in (None, "")}
-        merged = {**job.data, **changes, "revision": job.data.get("revision")}
+        merged = {**job.payload, **changes, "revision": job.payload.get("revision")}
         defaults, now = defaults_of(self._site), self._context.queue.now()
         new = Conversion.parse(merged, defaults, now_us=now)
-        changed = canonical_json(new.payload()) != canonical_json(job.data)
+        changed = canonical_json(new.payload()) != canonical_json(job.payload)
         if job.state == "FAILED" and changed:
             self._corrections[job.id] = (index, new)
         elif job.state == "COMPLETED" and (changed or again):
@@ -152,7 +153,7 @@ class _FixBatch:
     def _enqueue_revisions(self) -> None:
         cap = limits_of(self._context.settings).max_attempts(self._site.channel)
         new_jobs = [
-            New(
+            NewJob(
                 new.payload(),
                 key=new.key,
                 tenant=self._site.id,
@@ -233,8 +234,8 @@ def fix_selected(
     rows: list[Mapping[str, Any]] = []
     job_ids: list[str] = []
     for job_id, job in jobs.items():
-        if job.tenant == site.id and isinstance(job.data, dict):
-            rows.append({**(changes or {}), "externalId": job.data.get("externalId")})
+        if job.tenant == site.id and isinstance(job.payload, dict):
+            rows.append({**(changes or {}), "externalId": job.payload.get("externalId")})
             job_ids.append(job_id)
     refused = [
         (missing_id, "no such row of this site")
@@ -278,7 +279,7 @@ def dead_letter_chunks(
 
 
 def _dead_letter_cells(job: Job, language: Language) -> list[str]:
-    payload = job.data if isinstance(job.data, dict) else {}
+    payload = job.payload if isinstance(job.payload, dict) else {}
     cells: dict[str, Any] = {
         **payload,
         "id": f"{SEAL_PREFIX}{job.id}",
@@ -287,7 +288,7 @@ def _dead_letter_cells(job: Job, language: Language) -> list[str]:
         "errorCode": job.error_code,
         "errorCategory": job.error_category,
         "lastError": job.error_message,
-        "whatToDo": advice(job.error_code, job.error_category, language).act,
+        "whatToDo": ADVICE.find(job.error_code, job.error_category, language).act,
         "attempts": job.attempt_count,
         "failedAt": iso(job.stamp_3),
     }

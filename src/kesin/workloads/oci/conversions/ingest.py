@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kesin.engine.queue import New
+from kesin.engine.queue import NewJob, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Change, Job
@@ -80,7 +81,7 @@ def _enqueue(
 ) -> dict[int, IngestResult]:
     cap = limits_of(context.settings).max_attempts(site.channel)
     new_jobs = [
-        New(
+        NewJob(
             conversion.payload(),
             key=conversion.key,
             tenant=site.id,
@@ -111,7 +112,11 @@ def _match_revisions(
     for index, conversion in conversions.items():
         holder = holders.get(conversion.key)
         if holder is None:
-            message = f"{conversion.external_id} has no revision {conversion.revision} here"
+            message = Message(
+                "%(id)s has no revision %(n)s here",
+                id=conversion.external_id,
+                n=conversion.revision,
+            )
             problem = Unsendable("INVALID_REVISION", "revision", message)
             results[index] = build_rejection(index, conversion.payload(), problem)
         else:
@@ -146,7 +151,7 @@ def _correct(
 
 def _is_correction(job: Job, new: Conversion) -> bool:
     failed_on_data = job.state == "FAILED" and job.error_category == Category.VALIDATION.value
-    return failed_on_data and canonical_json(job.data) != canonical_json(new.payload())
+    return failed_on_data and canonical_json(job.payload) != canonical_json(new.payload())
 
 
 def correct_rows(
@@ -172,4 +177,6 @@ def correct_rows(
         )
         for job_id, conversion in conversions.items()
     ]
-    return context.queue.apply("correct", changes, role=role, actor=actor, tenants=[site.id])
+    return apply_changes(
+        context.queue, "correct", changes, role=role, actor=actor, tenants=[site.id]
+    )

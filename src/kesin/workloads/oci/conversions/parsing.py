@@ -15,6 +15,7 @@ from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, Literal, NamedTuple, TextIO
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, TooLarge
 from kesin.workloads.oci.conversions.conversion import Unsendable
 from kesin.workloads.oci.conversions.csv_cells import unescape_cell
@@ -146,7 +147,9 @@ def csv_rows(lines: Iterable[str]) -> Iterator[ParsedRow]:
                 _check_header(header)
     except csv.Error as problem:
         line = skipped + rows.line_num
-        raise Problem(f"line {line} is no CSV: {problem}", code="not_csv") from None
+        raise Problem(
+            Message("line %(n)s is no CSV: %(problem)s", n=line, problem=problem), code="not_csv"
+        ) from None
 
 
 def _check_header(header: list[str | None]) -> None:
@@ -157,7 +160,10 @@ def _check_header(header: list[str | None]) -> None:
         )
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
-        raise Problem(f"the column {min(repeated)} is there twice", code="column_twice")
+        raise Problem(
+            Message("the column %(column)s is there twice", column=min(repeated)),
+            code="column_twice",
+        )
 
 
 def _csv_row(header: list[str | None], cells: list[str]) -> ParsedRow:
@@ -174,7 +180,9 @@ def _take_bounded(rows: Iterator[ParsedRow]) -> list[ParsedRow]:
     taken: list[ParsedRow] = []
     for row in rows:
         if len(taken) == MAX_ROWS:
-            raise TooLarge(f"at most {MAX_ROWS} conversions a call: split them")
+            raise TooLarge(
+                Message("at most %(most)s conversions a call: split them", most=MAX_ROWS)
+            )
         taken.append(row)
     return taken
 
@@ -222,7 +230,10 @@ class RowSource:
             yield from read_batches(self.text, min(rows, MAX_ROWS))
         except UnicodeDecodeError:
             raise Problem(
-                f"{self.name} is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
+                Message(
+                    "%(file)s is no UTF-8: save it as UTF-8 (in Excel: CSV UTF-8) and try again",
+                    file=self.name,
+                ),
                 code="not_utf8",
             ) from None
 

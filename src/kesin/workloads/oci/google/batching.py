@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from kesin.foundation.messages import Message, shorten
 from kesin.lifecycle.errors import Category
 from kesin.store.limits import MAX_MESSAGE
 from kesin.workloads.oci.google.channel import (
@@ -121,11 +122,14 @@ class _Delivery:
 
     def _skipped(self, position: int) -> RowRefused:
         if self.trouble is None and self.split_reason is not None and position in self._tried:
-            message = f"refused with others, and not yet alone: {self.split_reason.message}"
-            return RowRefused(REQUEST_REFUSED, message[:MAX_MESSAGE], Category.TRANSIENT)
+            message: str = Message(
+                "refused with others, and not yet alone: %(problem)s",
+                problem=Message(self.split_reason.message),
+            )
+            return RowRefused(REQUEST_REFUSED, shorten(message, MAX_MESSAGE), Category.TRANSIENT)
         message = "not sent: the request before it ended in trouble"
         if self.trouble is None:
-            message = f"not sent: {MAX_REQUESTS} requests are enough for one call"
+            message = Message("not sent: %(n)s requests are enough for one call", n=MAX_REQUESTS)
         return RowRefused(CIRCUIT_OPEN, message, Category.TRANSIENT, NOT_SENT)
 
 
@@ -151,6 +155,9 @@ def deliver(rows: Sequence[UploadRow], parts: Sequence[Positions], send: Send) -
 
 def _refuse_all(count: int, refused: RowRefused) -> UploadResult:
     """Refuse all rows: every request was refused, so no single row is to blame."""
-    message = f"every request is refused: {refused.message}"[:MAX_MESSAGE]
+    message = shorten(
+        Message("every request is refused: %(problem)s", problem=Message(refused.message)),
+        MAX_MESSAGE,
+    )
     refusal = RowRefused(REQUEST_REFUSED, message, Category.TRANSIENT, refused.note)
     return UploadResult([refusal] * count, ConnectionTrouble("TRANSIENT", REQUEST_REFUSED, message))

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message, parts_of, restore
 from kesin.foundation.problems import Problem
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
@@ -51,12 +52,13 @@ class Breaker:
     @classmethod
     def from_dict(cls, stored: dict[str, Any] | None) -> Self:
         """Read the stored breaker; None is a closed one."""
-        names = cls.__dataclass_fields__
-        return cls(**{name: value for name, value in (stored or {}).items() if name in names})
+        names, stored = cls.__dataclass_fields__, stored or {}
+        breaker = cls(**{name: value for name, value in stored.items() if name in names})
+        return replace(breaker, message=restore(breaker.message, stored))
 
     def to_dict(self) -> dict[str, Any]:
         """The breaker as it is stored."""
-        return asdict(self)
+        return asdict(self) | parts_of(self.message)
 
     def state(self, now: int) -> BreakerState:
         """Open until ``probe_at``, then half open; after wrong credentials never half open."""
@@ -120,7 +122,9 @@ def open_credentials(context: WorkloadContext, site: Site) -> GoogleCredentials 
     """Open the site's sealed credentials, or return the trouble with them."""
     name = vault_name(site.id)
     if context.commands.accounts.directory.secret(name) is None:
-        message = f"there are no credentials: put them with `kesin oci credentials {site.id}`"
+        message: str = Message(
+            "there are no credentials: put them with `kesin oci credentials %(site)s`", site=site.id
+        )
         return ConnectionTrouble("AUTH", "CREDENTIALS_MISSING", message)
     try:
         return GoogleCredentials.from_text(context.vault.get(name))

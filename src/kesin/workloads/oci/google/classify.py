@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.lifecycle.errors import Category, Code
 from kesin.store.limits import MAX_CODE, MAX_MESSAGE
@@ -190,7 +191,9 @@ def classify_response(http_status: int, body: Any) -> ClassifiedResponse:
     )
     messages = [fields.get("message"), *(item.message for item in errors)]
     text = "; ".join(dict.fromkeys(storable(item) for item in messages if isinstance(item, str)))
-    text = text.strip("; ")[:MAX_MESSAGE] or f"Google answered {http_status}"
+    text = text.strip("; ")[:MAX_MESSAGE] or Message(
+        "Google answered %(status)s", status=http_status
+    )
     return ClassifiedResponse(RowRefused(code, text, category), trouble)
 
 

@@ -9,9 +9,11 @@ from decimal import Decimal
 from typing import Final
 
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.store.directory import Site
-from kesin.workloads.oci.advice import Language, advice
+from kesin.workloads.common.advice import Language
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.conversion import Conversion
 from kesin.workloads.oci.google.batching import RequestReply
 from kesin.workloads.oci.google.channel import (
@@ -72,7 +74,7 @@ def build_findings(outcome: RequestFailure | RequestReply) -> list[Finding]:
     subjects = list(_PASSED_DETAILS)
     passed = [_passed(subject) for subject in subjects[: subjects.index(name)]]
     fixable = refused.category is Category.AUTH
-    detail = f"{refused.code}: {refused.message}"
+    detail = Message("%(field)s: %(problem)s", field=refused.code, problem=Message(refused.message))
     advice = _ADVICE[name if fixable else "later"]
     return [*passed, Finding(name, ok=False, detail=detail, advice=advice, code=refused.code)]
 
@@ -118,7 +120,7 @@ def _translate(finding: Finding, language: Language) -> Finding:
     """The finding with the advice on its code, the only text in every language."""
     if not finding.code:
         return finding
-    return replace(finding, advice=advice(finding.code, "AUTH", language).act)
+    return replace(finding, advice=ADVICE.find(finding.code, "AUTH", language).act)
 
 
 def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]) -> list[Finding]:
@@ -128,7 +130,7 @@ def _check(context: WorkloadContext, site: Site, channels: Mapping[str, Channel]
     credentials = open_credentials(context, site)
     if isinstance(credentials, ConnectionTrouble):
         code = credentials.code
-        act = advice(code, "AUTH").act
+        act = ADVICE.find(code, "AUTH").act
         return [Finding("credentials", ok=False, detail=credentials.message, advice=act, code=code)]
     findings = [
         Finding("credentials", ok=True, detail="sealed and readable"),
@@ -149,5 +151,7 @@ def _script_finding(context: WorkloadContext, site: Site) -> Finding:
             detail="the site is left to a script, and none has ever reported",
             advice="Install the Google Ads Script, or move the site to the channel 'api'.",
         )
-    detail = f"the script reported, version {beat.get('script_version', 'unknown')}"
+    detail = Message(
+        "the script reported, version %(version)s", version=beat.get("script_version", "unknown")
+    )
     return Finding("script", ok=True, detail=detail)

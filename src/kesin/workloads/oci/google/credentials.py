@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid
 
 _DIGITS: Final = re.compile(r"[0-9]{6,20}")
@@ -41,7 +42,10 @@ class GoogleCredentials:
         names = [field.name for field in fields(cls)]
         for name in document:
             if name not in names:
-                raise _invalid(name[:64], f"is no credential: there are {', '.join(names)}")
+                raise _invalid(
+                    name[:64],
+                    Message("is no credential: there are %(known)s", known=", ".join(names)),
+                )
         values = {}
         for name in names:
             value = document.get(name)
@@ -82,4 +86,8 @@ def vault_name(site_id: str) -> str:
 
 
 def _invalid(field: str, problem: str) -> Invalid:
-    return Invalid(f"{field} {problem}", code="bad_credentials", details={"field": field})
+    return Invalid(
+        Message("%(field)s %(problem)s", field=field, problem=Message(problem)),
+        code="bad_credentials",
+        details={"field": field},
+    )

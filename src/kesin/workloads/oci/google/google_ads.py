@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 
+from kesin.foundation.messages import Message
 from kesin.lifecycle.errors import Category
 from kesin.workloads.oci.conversions.conversion import (
     CLICK_KINDS,
@@ -120,7 +121,9 @@ def errors_by_row(errors: Sequence[Any], count: int) -> dict[int, list[GoogleErr
     for error in errors:
         index = _index(error)
         if index is None or not 0 <= index < count:
-            raise UnreadableResponse(f"an error of row {index}, in a request of {count}")
+            raise UnreadableResponse(
+                Message("an error of row %(row)s, in a request of %(n)s", row=index, n=count)
+            )
         grouped.setdefault(index, []).append(read_error(error))
     return grouped
 
@@ -150,7 +153,7 @@ def _results(body: Mapping[str, Any], rows: Sequence[UploadRow]) -> list[Any]:
     """One result per row, empty for failed rows; raises UnreadableResponse on a mismatch."""
     results = body.get("results")
     if not isinstance(results, list) or len(results) != len(rows):
-        raise UnreadableResponse(f"no result for each of {len(rows)} rows")
+        raise UnreadableResponse(Message("no result for each of %(n)s rows", n=len(rows)))
     for result, row in zip(results, rows, strict=True):
         if not isinstance(result, dict):
             raise UnreadableResponse("a result that is no object")

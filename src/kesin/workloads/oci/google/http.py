@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 
 OK: Final = 200
@@ -79,11 +80,19 @@ class BoundedHttpClient:
                     response.status_code, response.headers, read_json(bytes(content))
                 )
         except httpx.TimeoutException as problem:
-            return NoResponse("TIMEOUT", f"no answer in time ({type(problem).__name__})")
+            return NoResponse(
+                "TIMEOUT",
+                Message("no answer in time (%(problem)s)", problem=type(problem).__name__),
+            )
         except httpx.HTTPError as problem:
-            return NoResponse("CONNECTION_FAILED", f"no answer ({type(problem).__name__})")
+            return NoResponse(
+                "CONNECTION_FAILED",
+                Message("no answer (%(problem)s)", problem=type(problem).__name__),
+            )
         except (httpx.InvalidURL, ValueError) as problem:  # invalid characters in a header or URL
-            message = f"the request cannot be sent ({type(problem).__name__})"
+            message = Message(
+                "the request cannot be sent (%(problem)s)", problem=type(problem).__name__
+            )
             return NoResponse(UNSENDABLE, message)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import httpx
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.oci.google.credentials import GoogleCredentials
 from kesin.workloads.oci.google.http import OK, BoundedHttpClient, NoResponse
@@ -102,7 +103,7 @@ class AccessTokens:
         }
         response = self._http.request("POST", self._url, data=form)
         if isinstance(response, NoResponse):
-            message = f"the token endpoint: {response.message}"
+            message = Message("the token endpoint: %(problem)s", problem=Message(response.message))
             raise TokenRefused("TOKEN_UNAVAILABLE", message, transient=True)
         body = response.body if isinstance(response.body, dict) else {}
         token = body.get("access_token")
@@ -127,7 +128,7 @@ def _refusal(status: int, body: dict[str, Any], credentials: GoogleCredentials) 
     is_named = isinstance(error, str) and error not in _TRANSIENT_ERRORS
     final = _CLIENT <= status < _SERVER and status not in {_TIMEOUT, _TOO_MANY} and is_named
     if not final:
-        message = f"the token endpoint answered {status}"
+        message: str = Message("the token endpoint answered %(status)s", status=status)
         return TokenRefused("TOKEN_UNAVAILABLE", message, transient=True)
     description = body.get("error_description")
     message = (

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Permission
 from kesin.foundation.problems import Invalid, Problem
 from kesin.lifecycle.errors import Category
@@ -30,7 +31,7 @@ from kesin.web.dashboard.queues.bulk import runs_of
 from kesin.web.dashboard.queues.page import runs_shown
 from kesin.web.schemas import Cursor
 from kesin.workloads.oci import operations, script
-from kesin.workloads.oci.advice import advice
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.conversions.corrections import fix_rows
 from kesin.workloads.oci.conversions.parsing import parse_body
 from kesin.workloads.oci.google.pending_uploads import dismiss_warning
@@ -147,7 +148,7 @@ def _summary(ctx: PageContext, context: WorkloadContext, site: Site) -> dict[str
     warnings = []
     for warning in stats.warnings:
         code = stats.breaker.code if warning["code"] == "BREAKER_OPEN" else warning["code"]
-        warnings.append((warning, advice(code, stats.breaker.kind or None, ctx.language)))
+        warnings.append((warning, ADVICE.find(code, stats.breaker.kind or None, ctx.language)))
     state = stats.breaker.state(context.queue.now()) if site.channel != "script" else None
     return {
         "stats": stats,
@@ -176,7 +177,7 @@ def _rows(
     )
     rows = [(job, operations.row_columns(job), _external_id(job)) for job in jobs]
     advices = {
-        job.error_code: advice(job.error_code, job.error_category, ctx.language)
+        job.error_code: ADVICE.find(job.error_code, job.error_category, ctx.language)
         for job in jobs
         if job.error_code
     }
@@ -197,7 +198,7 @@ def _rows(
 
 
 def _external_id(job: Job) -> str:
-    payload = job.data if isinstance(job.data, dict) else {}
+    payload = job.payload if isinstance(job.payload, dict) else {}
     return str(payload.get("externalId") or "")
 
 
@@ -210,7 +211,10 @@ def oci_preview(ctx: Context, site_id: str, fields: Fields) -> HTMLResponse:
     context, site = find_site(ctx, site_id, "operate", "oci.preview")
     action = fields.get("action", "")
     if action not in operations.ACTIONS:
-        raise Problem(f"action is one of {', '.join(operations.ACTIONS)}", code="unknown_action")
+        raise Problem(
+            Message("action is one of %(known)s", known=", ".join(operations.ACTIONS)),
+            code="unknown_action",
+        )
     ids, chosen = _selection(fields)
     until = actions.read_until(context.queue, fields.get("until", ""))
     where = None if ids is not None else _all_until(site, chosen, until)
@@ -312,7 +316,8 @@ def _selection(fields: dict[str, str]) -> tuple[list[str] | None, ControlFilter]
         raise Invalid("choose some rows first", code="bad_selection")
     if len(ids) > actions.MAX_SELECTED:
         raise Invalid(
-            f"choose at most {actions.MAX_SELECTED} rows, or all that match", code="bad_selection"
+            Message("choose at most %(most)s rows, or all that match", most=actions.MAX_SELECTED),
+            code="bad_selection",
         )
     return ids, chosen
 
@@ -363,7 +368,7 @@ def oci_export_preview(ctx: Context, site_id: str) -> HTMLResponse:
             {**item, "click": _short_click_id(item)} for item in preview.items[:MAX_LISTED_ROWS]
         ],
         skipped=[
-            (item, advice(item["code"], "VALIDATION", ctx.language))
+            (item, ADVICE.find(item["code"], "VALIDATION", ctx.language))
             for item in preview.skipped[:MAX_LISTED_ROWS]
         ],
         warnings=[item for item in preview.warnings if item.get("id") not in left_out],
@@ -385,7 +390,7 @@ def oci_fixes(ctx: Context, site_id: str, sent: Uploaded) -> HTMLResponse:
     """Import corrected dead letters: each is corrected, sent again, or refused with a reason."""
     context, site = find_site(ctx, site_id, "operate", "oci.fix")
     if not sent.data:
-        raise Invalid(ctx.say("The file is empty. Choose the CSV you mended."), code="no_file")
+        raise Invalid("The file is empty. Choose the CSV you mended.", code="no_file")
     _, rows = parse_body(sent.data, "text/csv")
     reason = sent.fields.get("reason", "").strip()[: actions.MAX_REASON_CHARS] or None
     results = fix_rows(context, ctx.actor, site, rows, reason=reason, again="again" in sent.fields)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kesin.engine.access.commands import JobDetails
+from kesin.foundation.messages import decode_note, recorded_message
 from kesin.foundation.text import decode_json
 from kesin.web.dashboard.frame.masking import mask, mask_text, pretty
 from kesin.web.dashboard.frame.page import PageContext, Panel
@@ -36,7 +37,7 @@ def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     site = ctx.service.accounts.find_site(job.tenant)
     channel = site.channel if site else "api"
     try:
-        conversion = Conversion.from_payload(job.data, job.tenant)
+        conversion = Conversion.from_payload(job.payload, job.tenant)
     except Unsendable as problem:
         request, unsendable = "", problem.message
     else:
@@ -67,7 +68,7 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
     """The responses that the worker or the script recorded with their moves, newest first."""
     exchanges = []
     for moved in reversed(history.events):
-        note, result = _object(moved.note), _object(moved.result)
+        note, result = _object(decode_note(moved.note)), _object(decode_json(moved.result))
         if not (note or result or moved.error_code) or not moved.from_state:
             continue
         details = {name: value for name, value in (note | result).items() if name != "requestId"}
@@ -79,7 +80,7 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
                 moved.move,
                 moved.to_state,
                 moved.error_code or "",
-                mask_text(moved.error_message) or "",
+                mask_text(recorded_message(moved.error_message, moved.note)) or "",
                 str(request_id),
                 pretty(mask(details)) if details else "",
             )
@@ -89,6 +90,5 @@ def _exchanges(history: JobDetails) -> list[Exchange]:
     return exchanges
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    value = decode_json(text)
+def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

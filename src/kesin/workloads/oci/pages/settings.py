@@ -10,11 +10,12 @@ from starlette.responses import RedirectResponse, Response
 
 from kesin.engine.access.sites import CHANNELS, site_uuid
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem
 from kesin.store.directory import Site
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext
-from kesin.workloads.oci.advice import advice
+from kesin.workloads.oci.advice import ADVICE
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.google.circuit_breaker import read_breaker
 from kesin.workloads.oci.google.connection_check import check_site
@@ -75,7 +76,7 @@ def _page(
         sealing=context.settings.secret_keys is not None,
         breaker=breaker,
         breaker_state=breaker.state(context.queue.now()),
-        breaker_advice=advice(breaker.code, breaker.kind or None, ctx.language),
+        breaker_advice=ADVICE.find(breaker.code, breaker.kind or None, ctx.language),
         heartbeat=read_metadata(context, site, HEARTBEAT),
         done=done,
         problem=problem,
@@ -118,7 +119,9 @@ def _read_whole_number(fields: dict[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 6:  # noqa: PLR2004
-        raise Invalid(f"{name} must be a whole number", details={"field": name})
+        raise Invalid(
+            Message("%(field)s must be a whole number", field=name), details={"field": name}
+        )
     return int(text)
 
 

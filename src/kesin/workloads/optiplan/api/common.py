@@ -8,43 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotSignedIn
+from kesin.web import dependencies
+from kesin.web.dependencies import JSON, UNCACHED
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 
-JSON: Final = "application/json"
-PRIVATE_HEADERS: Final = {"cache-control": "private, no-store"}  # orders hold names and phones
-
-
-async def current_actor(request: Request) -> Actor:
-    """Return the caller; raises NotSignedIn if the caller has no permission at all."""
-    actor: Actor = request.state.actor
-    if not actor.grants:
-        raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
-    return actor
-
-
-async def read_body(request: Request) -> bytes:
-    """Return the raw body: the routes parse it themselves, and strictly."""
-    return await request.body()
-
-
-async def content_type(request: Request) -> str:
-    """Return the media type of the body, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-CurrentActor = Annotated[Actor, Depends(current_actor)]
-Body = Annotated[bytes, Depends(read_body)]
-ContentType = Annotated[str, Depends(content_type)]
+PRIVATE_HEADERS: Final = {"cache-control": UNCACHED}  # orders hold names and phones
 
 
 class OrderRoute(APIRoute):
@@ -85,5 +61,5 @@ def parse_json(body: bytes, kind: str) -> Any:
 
 
 def json_response(body: BaseModel, status: int = 200) -> Response:
-    """Serialise a response here, in the handler's thread, without validating it again."""
-    return Response(body.model_dump_json(), status, dict(PRIVATE_HEADERS), media_type=JSON)
+    """A JSON response that no cache stores."""
+    return dependencies.json_response(body, status, cache_control=UNCACHED)

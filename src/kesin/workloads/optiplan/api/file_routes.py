@@ -6,11 +6,9 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 
+from kesin.web.dependencies import MediaType, RawBody, SignedInActor
 from kesin.workloads.optiplan.api.common import (
     PRIVATE_HEADERS,
-    Body,
-    ContentType,
-    CurrentActor,
     OrderRoute,
     json_response,
     parse_json,
@@ -63,7 +61,7 @@ def files_router(service: OrderService) -> APIRouter:
         response_class=Response,
         responses=_file_responses("The XML, or an archive of several", xml=_TEXT, zip=_BINARY),
     )
-    def job_xml(actor: CurrentActor, job_id: str) -> Response:
+    def job_xml(actor: SignedInActor, job_id: str) -> Response:
         """The solution as it goes to the saw; an archive when the order has several."""
         job = service.job(actor, job_id)
         files = read_xml_files(service.workshop.paths(), job, service.progress(job))
@@ -76,7 +74,7 @@ def files_router(service: OrderService) -> APIRouter:
         response_class=Response,
         responses=_file_responses("An archive with an XLSX a batch", zip=_BINARY),
     )
-    def job_import_files(actor: CurrentActor, job_id: str) -> Response:
+    def job_import_files(actor: SignedInActor, job_id: str) -> Response:
         """What was written for the optimiser: an XLSX for each type, colour and thickness."""
         job = service.job(actor, job_id)
         files = read_import_files(service.workshop.paths(), job, service.progress(job))
@@ -86,7 +84,7 @@ def files_router(service: OrderService) -> APIRouter:
         "/plan.svg", response_class=Response, responses=_file_responses("The drawing", svg=_TEXT)
     )
     def job_plan_svg(
-        actor: CurrentActor,
+        actor: SignedInActor,
         job_id: str,
         board: Annotated[int | None, Query(ge=1, le=MAX_BOARD_NUMBER)] = None,
         language: InLanguage = "en",
@@ -103,7 +101,7 @@ def files_router(service: OrderService) -> APIRouter:
         response_class=Response,
         responses=_file_responses("The plan on paper", pdf=_BINARY),
     )
-    def job_plan_pdf(actor: CurrentActor, job_id: str, language: InLanguage = "en") -> Response:
+    def job_plan_pdf(actor: SignedInActor, job_id: str, language: InLanguage = "en") -> Response:
         """The cutting plan to print: a summary, the boards, and the cut list."""
         job = service.job(actor, job_id)
         plans = read_plans(service.workshop.paths(), job, service.progress(job))
@@ -136,13 +134,13 @@ def config_router(service: OrderService) -> APIRouter:
     router = APIRouter(prefix="/config", tags=["optiplan"], route_class=OrderRoute)
 
     @router.get("/rules", response_model=RulesTold)
-    def get_rules(actor: CurrentActor) -> Response:
+    def get_rules(actor: SignedInActor) -> Response:
         """Trims, backs, bands, grain, deadlines, retries."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(RulesTold(rules=rules_json(service.workshop.rules())))
 
     @router.put("/rules", response_model=RulesChanged, openapi_extra=RULES_BODY)
-    def put_rules(actor: CurrentActor, body: Body, kind: ContentType) -> Response:
+    def put_rules(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Replace the rules, all of them at once.
 
         The next pass of an order follows them; deadlines and retries count from the next start.
@@ -158,7 +156,7 @@ def config_router(service: OrderService) -> APIRouter:
         )
 
     @router.get("/paths", response_model=PathsTold)
-    def get_paths(actor: CurrentActor) -> Response:
+    def get_paths(actor: SignedInActor) -> Response:
         """Where OptiPlanning, its folders and the machine are; changed in paths.json alone."""
         service.context.commands.queue(actor, QUEUE)
         return json_response(PathsTold(paths=paths_json(service.workshop.paths())))

@@ -13,11 +13,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 
 from kesin.engine.workload import WorkloadContext
+from kesin.web.dependencies import JSON, MediaType, RawBody, SignedInActor
 from kesin.workloads.optiplan.api.common import (
-    JSON,
-    Body,
-    ContentType,
-    CurrentActor,
     OrderRoute,
     json_response,
     parse_json,
@@ -102,7 +99,7 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         responses=_CREATE_RESPONSES,
         openapi_extra=ORDER_BODY,
     )
-    def create_order(actor: CurrentActor, body: Body, kind: ContentType) -> Response:
+    def create_order(actor: SignedInActor, body: RawBody, kind: MediaType) -> Response:
         """Bring an order: 201 and a new job, or 200 and the job the same order has."""
         service.require_create(actor)
         return _created_response(
@@ -117,10 +114,10 @@ def _add_order_routes(router: APIRouter, service: OrderService) -> None:
         openapi_extra=IMPORT_BODY,
     )
     def import_order(  # noqa: PLR0917  # each one is a parameter of the request
-        actor: CurrentActor,
+        actor: SignedInActor,
         order_id: str,
-        body: Body,
-        kind: ContentType,
+        body: RawBody,
+        kind: MediaType,
         customer_phone: Annotated[str | None, Query(max_length=MAX_PHONE)] = None,
         file_name: Annotated[str, Query(max_length=255)] = "",
         opti_mode: OptiMode | None = None,
@@ -169,7 +166,7 @@ def _created_response(service: OrderService, enqueued: EnqueuedOrder) -> Respons
 def _add_read_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/jobs", response_model=JobList)
     def list_orders(
-        actor: CurrentActor,
+        actor: SignedInActor,
         state: State | None = None,
         order_id: Word = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 100,
@@ -180,7 +177,7 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
         bodies: list[OrderJob] = []
         next_cursor, size = page.cursor, 0
         for job in page.jobs:
-            size += len(job.payload)
+            size += len(job.payload_json)
             if bodies and size > MAX_PAGE_BYTES:
                 next_cursor = bodies[-1].id
                 break
@@ -188,7 +185,7 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
         return json_response(JobList.model_construct(jobs=bodies, next_cursor=next_cursor))
 
     @router.get("/jobs/{job_id}", response_model=WholeJob)
-    def get_order(actor: CurrentActor, job_id: str) -> Response:
+    def get_order(actor: SignedInActor, job_id: str) -> Response:
         """One job with its history."""
         job = service.job(actor, job_id)
         audit = [
@@ -200,13 +197,13 @@ def _add_read_routes(router: APIRouter, service: OrderService) -> None:
 
 def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
     @router.post("/jobs/{job_id}/approve", response_model=Moved)
-    def approve_order(actor: CurrentActor, job_id: str) -> Response:
+    def approve_order(actor: SignedInActor, job_id: str) -> Response:
         """Let a held order go on."""
         job = service.approve(actor, job_id)
         return json_response(Moved.model_construct(success=True, job=job_body(service, job)))
 
     @router.post("/jobs/{job_id}/retry")
-    def retry_order(actor: CurrentActor, job_id: str) -> Retried:
+    def retry_order(actor: SignedInActor, job_id: str) -> Retried:
         """Try a failed order again, after a pause."""
         return Retried(retry_count=service.retry(actor, job_id).retry_count)
 
@@ -216,14 +213,14 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
         response_model=Moved,
         responses=_REISSUE_RESPONSES,
     )
-    def reissue_order(actor: CurrentActor, job_id: str) -> Response:
+    def reissue_order(actor: SignedInActor, job_id: str) -> Response:
         """Make a new revision of an order that failed, or that is to be cut once more."""
         enqueued = service.reissue(actor, job_id)
         body = Moved.model_construct(success=True, job=job_body(service, enqueued.job))
         return json_response(body, 201 if enqueued.new else 200)
 
     @router.post("/jobs/{job_id}/cancel", response_model=Cancelled, responses=_CANCEL_RESPONSES)
-    def cancel_order(actor: CurrentActor, job_id: str) -> Response:
+    def cancel_order(actor: SignedInActor, job_id: str) -> Response:
         """Stop an order; 409 once the machine has it."""
         job = service.cancel(actor, job_id)
         cancelled = job.state == "FAILED"
@@ -236,7 +233,7 @@ def _add_operator_routes(router: APIRouter, service: OrderService) -> None:
 def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     @router.get("/customers/lookup", response_model=CustomerFound)
     def look_up_customer(
-        actor: CurrentActor, phone: Annotated[str, Query(max_length=MAX_PHONE)] = ""
+        actor: SignedInActor, phone: Annotated[str, Query(max_length=MAX_PHONE)] = ""
     ) -> Response:
         """Whose phone this is, however it is written."""
         normalised, match = service.look_up_customer(actor, phone)
@@ -245,7 +242,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
 
     @router.get("/customers", response_model=CustomerList)
     def list_customers(
-        actor: CurrentActor,
+        actor: SignedInActor,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_CUSTOMERS)] = 100,
         cursor: Annotated[str | None, Query(max_length=MAX_PHONE)] = None,
     ) -> Response:
@@ -257,7 +254,7 @@ def _add_customer_routes(router: APIRouter, service: OrderService) -> None:
     @router.post(
         "/customers", status_code=201, response_model=OneCustomer, responses=_ADD_CUSTOMER_RESPONSES
     )
-    def add_customer(actor: CurrentActor, body: CustomerGiven) -> Response:
+    def add_customer(actor: SignedInActor, body: CustomerGiven) -> Response:
         """Keep a customer: 201, or 200 when the phone was known and has another name now."""
         customer, new = service.add_customer(actor, body.name, body.phone)
         return json_response(OneCustomer(customer=_customer_body(customer)), 201 if new else 200)

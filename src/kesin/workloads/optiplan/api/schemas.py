@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kesin.foundation.clock import iso
 from kesin.lifecycle.model import Job
-from kesin.workloads.optiplan.advice import advice_json
+from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.lifecycle import APPROVED, TRIGGER_REQUIRED
 from kesin.workloads.optiplan.orders.payload import (
@@ -311,7 +311,6 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
     """Build the response for a job; a job enqueued without the API may carry no order."""
     order = _read_order(job)
     approved = job.flags & service.queue.lifecycle.flag_bit(APPROVED)
-    advice = advice_json(job.error_code) if job.error_code else None
     return OrderJob.model_construct(  # trusted values
         id=job.id,
         order_id=order.payload.order_id if order else None,
@@ -327,7 +326,7 @@ def job_body(service: OrderService, job: Job) -> OrderJob:
         updated_at=iso(job.moved_at) or "",
         payload=payload_json(order.payload) if order else None,
         ready_to_approve=is_ready_to_approve(service, job),
-        advice={language: dict(text) for language, text in advice.items()} if advice else None,
+        advice=ADVICE.describe(job.error_code) if job.error_code else None,
     )
 
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from kesin.foundation.terminal import format_examples, print_table, say, say_json, warn
-from kesin.workloads.optiplan.cli.context import FAILED, AsJson, open_workshop
+from kesin.workloads.common.cli import JsonOption, command_group, report_checks
+from kesin.workloads.optiplan.cli.context import open_workshop
 from kesin.workloads.optiplan.cli.customers import app as customers
 from kesin.workloads.optiplan.cli.orders import import_order, optimize
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Take cutting orders to the saw.",
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-)
+app = command_group("Take cutting orders to the saw.")
 rules = typer.Typer(help="Show the workshop's rules.", no_args_is_help=True)
 
 app.command(
@@ -55,7 +49,7 @@ def saw_simulator(
         ),
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and go.")] = False,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Play the machine that takes files from its inbox.
 
@@ -91,23 +85,14 @@ def _report_moved(moved: int, *, as_json: bool) -> None:
         "kesin optiplan doctor",
     ),
 )
-def doctor(*, as_json: AsJson = False) -> None:
+def doctor(*, as_json: JsonOption = False) -> None:
     """Check everything that cutting orders need.
 
     Rules, folders, template, optimiser and the machine's share. Exits with 1 if a check fails.
     """
     from kesin.workloads.optiplan.cli.doctor import run_checks
 
-    checks = list(run_checks(open_workshop()))
-    if as_json:
-        say_json([asdict(check) for check in checks])
-    else:
-        print_table(
-            ("", "what", "found"),
-            [("✓" if check.ok else "✗", check.name, check.detail) for check in checks],
-        )
-    if not all(check.ok for check in checks):
-        raise typer.Exit(FAILED)
+    report_checks(run_checks(open_workshop()), as_json=as_json)
 
 
 @rules.command(
@@ -116,7 +101,7 @@ def doctor(*, as_json: AsJson = False) -> None:
         "kesin optiplan rules show --json",
     ),
 )
-def show_rules(*, as_json: AsJson = False) -> None:
+def show_rules(*, as_json: JsonOption = False) -> None:
     """Show the rules in force, as rules.json spells them."""
     from kesin.workloads.optiplan.workshop.rules import rules_json
 

@@ -8,7 +8,8 @@ import typer
 
 from kesin.foundation.problems import NotFound
 from kesin.foundation.terminal import format_examples, print_table, say, say_json, visible
-from kesin.workloads.optiplan.cli.context import AsJson, local_operator, open_order_service
+from kesin.workloads.common.cli import JsonOption, local_operator
+from kesin.workloads.optiplan.cli.context import open_order_service
 
 app = typer.Typer(help="Manage whom the workshop knows, by phone.", no_args_is_help=True)
 
@@ -23,7 +24,7 @@ Phone = Annotated[
         "kesin optiplan customers list",
     ),
 )
-def list_customers(*, as_json: AsJson = False) -> None:
+def list_customers(*, as_json: JsonOption = False) -> None:
     """List the customers."""
     with open_order_service() as service:
         customer_list = service.customers.all()
@@ -47,7 +48,7 @@ def add_customer(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the customer is called.")],
     phone: Phone,
     *,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add a customer, or give a known phone another name."""
     with open_order_service() as service:
@@ -64,7 +65,7 @@ def add_customer(
         "kesin optiplan customers remove 05321234567",
     ),
 )
-def remove_customer(phone: Phone, *, as_json: AsJson = False) -> None:
+def remove_customer(phone: Phone, *, as_json: JsonOption = False) -> None:
     """Forget a customer; orders that wait are held from now on."""
     with open_order_service() as service:
         customer = service.remove_customer(local_operator(), phone)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation.check import DoctorCheck
 from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import OptiMode
 from kesin.workloads.optiplan.pipeline.program import build_launch, parse_macro_command
@@ -23,30 +23,21 @@ _MODE_MEANING: Final[dict[OptiMode, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WorkshopCheck:
-    """The result of one check."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-def run_checks(workshop: Workshop) -> Iterator[WorkshopCheck]:
+def run_checks(workshop: Workshop) -> Iterator[DoctorCheck]:
     """Run every check, in the order in which to fix failures."""
     mode: OptiMode | None = None
     try:
         rules = workshop.rules()
-        yield WorkshopCheck("rules", ok=True, detail=str(workshop.rules_file))
+        yield DoctorCheck.result("rules", ok=True, found=str(workshop.rules_file))
         mode = rules.opti_mode_default
     except OrderProblem as problem:
-        yield WorkshopCheck("rules", ok=False, detail=problem.message)
+        yield DoctorCheck.result("rules", ok=False, found=problem.message)
     try:
         paths = workshop.paths()
     except OrderProblem as problem:
-        yield WorkshopCheck("paths", ok=False, detail=problem.message)
+        yield DoctorCheck.result("paths", ok=False, found=problem.message)
         return
-    yield WorkshopCheck("paths", ok=True, detail=str(workshop.paths_file))
+    yield DoctorCheck.result("paths", ok=True, found=str(workshop.paths_file))
     yield _check_template(paths)
     yield _check_writable("import folder", paths.import_folder)
     yield _check_writable("export folder", paths.export_folder)
@@ -57,15 +48,15 @@ def run_checks(workshop: Workshop) -> Iterator[WorkshopCheck]:
         yield _check_schema(workshop.settings.optiplan_xsd)
 
 
-def _check_template(paths: Paths) -> WorkshopCheck:
+def _check_template(paths: Paths) -> DoctorCheck:
     try:
         read_template(paths.template)
     except OrderProblem as problem:
-        return WorkshopCheck("template", ok=False, detail=problem.message)
-    return WorkshopCheck("template", ok=True, detail=str(paths.template))
+        return DoctorCheck.result("template", ok=False, found=problem.message)
+    return DoctorCheck.result("template", ok=True, found=str(paths.template))
 
 
-def _check_writable(name: str, folder: Path) -> WorkshopCheck:
+def _check_writable(name: str, folder: Path) -> DoctorCheck:
     """Create and delete an empty file; it is hidden, so the machine ignores it."""
     trial = folder / f".kesin-doctor-{secrets.token_hex(4)}.tmp"
     try:
@@ -73,12 +64,12 @@ def _check_writable(name: str, folder: Path) -> WorkshopCheck:
         trial.unlink()
     except OSError as problem:
         why = problem.strerror or type(problem).__name__
-        return WorkshopCheck(name, ok=False, detail=f"{folder} cannot be written: {why}")
-    return WorkshopCheck(name, ok=True, detail=str(folder))
+        return DoctorCheck.result(name, ok=False, found=f"{folder} cannot be written: {why}")
+    return DoctorCheck.result(name, ok=True, found=str(folder))
 
 
-def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterator[WorkshopCheck]:
-    yield WorkshopCheck("mode", ok=True, detail=f"{mode}: {_MODE_MEANING[mode]}")
+def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterator[DoctorCheck]:
+    yield DoctorCheck.result("mode", ok=True, found=f"{mode}: {_MODE_MEANING[mode]}")
     if mode == "C":
         return
     try:
@@ -86,22 +77,22 @@ def _check_optimiser(workshop: Workshop, paths: Paths, mode: OptiMode) -> Iterat
         macro = parse_macro_command(setting) if mode == "B" else ()
         command = build_launch(mode, paths, [], macro).command
     except OrderProblem as problem:
-        yield WorkshopCheck("optimiser", ok=False, detail=problem.message)
+        yield DoctorCheck.result("optimiser", ok=False, found=problem.message)
         return
     if not hasattr(os, "pidfd_open"):
         problem_text = "programs are started on Linux only: set optiModeDefault to C"
-        yield WorkshopCheck("optimiser", ok=False, detail=problem_text)
+        yield DoctorCheck.result("optimiser", ok=False, found=problem_text)
         return
-    yield WorkshopCheck(
-        "optimiser", ok=True, detail="built in" if paths.built_in_optimiser else command[0]
+    yield DoctorCheck.result(
+        "optimiser", ok=True, found="built in" if paths.built_in_optimiser else command[0]
     )
 
 
-def _check_schema(xsd: Path) -> WorkshopCheck:
+def _check_schema(xsd: Path) -> DoctorCheck:
     from lxml import etree  # type: ignore[import-untyped]
 
     try:
         etree.XMLSchema(etree.parse(str(xsd), etree.XMLParser(no_network=True)))
     except (OSError, etree.LxmlError) as problem:
-        return WorkshopCheck("XSD", ok=False, detail=f"{xsd} cannot be used: {problem}")
-    return WorkshopCheck("XSD", ok=True, detail=str(xsd))
+        return DoctorCheck.result("XSD", ok=False, found=f"{xsd} cannot be used: {problem}")
+    return DoctorCheck.result("XSD", ok=True, found=str(xsd))

@@ -12,10 +12,9 @@ import typer
 
 from kesin.foundation.problems import Invalid
 from kesin.foundation.terminal import print_table, say, say_json, warn
+from kesin.workloads.common.cli import JsonOption, local_operator
 from kesin.workloads.optiplan.cli.context import (
-    AsJson,
-    InLanguage,
-    local_operator,
+    LanguageOption,
     open_order_service,
     open_workshop,
 )
@@ -161,7 +160,7 @@ def import_order(
         OptiMode | None, typer.Option("--mode", metavar="A|B|C", help="Who starts the optimiser.")
     ] = None,
     color: Color = None,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Bring an order from a file into the queue.
 
@@ -198,8 +197,8 @@ def optimize(
         Path, typer.Option("--out", metavar="DIR", help="Where XML, SVG and PDF go.")
     ] = Path(),
     color: Color = None,
-    lang: InLanguage = "en",
-    as_json: AsJson = False,
+    lang: LanguageOption = "en",
+    as_json: JsonOption = False,
 ) -> None:
     """Plan the cutting here and now, without a queue.
 

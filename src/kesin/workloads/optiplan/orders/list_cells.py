@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.orders.numbers import (
     between,
     format_number,
@@ -60,8 +61,13 @@ def read_number(cell: Any) -> Decimal:
     whole, decimals = match[1], match[2] or ""
     if len(decimals) == _THOUSANDS:
         raise ValueError(
-            f"{format_value(cell)} may be {whole}{decimals} or {whole}.{decimals}: write it with no"
-            " more than two decimals"
+            Message(
+                "%(given)s may be %(whole)s%(decimals)s or %(whole)s.%(decimals)s:"
+                " write it with no more than two decimals",
+                given=format_value(cell),
+                whole=whole,
+                decimals=decimals,
+            )
         )
     return parse_number(Decimal(f"{whole}.{decimals}") if decimals else Decimal(whole))
 
@@ -83,7 +89,7 @@ def read_grain(cell: Any, default: int) -> int:
         return default
     match = _GRAIN.fullmatch(text)
     if match is None:
-        raise ValueError(f"must be 0, 1, 2 or 3, got {format_value(text)}")
+        raise ValueError(Message("must be 0, 1, 2 or 3, got %(given)s", given=format_value(text)))
     return int(match[1])
 
 
@@ -100,7 +106,11 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
     if text != "1" and looks_numeric(text):
         names = ", ".join(names_by_key.values())
         raise ValueError(
-            f"{format_value(read_text(cell))} is no tick and no band: write x, or one of {names}"
+            Message(
+                "%(given)s is no tick and no band: write x, or one of %(known)s",
+                given=format_value(read_text(cell)),
+                known=names,
+            )
         )
     return tick
 
@@ -108,7 +118,9 @@ def read_edge(cell: Any, tick: str, bands: Iterable[str]) -> str | None:
 def _raise_no_number(cell: Any) -> Decimal:
     if is_blank(cell):
         raise ValueError("is empty, a number is needed")
-    raise ValueError(f"must be a number, got {format_value(read_text(cell))}")
+    raise ValueError(
+        Message("must be a number, got %(given)s", given=format_value(read_text(cell)))
+    )
 
 
 MAX_HEADING_ROWS: Final = 10

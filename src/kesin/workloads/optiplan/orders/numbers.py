@@ -11,6 +11,8 @@ from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
+
 _MAX_SHOWN: Final = 40
 _HUNDREDTH: Final = Decimal("0.01")
 
@@ -18,14 +20,16 @@ _HUNDREDTH: Final = Decimal("0.01")
 def parse_number(value: Any) -> Decimal:
     """Convert a number to an exact Decimal; raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        raise ValueError(f"must be a number, got {format_value(value)}")  # noqa: TRY004 - pydantic's way
+        raise ValueError(Message("must be a number, got %(given)s", given=format_value(value)))  # noqa: TRY004 - pydantic's way
     try:
         # Through a float, so that the number stored as JSON reads back unchanged.
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"must be a finite number, got {format_value(value)}")
+        raise ValueError(
+            Message("must be a finite number, got %(given)s", given=format_value(value))
+        )
     return _normalise(Decimal(repr(number)))
 
 
@@ -36,7 +40,14 @@ def between(low: str, high: str) -> Callable[[Any], Decimal]:
     def check(value: Any) -> Decimal:
         number = parse_number(value)
         if not least <= number <= most:
-            raise ValueError(f"must lie in {low}…{high}, got {format_value(value)}")
+            raise ValueError(
+                Message(
+                    "must lie in %(low)s…%(high)s, got %(given)s",
+                    low=low,
+                    high=high,
+                    given=format_value(value),
+                )
+            )
         return number
 
     return check
@@ -49,7 +60,9 @@ def whole_between(low: int, high: int) -> Callable[[Any], int]:
     def check_whole(value: Any) -> int:
         number = check(value)
         if number != number.to_integral_value():
-            raise ValueError(f"must be a whole number, got {format_value(value)}")
+            raise ValueError(
+                Message("must be a whole number, got %(given)s", given=format_value(value))
+            )
         return int(number)
 
     return check_whole

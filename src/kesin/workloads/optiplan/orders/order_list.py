@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import PureWindowsPath
 from typing import Any, Final, TypeVar
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.list_cells import (
@@ -190,7 +191,10 @@ class _ListReader:
     def _missing_thickness_message(self) -> str:
         several = ", ".join(map(format_number, self.heading.thicknesses_mm))
         if several:
-            return f"several thicknesses are named above the parts ({several} mm): leave one"
+            return Message(
+                "several thicknesses are named above the parts (%(known)s mm): leave one",
+                known=several,
+            )
         return "no thickness is given: write 18MM above the parts or in column A"
 
     def _read_part(
@@ -263,7 +267,9 @@ def _find_list(data: bytes) -> tuple[Worksheet, int]:
     message = "no row has numbers in the columns B, C and D (length, width, quantity)"
     if matches:
         names = " and ".join(sheet.name for sheet, _ in matches[:2])
-        message = f"the sheets {names} both hold parts: one list a file is taken"
+        message = Message(
+            "the sheets %(sheets)s both hold parts: one list a file is taken", sheets=names
+        )
     raise BadOrderList([RowProblem(0, "", message)])
 
 
@@ -291,7 +297,7 @@ def _row_problem(problem: FieldProblem, numbers: Sequence[int]) -> RowProblem:
         case ("parts", int(index), str(name)) if index < len(numbers):
             return RowProblem(numbers[index], _COLUMN_OF.get(name, ""), problem.message)
         case _:
-            return RowProblem(0, "", f"{problem.field}: {problem.message}")
+            return RowProblem(0, "", problem.full_message)
 
 
 def _customer_name(name: str) -> str | None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from kesin.foundation.messages import Message, join_messages
 from kesin.foundation.text import canonical_json, storable
 from kesin.lifecycle.model import Job
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -41,16 +42,15 @@ UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\uf
 _MESSAGES: Final = {
     "missing": "is missing",
     "extra_forbidden": "is not a known field",
-    "value_error": "{error}",
-    "string_type": "must be text, got {given}",
-    "string_too_long": "must be at most {max_length} characters long",
-    "literal_error": "must be {expected}, got {given}",
-    "too_short": "must hold at least {min_length}",
-    "too_long": "must hold at most {max_length}",
-    "tuple_type": "must be a list, got {given}",
-    "dict_type": "must be an object with fields, got {given}",
-    "model_type": "must be an object with fields, got {given}",
-    "bool_type": "must be true or false, got {given}",
+    "string_type": "must be text, got %(given)s",
+    "string_too_long": "must be at most %(max_length)s characters long",
+    "literal_error": "must be %(expected)s, got %(given)s",
+    "too_short": "must hold at least %(min_length)s",
+    "too_long": "must hold at most %(max_length)s",
+    "tuple_type": "must be a list, got %(given)s",
+    "dict_type": "must be an object with fields, got %(given)s",
+    "model_type": "must be an object with fields, got %(given)s",
+    "bool_type": "must be true or false, got %(given)s",
 }
 
 
@@ -58,7 +58,12 @@ def check_one_line(text: str) -> str:
     """Validate that the text has no control characters and no line breaks."""
     match = UNPRINTABLE.search(text)
     if match:
-        raise ValueError(f"must be one line of text, without the character {match.group()!a}")
+        raise ValueError(
+            Message(
+                "must be one line of text, without the character %(sign)s",
+                sign=ascii(match.group()),
+            )
+        )
     return text
 
 
@@ -118,7 +123,9 @@ class OrderPart(StrictModel):
 
 def _check_part_count(parts: tuple[OrderPart, ...]) -> tuple[OrderPart, ...]:
     if not 1 <= len(parts) <= MAX_PARTS:
-        raise ValueError(f"must hold 1…{MAX_PARTS} parts, got {len(parts)}")
+        raise ValueError(
+            Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=len(parts))
+        )
     return parts
 
 
@@ -146,6 +153,11 @@ class FieldProblem:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         return path.removeprefix(".") or "order"
 
+    @property
+    def full_message(self) -> Message:
+        """The message with the field before it."""
+        return Message("%(field)s: %(problem)s", field=self.field, problem=Message(self.message))
+
 
 def read_payload(body: Any) -> Payload:
     """Validate an order; raises OrderProblem with every invalid field."""
@@ -158,10 +170,20 @@ def read_payload(body: Any) -> Payload:
 def validate_payload(body: Any) -> Payload | list[FieldProblem]:
     """Validate an order; returns it or every invalid field."""
     if not isinstance(body, dict):
-        return [FieldProblem((), f"must be an object with fields, got {format_value(body)}")]
+        return [
+            FieldProblem(
+                (),
+                Message("must be an object with fields, got %(given)s", given=format_value(body)),
+            )
+        ]
     if isinstance(body.get("parts"), list) and len(body["parts"]) > MAX_PARTS:
         count = len(body["parts"])  # before each part is validated
-        return [FieldProblem(("parts",), f"must hold 1…{MAX_PARTS} parts, got {count}")]
+        return [
+            FieldProblem(
+                ("parts",),
+                Message("must hold 1…%(most)s parts, got %(n)s", most=MAX_PARTS, n=count),
+            )
+        ]
     try:
         return Payload.model_validate(body)
     except ValidationError as problem:
@@ -186,13 +208,13 @@ def field_problems(problem: ValidationError) -> Iterator[FieldProblem]:
 
 def validation_problem(problems: Sequence[FieldProblem]) -> OrderProblem:
     """Build one OrderProblem: the message names the first fields, the details list them."""
-    message = "; ".join(
-        f"{problem.field}: {problem.message}" for problem in problems[:_MAX_IN_MESSAGE]
-    )
+    message = join_messages(problem.full_message for problem in problems[:_MAX_IN_MESSAGE])
     omitted = len(problems) - _MAX_IN_MESSAGE
     return OrderProblem(
         OptiCode.VALIDATION,
-        f"{message}; and {omitted} more" if omitted > 0 else message,
+        Message("%(problem)s; and %(n)s more", problem=message, n=omitted)
+        if omitted > 0
+        else message,
         {
             "fields": [
                 {"field": problem.field, "message": problem.message}
@@ -214,11 +236,13 @@ def payload_hash(payload: Payload) -> str:
 
 
 def _message(error: ErrorDetails) -> str:
-    value = format_value(error["input"])
-    template = _MESSAGES.get(error["type"])
-    if template is None:
+    value, context = format_value(error["input"]), error.get("ctx", {})
+    if error["type"] == "value_error":
+        return Message(str(context["error"]))
+    sentence = _MESSAGES.get(error["type"])
+    if sentence is None:
         return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {value}"
-    return template.format(given=value, **error.get("ctx", {}))
+    return Message.fill(sentence, {**context, "given": value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,5 +268,5 @@ class CuttingOrder:
     @classmethod
     def from_job(cls, job: Job) -> Self:
         """Read the order of a job; raises OrderProblem if it carries none."""
-        data = job.data if isinstance(job.data, dict) else {}
+        data = job.payload if isinstance(job.payload, dict) else {}
         return cls(read_payload(data.get("order")), data.get("mode", "C"), data.get("revision", 1))

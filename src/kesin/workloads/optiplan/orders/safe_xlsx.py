@@ -14,6 +14,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from kesin.foundation.messages import Message
+
 _MAX_PARTS: Final = 300
 _LETTERS: Final = 26
 _REFERENCE_ATTRIBUTE: Final = re.compile(rb"\sr\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
@@ -60,18 +62,26 @@ def check_xlsx(data: bytes, bounds: XlsxBounds) -> None:
 
 def _parts(data: bytes, bounds: XlsxBounds) -> dict[str, bytes]:
     if len(data) > bounds.max_bytes:
-        raise UnsafeXlsx(f"the file has {len(data)} bytes, at most {bounds.max_bytes} are taken")
+        raise UnsafeXlsx(
+            Message(
+                "the file has %(n)s bytes, at most %(most)s are taken",
+                n=len(data),
+                most=bounds.max_bytes,
+            )
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return _checked_parts(archive, bounds)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as problem:
-        raise UnsafeXlsx(f"the file is no XLSX: {problem}") from None
+        raise UnsafeXlsx(Message("the file is no XLSX: %(problem)s", problem=problem)) from None
     except (RuntimeError, NotImplementedError):  # a password, or an unusual compression
         raise UnsafeXlsx("the file is locked, or packed in an unusual way") from None
     except UnsafeXlsx:
         raise
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise UnsafeXlsx(f"the file is no XLSX: {type(problem).__name__}") from None
+        raise UnsafeXlsx(
+            Message("the file is no XLSX: %(problem)s", problem=type(problem).__name__)
+        ) from None
 
 
 def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, bytes]:
@@ -84,7 +94,11 @@ def _checked_parts(archive: zipfile.ZipFile, bounds: XlsxBounds) -> dict[str, by
     unpacked = sum(part.file_size for part in parts)
     if unpacked > bounds.max_unpacked_bytes:
         raise UnsafeXlsx(
-            f"the file unpacks to {unpacked} bytes, at most {bounds.max_unpacked_bytes} are taken"
+            Message(
+                "the file unpacks to %(n)s bytes, at most %(most)s are taken",
+                n=unpacked,
+                most=bounds.max_unpacked_bytes,
+            )
         )
     xml_parts = [part for part in parts if part.filename.endswith((".xml", ".rels"))]
     texts = {part.filename: archive.read(part) for part in xml_parts}
@@ -111,8 +125,13 @@ def _check_xml(text: bytes, bounds: XlsxBounds) -> None:
         row, column = int(reference[2]), _column(reference[1].upper())
         if row > bounds.max_rows or column > bounds.max_columns:
             raise UnsafeXlsx(
-                f"a sheet reaches to {reference[0].decode()}, at most {bounds.max_rows} rows and"
-                f" {bounds.max_columns} columns are taken: delete what lies beyond"
+                Message(
+                    "a sheet reaches to %(cell)s, at most %(rows)s rows and %(columns)s columns"
+                    " are taken: delete what lies beyond",
+                    cell=reference[0].decode(),
+                    rows=bounds.max_rows,
+                    columns=bounds.max_columns,
+                )
             )
 
 
@@ -126,7 +145,11 @@ def _check_counts(text: bytes, bounds: XlsxBounds) -> None:
             rows, cells = rows + 1, 0
         if rows > bounds.max_rows or cells > bounds.max_columns:
             raise UnsafeXlsx(
-                f"a sheet has more than {bounds.max_rows} rows or {bounds.max_columns} columns"
+                Message(
+                    "a sheet has more than %(rows)s rows or %(columns)s columns",
+                    rows=bounds.max_rows,
+                    columns=bounds.max_columns,
+                )
             )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, repack_xlsx
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def _xlsx_sheets(data: bytes) -> list[Worksheet]:
     except (UnsafeXlsx, UnreadableSpreadsheet) as problem:
         raise UnreadableSpreadsheet(str(problem)) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
-        raise UnreadableSpreadsheet(f"the XLSX cannot be read: {type(problem).__name__}") from None
+        raise UnreadableSpreadsheet(
+            Message("the XLSX cannot be read: %(problem)s", problem=type(problem).__name__)
+        ) from None
     if not sheets:
         raise UnreadableSpreadsheet("the XLSX has no sheet to be seen")
     return sheets
@@ -87,7 +90,10 @@ def _read_worksheets(workbook: CalamineWorkbook, names: Sequence[str]) -> list[W
         cells += sheet.total_height * sheet.total_width
         if cells > MAX_CELLS:
             raise UnreadableSpreadsheet(
-                f"the sheets reach over more than {MAX_CELLS} cells: delete what is not needed"
+                Message(
+                    "the sheets reach over more than %(most)s cells: delete what is not needed",
+                    most=MAX_CELLS,
+                )
             )
         sheets.append(Worksheet(name, sheet.to_python(skip_empty_area=False)))
     return sheets
@@ -102,19 +108,29 @@ def _check_values(data: bytes) -> None:
             reference, kind = _CELL_REFERENCE.search(attributes), _TYPE.search(attributes)
             if reference and kind and kind[1] == b"e":
                 raise UnreadableSpreadsheet(
-                    f"the cell {reference[1].decode()} holds an error: mend it, save again"
+                    Message(
+                        "the cell %(cell)s holds an error: mend it, save again",
+                        cell=reference[1].decode(),
+                    )
                 )
             if reference and empty_formula and not (kind and kind[1] == b"str"):
                 raise UnreadableSpreadsheet(
-                    f"the formula in {reference[1].decode()} was never calculated: open the file in"
-                    " a spreadsheet program and save it again"
+                    Message(
+                        "the formula in %(cell)s was never calculated:"
+                        " open the file in a spreadsheet program and save it again",
+                        cell=reference[1].decode(),
+                    )
                 )
 
 
 def _csv_rows(data: bytes) -> list[list[str]]:
     if len(data) > BOUNDS.max_bytes:
         raise UnreadableSpreadsheet(
-            f"the file has {len(data)} bytes, at most {BOUNDS.max_bytes} are taken"
+            Message(
+                "the file has %(n)s bytes, at most %(most)s are taken",
+                n=len(data),
+                most=BOUNDS.max_bytes,
+            )
         )
     if b"\x00" in data:
         raise UnreadableSpreadsheet("the file is neither XLSX nor CSV in UTF-8 or Windows-1254")
@@ -123,10 +139,16 @@ def _csv_rows(data: bytes) -> list[list[str]]:
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
     except csv.Error as problem:
-        raise UnreadableSpreadsheet(f"the CSV cannot be read: {problem}") from None
+        raise UnreadableSpreadsheet(
+            Message("the CSV cannot be read: %(problem)s", problem=problem)
+        ) from None
     if len(rows) > BOUNDS.max_rows:
         raise UnreadableSpreadsheet(
-            f"the CSV has {len(rows)} lines, at most {BOUNDS.max_rows} are taken"
+            Message(
+                "the CSV has %(n)s lines, at most %(most)s are taken",
+                n=len(rows),
+                most=BOUNDS.max_rows,
+            )
         )
     return rows
 

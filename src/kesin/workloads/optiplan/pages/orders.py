@@ -12,13 +12,14 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import FastAPI, Query
 from fastapi.responses import HTMLResponse
 
+from kesin.foundation.messages import recorded_message
 from kesin.foundation.problems import Forbidden
 from kesin.lifecycle.model import Job
 from kesin.web.auth import guarded_router
 from kesin.web.dashboard.frame.page import Context, PageContext, app_state
 from kesin.web.dashboard.state_groups import state_groups
 from kesin.web.schemas import Cursor
-from kesin.workloads.optiplan.advice import find_advice
+from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.api.schemas import is_ready_to_approve
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.lifecycle import NEVER_RETRIED
@@ -89,6 +90,11 @@ class OrderRow:
     unknown: bool = False  # its customer is unknown: approving would hold it again
     means: str = ""
     act: str = ""
+
+    @property
+    def message(self) -> str:
+        """Why it is held or failed."""
+        return recorded_message(self.job.error_message, self.job.note)
 
 
 def order_service(ctx: PageContext) -> OrderService:
@@ -162,11 +168,11 @@ def orders_page(  # noqa: PLR0917  # each is a query parameter
 
 
 def _order_row(ctx: PageContext, orders: OrderService, job: Job) -> OrderRow:
-    payload = job.data if isinstance(job.data, dict) else {}
+    payload = job.payload if isinstance(job.payload, dict) else {}
     order = payload.get("order")
     order = order if isinstance(order, dict) else {}
     parts = order.get("parts")
-    advice = find_advice(job.error_code, ctx.language) if job.error_code else None
+    advice = ADVICE.find(job.error_code, language=ctx.language) if job.error_code else None
     means, act = (advice.means, advice.act) if advice else ("", "")
     customer = _missing_customer(orders, job, order)
     if customer == "known":

@@ -11,8 +11,10 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse, Response
 
 from kesin.foundation.ids import ID_PATTERN, is_id
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, Problem, RequestConflict
 from kesin.web.auth import guarded_router
+from kesin.web.dashboard.forms.document import TypedDocument, form_value, read_document
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.web.dashboard.forms.uploads import WideForm
 from kesin.web.dashboard.frame.page import Context, PageContext
@@ -21,11 +23,8 @@ from kesin.workloads.optiplan.errors import OrderProblem
 from kesin.workloads.optiplan.orders.payload import FieldProblem, validation_problem
 from kesin.workloads.optiplan.pages.orders import PATH, frame, order_service, readable_order_service
 from kesin.workloads.optiplan.pages.rules_form import (
-    TypedRules,
     form_schema,
-    form_value,
     list_changes,
-    read_typed_rules,
 )
 from kesin.workloads.optiplan.rule_changes import (
     FROM_NEXT_START,
@@ -102,7 +101,7 @@ def _render_customers(
 
 def _order_customer(ctx: PageContext, orders: OrderService, job_id: str) -> dict[str, str]:
     """The customer named in an order; looked up here so that no URL contains a phone number."""
-    payload = orders.job(ctx.actor, job_id).data
+    payload = orders.job(ctx.actor, job_id).payload
     order = payload.get("order") if isinstance(payload, dict) else None
     values = order if isinstance(order, dict) else {}
     return {
@@ -156,14 +155,15 @@ def _render_rules(
     problem: Problem | None = None,
     value: Any = None,
     source: str | None = None,
-    typed: TypedRules | None = None,
+    typed: TypedDocument | None = None,
     seen: str = "",
 ) -> HTMLResponse:
     """The page; after an error, with the values as typed in the form or as JSON."""
     rules = rules_json(orders.workshop.rules())
-    errors, wrong = _sort_problems(problem, typed or TypedRules({})) if problem else ({}, [])
+    errors, wrong = _sort_problems(problem, typed or TypedDocument()) if problem else ({}, [])
     names = [name for name in changed.split(",") if name in rules]
-    form_values = _form_values(ctx, orders, form_value(rules) if value is None else value, errors)
+    shown = form_value(form_schema(ctx.say), rules) if value is None else value
+    form_values = _form_values(ctx, orders, shown, errors)
     return ctx.page(
         "optiplan/rules.html",
         status=problem.status if problem else 200,
@@ -216,17 +216,18 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     orders.context.commands.queue(ctx.actor, "optiplan", "operate", "rules")
     before = orders.workshop.rules()
     source, seen = fields.get("source"), fields.get("seen", "")[:MAX_DIGEST_CHARS]
-    typed = TypedRules({})
+    schema = form_schema(ctx.say)
+    typed = TypedDocument()
     value: Any = None
     try:
         if source is None:
-            value = SchemaForm(form_schema(ctx.say)).read(fields)
-            typed = read_typed_rules(value, rules_json(before))
-            body: Any = typed.rules
+            value = SchemaForm(schema).read(fields)
+            typed = read_document(schema, value, rules_json(before))
+            body: Any = typed.values
         else:
             body = _parse_json(source)
         if fields.get("do") == "edit" and isinstance(body, dict):
-            return _render_rules(ctx, orders, value=form_value(body), seen=seen)
+            return _render_rules(ctx, orders, value=form_value(schema, body), seen=seen)
         after = _validate(read_rules, body, typed)
         if "sure" in fields:
             change = change_rules(orders, ctx.actor, body, expected_digest=seen)
@@ -248,7 +249,7 @@ def change_rules_page(ctx: Context, fields: WideForm) -> Response:
     )
 
 
-def _validate(read: Callable[[Any], Rules], body: Any, typed: TypedRules) -> Rules:
+def _validate(read: Callable[[Any], Rules], body: Any, typed: TypedDocument) -> Rules:
     """The rules, if the form's tables are valid too; else raises all problems at once."""
     if not typed.errors:
         return read(body)
@@ -273,7 +274,7 @@ def _field_problems(problem: Problem) -> Sequence[Mapping[str, str]]:
 
 
 def _sort_problems(
-    problem: Problem, typed: TypedRules
+    problem: Problem, typed: TypedDocument
 ) -> tuple[dict[str, list[str]], list[Mapping[str, str]]]:
     """The problems by the pointer of their form field, and the problems without a field."""
     errors: dict[str, list[str]] = {}
@@ -299,7 +300,9 @@ def _parse_json(source: str) -> Any:
     try:
         return json.loads(source)
     except (ValueError, RecursionError) as problem:
-        raise Invalid(f"the JSON cannot be read: {problem}", code="not_json") from None
+        raise Invalid(
+            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
+        ) from None
 
 
 def _redirect(page: str, done: str) -> Response:

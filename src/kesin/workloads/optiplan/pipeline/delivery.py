@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.shared_folder import (
     UnusableFile,
@@ -297,16 +298,18 @@ def _read_source(source: Path) -> bytes:
         try:
             return read_plain_file(source)
         except UnusableFile as problem:
-            _raise_source_problem(source, f"cannot be sent: {problem}")
+            _raise_source_problem(
+                source, Message("cannot be sent: %(problem)s", problem=Message(str(problem)))
+            )
         except FileNotFoundError:
             if not source.parent.is_dir():
                 raise
-            _raise_source_problem(source, "has gone")
+            _raise_source_problem(source, Message("has gone"))
 
 
 def _raise_source_problem(source: Path, reason: str) -> NoReturn:
     raise OrderProblem(
         OptiCode.OPTI_RUNNER_FAILED,
-        f"{source.name} {reason}: have it made again",
+        Message("%(file)s %(what)s: have it made again", file=source.name, what=reason),
         {"file": str(source)},
     ) from None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.delivery import (
     Delivery,
@@ -90,7 +91,11 @@ def check_inbox_exists(machine_folder: Path) -> None:
     """Raise FolderUnavailable without an inbox: creating one would hide the missing share."""
     if not (machine_folder / INBOX).is_dir():
         raise FolderUnavailable(
-            f"{machine_folder} cannot be used: there is no {INBOX} in it",
+            Message(
+                "%(place)s cannot be used: there is no %(folder)s in it",
+                place=machine_folder,
+                folder=INBOX,
+            ),
             details={"place": str(machine_folder), "reason": f"no {INBOX}"},
         )
 
@@ -131,6 +136,6 @@ def _check_unchanged(files: tuple[DeliveryFile, ...], progress: OrderProgress) -
     if changed:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            f"{', '.join(changed)} was changed after it was checked: retry",
+            Message("%(files)s was changed after it was checked: retry", files=", ".join(changed)),
             {"files": changed},
         )

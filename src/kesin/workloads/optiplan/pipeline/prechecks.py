@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.customers import Customer
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import Payload, PlateSize
@@ -46,7 +47,11 @@ def _find_customer(payload: Payload, find_customer: Callable[[str], Customer | N
     phone = normalise_phone(payload.customer_phone)
     customer = find_customer(phone) if phone else None
     if customer is None:
-        message = f"no customer has the phone {phone}" if phone else "the order has no phone number"
+        message = (
+            Message("no customer has the phone %(phone)s", phone=phone)
+            if phone
+            else "the order has no phone number"
+        )
         raise OrderProblem(
             OptiCode.CRM_NO_MATCH,
             message,

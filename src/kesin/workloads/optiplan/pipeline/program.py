@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import storable
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
@@ -73,7 +74,9 @@ def parse_macro_command(text: str) -> list[str]:
     except ValueError as problem:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            f"KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: {problem}",
+            Message(
+                "KESIN_OPTIPLAN_MACRO_COMMAND cannot be taken apart: %(problem)s", problem=problem
+            ),
         ) from None
 
 
@@ -83,7 +86,10 @@ def _program_command(paths: Paths) -> list[str]:
     if not _is_file(paths.exe):
         raise OrderProblem(
             OptiCode.OPTI_MODE_A_RUNNER_MISSING,
-            f"there is no program at {paths.exe}: correct optiplanningExePath in paths.json",
+            Message(
+                "there is no program at %(file)s: correct optiplanningExePath in paths.json",
+                file=paths.exe,
+            ),
             {"program": str(paths.exe)},
         )
     return [str(paths.exe)]
@@ -92,17 +98,20 @@ def _program_command(paths: Paths) -> list[str]:
 def _macro_command(paths: Paths, command: Sequence[str]) -> list[str]:
     macro = paths.exe.with_name(MACRO) if paths.exe else None
     if macro is None or not _is_file(macro):
-        where = f"beside {paths.exe}" if paths.exe else "beside OptiPlanning, which is not set up"
+        where = paths.exe or Message("OptiPlanning, which is not set up")
         raise OrderProblem(
             OptiCode.OPTI_MODE_B_MACRO_MISSING,
-            f"{MACRO} must lie {where}",
+            Message("%(file)s must lie beside %(where)s", file=MACRO, where=where),
             {"macro": str(macro) if macro else None},
         )
     if not command:
         raise OrderProblem(
             OptiCode.OPTI_RUNNER_FAILED,
-            "mode B is given no command to open the macro with: configure one, with"
-            f" {MACRO_PLACEHOLDER} where the path of the macro belongs",
+            Message(
+                "mode B is given no command to open the macro with: configure one,"
+                " with %(macro)s where the path of the macro belongs",
+                macro=MACRO_PLACEHOLDER,
+            ),
             {"macro": str(macro)},
         )
     return [piece.replace(MACRO_PLACEHOLDER, str(macro)) for piece in command]
@@ -168,7 +177,10 @@ def start(run_folder: Path, job_id: str, run: int, launch: ProgramLaunch, timeou
         unclaimed = read_json(run_folder / RECORD) == _ticket(job_id, run, mark)
         # If overtaken, another caller's program has the slot: that is no failure.
         if code not in (STARTED, OVERTAKEN) or unclaimed:
-            raise _runner_failed(f"the program's minder ended with {code}", _log_tail(status_file))
+            raise _runner_failed(
+                Message("the program's minder ended with %(problem)s", problem=code),
+                _log_tail(status_file),
+            )
 
 
 def read_state(
@@ -248,10 +260,12 @@ def _launch(status_file: Path, mark: str, launch: ProgramLaunch, timeout_s: floa
         except subprocess.TimeoutExpired:
             end_current(status_file.parent)
             raise _runner_failed(
-                f"the program did not start within {_START_TIMEOUT_S:g} s"
+                Message("the program did not start within %(n)s s", n=f"{_START_TIMEOUT_S:g}")
             ) from None
         except (OSError, ValueError) as problem:
-            raise _runner_failed(f"the program cannot be started: {problem}") from None
+            raise _runner_failed(
+                Message("the program cannot be started: %(problem)s", problem=problem)
+            ) from None
 
 
 def _check_startable(launch: ProgramLaunch) -> None:
@@ -260,7 +274,7 @@ def _check_startable(launch: ProgramLaunch) -> None:
     for file in launch.files:
         with translate_os_errors(file):
             if not file.is_file():
-                raise _runner_failed(f"the import file {file} is gone")
+                raise _runner_failed(Message("the import file %(file)s is gone", file=file))
 
 
 def _delete_old_runs(run_folder: Path) -> None:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.engine.queue import Queue, StaleClaim
-from kesin.engine.results import Act, Done, HandlerResult, Run, Wait
+from kesin.engine.results import Act, Done, HandlerResult, RunContext, Wait
 from kesin.engine.worker import Worker
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message, parts_of, restore
 from kesin.foundation.problems import Unavailable
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
@@ -78,7 +79,7 @@ class _PassContext:
     """What the steps of a pass share."""
 
     job: Job
-    run: Run
+    run: RunContext
     state: str  # the state that the pass has reached
     order: CuttingOrder = field(init=False)
     rules: Rules = field(init=False)
@@ -114,7 +115,7 @@ class Runner:
             "DELIVERED": self._finish,
         }
 
-    def __call__(self, job: Job, run: Run) -> HandlerResult:
+    def __call__(self, job: Job, run: RunContext) -> HandlerResult:
         """Take the job as far as it can go."""
         ctx = _PassContext(job, run, job.state)
         try:
@@ -258,7 +259,7 @@ class Runner:
                     OptiCode.OPTI_RUNNER_FAILED,
                     "the optimiser took too long and was ended"
                     if ended.timed_out
-                    else f"the optimiser ended with {end_text}",
+                    else Message("the optimiser ended with %(problem)s", problem=end_text),
                     {"exit": ended.exit, "timed_out": ended.timed_out},
                 )
             case _:  # the runner that recorded it crashed before the start
@@ -307,11 +308,13 @@ class Runner:
                 if problem.code != OptiCode.XML_INVALID:
                     raise
                 invalid = {"message": problem.message, "details": dict(problem.details)}
+                invalid |= parts_of(problem.message)
             ctx.progress.invalid = invalid
             self._save_progress(ctx)
         with suppress(Unavailable):
             set_aside(ctx.export_folder, ctx.job.id, ctx.progress.stems, "failed")
-        raise OrderProblem(OptiCode.XML_INVALID, **invalid)
+        message = restore(invalid["message"], invalid)
+        raise OrderProblem(OptiCode.XML_INVALID, message, invalid["details"])
 
     # XML_READY → DELIVERED → DONE
 
@@ -340,7 +343,9 @@ class Runner:
                 withdraw(ctx.machine_folder, delivery, all_or_nothing=False)
                 raise OrderProblem(
                     OptiCode.OSI_ACK_FAILED,
-                    f"the machine put {', '.join(refused_names)} into failed",
+                    Message(
+                        "the machine put %(files)s into failed", files=", ".join(refused_names)
+                    ),
                     {"files": list(refused_names)},
                 )
             case _:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Unavailable
 
 MAX_XML_BYTES: Final = 20_000_000
@@ -60,7 +61,8 @@ def translate_os_errors(path: Path) -> Iterator[None]:
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
         raise FolderUnavailable(
-            f"{path} cannot be used: {reason}", details={"place": str(path), "reason": reason}
+            Message("%(place)s cannot be used: %(problem)s", place=path, problem=reason),
+            details={"place": str(path), "reason": reason},
         ) from problem
 
 
@@ -86,12 +88,18 @@ def read_plain_file(path: Path, max_bytes: int = MAX_XML_BYTES) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise UnusableFile("it is no plain file")
         if status.st_size > max_bytes:
-            raise UnusableFile(f"it has {status.st_size} bytes, at most {max_bytes} are taken")
+            raise UnusableFile(
+                Message(
+                    "it has %(n)s bytes, at most %(most)s are taken",
+                    n=status.st_size,
+                    most=max_bytes,
+                )
+            )
         content = bytearray()
         while chunk := file.read(_CHUNK_BYTES):
             content += chunk
             if len(content) > max_bytes:
-                raise UnusableFile(f"it has more than {max_bytes} bytes")
+                raise UnusableFile(Message("it has more than %(most)s bytes", most=max_bytes))
         return bytes(content)
 
 

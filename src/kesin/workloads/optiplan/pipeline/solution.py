@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from kesin.foundation.ids import is_id
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.pipeline.shared_folder import (
     FolderEntry,
@@ -218,7 +219,9 @@ def check_xml(path: Path, xsd: Path | None = None) -> CheckedXml:
         _raise_invalid(path, str(forbidden), 1 + data.count(b"\n", 0, fed))
     except etree.XMLSyntaxError as problem:
         _raise_invalid(
-            path, f"it is not well-formed: {_error_name(problem.code)}", problem.lineno or 1
+            path,
+            Message("it is not well-formed: %(problem)s", problem=_error_name(problem.code)),
+            problem.lineno or 1,
         )
     if reader.children == 0:
         _raise_invalid(path, "its root has no elements in it", 1)
@@ -239,7 +242,10 @@ def _read_file(path: Path) -> bytes:
                 raise
             raise OrderProblem(
                 OptiCode.OPTI_RUNNER_FAILED,
-                f"{path.name} has gone from the folder it was found in: have it made again",
+                Message(
+                    "%(file)s has gone from the folder it was found in: have it made again",
+                    file=path.name,
+                ),
                 {"file": path.name},
             ) from None
 
@@ -306,12 +312,19 @@ def _check_schema(path: Path, data: bytes, xsd: Path) -> None:
         )
     except (OSError, UnusableFile, etree.LxmlError) as problem:
         raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE, f"the XSD {xsd} cannot be used: {problem}"
+            OptiCode.CONFIG_UNAVAILABLE,
+            Message("the XSD %(xsd)s cannot be used: %(problem)s", xsd=xsd, problem=problem),
         ) from None
     if not schema.validate(etree.fromstring(data, etree.XMLParser(**HARDENED_PARSER))):
         first = schema.error_log[0]
         _raise_invalid(
-            path, f"it is not as {xsd.name} wants it: {_error_name(first.type)}", first.line
+            path,
+            Message(
+                "it is not as %(xsd)s wants it: %(problem)s",
+                xsd=xsd.name,
+                problem=_error_name(first.type),
+            ),
+            first.line,
         )
 
 
@@ -324,9 +337,14 @@ def _error_name(code: int) -> str:
 
 
 def _raise_invalid(path: Path, reason: str, line: int | None) -> NoReturn:
-    where = "" if line is None else f", near line {line}"
+    where = "" if line is None else Message(", near line %(n)s", n=line)
     raise OrderProblem(
         OptiCode.XML_INVALID,
-        f"{path.name} cannot be given to the machine: {reason}{where}",
+        Message(
+            "%(file)s cannot be given to the machine: %(problem)s%(line)s",
+            file=path.name,
+            problem=Message(reason),
+            line=where,
+        ),
         {"file": path.name, "line": line, "reason": reason},
     ) from None

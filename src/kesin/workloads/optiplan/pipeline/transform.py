@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import (
     format_number,
@@ -102,14 +103,23 @@ def _find_trim(part: OrderPart, index: int, rules: Rules) -> Decimal:
         allowed = ", ".join(map(format_number, rules.backing_thicknesses)) or "none"
         raise OrderProblem(
             OptiCode.BACKING_THICKNESS_UNKNOWN,
-            f"part {part.id} is a back of {thickness} mm, backs may be: {allowed}",
+            Message(
+                "part %(part)s is a back of %(thickness)s mm, backs may be: %(known)s",
+                part=part.id,
+                thickness=thickness,
+                known=allowed,
+            ),
             _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
         )
     trim_mm = rules.trim_mm(part.thickness_mm)
     if trim_mm is None:
         raise OrderProblem(
             OptiCode.TRIM_RULE_MISSING,
-            f"part {part.id} is {thickness} mm thick, and no trim is set for that",
+            Message(
+                "part %(part)s is %(thickness)s mm thick, and no trim is set for that",
+                part=part.id,
+                thickness=thickness,
+            ),
             _part_details(part, index, thickness_mm=json_number(part.thickness_mm)),
         )
     return trim_mm
@@ -122,7 +132,11 @@ def _build_row(part: OrderPart, index: int, rules: Rules, trim_mm: Decimal) -> I
     if grain is None:
         raise OrderProblem(
             OptiCode.INVALID_GRAIN,
-            f"part {part.id} has the grain {part.grain}, which the rules do not map",
+            Message(
+                "part %(part)s has the grain %(grain)s, which the rules do not map",
+                part=part.id,
+                grain=part.grain,
+            ),
             _part_details(part, index, grain=part.grain),
         )
     up, lo, sx, dx = _find_bands(part, index, rules.edge_mapping)
@@ -153,7 +167,12 @@ def _find_bands(part: OrderPart, index: int, band_sizes: Mapping[str, Decimal | 
         if name not in band_sizes:
             raise OrderProblem(
                 OptiCode.EDGE_MAPPING_UNKNOWN,
-                f"part {part.id}, {field}: the band {format_value(name)} is not in the rules",
+                Message(
+                    "part %(part)s, %(edge)s: the band %(band)s is not in the rules",
+                    part=part.id,
+                    edge=field,
+                    band=format_value(name),
+                ),
                 _part_details(part, index, edge=field, band=name),
             )
         return band_sizes[name]

@@ -17,6 +17,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_number, json_number
@@ -111,7 +112,11 @@ def write_batches(
         reason = problem.strerror or type(problem).__name__
         raise OrderProblem(
             OptiCode.EXPORT_DIR_UNWRITABLE,
-            f"the folder {folder} cannot be written: {reason}",
+            Message(
+                "the folder %(folder)s cannot be written: %(problem)s",
+                folder=folder,
+                problem=reason,
+            ),
             {"folder": str(folder), "reason": reason},
         ) from problem
     return paths

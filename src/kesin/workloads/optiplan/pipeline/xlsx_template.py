@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.numbers import format_value
 from kesin.workloads.optiplan.orders.safe_xlsx import UnsafeXlsx, XlsxBounds, check_xlsx
@@ -66,19 +67,33 @@ def read_template(path: Path) -> ImportTemplate:
         raise _template_problem(path, str(problem)) from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
-        raise _template_problem(path, f"the file cannot be read: {reason}") from None
+        raise _template_problem(
+            path, Message("the file cannot be read: %(problem)s", problem=reason)
+        ) from None
     except Exception as problem:  # noqa: BLE001 - the library raises anything on a broken file
         raise _template_problem(
-            path, f"the file is no workbook that can be read: {type(problem).__name__}"
+            path,
+            Message(
+                "the file is no workbook that can be read: %(problem)s",
+                problem=type(problem).__name__,
+            ),
         ) from None
     if row is None:
-        raise _template_problem(path, f"there is no sheet named {SHEET}")
+        raise _template_problem(path, Message("there is no sheet named %(sheet)s", sheet=SHEET))
     if len(row) != len(TAGS):
-        raise _template_problem(path, f"row 1 must hold {len(TAGS)} tags, it holds {len(row)}")
+        raise _template_problem(
+            path, Message("row 1 must hold %(n)s tags, it holds %(m)s", n=len(TAGS), m=len(row))
+        )
     for number, (cell, tag) in enumerate(zip(row, TAGS, strict=True), 1):
         if cell != tag:
             raise _template_problem(
-                path, f"row 1, cell {number} must be {tag}, it is {format_value(cell)}"
+                path,
+                Message(
+                    "row 1, cell %(n)s must be %(tag)s, it is %(found)s",
+                    n=number,
+                    tag=tag,
+                    found=format_value(cell),
+                ),
             )
     return ImportTemplate(data)
 
@@ -100,6 +115,10 @@ def _first_row(data: bytes) -> list[object] | None:
 def _template_problem(path: Path, reason: str) -> OrderProblem:
     return OrderProblem(
         OptiCode.TEMPLATE_INVALID,
-        f"the template {path.name} cannot be used: {reason}",
+        Message(
+            "the template %(file)s cannot be used: %(problem)s",
+            file=path.name,
+            problem=Message(reason),
+        ),
         {"template": str(path), "reason": reason},
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import field_problems, validation_problem
 
@@ -64,7 +65,9 @@ def read_json_file(file: Path) -> Any:
         return json.loads(data.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as problem:
         raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE, f"{file} cannot be read: {problem}", {"file": str(file)}
+            OptiCode.CONFIG_UNAVAILABLE,
+            Message("%(file)s cannot be read: %(problem)s", file=file, problem=problem),
+            {"file": str(file)},
         ) from None
 
 
@@ -84,7 +87,9 @@ def write_json_file(file: Path, content: Any) -> None:
         write_atomically(file, f"{text}\n".encode())
     except OSError as problem:
         raise OrderProblem(
-            OptiCode.CONFIG_UNAVAILABLE, f"{file} cannot be written: {problem}", {"file": str(file)}
+            OptiCode.CONFIG_UNAVAILABLE,
+            Message("%(file)s cannot be written: %(problem)s", file=file, problem=problem),
+            {"file": str(file)},
         ) from problem
 
 
@@ -105,6 +110,6 @@ def name_file_in_errors(file: Path) -> Iterator[None]:
     except OrderProblem as problem:
         raise OrderProblem(
             OptiCode.CONFIG_UNAVAILABLE,
-            f"{file}: {problem.message}",
+            Message("%(field)s: %(problem)s", field=file, problem=Message(problem.message)),
             {**problem.details, "file": str(file)},
         ) from None

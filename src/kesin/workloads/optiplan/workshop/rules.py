@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from kesin.foundation.messages import Message
 from kesin.workloads.optiplan.orders.numbers import (
     between,
     format_number,
@@ -43,16 +44,20 @@ def _thickness_keys(trims: Mapping[str, Decimal]) -> dict[str, Decimal]:
         try:
             key = format_number(parse_number(Decimal(text)))
         except (InvalidOperation, ValueError):
-            raise ValueError(f"the thickness {format_value(text)} is no number") from None
+            raise ValueError(
+                Message("the thickness %(thickness)s is no number", thickness=format_value(text))
+            ) from None
         if key in by_thickness:
-            raise ValueError(f"the thickness {key} is there twice")
+            raise ValueError(Message("the thickness %(thickness)s is there twice", thickness=key))
         by_thickness[key] = trim
     return by_thickness
 
 
 def _check_no_band(bands: Mapping[str, Decimal | None]) -> Mapping[str, Decimal | None]:
     if bands.get(NO_BAND, 0) is not None:
-        raise ValueError(f"must map {NO_BAND!r}, which means no band, to null")
+        raise ValueError(
+            Message("must map %(band)s, which means no band, to null", band=repr(NO_BAND))
+        )
     return bands
 
 

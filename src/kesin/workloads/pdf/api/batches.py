@@ -8,20 +8,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from kesin.foundation.clock import iso
 from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, RequestConflict, Unavailable
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.pdf.api.common import (
-    CurrentActor,
-    Cursor,
-    json_response,
-    problem_response,
-    require_access,
-)
+from kesin.web.dependencies import RawBody, SignedInActor, json_response, problem_response
+from kesin.web.schemas import Cursor
+from kesin.workloads.pdf.api.common import require_access
 from kesin.workloads.pdf.api.download import STORAGE_DOWN, DownloadConditions, download_response
 from kesin.workloads.pdf.batches.store import BatchStatus, PdfBatch, PdfBatchStore, SubmittedBatch
 from kesin.workloads.pdf.batches.submit import parse_order
@@ -76,14 +72,6 @@ _DOWNLOAD_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-async def raw_body(request: Request) -> bytes:
-    """Return the raw body: it may be JSON or CSV."""
-    return await request.body()
-
-
-RawBody = Annotated[bytes, Depends(raw_body)]
-
-
 class _BatchAccess:
     """The batches, opened by the first request."""
 
@@ -126,7 +114,7 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         openapi_extra=_REQUEST_BODY,
     )
     def create_pdf_batch(
-        request: Request, actor: CurrentActor, body: RawBody, query: Annotated[CsvQuery, Query()]
+        request: Request, actor: SignedInActor, body: RawBody, query: Annotated[CsvQuery, Query()]
     ) -> Response:
         """One template with many rows, as JSON or CSV, to a zip or one PDF.
 
@@ -150,7 +138,7 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
         return _accepted_response(submitted)
 
     @router.delete("/pdf/batches/{batch_id}", response_model=BatchBody)
-    def cancel_pdf_batch(actor: CurrentActor, batch_id: str) -> Response:
+    def cancel_pdf_batch(actor: SignedInActor, batch_id: str) -> Response:
         """Want a batch no more: at once if it waits, soon if it runs; again is the same."""
         require_access(access.context, actor, "cancel_batch", target=batch_id)
         batch = access.find_owned(actor, batch_id)
@@ -171,7 +159,7 @@ def _add_command_routes(router: APIRouter, access: _BatchAccess) -> None:
 def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
     @router.get("/pdf/batches", response_model=BatchPage)
     def list_pdf_batches(
-        actor: CurrentActor,
+        actor: SignedInActor,
         status: BatchStatus | None = None,
         cursor: Cursor = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_BATCHES)] = 50,
@@ -188,7 +176,7 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
 
     @router.get("/pdf/batches/{batch_id}", response_model=BatchWhole)
     def get_pdf_batch(
-        actor: CurrentActor,
+        actor: SignedInActor,
         batch_id: str,
         offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
         limit: Annotated[int, Query(ge=0, le=MAX_PAGE_RESULTS)] = 100,
@@ -202,7 +190,7 @@ def _add_read_routes(router: APIRouter, access: _BatchAccess) -> None:
         }
         return json_response(BatchWhole.model_validate(fields))
 
-    def download_batch(request: Request, actor: CurrentActor, batch_id: str) -> Response:
+    def download_batch(request: Request, actor: SignedInActor, batch_id: str) -> Response:
         """The file, whole or in part; 202 while there is none yet."""
         require_access(access.context, actor, "download_batch", target=batch_id)
         batch = access.find_owned(actor, batch_id)

@@ -1,34 +1,20 @@
-"""Dependencies and responses that the routes of the workload share."""
+"""The size of bodies, and access to the workload and its jobs, for all of its routes and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from fastapi import Depends, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 
 from kesin.engine.workload import WorkloadContext
-from kesin.foundation.ids import ID_PATTERN, is_id
+from kesin.foundation.ids import is_id
 from kesin.foundation.permissions import Actor
-from kesin.foundation.problems import NotFound, NotSignedIn, Problem, TooLarge
+from kesin.foundation.problems import NotFound, TooLarge
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStore
 
 MAX_BODY_BYTES: Final = 256 * 1024
-
-
-async def current_actor(request: Request) -> Actor:
-    """Return the signed-in actor of a request; raises NotSignedIn. Permissions are not checked."""
-    actor: Actor = request.state.actor
-    if not actor.grants:
-        raise NotSignedIn("sign in, or send a key as x-api-key or Authorization: Bearer")
-    return actor
-
-
-CurrentActor = Annotated[Actor, Depends(current_actor)]
-Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 
 
 class SmallBody(APIRoute):
@@ -59,22 +45,3 @@ def find_owned_job(jobs: PdfJobStore, actor: Actor, job_id: str) -> PdfJob:
     if job is None or not (actor.is_admin or job.owner == actor.name):
         raise NotFound("there is no such job")
     return job
-
-
-def json_response(body: BaseModel, status: int = 200, **headers: str) -> Response:
-    """Build a response; the body is serialised in the handler's thread and not validated again."""
-    return Response(
-        body.model_dump_json(by_alias=True),
-        status,
-        _header_names(headers),
-        media_type="application/json",
-    )
-
-
-def problem_response(problem: Problem, **headers: str) -> Response:
-    """Build the service's error response for a problem, with additional headers."""
-    return JSONResponse(problem.body(), problem.status, _header_names(headers))
-
-
-def _header_names(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in headers.items()}

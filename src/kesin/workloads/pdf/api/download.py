@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from kesin.foundation.problems import Problem, RequestConflict, Unavailable
-from kesin.workloads.pdf.api.common import problem_response
+from kesin.web.dependencies import problem_response
 from kesin.workloads.pdf.errors import PdfErrorCode
 from kesin.workloads.pdf.jobs.store import PdfJob, PdfJobStatus
 from kesin.workloads.pdf.storage.artifacts import (

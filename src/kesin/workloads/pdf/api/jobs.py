@@ -13,15 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from kesin.foundation.clock import iso
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.budget import SECOND_US
-from kesin.workloads.pdf.advice import describe
-from kesin.workloads.pdf.api.common import (
-    CurrentActor,
-    Cursor,
-    SmallBody,
-    find_owned_job,
-    json_response,
-    require_access,
-)
+from kesin.web.dependencies import SignedInActor, json_response
+from kesin.web.schemas import Cursor
+from kesin.workloads.pdf.advice import ADVICE
+from kesin.workloads.pdf.api.common import SmallBody, find_owned_job, require_access
 from kesin.workloads.pdf.api.download import DownloadConditions, download_response
 from kesin.workloads.pdf.api.long_poll import LongPoll
 from kesin.workloads.pdf.jobs.store import UNFINISHED, PdfJob, PdfJobStatus, PdfJobStore, Submitted
@@ -79,7 +74,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         "/jobs", status_code=202, response_model=PdfJobResponse, responses=_CREATE_RESPONSES
     )
     async def create_pdf_job(
-        actor: CurrentActor,
+        actor: SignedInActor,
         body: PdfJobRequest,
         wait: Annotated[float | None, Query(gt=0, le=MAX_WAIT_S, allow_inf_nan=False)] = None,
     ) -> Response:
@@ -99,7 +94,7 @@ def _add_command_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 
     @router.delete("/jobs/{job_id}", response_model=PdfJobStatusResponse)
     def cancel_pdf_job(
-        actor: CurrentActor,
+        actor: SignedInActor,
         job_id: str,
         reason: Annotated[Text | None, Query(min_length=1, max_length=500)] = None,
     ) -> Response:
@@ -130,7 +125,7 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
 
     @router.get("/jobs", response_model=PdfJobPage)
     def list_pdf_jobs(
-        actor: CurrentActor,
+        actor: SignedInActor,
         status: PdfJobStatus | None = None,
         cursor: Cursor = None,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE_JOBS)] = 50,
@@ -148,13 +143,13 @@ def _add_read_routes(router: APIRouter, loader: PdfServiceLoader) -> None:
         )
 
     @router.get("/jobs/{job_id}", response_model=PdfJobStatusResponse)
-    def get_pdf_job_status(actor: CurrentActor, job_id: str) -> Response:
+    def get_pdf_job_status(actor: SignedInActor, job_id: str) -> Response:
         """How a job stands, and its place in line."""
         require_access(context, actor, "read", target=job_id)
         jobs = loader.services.jobs
         return json_response(status_body(jobs, find_owned_job(jobs, actor, job_id)))
 
-    def download_pdf(request: Request, actor: CurrentActor, job_id: str) -> Response:
+    def download_pdf(request: Request, actor: SignedInActor, job_id: str) -> Response:
         """The PDF, whole or in part; 202 while there is none yet."""
         require_access(context, actor, "download", target=job_id)
         services = loader.services
@@ -221,8 +216,7 @@ def _error_message(job: PdfJob) -> str | None:
     """Return the error message; an internal code is described without internal details."""
     if job.internal_code is None or job.internal_code == job.error_code:
         return job.error_message
-    meaning: str = describe(job.internal_code)["en"]["means"]
-    return meaning
+    return ADVICE.find(job.internal_code).means
 
 
 def format_time(seconds: float) -> str:

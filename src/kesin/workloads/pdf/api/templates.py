@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from kesin.foundation.problems import NotFound
-from kesin.workloads.pdf.api.common import CurrentActor, SmallBody, json_response, require_access
+from kesin.web.dependencies import SignedInActor, json_response
+from kesin.workloads.pdf.api.common import SmallBody, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.submit import (
     check_variables,
@@ -26,7 +27,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
     router = APIRouter(prefix="/pdf", tags=["pdf"], route_class=SmallBody)
 
     @router.get("/templates")
-    def list_templates(actor: CurrentActor) -> list[TemplateLine]:
+    def list_templates(actor: SignedInActor) -> list[TemplateLine]:
         """The templates you may use."""
         require_access(loader.context, actor, "templates")
         services = loader.services
@@ -36,7 +37,7 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         ]
 
     @router.get("/templates/{name}", response_model=TemplateBody)
-    def show_template(actor: CurrentActor, name: TemplateName) -> Response:
+    def show_template(actor: SignedInActor, name: TemplateName) -> Response:
         """What a template takes: the JSON Schema of its variables, and a sample that fits."""
         require_access(loader.context, actor, "templates")
         services = loader.services
@@ -55,7 +56,9 @@ def templates_router(loader: PdfServiceLoader) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
     )
-    def preview_template(actor: CurrentActor, name: TemplateName, body: PreviewRequest) -> Response:
+    def preview_template(
+        actor: SignedInActor, name: TemplateName, body: PreviewRequest
+    ) -> Response:
         """The document that would be printed, as HTML that runs and loads nothing."""
         require_access(loader.context, actor, "preview")
         services = loader.services

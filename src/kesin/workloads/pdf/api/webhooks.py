@@ -16,7 +16,9 @@ from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotFound, RequestConflict
 from kesin.lifecycle.model import Job
 from kesin.store.records import Filter
-from kesin.workloads.pdf.api.common import CurrentActor, Cursor, json_response, require_access
+from kesin.web.dependencies import UNCACHED, SignedInActor, json_response
+from kesin.web.schemas import Cursor
+from kesin.workloads.pdf.api.common import require_access
 from kesin.workloads.pdf.webhooks.delivery import parse_subscription
 from kesin.workloads.pdf.webhooks.worker import QUEUE, Webhooks
 
@@ -57,15 +59,15 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
     accounts = context.commands.accounts
 
     @router.get("/pdf/webhooks/secret", response_model=SecretBody)
-    def webhook_secret(actor: CurrentActor) -> Response:
+    def webhook_secret(actor: SignedInActor) -> Response:
         """What your webhooks are signed with; nobody else's are."""
         require_access(context, actor, "webhook_secret")
         secret = webhook_service.secret(actor.name)
         accounts.note(actor, "pdf.webhook_secret", queue=QUEUE)
-        return json_response(SecretBody(secret=secret), cache_control="private, no-store")
+        return json_response(SecretBody(secret=secret), cache_control=UNCACHED)
 
     @router.get("/pdf/webhooks")
-    def webhooks(actor: CurrentActor, cursor: Cursor = None) -> DeliveryPage:
+    def webhooks(actor: SignedInActor, cursor: Cursor = None) -> DeliveryPage:
         """Your deliveries, newest first."""
         require_access(context, actor, "webhooks")
         page = webhook_service.queue.jobs(
@@ -76,7 +78,7 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
         )
 
     @router.post("/pdf/webhooks/{webhook_id}/resend")
-    def resend_webhook(actor: CurrentActor, webhook_id: str) -> DeliveryBody:
+    def resend_webhook(actor: SignedInActor, webhook_id: str) -> DeliveryBody:
         """Try one again that was given up."""
         require_access(context, actor, "webhook_resend", target=webhook_id)
         _find_owned_delivery(webhook_service, actor, webhook_id)
@@ -91,7 +93,7 @@ def webhook_router(context: WorkloadContext) -> APIRouter:
             )
 
         outcome = webhook_service.queue.act(
-            "resend", actor=actor.name, ids=[webhook_id], on_batch=audit
+            "resend", actor=actor.name, ids=[webhook_id], in_transaction=audit
         )
         if not outcome.moved:
             raise RequestConflict(

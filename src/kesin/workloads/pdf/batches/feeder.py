@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import Change, Job
 from kesin.store.directory import MetadataEntry
 from kesin.store.metadata import metadata_for
-from kesin.workloads.pdf.advice import describe
+from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.dispatch import enqueue_pdf_job
 from kesin.workloads.pdf.jobs.stats import WORKLOAD
@@ -99,7 +99,7 @@ class Feeder:
 
     def feed(self, claim: Job, first: int, requests: Sequence[RenderRequest]) -> list[RowJob]:
         """Enqueue the next rows and store their jobs; raises BatchClaimLost."""
-        new_jobs: list[New] = []
+        new_jobs: list[NewJob] = []
         rows: list[int] = []  # of new_jobs
         for row, request in enumerate(requests, first):
             try:
@@ -139,7 +139,7 @@ class Feeder:
         with self._holding_claim(claim):
             if missing:
                 old = [Change(lost.job_id)]
-                queue.apply("artifact_gone", old, role="producer", actor=claim.tenant)
+                apply_changes(queue, "artifact_gone", old, role="producer", actor=claim.tenant)
             outcome = queue.enqueue(new.payload, key=new.key, tenant=new.tenant, actor=new.tenant)
             row_job = RowJob(
                 lost.row, outcome.id, own=outcome.result == "inserted", retries=lost.retries + 1
@@ -186,7 +186,7 @@ class Feeder:
                 changes = [Change(job.id) for job in jobs.values() if job.state == "queued"]
                 if changes:
                     actor = ACTOR_PREFIX + batch_id
-                    self._jobs.queue.apply("cancel", changes, role="producer", actor=actor)
+                    apply_changes(self._jobs.queue, "cancel", changes, role="producer", actor=actor)
         for fact in self._facts.metadata_entries(WORKLOAD, site=batch_id):
             self._facts.delete_metadata(WORKLOAD, batch_id, fact.name)
 
@@ -211,8 +211,8 @@ class Feeder:
             yield
 
 
-def _new_job(request: RenderRequest) -> New:
-    return New(request.body, key=request.key, tenant=request.owner)
+def _new_job(request: RenderRequest) -> NewJob:
+    return NewJob(request.body, key=request.key, tenant=request.owner)
 
 
 def _parse_row_jobs(fact: MetadataEntry) -> list[RowJob]:
@@ -236,7 +236,7 @@ def row_state(job: Job | None) -> RowState:
             return "waiting"
         case "succeeded":
             return "made"
-        case "expired" if job.result is not None and job.error_code is None:
+        case "expired" if job.result_json is not None and job.error_code is None:
             return "gone"
         case "expired" if job.move == "cancel" and job.actor.startswith(ACTOR_PREFIX):
             return "gone"
@@ -279,5 +279,4 @@ def failed_row(row_job: RowJob, job: Job | None, code: str | None = None) -> Bat
 
 def public_message(code: str) -> str:
     """Describe an internal error code without internal details."""
-    message: str = describe(code)["en"]["means"]
-    return message
+    return ADVICE.find(code).means

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
@@ -242,7 +242,7 @@ class PdfBatchStore:
 
     def parse_batch(self, job: Job) -> PdfBatch:
         """Convert a job of the queue to a batch."""
-        body = job.data if isinstance(job.data, dict) else {}
+        body = job.payload if isinstance(job.payload, dict) else {}
         cancelled = job.state == BatchStatus.EXPIRED and job.move in {"cancel", "stop"}
         return PdfBatch(
             batch_id=job.id,
@@ -260,7 +260,7 @@ class PdfBatchStore:
             cancel_asked=bool(job.flags & self.queue.lifecycle.flag_bit(CANCEL_ASKED)),
             error_code=CANCELLED if cancelled else job.error_code,
             error_message="it was cancelled" if cancelled else _error_message(job),
-            result=job.outcome or {},
+            result=job.result or {},
         )
 
     def page(
@@ -341,8 +341,8 @@ class PdfBatchStore:
         role: Role = "producer" if actor == batch.owner else "operator"
         for action in ("cancel", "ask_cancel"):
             with self.queue.store.transaction():
-                [outcome] = self.queue.apply(
-                    action, [Change(batch.batch_id)], role=role, actor=actor
+                [outcome] = apply_changes(
+                    self.queue, action, [Change(batch.batch_id)], role=role, actor=actor
                 )
                 if outcome.result != "moved":
                     continue

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kesin.engine.results import Act, Done, Failed, HandlerResult, Run
+from kesin.engine.results import Act, Done, Failed, HandlerResult, RunContext
 from kesin.engine.worker import Worker
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
@@ -46,7 +46,7 @@ from kesin.workloads.pdf.storage.base import NotStored, StorageDown
 
 WORKER_THREADS: Final = 4  # batches at a time
 MAX_ROWS_IN_QUEUE: Final = 100  # rows of one batch that have a waiting job
-REFILL_BELOW_BELOW: Final = 50  # waiting rows; more are enqueued at this number or below
+REFILL_BELOW: Final = 50  # waiting rows; more are enqueued at this number or below
 MAX_ROW_RETRIES: Final = 3  # how often a row is enqueued again
 MIN_PAUSE_S: Final = 0.2  # between two polls
 MAX_PAUSE_S: Final = 1.0  # while nothing changes
@@ -116,13 +116,17 @@ class BatchWorker(Worker):
         threads: int = WORKER_THREADS,
     ) -> None:
         super().__init__(
-            batches.queue, self.run_batch, threads=threads, batch=1, on_results=self._end_batches
+            batches.queue,
+            self.run_batch,
+            threads=threads,
+            batch=1,
+            in_transaction=self._end_batches,
         )
         self.batches = batches
         self._queue_limit = math.ceil(max_queued * RESUME_SHARE)  # jobs; then no row is enqueued
         self._wait = wait or self.pause
 
-    def run_batch(self, job: Job, run: Run) -> HandlerResult:
+    def run_batch(self, job: Job, run: RunContext) -> HandlerResult:
         """Process a batch and return its result; waits while the store is unreachable."""
         while True:
             try:
@@ -139,7 +143,7 @@ class BatchWorker(Worker):
                     return _RELEASE
                 self._wait(MAX_PAUSE_S)
 
-    def _run_claimed(self, job: Job, run: Run) -> HandlerResult:
+    def _run_claimed(self, job: Job, run: RunContext) -> HandlerResult:
         self._require_wanted(job, run)
         batch = self.batches.parse_batch(job)
         try:
@@ -169,7 +173,7 @@ class BatchWorker(Worker):
                 self._wait(pause_s)
                 pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
-    def _require_wanted(self, job: Job, run: Run) -> None:
+    def _require_wanted(self, job: Job, run: RunContext) -> None:
         """Raise BatchInterrupted or BatchClaimLost if processing must end."""
         if run.stopping or run.lost:
             raise BatchInterrupted(_RELEASE)
@@ -231,7 +235,7 @@ class BatchWorker(Worker):
         """Enqueue the next rows, as many as the queue takes; returns their number."""
         first = len(batch_run.row_jobs)
         left = len(batch_run.order.rows) - first
-        if not left or len(batch_run.waiting) > REFILL_BELOW_BELOW:
+        if not left or len(batch_run.waiting) > REFILL_BELOW:
             return 0
         queued = self.batches.jobs.queue.stats().states["queued"]
         count = min(left, MAX_ROWS_IN_QUEUE - len(batch_run.waiting), self._queue_limit - queued)
@@ -247,7 +251,7 @@ class BatchWorker(Worker):
 
     # The end
 
-    def _finish(self, batch_run: _BatchRun, run: Run) -> Done | Act | None:
+    def _finish(self, batch_run: _BatchRun, run: RunContext) -> Done | Act | None:
         """Return the result of a batch whose rows have all ended; None if some must be redone."""
         started = self.queue.clock.monotonic()
         rows = [batch_run.results[row] for row in sorted(batch_run.results)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines.availability import (
     CHROMIUM,
     ENGINES,
@@ -34,7 +35,11 @@ def pick_engine(name: str | None = None, settings: ChromiumSettings | None = Non
     if name not in (None, *ENGINES):
         raise RenderFailed(
             PdfErrorCode.UNSUPPORTED_PLATFORM,
-            f"there is no engine {name!r}, only {' and '.join(ENGINES)}",
+            Message(
+                "there is no engine %(name)s, only %(known)s",
+                name=repr(name),
+                known=" and ".join(ENGINES),
+            ),
         )
     if name != WEASYPRINT and is_chromium_available(settings.executable):
         return ChromiumEngine(settings)

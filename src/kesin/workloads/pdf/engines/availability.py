@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 CHROMIUM: Final = "chromium"
@@ -46,7 +47,11 @@ def chromium_missing(configured: str) -> RenderFailed:
     """Build the error for a machine without a browser."""
     searched = configured or f"{', '.join(_COMMANDS)} on PATH and Playwright's own"
     message = (
-        f"no Chromium was found ({searched}): install one, or use the engine {WEASYPRINT}"
+        Message(
+            "no Chromium was found (%(looked)s): install one, or use the engine %(engine)s",
+            looked=searched,
+            engine=WEASYPRINT,
+        )
         if find_spec("playwright")
         else "Chromium is driven by Playwright, which is not installed"
     )

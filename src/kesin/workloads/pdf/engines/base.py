@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Protocol
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 
 Format = Literal["A3", "A4", "A5", "Letter", "Legal"]
@@ -124,6 +125,8 @@ def selected_pages(text: str, pages: int) -> list[int]:
 def _page_range_error(text: str, reason: str) -> RenderFailed:
     return RenderFailed(
         PdfErrorCode.TEMPLATE_ERROR,
-        f"page_ranges {text!r} cannot be printed: {reason}",
+        Message(
+            "page_ranges %(given)s cannot be printed: %(problem)s", given=repr(text), problem=reason
+        ),
         details={"page_ranges": text},
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.clock import Clock
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser_process, network_guard
 from kesin.workloads.pdf.engines.availability import chromium_missing, find_chromium
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
@@ -117,7 +118,7 @@ class WarmBrowser:
                 await self._close_browser()
                 raise RenderFailed(
                     PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                    f"the browser opens no page: {first_line(problem)}",
+                    Message("the browser opens no page: %(problem)s", problem=first_line(problem)),
                 ) from problem
 
     async def discard_session(self) -> None:
@@ -268,7 +269,11 @@ class WarmBrowser:
             reason = _launch_failure(problem, sandboxed=sandboxed)
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                f"{Path(executable).name} did not start: {reason}",
+                Message(
+                    "%(program)s did not start: %(problem)s",
+                    program=Path(executable).name,
+                    problem=reason,
+                ),
                 details={"executable": str(executable), "sandbox": sandboxed},
             ) from problem
         self.launches += 1

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 from kesin.foundation.clock import Clock, SystemClock
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.engines import browser as warm
 from kesin.workloads.pdf.engines import network_guard
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, parse_page_ranges
@@ -185,7 +186,10 @@ class ChromiumEngine:
                 if attempt == _MAX_ATTEMPTS or remaining_s <= 0:
                     raise RenderFailed(
                         PdfErrorCode.NAVIGATION_TIMEOUT,
-                        f"{loss} before the document was printed",
+                        Message(
+                            "%(problem)s before the document was printed",
+                            problem=Message(str(loss)),
+                        ),
                         details={"reason": "crashed"},
                     ) from None
         raise AssertionError("unreachable")  # pragma: no cover
@@ -217,7 +221,7 @@ class ChromiumEngine:
             self._abandon_browser()
             raise RenderFailed(
                 PdfErrorCode.NAVIGATION_TIMEOUT,
-                f"the browser's driver gave no answer within {limit_s:g} s",
+                Message("the browser's driver gave no answer within %(n)s s", n=f"{limit_s:g}"),
                 details={"reason": "stuck"},
             ) from stuck
 
@@ -274,7 +278,10 @@ class ChromiumEngine:
                 details={"reason": "timeout", "step": step},
             )
         if bad_paper:
-            return RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"it cannot be printed so: {message}")
+            return RenderFailed(
+                PdfErrorCode.TEMPLATE_ERROR,
+                Message("it cannot be printed so: %(problem)s", problem=message),
+            )
         return RenderFailed(PdfErrorCode.UNKNOWN, message, details={"step": step})
 
 

@@ -12,6 +12,7 @@ import hashlib
 import re
 from typing import Final
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import check_pages, check_pdf
 
@@ -108,7 +109,9 @@ def normalise_pdf(data: bytes) -> tuple[bytes, int]:
         pages = pdf.count_pages()
         pdf.remove_timestamps()
     except NotAPdf as problem:
-        raise RenderFailed(PdfErrorCode.UNKNOWN, f"no PDF came out: {problem}") from problem
+        raise RenderFailed(
+            PdfErrorCode.UNKNOWN, Message("no PDF came out: %(problem)s", problem=problem)
+        ) from problem
     check_pages(pages)
     return pdf.data, pages
 

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from kesin.foundation.clock import Clock, SystemClock
+from kesin.foundation.messages import Message, restore
 from kesin.workloads.pdf.engines.base import Paper, RenderedPdf, parse_page_ranges
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import (
@@ -138,7 +139,9 @@ class WeasyPrintEngine:
         except Exception as problem:
             raise RenderFailed(PdfErrorCode.UNKNOWN, str(problem)) from problem
         if "code" in head:
-            raise RenderFailed(head["code"], head["message"], details=head.get("details"))
+            raise RenderFailed(
+                head["code"], restore(head["message"], head), details=head.get("details")
+            )
         check_pdf(pdf)
         check_pages(head["pages"])
         seconds = self._clock.monotonic() - started_at
@@ -188,7 +191,10 @@ class WeasyPrintEngine:
             self._kill_child()
             raise RenderFailed(
                 PdfErrorCode.BROWSER_LAUNCH_FAILED,
-                f"WeasyPrint's process did not start: {str(problem) or 'it took too long'}",
+                Message(
+                    "WeasyPrint's process did not start: %(problem)s",
+                    problem=str(problem) or "it took too long",
+                ),
             ) from None
         if "code" in hello:
             self._kill_child()

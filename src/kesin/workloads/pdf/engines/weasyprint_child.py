@@ -15,6 +15,7 @@ import socket
 import sys
 from typing import Any, Final
 
+from kesin.foundation.messages import parts_of
 from kesin.workloads.pdf.engines.base import Paper, selected_pages
 from kesin.workloads.pdf.engines.weasyprint import LENGTH
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
@@ -98,7 +99,8 @@ def _handle_request(head: dict[str, Any], html: bytes) -> tuple[dict[str, Any], 
     try:
         return render_pdf(html.decode(), paper)
     except RenderFailed as problem:
-        return {"code": problem.code, "message": problem.message, "details": problem.details}, b""
+        head = {"code": problem.code, "message": problem.message, "details": problem.details}
+        return head | parts_of(problem.message), b""
     except MemoryError:
         message = "the document needs more memory than there is for one"
         return {"code": PdfErrorCode.TEMPLATE_ERROR, "message": message}, b""

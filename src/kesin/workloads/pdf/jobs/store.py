@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message, note_json
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Move
@@ -58,7 +59,9 @@ def canonical_ascii_json(value: Any) -> str:
 def _check_json(value: Any, depth: int) -> None:
     """Reject what JSON would alter: keys that are not text, NaN and Infinity, too deep nesting."""
     if depth > MAX_DEPTH + _WRAPPER_DEPTH:
-        raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"values nest deeper than {MAX_DEPTH}")
+        raise RenderFailed(
+            PdfErrorCode.TEMPLATE_ERROR, Message("values nest deeper than %(n)s", n=MAX_DEPTH)
+        )
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if not isinstance(name, str):
@@ -72,7 +75,8 @@ def _check_json(value: Any, depth: int) -> None:
             raise RenderFailed(PdfErrorCode.TEMPLATE_ERROR, "NaN and Infinity are no JSON")
     elif value is not None and not isinstance(value, str | int | bool):
         raise RenderFailed(
-            PdfErrorCode.TEMPLATE_ERROR, f"a {type(value).__name__} is no JSON value"
+            PdfErrorCode.TEMPLATE_ERROR,
+            Message("a %(kind)s is no JSON value", kind=type(value).__name__),
         )
 
 
@@ -197,8 +201,8 @@ class PdfJobStore:
         """
         log.info("artifact_gone", job=old.job_id)
         with self.queue.store.transaction():
-            self.queue.apply(
-                "artifact_gone", [Change(old.job_id)], role="producer", actor=old.owner
+            apply_changes(
+                self.queue, "artifact_gone", [Change(old.job_id)], role="producer", actor=old.owner
             )
             return self.queue.enqueue(body, key=key, tenant=old.owner, actor=old.owner)
 
@@ -287,12 +291,15 @@ class PdfJobStore:
             error_code=code,
             error_category=resolved.category.value,
             error_message=message[:1_000],
+            note=note_json(message),
         )
         return self._finish("fail", job, change, actor)
 
     def _finish(self, action: str, job: Job, change: Change, actor: str | None) -> bool:
         with self.queue.store.transaction():
-            outcomes = self.queue.apply(action, [change], actor=actor or job.worker or "worker")
+            outcomes = apply_changes(
+                self.queue, action, [change], actor=actor or job.worker or "worker"
+            )
             self.stats.record(action, [change], outcomes)
         return outcomes[0].result == "moved"
 
@@ -362,8 +369,8 @@ class PdfJobStore:
 
 def parse_job(job: Job) -> PdfJob:
     """Convert a job of the queue; a job enqueued by other code may hold anything."""
-    body = _object(job.data)
-    result = None if job.outcome is None else _object(job.outcome)
+    body = _object(job.payload)
+    result = None if job.result is None else _object(job.result)
     return PdfJob(
         job_id=job.id,
         job_key=job.dedup_key or "",

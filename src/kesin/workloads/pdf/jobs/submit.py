@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.validation import BadInput
 from kesin.engine.workload import WorkloadContext
+from kesin.foundation.messages import Message
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import (
     Invalid,
@@ -130,7 +131,12 @@ def _invalid_variables(problems: Iterable[tuple[str, str, str]]) -> Invalid:
         {"field": f"variables{path.rstrip('/')}", "message": message, "rule": rule}
         for path, message, rule in problems
     ]
-    return Invalid(f"{fields[0]['field']} {fields[0]['message']}", details={"fields": fields})
+    return Invalid(
+        Message(
+            "%(field)s %(problem)s", field=fields[0]["field"], problem=Message(fields[0]["message"])
+        ),
+        details={"fields": fields},
+    )
 
 
 @dataclass(slots=True)
@@ -158,7 +164,7 @@ class Backpressure:
             active = False
         if active:
             raise TooManyRequests(
-                f"{waiting} jobs are waiting: try again later",
+                Message("%(n)s jobs are waiting: try again later", n=waiting),
                 retry_after_s=BACKPRESSURE_RETRY_S,
                 code=BACKPRESSURE_ACTIVE,
             )
@@ -282,7 +288,7 @@ def cancel_job(
     }
     change = Change(job.job_id, note=canonical_json(details))
     with jobs.queue.store.transaction():
-        [outcome] = jobs.queue.apply(CANCEL_MOVE, [change], role=role, actor=actor.name)
+        [outcome] = apply_changes(jobs.queue, CANCEL_MOVE, [change], role=role, actor=actor.name)
         if outcome.result == "moved":
             context.commands.accounts.note(
                 actor, "pdf.cancel", queue="pdf", site=job.owner, target=job.job_id, details=details
@@ -290,7 +296,10 @@ def cancel_job(
     current = jobs.get_job(job.job_id) or job
     if outcome.result != "moved" and not _was_cancelled(jobs, current):
         raise RequestConflict(
-            f"only a waiting job is cancelled, and this one is {current.status.value}",
+            Message(
+                "only a waiting job is cancelled, and this one is %(state)s",
+                state=current.status.value,
+            ),
             details={"status": current.status.value},
         )
     return current

@@ -59,7 +59,7 @@ class PdfRenderWorker:
         worker = Worker(
             self.job_store.queue,
             batch_handler=lambda jobs: [self.handle_job(job) for job in jobs],
-            on_results=self.job_store.stats.record,
+            in_transaction=self.job_store.stats.record,
             name="process_job",
         )
         worker.leases.start()
@@ -151,7 +151,7 @@ class PdfWorker(Worker):
             queue,
             batch_handler=self._handle,
             plan=self._plan_shares,
-            on_results=renderer.job_store.stats.record,
+            in_transaction=renderer.job_store.stats.record,
             threads=RENDER_THREADS,
         )
         self.renderer = renderer

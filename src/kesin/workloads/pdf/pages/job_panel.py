@@ -18,7 +18,7 @@ def links(ctx: PageContext) -> list[Link]:
 def job_panel(ctx: PageContext, history: JobDetails) -> Panel:
     """The PDF itself, for those who may download it."""
     job, actor = history.job, ctx.actor
-    outcome = job.outcome if isinstance(job.outcome, dict) else {}
+    outcome = job.result if isinstance(job.result, dict) else {}
     return Panel(
         "pdf/panel.html",
         {

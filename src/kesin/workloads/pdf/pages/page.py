@@ -12,6 +12,7 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import Invalid, NotFound
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web.auth import guarded_router
@@ -21,7 +22,8 @@ from kesin.web.dashboard.frame.page import Context, PageContext, app_state
 from kesin.web.middleware import FRAMING_CSP
 from kesin.web.schemas import Cursor
 from kesin.web.service import Service
-from kesin.workloads.pdf.advice import describe
+from kesin.web.validation import validation_message
+from kesin.workloads.pdf.advice import ADVICE
 from kesin.workloads.pdf.api.common import find_owned_job, require_access
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.jobs.store import PdfJob, Submitted
@@ -202,7 +204,9 @@ def _read_value(template: PdfTemplate, fields: dict[str, str]) -> Any:
     try:
         return json.loads(fields["source"])
     except (ValueError, RecursionError) as problem:
-        raise Invalid(f"the JSON cannot be read: {problem}", code="not_json") from None
+        raise Invalid(
+            Message("the JSON cannot be read: %(problem)s", problem=problem), code="not_json"
+        ) from None
 
 
 @router.post(f"{PATH}/form", response_class=HTMLResponse)
@@ -278,7 +282,9 @@ def make_pdf(ctx: Context, fields: WideForm) -> HTMLResponse:
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise Invalid(f"{where}: {first['msg']}") from None
+        raise Invalid(
+            Message("%(field)s: %(problem)s", field=where, problem=validation_message(first))
+        ) from None
     most = ctx.service.settings.pdf_max_queued
     submitted = submit_job(workbench.services, request, owner=ctx.actor.name, max_queued=most)
     if not isinstance(submitted, Submitted):
@@ -323,5 +329,5 @@ def _advice(ctx: PageContext, job: PdfJob) -> str:
     """What to do about a failed job, in the user's language."""
     if job.error_code is None:
         return ""
-    advice = describe(job.internal_code or job.error_code.value)[ctx.language]
-    return f"{advice['means']} {advice.get('act', '')}".strip()
+    advice = ADVICE.find(job.internal_code or job.error_code.value, language=ctx.language)
+    return f"{advice.means} {advice.act}"

@@ -19,6 +19,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 from obstore.store import S3Store
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.storage.base import (
     KeyTaken,
     NotStored,
@@ -105,7 +106,11 @@ class S3Storage:
             )
         except (BaseError, ValueError, OSError) as error:
             raise StorageMisconfigured(
-                f"{self._name} cannot be used: {_first_line(error)}"
+                Message(
+                    "%(place)s cannot be used: %(problem)s",
+                    place=self._name,
+                    problem=_first_line(error),
+                )
             ) from None
 
     def __repr__(self) -> str:

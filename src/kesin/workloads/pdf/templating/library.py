@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.config import SHIPPED
 from kesin.workloads.pdf.security import LIBRARY_CSP, csp_tag
 from kesin.workloads.pdf.templating.filters import DEFAULT_LANGUAGE, Unprintable
@@ -132,7 +133,14 @@ class TemplateLibrary:
         problems = self.find_problems(name, variables)
         if problems:
             first = problems[0]
-            failure = template_failure(name, f"variables{first.path} {first.message}")
+            failure = template_failure(
+                name,
+                Message(
+                    "%(field)s %(problem)s",
+                    field=f"variables{first.path}",
+                    problem=Message(first.message),
+                ),
+            )
             failure.details["problems"] = [
                 {"path": problem.path, "rule": problem.rule, "message": problem.message}
                 for problem in problems

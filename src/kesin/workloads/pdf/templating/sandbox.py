@@ -16,6 +16,7 @@ from jinja2 import FunctionLoader, StrictUndefined, Undefined, nodes
 from jinja2.exceptions import SecurityError, TemplateNotFound, TemplateSyntaxError, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.limits import MAX_HTML_BYTES
 from kesin.workloads.pdf.templating.filters import FILTERS, Unprintable
@@ -62,7 +63,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 raise template_failure(name, "escaping cannot be turned off", line=node.lineno)
             self.get_template(name)
         except TemplateSyntaxError as problem:
-            message = f"it is no template: {problem.message}"
+            message = Message("it is no template: %(problem)s", problem=problem.message)
             raise template_failure(problem.name or name, message, line=problem.lineno) from None
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
@@ -135,7 +136,11 @@ def template_failure(name: str, message: str, *, line: int | None = None) -> Ren
     """Build the error of a template, with its name and line."""
     at = f"{name}, line {line}" if line is not None else name
     details = {"template": name} | ({"line": line} if line is not None else {})
-    return RenderFailed(PdfErrorCode.TEMPLATE_ERROR, f"template {at}: {message}", details=details)
+    return RenderFailed(
+        PdfErrorCode.TEMPLATE_ERROR,
+        Message("template %(where)s: %(problem)s", where=at, problem=Message(message)),
+        details=details,
+    )
 
 
 def _require_printable(value: object) -> object:

@@ -16,6 +16,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from kesin.foundation.messages import Message
 from kesin.workloads.pdf.errors import PdfErrorCode, RenderFailed
 from kesin.workloads.pdf.security import check_plain_data
 
@@ -94,31 +95,34 @@ def _as_strings(value: object) -> list[str]:
 
 
 _EXPECTED: Final = {
-    "minimum": "must be at least {}",
-    "maximum": "must be at most {}",
-    "exclusiveMinimum": "must be more than {}",
-    "exclusiveMaximum": "must be less than {}",
-    "multipleOf": "must be a multiple of {}",
-    "minLength": "must have at least {} characters",
-    "maxLength": "must have at most {} characters",
-    "minItems": "must have at least {} items",
-    "maxItems": "must have at most {} items",
-    "minProperties": "must have at least {} fields",
-    "maxProperties": "must have at most {} fields",
-    "pattern": "must match {}",
-    "format": "must be a valid {}",
-    "const": "must be {!r}",
+    "minimum": "must be at least %(expected)s",
+    "maximum": "must be at most %(expected)s",
+    "exclusiveMinimum": "must be more than %(expected)s",
+    "exclusiveMaximum": "must be less than %(expected)s",
+    "multipleOf": "must be a multiple of %(expected)s",
+    "minLength": "must have at least %(expected)s characters",
+    "maxLength": "must have at most %(expected)s characters",
+    "minItems": "must have at least %(expected)s items",
+    "maxItems": "must have at most %(expected)s items",
+    "minProperties": "must have at least %(expected)s fields",
+    "maxProperties": "must have at most %(expected)s fields",
+    "pattern": "must match %(expected)s",
+    "format": "must be a valid %(expected)s",
+    "const": "must be %(expected)s",
+    "enum": "must be one of %(expected)s",
+    "type": "must be %(expected)s",
 }
 
 
 def _message(rule: str, expected: object) -> str:
-    if rule == "type":
-        return "must be " + " or ".join(_as_strings(expected))
-    if rule == "enum":
-        return "must be one of " + ", ".join(_as_strings(expected))
+    separators = {"type": " or ", "enum": ", "}
+    if rule in separators:
+        expected = separators[rule].join(_as_strings(expected))
+    elif rule == "const":
+        expected = repr(expected)
     if rule in _EXPECTED:
-        return _EXPECTED[rule].format(expected)
-    return f"does not keep to {rule}"
+        return Message(_EXPECTED[rule], expected=expected)
+    return Message("does not keep to %(rule)s", rule=rule)
 
 
 @_formats.checks("date")

@@ -62,7 +62,7 @@ class Subscription:
 
 def parse_subscription(delivery: Job) -> Subscription | None:
     """Parse the payload of a delivery; None if it is not a subscription."""
-    match delivery.data:
+    match delivery.payload:
         case {"kind": kind, "subject": str(subject), "url": str(url)} if kind in get_args(Kind):
             return Subscription(kind, subject, url)
     return None
@@ -172,8 +172,8 @@ def _job_data(job_id: str, status: str, subject: Job | None) -> dict[str, Any]:
 
 
 def _batch_data(batch_id: str, status: str, subject: Job | None) -> dict[str, Any]:
-    output = (subject and subject.outcome) or {}
-    payload = subject.data if subject and isinstance(subject.data, dict) else {}
+    output = (subject and subject.result) or {}
+    payload = subject.payload if subject and isinstance(subject.payload, dict) else {}
     has_file = status in {"succeeded", "partial"}
     return {
         "batch_id": batch_id,

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.results import Failed, HandlerResult
 from kesin.engine.worker import Worker
 from kesin.engine.worker_thread import ClaimShare
 from kesin.engine.workload import WorkloadContext
 from kesin.foundation.logs import Logger
+from kesin.foundation.messages import Message
 from kesin.foundation.problems import RequestConflict
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.budget import SECOND_US
@@ -175,7 +176,7 @@ class WebhookSender:
             changes.append(Change(delivery_id, note=canonical_json({"status": status})))
         if not changes:
             return 0
-        outcomes = self._queue.apply("ready", changes, role="producer", actor="webhooks")
+        outcomes = apply_changes(self._queue, "ready", changes, role="producer", actor="webhooks")
         return sum(outcome.result == "moved" for outcome in outcomes)
 
     # Sending
@@ -224,7 +225,9 @@ class WebhookSender:
         subject = subjects.get(subscription.subject)
         status, ready_at = self._subject_status(delivery, subject)
         if status not in self._final_states[subscription.kind]:
-            return Failed("NEVER_ENDED", f"what it tells of is still {status}")
+            return Failed(
+                "NEVER_ENDED", Message("what it tells of is still %(state)s", state=status)
+            )
         body = build_message(subscription, status, subject, ready_at)
         now_s = self._queue.now() // SECOND_US
         headers = signature_headers(self.webhooks.secret(delivery.tenant), delivery.id, now_s, body)

@@ -1,0 +1,114 @@
+"""Advice on error codes: what a code means, who must act, what to do, what happens next.
+
+A workload keeps its texts in `advice.toml`, in English and Turkish; the dashboard, the commands and
+the API share them. A code has a text of its own, or that of another code (``same_as``), or that of
+an enum which lists it (``[enum.X]``, ``values``). Any other code gets the text of its kind
+(``HTTP_5XX``), its enum, its category (``[category.X]``) or the general one: a look-up never fails.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any, Final, Literal, NamedTuple
+
+from kesin.store.limits import MAX_CODE
+
+Language = Literal["en", "tr"]
+
+LANGUAGES: Final[tuple[Language, ...]] = ("en", "tr")
+GENERAL: Final = "general"
+_HTTP_CODE: Final = re.compile(r"HTTP_([45])[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The advice on one code in one language; parts that a workload does not write are empty."""
+
+    code: str  # as requested
+    who: str = ""  # must act; the workload's texts say which roles there are
+    means: str = ""
+    act: str = ""
+    next: str = ""
+
+
+class _Texts(NamedTuple):
+    """The texts, indexed by what they are looked up with."""
+
+    names: tuple[str, ...]
+    codes: Mapping[str, Any]  # keys cut to the stored length: Google has longer names
+    enums: Mapping[str, Any]
+    categories: Mapping[str, Any]
+    general: Any
+
+
+class AdviceTexts:
+    """The texts of a workload, read from the `advice.toml` of its package on first use."""
+
+    def __init__(self, package: str, general: str = GENERAL) -> None:
+        self._package = package
+        self._general = general  # the entry for codes that have no text
+
+    def find(
+        self, code: str | None, category: str | None = None, language: Language = "en"
+    ) -> Advice:
+        """The advice on a code in one language."""
+        text = self._find_text(code or "", category or "")
+        return Advice(code=code or "", who=text.get("who", ""), **text[language])
+
+    def describe(self, code: str) -> dict[str, Any]:
+        """The advice on a code in every language, ready for JSON."""
+        text = self._find_text(code, "")
+        who = {"who": text["who"]} if "who" in text else {}
+        return {**who, **{language: dict(text[language]) for language in LANGUAGES}}
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Every code that has a text, at full length."""
+        return self._texts.names
+
+    @cached_property
+    def _texts(self) -> _Texts:
+        source = files(self._package).joinpath("advice.toml").read_text("utf-8")
+        return _index(tomllib.loads(source), self._general)
+
+    def _find_text(self, code: str, category: str) -> Mapping[str, Any]:
+        texts = self._texts
+        status = _HTTP_CODE.fullmatch(code)
+        match = (
+            texts.codes.get(code[:MAX_CODE])
+            or (texts.codes.get(f"HTTP_{status[1]}XX") if status else None)
+            or texts.enums.get(code.partition("_")[0])  # DateError_<a value added by Google later>
+            or texts.categories.get(category)
+        )
+        text: Mapping[str, Any] = match or texts.general
+        return text
+
+
+def _index(document: dict[str, Any], general: str) -> _Texts:
+    """The texts of a document; raises ValueError for a text that lacks a language or a part."""
+    enums, categories = document.pop("enum", {}), document.pop("category", {})
+    general_text = document[general]
+    document.pop(GENERAL, None)
+    codes = {name: document[text.get("same_as", name)] for name, text in document.items()}
+    for name, text in {**codes, **enums, **categories, GENERAL: general_text}.items():
+        _check(name, text, general_text)
+    for text in enums.values():
+        for value in text.get("values", ()):
+            codes.setdefault(value, text)
+    cut = {name[:MAX_CODE]: text for name, text in codes.items()}
+    return _Texts(tuple(codes), cut, enums, categories, general_text)
+
+
+def _check(name: str, text: Mapping[str, Any], pattern: Mapping[str, Any]) -> None:
+    """Every text of a workload has the same parts, in every language."""
+    if ("who" in text) != ("who" in pattern):
+        raise ValueError(f"the advice on {name} must say who acts, like the others")
+    for language in LANGUAGES:
+        parts = tuple(text.get(language, ()))
+        if parts != tuple(pattern[language]):
+            raise ValueError(f"the advice on {name} has {parts} in the language {language!r}")
