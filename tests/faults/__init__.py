@@ -12,8 +12,8 @@
 - ``test_lost_seconds``: Redis comes back without the end of its file, cut at any byte.
 - ``test_serve_kill``: every job that `kesin serve` answered for is there after ``kill -9``.
 - ``test_clock``: clocks that jump. ``test_poison``: jobs that harm whoever works on them.
-- ``small_disk`` with ``disk_parts`` and ``read_only_parts``, ``test_disk``: a disk that is full or
-  cannot be written. ``test_artifacts``: files that were changed behind our back.
+- ``small_disk`` with ``disk_parts``, ``test_disk``: a disk that is full or cannot be written.
+  ``test_artifacts``: files that were changed behind our back.
 - ``proxy``: a line to a server that is cut, held or falls silent at a call the test names, before
   it arrives or after it was carried out; ``wires``: a store at the far end of it.
 - ``test_wire_cuts``: every call cut at every exchange, and asked again. ``test_wire_silence``:

@@ -128,7 +128,7 @@ def work(address: Address, pipe: Connection, point: Point) -> None:
 
         def handler(job: Job) -> Done:
             pipe.send(job.id)
-            return Done(job.data)
+            return Done(job.payload)
 
         Worker(queue, handler, batch=1, name="doomed").drain()
 
@@ -141,7 +141,7 @@ def work_beside(address: Address, pipe: Connection, _point: Point) -> None:
         def handler(job: Job) -> None:
             pipe.send(job.id)
 
-        Worker(queue, handler, on_results=lambda *_: die(), batch=1, name="doomed").drain()
+        Worker(queue, handler, in_transaction=lambda *_: die(), batch=1, name="doomed").drain()
 
 
 def renew(address: Address, pipe: Connection, point: Point) -> None:
@@ -198,7 +198,7 @@ def work_on(address: Address, pipe: Connection, batch: int, ahead_s: float = 0) 
 
         def handler(job: Job) -> Done:
             pipe.send(job.id)
-            return Done(job.data)
+            return Done(job.payload)
 
         worker = Worker(queue, handler, batch=batch)
         sweeper = Sweeper([queue], batch=3)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -18,7 +18,7 @@ from kesin.store.open import open_store
 from kesin.store.redis.store import RedisStore
 from tests.apart import Start, crew
 from tests.faults.cast import LEASE_S, Address, Ahead
-from tests.faults.promise import Kept, check_promise
+from tests.faults.promise import PromiseReport, check_promise
 from tests.faults.wires import end, hasty, kind, wire  # noqa: F401  # fixtures
 from tests.redis_server import FAULTS
 
@@ -68,7 +68,7 @@ def start() -> Iterator[Start]:
 
 
 def fill(queue: Queue, jobs: int) -> list[str]:
-    outcomes = queue.enqueue_many(New({"n": n}) for n in range(jobs))
+    outcomes = queue.enqueue_many(NewJob({"n": n}) for n in range(jobs))
     return [outcome.id for outcome in outcomes]  # type: ignore[union-attr]
 
 
@@ -77,20 +77,20 @@ def end_of_leases(queue: Queue) -> None:
     queue.clock.seconds += 2 * LEASE_S
 
 
-def bring_to_rest(queue: Queue, told: list[str]) -> Kept:
+def bring_to_rest(queue: Queue, answered_ids: list[str]) -> PromiseReport:
     """Whoever is left sweeps and works; then the promise holds.
 
     A connection that dies may hold a row for a moment: they look again.
     """
     end_of_leases(queue)
     working = [state.name for state in queue.lifecycle.states if state.working]
-    worker = Worker(queue, lambda job: Done(job.data), name="heir")
+    worker = Worker(queue, lambda job: Done(job.payload), name="heir")
     for _ in range(TURNS):
         Sweeper([queue]).sweep(("cap", "recover", "revive"))
         worker.drain()
         states = queue.stats().states
         if not any(states[name] for name in working):
-            return check_promise(queue.store, queue.name, queue.lifecycle, told)
+            return check_promise(queue.store, queue.name, queue.lifecycle, answered_ids)
     raise AssertionError(f"not everything came to rest: {queue.stats().states}")
 
 

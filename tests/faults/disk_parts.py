@@ -1,7 +1,8 @@
-"""What is tried on a disk that is full, in a process of its own. See ``small_disk``."""
+"""What is tried on a disk that is full or cannot be written, in a process of its own."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -9,23 +10,28 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import structlog
 from argon2 import PasswordHasher
+from typer.testing import CliRunner
 
-from kesin.engine.queue import Queue
+from kesin.cli import app
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
 from kesin.foundation import passwords
 from kesin.foundation.clock import ManualClock
+from kesin.foundation.settings import Settings
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreTrouble
 from kesin.store.open import open_store
 from kesin.store.sqlite.store import SqliteStore
+from kesin.web.service import Service
 from tests.faults.conftest import fill
 from tests.faults.promise import check_promise
-from tests.faults.small_disk import SmallDisk
+from tests.faults.small_disk import SmallDisk, make_read_only
 from tests.web.conftest import ROOT, World, error_of
 from tests.workloads.optiplan.floor import PHONE, Floor
 from tests.workloads.pdf.front import front_over
@@ -47,7 +53,7 @@ def the_store(disk: SmallDisk, folder: Path) -> None:
     with closing(open_store(folder / "kesin.db")) as store:
         clock = ManualClock()
         queue = Queue("work", task_lifecycle(lease_seconds=LEASE_S), store, clock=clock)
-        told = fill(queue, 60)
+        answered_ids = fill(queue, 60)
         mine = queue.claim("me", limit=20)
         before = queue.stats().states
         disk.fill()
@@ -57,7 +63,9 @@ def the_store(disk: SmallDisk, folder: Path) -> None:
             lambda: queue.enqueue({"large": "x" * 200_000}),
             lambda: queue.enqueue({}),
             lambda: queue.claim("other", limit=5),
-            lambda: queue.apply("complete", [Change(mine[0].id, mine[0].claim_seq)], actor="me"),
+            lambda: apply_changes(
+                queue, "complete", [Change(mine[0].id, mine[0].claim_seq)], actor="me"
+            ),
             lambda: Sweeper([queue]).sweep(("recover",)),
             lambda: queue.pause(actor="me"),
             lambda: open_store(folder / "another.db"),
@@ -65,34 +73,34 @@ def the_store(disk: SmallDisk, folder: Path) -> None:
             trouble = refused(call)
             assert (trouble.code, "room" in trouble.remedy) == (code, True), str(trouble)
         assert queue.stats().states == before
-        check_promise(store, "work", queue.lifecycle, told, at_rest=False)
+        check_promise(store, "work", queue.lifecycle, answered_ids, at_rest=False)
         disk.free()
-        told += fill(queue, 5)
+        answered_ids += fill(queue, 5)
         assert Sweeper([queue]).sweep(("recover",)).total == len(mine)
         _work_while_it_fills(disk, queue)
-        kept = check_promise(store, "work", queue.lifecycle, told)
-        assert kept.states == {"done": len(told)}
+        report = check_promise(store, "work", queue.lifecycle, answered_ids)
+        assert report.states == {"done": len(answered_ids)}
 
 
 def _work_while_it_fills(disk: SmallDisk, queue: Queue) -> None:
     """A worker whose disk is full when it wants to write its answers keeps them until it can."""
-    said: list[str] = []
+    events: list[str] = []
 
     def listen(_logger: object, _method: str, event: Any) -> Any:
-        said.append(event["event"])
-        if said.count("result_not_written") == 2:
+        events.append(event["event"])
+        if events.count("result_not_written") == 2:
             disk.free()
         raise structlog.DropEvent
 
     def handler(_job: Job) -> None:
-        if not said:
+        if not events:
             disk.fill()
 
     structlog.configure(processors=[listen])
     worker = Worker(queue, handler)
     assert worker.drain() == 65
     structlog.reset_defaults()
-    assert said.count("result_not_written") == 2, said
+    assert events.count("result_not_written") == 2, events
     assert worker.completed == 65
 
 
@@ -174,7 +182,7 @@ def the_workshop(disk: SmallDisk, folder: Path) -> None:
             floor.later()
             floor.later()
             disk.free()
-            assert [one.suffix for one in floor.paths.inbox.rglob("*") if one.is_file()] == []
+            assert [path.suffix for path in floor.paths.inbox.rglob("*") if path.is_file()] == []
             for _ in range(10):
                 floor.later()
                 floor.saw.process_inbox()
@@ -182,8 +190,75 @@ def the_workshop(disk: SmallDisk, folder: Path) -> None:
         assert verify(store, "optiplan").differences == []
 
 
+# Folders and files that cannot be written
+
+
+def the_folder(kind: str, folder: Path) -> None:
+    """A process that has the store open goes on; a new one is refused with the reason."""
+    file = folder / "kesin.db"
+    with closing(open_store(file)) as store:
+        queue = Queue("task", task_lifecycle(), store)
+        ids = fill(queue, 20)
+        make_read_only(folder, kind)
+        assert queue.stats().states["ready"] == len(ids)
+        ids += fill(queue, 5)
+        check_promise(store, "task", queue.lifecycle, ids, at_rest=False)
+        for path in (file, folder / "deeper" / "kesin.db"):
+            _refused_as_read_only(path, lambda path=path: open_store(path))  # type: ignore[misc]
+        for words in (("serve", "--port", "0"), ("migrate",), ("stats",)):
+            code, out, err = _kesin(folder, *words)
+            assert (code, out) == (1, ""), (words, out, err)
+            assert "cannot be written" in err, (words, err)
+            assert "let this user write" in err, (words, err)
+            assert "Traceback" not in err, (words, err)
+        code, out, err = _kesin(folder, "doctor")
+        assert code == 1, out
+        assert f"{folder} cannot be written" in out, out
+        assert "let this user write" in out, out
+        assert "Traceback" not in out + err
+
+
+def the_file(kind: str, folder: Path) -> None:
+    """The file alone: it can be read, as a backup is, and nothing is written."""
+    file = folder / "kesin.db"
+    with closing(open_store(file)) as store:
+        ids = fill(Queue("task", task_lifecycle(), store), 3)
+    make_read_only(file, kind)
+    with closing(open_store(file)) as store:
+        queue = Queue("task", task_lifecycle(), store)
+        check_promise(store, "task", queue.lifecycle, ids, at_rest=False)
+        _refused_as_read_only(file, lambda: queue.enqueue({}))
+        service = Service(Settings(data_dir=folder), store, {}, work=False)
+        assert service.checks()["disk"].detail == "cannot be written"
+    code, out, _ = _kesin(folder, "doctor")
+    assert code == 1, out
+    assert f"{file} cannot be written" in out, out
+
+
+def _refused_as_read_only(path: Path, call: Callable[[], object]) -> None:
+    with pytest.raises(StoreTrouble) as caught:
+        call()
+    assert caught.value.code == "read_only", str(caught.value)
+    assert "let this user write" in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def _kesin(folder: Path, *words: str) -> tuple[int, str, str]:
+    with patch.dict(os.environ, {"KESIN_DATA_DIR": str(folder), "COLUMNS": "250"}):
+        done = CliRunner().invoke(app, list(words))
+    assert isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
 def main(kind: str, place: str) -> None:
-    disk = SmallDisk(Path(place), kind)
+    """Try everything, with disks of its own (``mounts``) or limits that stand in (``limits``)."""
+    mounts = kind == "mounts"
+    folders = [Path(place) / name for name in ("the_file", "the_folder", "disk")]
+    for folder in folders:
+        folder.mkdir()
+    for read_only, folder in zip((the_file, the_folder), folders, strict=False):
+        read_only("mount" if mounts else "modes", folder)
+    disk = SmallDisk(folders[-1], "tmpfs" if mounts else "quota")
     for part in (the_store, the_service, the_pdfs, the_workshop):
         folder = disk.folder / part.__name__
         folder.mkdir()

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import hypothesis
 from hypothesis import strategies as st
 
 # What somewhere means something, or nothing, or more than it seems.
@@ -36,6 +37,13 @@ Read = TypeVar("Read")
 Refusal = TypeVar("Refusal", bound=Exception)
 _MOST = 5  # damages at once
 _PLACE = st.integers(0, 1_000_000)
+
+
+def given(*strategies: Any, **named: Any) -> Callable[[Any], Any]:
+    """``hypothesis.given`` with fewer examples, except under the profile ``long``."""
+    most = hypothesis.settings().max_examples
+    few = hypothesis.settings(max_examples=most if most > 50 else 20)
+    return lambda test: few(hypothesis.given(*strategies, **named)(test))
 
 
 def answered(refusal: type[Refusal], parse: Callable[..., Read], *given: Any) -> Read | Refusal:

@@ -14,7 +14,7 @@ from kesin.store.contract import Store
 from kesin.store.errors import StoreUnreachable
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.faults.cast import LEASE_S, Address, Ahead
-from tests.faults.promise import Kept, check_promise
+from tests.faults.promise import PromiseReport, check_promise
 
 OFTEN_S = 0.05
 
@@ -24,7 +24,7 @@ class Load:
 
     def __init__(self, address: Address, store: Store) -> None:
         self.queue = address.queue(store)
-        self.told: list[str] = []
+        self.answered_ids: list[str] = []
         self.unanswered = 0
         self.runs: Counter[str] = Counter()
         self.worker = Worker(self.queue, self._run, threads=2, batch=4, poll_s=OFTEN_S)
@@ -60,7 +60,7 @@ class Load:
         wait_until(lambda: self._failed or len(self.runs) >= aim)
         assert self._failed == []
 
-    def bring_to_rest(self, *, may_lose: bool = False) -> Kept:
+    def bring_to_rest(self, *, may_lose: bool = False) -> PromiseReport:
         """Go on until everything is done; leases end, as they do in time.
 
         A server that ``may_lose`` its last second may have forgotten what it answered for.
@@ -75,11 +75,11 @@ class Load:
         assert self.worker.alive
         self.end()
         queue = self.queue
-        told = [] if may_lose else self.told
-        kept = check_promise(queue.store, queue.name, queue.lifecycle, told)
-        assert kept.jobs <= len(self.told) + self.unanswered
-        assert kept.states == {"done": kept.jobs}
-        return kept
+        answered_ids = [] if may_lose else self.answered_ids
+        report = check_promise(queue.store, queue.name, queue.lifecycle, answered_ids)
+        assert report.jobs <= len(self.answered_ids) + self.unanswered
+        assert report.states == {"done": report.jobs}
+        return report
 
     def _at_rest(self) -> bool:
         try:
@@ -98,7 +98,7 @@ class Load:
             number = next(numbers)
             while not self._given_up.is_set():
                 try:
-                    self.told.append(self.queue.enqueue({"n": number}, key=str(number)).id)
+                    self.answered_ids.append(self.queue.enqueue({"n": number}, key=str(number)).id)
                     break
                 except StoreUnreachable:
                     self.unanswered += 1

@@ -57,7 +57,7 @@ POISONS: dict[str, tuple[Callable[[Job], Any], str]] = {
     "ends the process": (lambda _job: sys.exit("enough"), "SystemExit"),
     "interrupts": (throws(KeyboardInterrupt()), "KeyboardInterrupt"),
     "is cancelled": (throws(GeneratorExit()), "GeneratorExit"),
-    "answers nonsense": (lambda _job: 42, "BAD_ANSWER"),
+    "answers nonsense": (lambda _job: True, "BAD_ANSWER"),
     "answers what has no words": (lambda _job: Unshowable(), "BAD_ANSWER"),
     "answers what is no JSON": (lambda _job: Done({1, 2}), "BAD_ANSWER"),
     "answers too deep": (lambda _job: Done(deep()), "BAD_ANSWER"),

@@ -19,7 +19,7 @@ from kesin.store.sqlite.store import SqliteStore
 
 
 @dataclass(slots=True)
-class Kept:
+class PromiseReport:
     """What was found where the promise held, to be printed."""
 
     jobs: int = 0
@@ -40,17 +40,19 @@ def check_promise(
     store: Store,
     queue: str,
     lifecycle: Lifecycle,
-    told: Collection[str],
+    answered_ids: Collection[str],
     *,
     at_rest: bool = True,
-) -> Kept:
+) -> PromiseReport:
     """Nothing is lost, nothing done twice, no budget overdrawn, and the history gives the rows.
 
-    ``told`` are the ids that producers have been answered with. There may be more jobs: of a
-    producer that died before it was answered. With ``at_rest=False`` jobs may still be under way.
+    ``answered_ids`` are those that producers have received. There may be more jobs: of a producer
+    that died before it was answered. With ``at_rest=False`` jobs may still be under way.
     """
     home = store.store_for(queue)
-    kept = Kept(pruned=sum(flow.n for flow in home.move_counts(queue) if not flow.to_state))
+    report = PromiseReport(
+        pruned=sum(flow.n for flow in home.move_counts(queue) if not flow.to_state)
+    )
     seen: set[str] = set()
     holders: dict[tuple[str, str], str] = {}
     for job, events in home.scan(queue):
@@ -62,31 +64,31 @@ def check_promise(
             rival = holders.setdefault((job.tenant, job.dedup_key), job.id)
             assert rival == job.id, f"{rival} and {job.id} hold the key {job.dedup_key}"
         _check_history(lifecycle, job, events)
-        _count(kept, lifecycle, job, events)
-    assert len(set(told)) == len(told), "one id was told for two jobs"
-    lost = set(told) - seen
-    assert len(lost) <= kept.pruned, f"lost: {sorted(lost)}"
-    kept.untold = len(seen - set(told))
+        _count(report, lifecycle, job, events)
+    assert len(set(answered_ids)) == len(answered_ids), "two jobs were answered with one id"
+    lost = set(answered_ids) - seen
+    assert len(lost) <= report.pruned, f"lost: {sorted(lost)}"
+    report.untold = len(seen - set(answered_ids))
     audit = verify(home, queue)
     assert not audit.differences, "; ".join(map(str, audit.differences))
     assert audit.counters == "agree", audit.counters
     counted = Counter({name: n for name, n in home.stats(queue).states.items() if n})
-    assert counted == kept.states, f"counted {counted}, found {kept.states}"
+    assert counted == report.states, f"counted {counted}, found {report.states}"
     if isinstance(home, SqliteStore):
         trouble = home._read("PRAGMA integrity_check", {})
         trouble += home._read("PRAGMA foreign_key_check", {})
         assert trouble == [("ok",)], trouble
-    return kept
+    return report
 
 
-def _count(kept: Kept, lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:
-    kept.jobs += 1
-    kept.states[job.state] += 1
-    kept.claims += sum((event.claim == 1) - (event.move == "release") for event in events)
-    kept.lost_claims += sum(_by_the_clock(lifecycle, event) for event in events)
+def _count(report: PromiseReport, lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:
+    report.jobs += 1
+    report.states[job.state] += 1
+    report.claims += sum((event.claim == 1) - (event.move == "release") for event in events)
+    report.lost_claims += sum(_by_the_clock(lifecycle, event) for event in events)
     used = (event.attempt - event.attempt_base for event in events)
-    kept.most_attempts = max(kept.most_attempts, *used)
-    kept.last_at = max(kept.last_at, job.moved_at)
+    report.most_attempts = max(report.most_attempts, *used)
+    report.last_at = max(report.last_at, job.moved_at)
 
 
 def _check_history(lifecycle: Lifecycle, job: Job, events: Sequence[Event]) -> None:

@@ -41,7 +41,7 @@ class SmallDisk:
                 ballast.write(bytes(4096))
 
     def free(self) -> None:
-        """Somebody has made room."""
+        """Make room again."""
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         (self.folder / "ballast").unlink(missing_ok=True)
 
@@ -52,8 +52,8 @@ def make_read_only(path: Path, kind: str) -> None:
         _run("mount", "--bind", str(path), str(path))
         _run("mount", "-o", "remount,ro,bind", str(path))
         return
-    for one in (path, *(path.rglob("*") if path.is_dir() else ())):
-        one.chmod(one.stat().st_mode & 0o555)
+    for below in (path, *(path.rglob("*") if path.is_dir() else ())):
+        below.chmod(below.stat().st_mode & 0o555)
 
 
 def run_part(module: str, kind: str, folder: Path) -> None:
@@ -73,16 +73,16 @@ def run_part(module: str, kind: str, folder: Path) -> None:
 
 
 def can_mount() -> bool:
-    """Whether this user may have disks of his own."""
+    """Whether this user may mount disks."""
     return _namespace() is not None
 
 
 def _wrapper(kind: str) -> Sequence[str]:
-    if kind in ("tmpfs", "mount"):
-        found = _namespace()
-        assert found is not None
-        return found
-    if kind == "modes" and os.geteuid() == 0:  # root passes them over, unless it gave that up
+    if kind == "mounts":
+        namespace = _namespace()
+        assert namespace is not None
+        return namespace
+    if os.geteuid() == 0:  # root ignores modes, unless it gives that up
         return ("setpriv", f"--bounding-set={_CAPS}", f"--inh-caps={_CAPS}")
     return ()
 

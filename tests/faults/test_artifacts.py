@@ -56,17 +56,17 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("asked", [{}, {"range": "bytes=0-9"}], ids=["whole", "part"])
+@pytest.mark.parametrize("headers", [{}, {"range": "bytes=0-9"}], ids=["whole", "part"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_pdf_is_refused_and_made_again_when_it_is_asked_for(front, damage, asked):
+def test_a_damaged_pdf_is_refused_and_made_again_when_it_is_asked_for(front, damage, headers):
     me, body = front.owner(), order()
     job_id = front.done(me, body)
     whole = front.fetch(me, job_id).content
     DAMAGES[damage](place_of(front, job_id))
-    with capture_logs() as said:
-        answer = front.fetch(me, job_id, **asked)
+    with capture_logs() as log_lines:
+        answer = front.fetch(me, job_id, **headers)
     assert (answer.status_code, error_of(answer)["code"]) == (410, "ARTIFACT_DAMAGED")
-    assert [line["event"] for line in said].count("artifact_damaged") == 1
+    assert [line["event"] for line in log_lines].count("artifact_damaged") == 1
     again = front.done(me, body)
     assert again != job_id
     assert front.fetch(me, again).content == whole

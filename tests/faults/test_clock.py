@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Final
 
 import pytest
 from structlog.testing import capture_logs
 
 from kesin.engine.access.accounts import Accounts
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.results import Done, Failed
 from kesin.engine.sweeper import Sweeper
-from kesin.engine.validation import LATEST_US
 from kesin.engine.worker import Worker
-from kesin.foundation.clock import SystemClock, wall_clock_us
+from kesin.foundation.clock import LATEST_US, SystemClock, wall_clock_us
 from kesin.foundation.ids import IdMaker
 from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.model import Job
@@ -29,7 +29,7 @@ from tests.web.conftest import _quick_hashes  # noqa: F401  # a fixture
 HOUR, YEAR = 3_600, 365 * 86_400
 JUMPS_S = (0, 1, -1, LEASE_S + 1, -LEASE_S, HOUR, -HOUR, YEAR, -YEAR, 20 * YEAR, -20 * YEAR)
 ROUNDS = 12
-STAGES = ("cap", "recover", "revive", "timeout")
+STAGES: Final = ("cap", "recover", "revive", "timeout")
 
 
 class Jumpy(SystemClock):
@@ -60,7 +60,7 @@ def test_no_jump_loses_a_job_or_does_it_twice(place, seed):
     address = place.new()
     queue = Queue(address.name, address.rules, place.store, clock=clock)
     sweeper = Sweeper([queue])
-    told: list[str] = []
+    answered_ids: list[str] = []
     before = ""
 
     def handler(job: Job) -> Done | Failed:
@@ -68,28 +68,28 @@ def test_no_jump_loses_a_job_or_does_it_twice(place, seed):
             sweeper.sweep(STAGES)
         if chance.random() < 0.1:
             return Failed("LATER", "not now")
-        return Done(job.data)
+        return Done(job.payload)
 
     with capture_logs():
         for number in range(ROUNDS):
-            born = queue.enqueue_many(New({"n": number}) for _ in range(8))
-            ids = [one.id for one in born]  # type: ignore[union-attr]
+            outcomes = queue.enqueue_many(NewJob({"n": number}) for _ in range(8))
+            ids = [outcome.id for outcome in outcomes]  # type: ignore[union-attr]
             assert ids == sorted({*ids}), "ids fall"
             assert ids[0] > before, "ids fall"
             before = ids[-1]
-            told += ids
+            answered_ids += ids
             queue.claim("dies", limit=2)
             Worker(queue, handler, batch=5).run_once()
             sweeper.sweep(STAGES)
         clock.stop_jumping(2 * HOUR)
         for _ in range(2 * address.rules.max_attempts):
             sweeper.sweep(STAGES)
-            Worker(queue, lambda job: Done(job.data)).drain()
+            Worker(queue, lambda job: Done(job.payload)).drain()
             clock.stop_jumping(2 * HOUR)
-    kept = check_promise(place.store, queue.name, queue.lifecycle, told)
-    assert kept.lost_claims > ROUNDS / 2  # else nothing was tried
-    assert kept.states["done"] > kept.states["failed"]
-    assert kept.last_at < LATEST_US
+    report = check_promise(place.store, queue.name, queue.lifecycle, answered_ids)
+    assert report.lost_claims > ROUNDS / 2  # else nothing was tried
+    assert report.states["done"] > report.states["failed"]
+    assert report.last_at < LATEST_US
 
 
 def test_ids_rise_and_differ_when_the_clock_goes_back():
@@ -131,7 +131,7 @@ def test_no_jump_locks_anybody_out_for_ever(store):
         assert accounts.session_actor(token, "127.0.0.1") is not None
         assert (accounts.key_actor(key, "127.0.0.1") is None) is (off_s >= YEAR)
     clock.off_s = 40 * YEAR
-    assert [accounts.session_actor(one, "127.0.0.1") for one in tokens] == [None] * len(tokens)
+    assert [accounts.session_actor(token, "127.0.0.1") for token in tokens] == [None] * len(tokens)
 
 
 def test_a_sign_of_life_from_the_future_is_none(store):

@@ -39,9 +39,9 @@ def test_who_comes_back_after_its_lease_is_refused_and_that_is_noted(place: Plac
     for job in (done, held):
         notes = [(note.kind, note.actor) for note in queue.notes(job.id)]
         assert notes == [("stale", "frozen")]
-    found = queue.find([done.id, held.id])
-    assert (found[done.id].state, found[done.id].outcome) == ("done", "in time")
-    assert (found[held.id].state, found[held.id].worker) == ("running", "heir")
+    jobs = queue.find([done.id, held.id])
+    assert (jobs[done.id].state, jobs[done.id].result) == ("done", "in time")
+    assert (jobs[held.id].state, jobs[held.id].worker) == ("running", "heir")
     assert queue.move(held, "complete", result="in time").result == "moved"
-    kept = bring_to_rest(queue, ids)
-    assert (kept.states["done"], kept.claims, kept.lost_claims) == (2, 4, 2)
+    report = bring_to_rest(queue, ids)
+    assert (report.states["done"], report.claims, report.lost_claims) == (2, 4, 2)

@@ -73,6 +73,6 @@ def test_redis_is_as_it_was_after_the_last_call_that_is_whole(missing: int):
                 place.bury()
                 queue = address.queue(store)
                 assert everything(store) == (before if missing else now)
-                assert [str(one) for one in verify(store, "work").differences] == []
+                assert [str(difference) for difference in verify(store, "work").differences] == []
                 bring_to_rest(queue, [])
             server.kill()

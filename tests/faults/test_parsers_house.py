@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 import redis
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -48,7 +48,7 @@ from kesin.web.dashboard.frame.routes import safe_path
 from kesin.web.dashboard.queues.filters import read_filter
 from kesin.web.rate_limit import network_of
 from kesin.web.schemas import Time
-from tests.faults.fuzz import STRANGE, answered, broken, broken_json, broken_text
+from tests.faults.fuzz import STRANGE, answered, broken, broken_json, broken_text, given
 
 SETTINGS = {
     "KESIN_PORT": "8000",
@@ -101,7 +101,7 @@ def test_no_address_is_shown_with_its_password(before, after):
     st.dictionaries(broken_text("KESIN_PORT", "kesin_data_dir", "PATH"), st.just("x"), max_size=3)
 )
 def test_a_variable_that_is_none_of_ours_is_told_with_the_one_it_is_near(environment):
-    known = {variable(one) for one in Settings.model_fields} | {None}
+    known = {variable(field) for field in Settings.model_fields} | {None}
     assert set(unknown_variables(environment).values()) <= known
 
 
@@ -177,9 +177,9 @@ def test_a_version_of_the_keys_is_known_or_refused(found):
 
 
 @given(broken_text("KESINBUSY another script: f_1", "KESINGUARD why", "LOADING Redis", "ERR x"))
-def test_what_redis_refuses_is_told_in_words_of_the_contract(said):
-    told = as_store_error(redis.ResponseError(said))
-    assert isinstance(told, TransactionBusy | QueueUndeclared | StoreError)
+def test_what_redis_refuses_is_told_in_words_of_the_contract(message):
+    refusal = as_store_error(redis.ResponseError(message))
+    assert isinstance(refusal, TransactionBusy | QueueUndeclared | StoreError)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +218,9 @@ def test_a_job_is_taken_as_it_is_or_refused(queue, data):
     with suppress(BadInput, StoreError):
         made = queue.enqueue(value, key=data.draw(texts), tenant=data.draw(broken_text("north")))
         assert isinstance(made, Outcome | Job)
-        found = queue.store.job(made.id)
-        if found is not None and found.payload is not None:
-            assert storable(found.payload) == found.payload
+        job = queue.store.job(made.id)
+        if job is not None:
+            assert storable(job.payload_json) == job.payload_json
 
 
 @given(st.lists(broken_text("QUEUED"), max_size=2), st.lists(broken_text("transient"), max_size=2))
@@ -298,8 +298,8 @@ def test_fields_of_an_address_are_a_filter(fields):
 @example("postgresql://u:s3cret%zz@h/d")
 def test_an_address_of_a_database_that_cannot_be_one_is_refused_at_once(address):
     if address.startswith(("postgresql://", "postgres://")):
-        told = answered(StoreError, _check_postgres, storable(address))
-        assert "s3cret" not in str(told)
+        refusal = answered(StoreError, _check_postgres, storable(address))
+        assert "s3cret" not in str(refusal)
     elif "://" in address and not address.startswith(("sqlite:///", "redis", "unix")):
         with pytest.raises(StoreError):
             open_store(address)

@@ -6,7 +6,7 @@ import json
 from datetime import UTC
 
 import httpx
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
@@ -26,7 +26,7 @@ from kesin.workloads.oci.google.http import (
     retry_after_s,
 )
 from kesin.workloads.oci.google.oauth import _lifetime_s, _refusal
-from tests.faults.fuzz import answered, broken, broken_json, broken_text
+from tests.faults.fuzz import answered, broken, broken_json, broken_text, given
 from tests.workloads.oci.fake_google import upload_error, upload_response
 from tests.workloads.oci.rows import rows
 
@@ -58,19 +58,19 @@ bodies = st.sampled_from(sorted(VALID)).flatmap(
 
 
 def read(body, kind):
-    found = answered(Problem, parse_body, body, kind)
-    return found.code if isinstance(found, Problem) else found
+    parsed = answered(Problem, parse_body, body, kind)
+    return parsed.code if isinstance(parsed, Problem) else parsed
 
 
 @given(bodies)
 def test_a_body_is_rows_or_a_problem_and_a_row_is_a_conversion_or_a_reason(given_body):
     kind, body = given_body
-    told = read(body, TYPES[kind])
-    if isinstance(told, str):
+    parsed = read(body, TYPES[kind])
+    if isinstance(parsed, str):
         return
-    _, found = told
-    assert len(found) <= MAX_ROWS
-    for row in found:
+    _, read_rows = parsed
+    assert len(read_rows) <= MAX_ROWS
+    for row in read_rows:
         if isinstance(row, Unsendable):
             continue
         conversion = answered(Unsendable, Conversion.parse, row, SITE)
@@ -95,10 +95,10 @@ def test_a_file_in_parts_says_what_the_same_body_says_as_a_whole(given_body, siz
     if isinstance(whole, str):  # nothing in it, or the first half of a mark
         assert parts == []
         return
-    assert [told(one) for one in parts] == [told(one) for one in whole[1]]
+    assert [row_values(one) for one in parts] == [row_values(one) for one in whole[1]]
 
 
-def told(row):
+def row_values(row):
     return row.code if isinstance(row, Unsendable) else repr(row)
 
 
@@ -109,8 +109,8 @@ def test_a_dead_letter_that_comes_back_says_what_it_said(values):
     csv.writer(page).writerows(
         [["externalId", "gclid"], *(["x", escape_cell(one)] for one in values)]
     )
-    _, found = parse_body(page.getvalue().encode(), TYPES["csv"])
-    assert [one["gclid"] for one in found] == values
+    _, parsed = parse_body(page.getvalue().encode(), TYPES["csv"])
+    assert [one["gclid"] for one in parsed] == values
 
 
 SENT = rows(3)
@@ -143,10 +143,10 @@ STATUS = {
 
 @given(broken_json(ANSWER))
 def test_an_answer_credits_or_refuses_every_row_it_was_asked_for(body):
-    told = read_upload(body, SENT, "r-1")
-    assert len(told) == len(SENT)
-    assert all(isinstance(one, RowAccepted | RowRefused) for one in told)
-    json.dumps([one.note for one in told])
+    answers = read_upload(body, SENT, "r-1")
+    assert len(answers) == len(SENT)
+    assert all(isinstance(one, RowAccepted | RowRefused) for one in answers)
+    json.dumps([one.note for one in answers])
 
 
 @given(broken(json.dumps(ANSWER).encode(), json.dumps(FAILURE).encode()))
@@ -196,14 +196,14 @@ CREDENTIALS = {
 
 @example({**CREDENTIALS, "customer_id": " - "})
 @example({**CREDENTIALS, "client_secret": " "})
-@given(broken_json(CREDENTIALS).filter(lambda one: isinstance(one, dict)))
+@given(broken_json(CREDENTIALS).filter(lambda value: isinstance(value, dict)))
 def test_credentials_are_taken_or_refused_by_name_and_never_by_value(document):
-    kept = answered(Invalid, GoogleCredentials.parse, document)
-    if isinstance(kept, Invalid):
-        assert "s3cret" not in kept.message
-        assert "t0ken" not in kept.message
+    credentials = answered(Invalid, GoogleCredentials.parse, document)
+    if isinstance(credentials, Invalid):
+        assert "s3cret" not in credentials.message
+        assert "t0ken" not in credentials.message
         return
-    assert GoogleCredentials.from_text(kept.to_text()) == kept
+    assert GoogleCredentials.from_text(credentials.to_text()) == credentials
 
 
 @given(
@@ -211,9 +211,9 @@ def test_credentials_are_taken_or_refused_by_name_and_never_by_value(document):
 )
 def test_a_token_endpoint_is_never_repeated_with_a_secret_in_it(body):
     known = GoogleCredentials.parse(CREDENTIALS)
-    told = _refusal(400, body if isinstance(body, dict) else {}, known)
-    assert "s3cret" not in str(told)
-    assert storable(str(told)) == str(told)
+    refusal = _refusal(400, body if isinstance(body, dict) else {}, known)
+    assert "s3cret" not in str(refusal)
+    assert storable(str(refusal)) == str(refusal)
 
 
 @given(broken_json({"expires_in": 3599}))

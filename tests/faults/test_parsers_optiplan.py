@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -13,11 +13,7 @@ from kesin.workloads.optiplan.artifacts import _parse_mm, _parse_plans
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.optimizer import Unplannable, optimise, read_batch, solution_xml
 from kesin.workloads.optiplan.optimizer.input import read_json
-from kesin.workloads.optiplan.orders.order_list import (
-    BadOrderList,
-    ListDefaults,
-    read_order_file,
-)
+from kesin.workloads.optiplan.orders.order_list import BadOrderList, ListDefaults, read_order_file
 from kesin.workloads.optiplan.orders.payload import (
     MAX_PARTS,
     Payload,
@@ -40,7 +36,7 @@ from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
 from kesin.workloads.optiplan.workshop.json_file import read_json_file
 from kesin.workloads.optiplan.workshop.paths import paths_json, read_paths
 from kesin.workloads.optiplan.workshop.rules import default_rules, read_rules, rules_json
-from tests.faults.fuzz import answered, broken, broken_json, broken_parts, broken_text
+from tests.faults.fuzz import answered, broken, broken_json, broken_parts, broken_text, given
 from tests.workloads.optiplan.order_bodies import order
 from tests.workloads.optiplan.workbooks import SHIPPED, part_of, sheet_of, with_part
 
@@ -98,23 +94,23 @@ def test_a_workbook_is_safe_or_refused_and_what_is_safe_stays_so(data):
 @given(broken(SHIPPED) | broken_parts(SHIPPED, *PARTS))
 def test_a_template_is_good_or_told_to_be_bad(folder, data):
     (folder / "template.xlsx").write_bytes(data)
-    told = answered(OrderProblem, read_template, folder / "template.xlsx")
-    if isinstance(told, OrderProblem):
-        assert told.code == OptiCode.TEMPLATE_INVALID
+    result = answered(OrderProblem, read_template, folder / "template.xlsx")
+    if isinstance(result, OrderProblem):
+        assert result.code == OptiCode.TEMPLATE_INVALID
     else:
-        assert told.data == data
+        assert result.data == data
 
 
 @given(broken(SOLUTION))
 def test_a_solution_is_checked_or_refused_without_a_word_of_what_stands_there(folder, data):
     (folder / "plan.xml").write_bytes(data)
-    told = answered(OrderProblem, check_xml, folder / "plan.xml")
-    if isinstance(told, OrderProblem):
-        assert told.code == OptiCode.XML_INVALID
-        assert "FGE" not in told.message
+    result = answered(OrderProblem, check_xml, folder / "plan.xml")
+    if isinstance(result, OrderProblem):
+        assert result.code == OptiCode.XML_INVALID
+        assert "FGE" not in result.message
         return
-    assert told.size_bytes == len(data)
-    json.dumps(dict(told.best), allow_nan=False)
+    assert result.size_bytes == len(data)
+    json.dumps(dict(result.best), allow_nan=False)
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +145,8 @@ def test_a_batch_is_planned_or_refused(planned, folder, data):
     file = folder / "batch.xlsx"
     file.write_bytes(data.draw(broken_parts(path.read_bytes(), *PARTS)))
     beside = json.loads(path.with_suffix(".json").read_text())
-    told = data.draw(broken(json.dumps(beside).encode()) | broken_json(beside).map(json_bytes))
-    file.with_suffix(".json").write_bytes(told)
+    result = data.draw(broken(json.dumps(beside).encode()) | broken_json(beside).map(json_bytes))
+    file.with_suffix(".json").write_bytes(result)
     with suppress(Unplannable):
         assert read_batch(file)
 
@@ -178,12 +174,12 @@ FULL = order(
 
 @given(broken_json(FULL))
 def test_an_order_is_read_or_refused_field_by_field(body):
-    found = validate_payload(body)
-    if isinstance(found, Payload):
-        assert read_payload(json.loads(json.dumps(payload_json(found)))) == found
+    result = validate_payload(body)
+    if isinstance(result, Payload):
+        assert read_payload(json.loads(json.dumps(payload_json(result)))) == result
     else:
-        assert found
-        json.dumps([one.field + one.message for one in found]).encode()
+        assert result
+        json.dumps([one.field + one.message for one in result]).encode()
 
 
 @given(broken(json.dumps(FULL).encode()), st.sampled_from(["application/json", "text/csv", ""]))
@@ -221,8 +217,8 @@ PATHS = {
 @given(broken(json.dumps(PATHS).encode(), b"\xef\xbb\xbf{}"))
 def test_a_settings_file_is_json_or_unavailable(folder, data):
     (folder / "paths.json").write_bytes(data)
-    told = answered(OrderProblem, read_json_file, folder / "paths.json")
-    assert not isinstance(told, OrderProblem) or told.code == OptiCode.CONFIG_UNAVAILABLE
+    result = answered(OrderProblem, read_json_file, folder / "paths.json")
+    assert not isinstance(result, OrderProblem) or result.code == OptiCode.CONFIG_UNAVAILABLE
 
 
 @given(broken_text("+90 (0) 555 123 45 67", "0090 555", "0555 123 45 67", "\uff0b90 555"))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example
 from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid, Problem
@@ -34,7 +34,7 @@ from kesin.workloads.pdf.webhooks.delivery import (
     signature_headers,
     verify,
 )
-from tests.faults.fuzz import answered, broken, broken_json, broken_text
+from tests.faults.fuzz import answered, broken, broken_json, broken_text, given
 
 INVOICE = json.loads((SHIPPED / "invoice" / "sample.json").read_text("utf-8"))
 SCHEMA = json.loads((SHIPPED / "invoice" / "schema.json").read_text("utf-8"))
@@ -61,7 +61,7 @@ def test_variables_fit_their_template_or_are_told_what_is_wrong(book, data):
         assert book.render_html("invoice", variables).startswith("<!doctype html>")
 
 
-@given(broken_json(INVOICE).filter(lambda one: isinstance(one, dict)))
+@given(broken_json(INVOICE).filter(lambda value: isinstance(value, dict)))
 def test_variables_are_escaped_or_refused(variables):
     with suppress(RenderFailed):
         clean = sanitize_html_variables(variables)
@@ -94,13 +94,13 @@ def test_a_table_is_rows_or_refused(body):
 @given(data=st.data())
 def test_rows_of_a_table_are_checked_whatever_is_in_them(book, data):
     rows = data.draw(
-        st.lists(broken_json(INVOICE).filter(lambda one: isinstance(one, dict)), max_size=2)
+        st.lists(broken_json(INVOICE).filter(lambda value: isinstance(value, dict)), max_size=2)
     )
     with suppress(Problem, RenderFailed):
         check_rows(book, "invoice", rows)
     with suppress(Invalid):
-        told = row_file_names(rows, None, "number")
-        assert all(len(one) <= MAX_NAME_LENGTH and "/" not in one for one in told)
+        names = row_file_names(rows, None, "number")
+        assert all(len(name) <= MAX_NAME_LENGTH and "/" not in name for name in names)
 
 
 URLS = (

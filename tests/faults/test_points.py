@@ -22,16 +22,16 @@ def test_a_producer_that_sends_again_what_it_was_not_told_of_makes_each_job_once
 ):
     address = place.new()
     queue = address.queue(place.store)
-    told = start(cast.produce, address, Point("enqueue", moment, 2), KEYS).last_words()
+    answered_ids = start(cast.produce, address, Point("enqueue", moment, 2), KEYS).last_words()
     place.bury()
-    assert len(told) == 1
+    assert len(answered_ids) == 1
     assert made(queue, "enqueue") == (2 if moment == "after" else 1)
     again = [queue.enqueue({"key": key}, key=key) for key in KEYS]
-    assert [one.id for one in again[:1]] == told
+    assert [outcome.id for outcome in again[:1]] == answered_ids
     known = ["duplicate", "duplicate" if moment == "after" else "inserted", "inserted"]
-    assert [one.result for one in again] == known
-    kept = bring_to_rest(queue, [one.id for one in again])
-    assert (kept.jobs, kept.untold, kept.lost_claims) == (3, 0, 0)
+    assert [outcome.result for outcome in again] == known
+    report = bring_to_rest(queue, [outcome.id for outcome in again])
+    assert (report.jobs, report.untold, report.lost_claims) == (3, 0, 0)
 
 
 @moments
@@ -45,8 +45,8 @@ def test_a_worker_that_dies_at_its_claim_takes_nothing_along(
     place.bury()
     taken = moment == "after"
     assert (made(queue, "claim"), made(queue, "complete")) == (1 + taken, 1)
-    kept = bring_to_rest(queue, ids)
-    assert (kept.jobs, kept.lost_claims, kept.claims) == (JOBS, taken, JOBS + taken)
+    report = bring_to_rest(queue, ids)
+    assert (report.jobs, report.lost_claims, report.claims) == (JOBS, taken, JOBS + taken)
 
 
 @moments
@@ -60,8 +60,8 @@ def test_a_worker_that_dies_at_its_answer_has_given_it_or_not(
     place.bury()
     given = moment == "after"
     assert made(queue, "complete") == 1 + given
-    kept = bring_to_rest(queue, ids)
-    assert (kept.states["done"], kept.lost_claims, kept.most_attempts) == (
+    report = bring_to_rest(queue, ids)
+    assert (report.states["done"], report.lost_claims, report.most_attempts) == (
         JOBS,
         not given,
         1 if given else 2,
@@ -92,8 +92,8 @@ def test_a_worker_that_dies_at_a_renewal_holds_its_job_no_longer_than_it_was_tol
     job: Any = queue.job(job_id)
     assert (job.lease_until > lease_until) == (moment == "after")
     assert job.state == "running"
-    kept = bring_to_rest(queue, ids)
-    assert (kept.states["done"], kept.lost_claims, kept.most_attempts) == (1, 1, 2)
+    report = bring_to_rest(queue, ids)
+    assert (report.states["done"], report.lost_claims, report.most_attempts) == (1, 1, 2)
 
 
 @moments
@@ -107,8 +107,8 @@ def test_a_sweeper_that_dies_has_swept_all_of_a_batch_or_none(
     start(cast.sweep, address, Point("sweep", moment)).last_words()
     place.bury()
     assert made(queue, "recover") == (3 if moment == "after" else 0)
-    kept = bring_to_rest(queue, ids)
-    assert (kept.states["done"], kept.lost_claims, kept.most_attempts) == (JOBS, 3, 2)
+    report = bring_to_rest(queue, ids)
+    assert (report.states["done"], report.lost_claims, report.most_attempts) == (JOBS, 3, 2)
 
 
 @pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)  # in Redis, one script
@@ -119,6 +119,6 @@ def test_a_chain_whose_sweeper_dies_between_its_links_is_not_made(place: Place, 
     assert len(queue.claim("lost", limit=3)) == 3
     start(cast.sweep, address, Point("_judge_safely", "before")).last_words()
     assert (made(queue, "lose"), made(queue, "requeue")) == (0, 0)
-    kept = bring_to_rest(queue, ids)
-    assert (kept.states["succeeded"], kept.lost_claims) == (JOBS, 3)
+    report = bring_to_rest(queue, ids)
+    assert (report.states["succeeded"], report.lost_claims) == (JOBS, 3)
     assert (made(queue, "lose"), made(queue, "requeue")) == (3, 3)

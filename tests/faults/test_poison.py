@@ -1,4 +1,4 @@
-"""One job among ten thousand that harms whoever works on it: it ends, and the others are done."""
+"""One job among thousands that harms its worker: it ends, and the others are done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -30,44 +30,44 @@ from tests.apart import PATIENCE_S, crew
 from tests.faults.cast import LEASE_S, Address
 from tests.faults.conftest import fill
 from tests.faults.poison import POISONS, work_or_die
-from tests.faults.promise import Kept, check_promise
+from tests.faults.promise import PromiseReport, check_promise
 
-JOBS = 10_000
-PLACE = 3_000  # of the poison job in line: amid large batches
+JOBS = 3_000
+PLACE = 1_500  # of the poison job in the queue: amid large batches
 MOST_DEATHS = 20
 
 
 @dataclass
-class Told:
-    """What became of the ten thousand."""
+class PoisonRun:
+    """What became of the jobs."""
 
     poison: str
     deaths: int = 0
     attempts: Counter[tuple[str, int]] = field(default_factory=Counter)
     failed: list[Job] = field(default_factory=list)
-    kept: Kept = field(default_factory=Kept)
+    report: PromiseReport = field(default_factory=PromiseReport)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def run(tmp_path_factory: pytest.TempPathFactory) -> PoisonRun:
     """Worker after worker, each dies of the same job; the clock takes back what they held."""
     address = Address("sqlite", str(tmp_path_factory.mktemp("poison") / "work.db"))
     with closing(address.open()) as store:
         queue = address.queue(store)
         ids = fill(queue, JOBS)
-        told = Told(ids[PLACE])
-        while told.deaths < MOST_DEATHS:
-            ahead_s = told.deaths * 2 * LEASE_S
-            if _worked(address, told.poison, ahead_s):
+        run = PoisonRun(ids[PLACE])
+        while run.deaths < MOST_DEATHS:
+            ahead_s = run.deaths * 2 * LEASE_S
+            if _worked(address, run.poison, ahead_s):
                 break
-            told.deaths += 1
+            run.deaths += 1
             later = address.queue(store, ahead_s=ahead_s + 2 * LEASE_S)
             Sweeper([later]).sweep(("cap", "recover"))
-        told.kept = check_promise(store, queue.name, queue.lifecycle, ids)
+        run.report = check_promise(store, queue.name, queue.lifecycle, ids)
         for job, _events in store.scan(queue.name):
-            told.attempts[job.state, job.attempt_count - job.attempt_base] += 1
-            told.failed += [job] if job.state == "failed" else []
-    return told
+            run.attempts[job.state, job.attempt_count - job.attempt_base] += 1
+            run.failed += [job] if job.state == "failed" else []
+    return run
 
 
 def _worked(address: Address, poison: str, ahead_s: float) -> bool:
@@ -78,17 +78,17 @@ def _worked(address: Address, poison: str, ahead_s: float) -> bool:
         return code == 0
 
 
-def test_a_job_that_kills_its_worker_ends_when_its_budget_is_spent(told):
-    [poison] = [job for job in told.failed if job.id == told.poison]
-    assert told.deaths == poison.max_attempts
+def test_a_job_that_kills_its_worker_ends_when_its_budget_is_spent(run):
+    [poison] = [job for job in run.failed if job.id == run.poison]
+    assert run.deaths == poison.max_attempts
     assert (poison.error_code, poison.error_category) == ("MAX_ATTEMPTS", "PERMANENT")
     assert poison.attempt_count - poison.attempt_base == poison.max_attempts
-    assert told.kept.states["done"] + told.kept.states["failed"] == JOBS
-    assert told.kept.most_attempts >= poison.max_attempts
+    assert run.report.states["done"] + run.report.states["failed"] == JOBS
+    assert run.report.most_attempts >= poison.max_attempts
 
 
-def test_no_neighbour_fails_with_it(told):
-    assert [job.id for job in told.failed] == [told.poison], told.attempts
+def test_no_neighbour_fails_with_it(run):
+    assert [job.id for job in run.failed] == [run.poison], run.attempts
 
 
 # What a handler can do to a worker short of killing it
@@ -105,14 +105,14 @@ def test_whatever_a_handler_does_its_neighbours_are_done_and_the_lane_goes_on(st
     queue = Queue("work", task_lifecycle(max_attempts=1), store)
     kinds = list(POISONS)
     names = [name for kind in kinds for name in (kind, "harmless")]
-    ids = [one.id for one in queue.enqueue_many(New({"kind": name}) for name in names)]
+    ids = [one.id for one in queue.enqueue_many(NewJob({"kind": name}) for name in names)]
 
     last = threading.Event()
 
     def handler(job: Job) -> Any:
         if job.id == ids[-1]:
             last.set()
-        kind = job.data["kind"]
+        kind = job.payload["kind"]
         return None if kind == "harmless" else POISONS[kind][0](job)
 
     worker = Worker(queue, handler)
@@ -123,7 +123,7 @@ def test_whatever_a_handler_does_its_neighbours_are_done_and_the_lane_goes_on(st
         worker.stop()
         worker.join()
     found = queue.find(ids)
-    got = {found[id_].data["kind"]: found[id_].error_code for id_ in ids}
+    got = {found[id_].payload["kind"]: found[id_].error_code for id_ in ids}
     assert got == {"harmless": None} | {kind: POISONS[kind][1] for kind in kinds}
     assert queue.stats().states == {
         "ready": 0,
@@ -163,7 +163,7 @@ def test_a_job_that_never_ends_is_taken_from_its_worker_and_done_once(store):
 
     blocked = Worker(queue, block, name="blocked")
     lane = threading.Thread(target=blocked.drain)
-    with capture_logs() as said:
+    with capture_logs() as log_lines:
         lane.start()
         assert began.wait(PATIENCE_S)
         renewals = 0
@@ -177,8 +177,8 @@ def test_a_job_that_never_ends_is_taken_from_its_worker_and_done_once(store):
         go_on.set()
         lane.join(PATIENCE_S)
     assert renewals > LEASE_S / 10
-    assert "result_refused" in [line["event"] for line in said]
+    assert "result_refused" in [line["event"] for line in log_lines]
     job = queue.job(stuck)
     assert job is not None
-    assert (job.state, job.result) == ("done", '"in time"')
+    assert (job.state, job.result_json) == ("done", '"in time"')
     check_promise(store, "work", rules, [stuck])

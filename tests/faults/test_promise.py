@@ -37,12 +37,12 @@ def queue() -> Iterator[Queue]:
 
 
 @pytest.fixture
-def told(queue: Queue) -> list[str]:
+def answered_ids(queue: Queue) -> list[str]:
     """Two jobs: claimed, lost, claimed again and done."""
     ids = fill(queue, 2)
     queue.claim("dead", limit=2)
-    kept = bring_to_rest(queue, ids)
-    assert (kept.jobs, kept.claims, kept.lost_claims) == (2, 4, 2)
+    report = bring_to_rest(queue, ids)
+    assert (report.jobs, report.claims, report.lost_claims) == (2, 4, 2)
     return ids
 
 
@@ -56,10 +56,10 @@ def forge(queue: Queue, statement: str) -> None:
 
 
 @pytest.mark.parametrize(("forgery", "found"), FORGERIES.items())
-def test_a_forged_history_is_found(queue: Queue, told: list[str], forgery: str, found: str):
+def test_a_forged_history_is_found(queue: Queue, answered_ids: list[str], forgery: str, found: str):
     forge(queue, forgery)
     with pytest.raises(AssertionError, match=found):
-        check_promise(queue.store, "work", queue.lifecycle, told)
+        check_promise(queue.store, "work", queue.lifecycle, answered_ids)
 
 
 def test_two_jobs_with_one_key_are_found(queue: Queue):
@@ -85,5 +85,5 @@ def test_a_job_that_nobody_was_told_of_and_one_that_was_pruned_break_no_promise(
     assert isinstance(queue.clock, Ahead)
     queue.clock.seconds += 31 * 86_400
     assert queue.sweep(prune, limit=1) == 1
-    kept = check_promise(queue.store, "work", queue.lifecycle, ids)
-    assert (kept.jobs, kept.pruned) == (2, 1)
+    report = check_promise(queue.store, "work", queue.lifecycle, ids)
+    assert (report.jobs, report.pruned) == (2, 1)

@@ -27,9 +27,9 @@ def test_whoever_is_killed_at_any_time_everything_is_done_once(
     address = place.new()
     queue = address.queue(place.store)
     chance = random.Random()  # no seed would bring a kill back to where it was
-    told: list[str] = []
+    answered_ids: list[str] = []
     for number in range(rounds):
-        told += fill(queue, JOBS)
+        answered_ids += fill(queue, JOBS)
         end_of_leases(queue)
         ahead_s = 2 * LEASE_S * (number + 1)
         pair = [start(cast.work_on, address, batch, ahead_s) for batch in (4, 40)]
@@ -42,5 +42,5 @@ def test_whoever_is_killed_at_any_time_everything_is_done_once(
         for member in pair:
             member.last_words()
         place.bury()
-    kept = bring_to_rest(queue, told)
-    assert (kept.jobs, kept.untold) == (rounds * JOBS, 0)
+    report = bring_to_rest(queue, answered_ids)
+    assert (report.jobs, report.untold) == (rounds * JOBS, 0)

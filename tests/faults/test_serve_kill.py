@@ -23,7 +23,7 @@ CLIENTS = 3
 LEASE_S = 1  # somebody has to wait for it: the service has a clock of its own
 KILLS = 8
 MILL = f'''
-"""A trade of somebody else's; its first job lasts until a file says go."""
+"""A plug-in workload; its first job lasts until a file says go."""
 
 import threading
 from pathlib import Path
@@ -34,15 +34,15 @@ from kesin.engine.workload import Workload
 HERE = Path(__file__).parent
 
 def mill(job):
-    if job.data["by"] == "first":
+    if job.payload["by"] == "first":
         (HERE / "began").touch()
         while not (HERE / "go").exists():
             threading.Event().wait(0.01)
 
-def make_worker(house):
-    return Worker(house.queue, mill, threads=2, batch=4, poll_s=0.05)
+def make_worker(context):
+    return Worker(context.queue, mill, threads=2, batch=4, poll_s=0.05)
 
-mill_trade = Workload(
+mill_workload = Workload(
     "mill",
     lambda: task_lifecycle("mill", lease_seconds={LEASE_S}, max_attempts=50),
     "Milling",
@@ -54,13 +54,13 @@ RULES = task_lifecycle("mill", lease_seconds=LEASE_S, max_attempts=50)
 
 @pytest.fixture
 def mill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Plug the trade in as an installed package would; the folder it looks into."""
+    """Install the workload as a package would; return the folder that it reads."""
     own_settings(monkeypatch, tmp_path)
     folder = tmp_path / "plugged"
     info = folder / "mill-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mill\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kesin.workloads]\nmill = mill_work:mill_trade\n")
+    (info / "entry_points.txt").write_text("[kesin.workloads]\nmill = mill_work:mill_workload\n")
     (folder / "mill_work.py").write_text(MILL)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("KESIN_RATE_PER_S", "1000000")
@@ -109,13 +109,13 @@ def test_every_job_that_was_answered_for_is_there_and_done_once_after_a_kill(
     mill: Path, start: Callable[[], Served]
 ):
     served = start()
-    told = served.enqueue("mill", {"by": "first"})
+    answered_ids = served.enqueue("mill", {"by": "first"})
     wait_until((mill / "began").exists)
     clients = Clients(served)
     wait_until(lambda: len(clients.answered) > 60)
     served.signal(signal.SIGKILL)
     assert served.end() == -signal.SIGKILL
-    told += clients.join()
+    answered_ids += clients.join()
 
     (mill / "go").touch()
     again = start()
@@ -124,10 +124,10 @@ def test_every_job_that_was_answered_for_is_there_and_done_once_after_a_kill(
     assert again.end() == 0
     with opened(mill.parent) as store:
         store.open("mill", RULES)
-        kept = check_promise(store, "mill", RULES, told)
-    assert kept.states == {"done": kept.jobs}
-    assert kept.lost_claims >= 1  # the first one was in hand
-    assert kept.untold <= 3 * CLIENTS
+        report = check_promise(store, "mill", RULES, answered_ids)
+    assert report.states == {"done": report.jobs}
+    assert report.lost_claims >= 1  # the first one was in hand
+    assert report.untold <= 3 * CLIENTS
 
 
 @pytest.mark.long
@@ -145,18 +145,18 @@ def test_a_service_killed_again_and_again_at_random_times_keeps_every_promise(
         monkeypatch.setenv("KESIN_DATABASE_URL", url)
     chance, pause = random.Random(), threading.Event()
     (mill / "go").touch()
-    told: list[str] = []
+    answered_ids: list[str] = []
     for _ in range(KILLS):
         served = start()
         clients = Clients(served)
         pause.wait(chance.uniform(0, 2))
         served.signal(signal.SIGKILL)
         served.end()
-        told += clients.join()
+        answered_ids += clients.join()
     again = start()
     again.wait_for_states("mill", ready=0, running=0)
     again.signal(signal.SIGTERM)
     assert again.end() == 0
     with opened(mill.parent) as store:
         store.open("mill", RULES)
-        check_promise(store, "mill", RULES, told)
+        check_promise(store, "mill", RULES, answered_ids)

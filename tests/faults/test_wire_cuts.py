@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kesin.engine.queue import BulkResult, New, Queue
+from kesin.engine.queue import BulkResult, NewJob, Queue, apply_changes
 from kesin.engine.results import Failed
 from kesin.engine.worker import Worker
 from kesin.lifecycle.declare import Lifecycle
@@ -49,7 +49,7 @@ def over(queue: Queue) -> Job:
 def move(name: str, **details: Any) -> Callable[[Queue, Job], str]:
     def ask(queue: Queue, job: Job) -> str:
         change = Change(job.id, job.claim_seq, **details)
-        return queue.apply(name, [change], actor=job.worker or "")[0].result
+        return apply_changes(queue, name, [change], actor=job.worker or "")[0].result
 
     return ask
 
@@ -88,10 +88,10 @@ def ready(queue: Queue) -> Job:
 def cancel(queue: Queue, job: Job) -> tuple[int, int]:
     """As an operator does: what was done is written down with it."""
 
-    def on_batch(_: BulkResult) -> None:
+    def in_transaction(_: BulkResult) -> None:
         queue.store.add_note(queue.name, kind="audit", actor="me", job_id=job.id)
 
-    bulk = queue.act("cancel", actor="me", ids=[job.id], on_batch=on_batch)
+    bulk = queue.act("cancel", actor="me", ids=[job.id], in_transaction=in_transaction)
     return bulk.moved, bulk.already
 
 
@@ -110,7 +110,9 @@ CALLS = {
         done=born(1),
     ),
     "enqueue many": Call(
-        lambda queue, _: {one.result for one in queue.enqueue_many(New({}, key=k) for k in "abc")},  # type: ignore[union-attr]
+        lambda queue, _: {
+            one.result for one in queue.enqueue_many(NewJob({}, key=k) for k in "abc")
+        },  # type: ignore[union-attr]
         first={"inserted"},
         again={"duplicate"},
         done=born(3),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.results import Done
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.worker import Worker
@@ -38,7 +38,7 @@ from tests.faults.wires import (
 
 def complete(queue: Queue, job: Job) -> str:
     change = Change(job.id, job.claim_seq, result="1")
-    return queue.apply("complete", [change], actor="worker")[0].result
+    return apply_changes(queue, "complete", [change], actor="worker")[0].result
 
 
 def complete_together(queue: Queue, job: Job) -> str:

@@ -21,7 +21,7 @@ from tests.faults.promise import check_promise
 from tests.faults.proxy import How
 from tests.faults.wires import PATIENCE_S, Wire, until_back
 
-JOBS = 200
+JOBS = 80
 FAILS_ONE_IN = 30
 CUTS: tuple[How, ...] = ("cut_before", "cut_after")
 FATES: tuple[How, ...] = (*CUTS, "swallow", "mute")
@@ -29,7 +29,7 @@ _PLAIN = task_lifecycle("storm", max_attempts=100, lease_seconds=1)
 # A key that outlives its job: who enqueues again after a lost answer may come after the end.
 STORM = replace(
     _PLAIN,
-    states=tuple(replace(one, holds_key=one.name != "failed") for one in _PLAIN.states),
+    states=tuple(replace(state, holds_key=state.name != "failed") for state in _PLAIN.states),
 )
 
 
@@ -57,12 +57,14 @@ def test_a_line_that_fails_all_the_time_loses_nothing_and_doubles_nothing(
 
     def handler(job: Job) -> Done:
         runs[job.id] += 1
-        return Done(job.data)
+        return Done(job.payload)
 
-    told: list[str] = []
+    answered_ids: list[str] = []
 
     def produce() -> None:
-        told.extend(until_back(partial(near.enqueue, n, key=f"{n}")).id for n in range(JOBS))
+        answered_ids.extend(
+            until_back(partial(near.enqueue, n, key=f"{n}")).id for n in range(JOBS)
+        )
 
     worker = Worker(near, handler, threads=2, batch=5, poll_s=0.05)
     sweeper = Sweeper([near], every_s=dict.fromkeys(("cap", "recover", "revive"), 0.2))
@@ -79,7 +81,7 @@ def test_a_line_that_fails_all_the_time_loses_nothing_and_doubles_nothing(
     for thread in beside:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-    kept = check_promise(wire.far, far.name, STORM, told)
-    assert (kept.jobs, kept.untold) == (JOBS, 0)
+    report = check_promise(wire.far, far.name, STORM, answered_ids)
+    assert (report.jobs, report.untold) == (JOBS, 0)
     assert wire.proxy.struck.is_set()
-    assert all(1 <= runs[job_id] <= kept.most_attempts for job_id in told)
+    assert all(1 <= runs[job_id] <= report.most_attempts for job_id in answered_ids)

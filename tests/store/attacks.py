@@ -10,102 +10,76 @@ from tests.store.scene import HOUR, NOW, UNKNOWN_ID
 LATER = NOW + HOUR
 FOREIGN = "00000000-0000-7000-8000-00000000000f"
 
-MINE = {"actor": "'me'", "seq": "seq + 1", "moved_at": str(LATER)}
-FREE = {"worker": "NULL", "claimed_at": "NULL", "lease_until": "NULL"}
-NO_ERROR = {"error_code": "NULL", "error_category": "NULL", "error_message": "NULL"}
-CLAIM = MINE | {
-    "state": "'running'",
-    "phase": "1",
-    "move": "'claim'",
-    "claim_seq": "seq + 1",
-    "attempt_count": "attempt_count + 1",
-    "worker": "'me'",
-    "claimed_at": str(LATER),
-    "lease_until": str(LATER + 1),
-}
-COMPLETE = (
-    MINE
-    | FREE
-    | NO_ERROR
-    | {
-        "state": "'done'",
-        "phase": "3",
-        "move": "'complete'",
-        "result": "'[2]'",
-        "finished_at": str(LATER),
-    }
+
+def columns(text: str, *others: dict[str, str]) -> dict[str, str]:
+    """The columns of a list as it stands after SET, and those of other lists."""
+    pairs = (pair.strip().split(" = ", 1) for pair in text.split(","))
+    return {name: value for sets in (*others, dict(pairs)) for name, value in sets.items()}
+
+
+MINE = columns(f"actor = 'me', seq = seq + 1, moved_at = {LATER}")
+FREE = columns("worker = NULL, claimed_at = NULL, lease_until = NULL")
+NO_ERROR = columns("error_code = NULL, error_category = NULL, error_message = NULL")
+CLAIM = columns(
+    f"""
+    state = 'running', phase = 1, move = 'claim', claim_seq = seq + 1,
+    attempt_count = attempt_count + 1, worker = 'me', claimed_at = {LATER},
+    lease_until = {LATER + 1}
+    """,
+    MINE,
 )
-RETRY = (
-    MINE
-    | FREE
-    | {
-        "state": "'ready'",
-        "phase": "0",
-        "move": "'retry'",
-        "error_code": "'X'",
-        "error_category": "'TRANSIENT'",
-        "error_message": "'by hand'",
-        "run_at": str(LATER),
-    }
+COMPLETE = columns(
+    f"""
+    state = 'done', phase = 3, move = 'complete', result = '[2]', finished_at = {LATER}
+    """,
+    MINE,
+    FREE,
+    NO_ERROR,
 )
-REQUEUE = MINE | {
-    "state": "'ready'",
-    "phase": "0",
-    "move": "'requeue'",
-    "attempt_base": "attempt_count",
-    "return_count": "0",
-    "run_at": str(LATER),
-    "finished_at": "NULL",
-}
-CORRECT = (
-    MINE
-    | NO_ERROR
-    | {
-        "state": "'QUEUED'",
-        "phase": "0",
-        "move": "'correct'",
-        "attempt_base": "attempt_count",
-        "return_count": "0",
-        "run_at": str(LATER),
-        "timer_at": "NULL",
-        "new_payload": "'[2]'",
-        "payload_seq": "seq + 1",
-        "finished_at": "NULL",
-        "stamp_1": str(NOW),
-        "stamp_3": "NULL",
-    }
+RETRY = columns(
+    f"""
+    state = 'ready', phase = 0, move = 'retry', error_code = 'X', error_category = 'TRANSIENT',
+    error_message = 'by hand', run_at = {LATER}
+    """,
+    MINE,
+    FREE,
 )
-RUN = MINE | {
-    "state": "'OPTI_RUNNING'",
-    "move": "'run'",
-    "slot": "'OPTI_RUNNING'",
-    "timer_at": str(LATER),
-}
-PREPARE = MINE | {"state": "'PREPARED'", "move": "'prepare'", "timer_at": "NULL"}
-BIRTH = {
-    "id": f"'{FOREIGN}'",
-    "queue": "'task'",
-    "tenant": "'default'",
-    "state": "'ready'",
-    "phase": "0",
-    "move": "'enqueue'",
-    "actor": "'me'",
-    "seq": "1",
-    "max_attempts": "5",
-    "salt": "7",
-    "keyed": "TRUE",
-    "created_at": str(NOW),
-    "moved_at": str(NOW),
-    "run_at": str(NOW),
-}
-BODY = {
-    "id": f"'{FOREIGN}'",
-    "queue": "'task'",
-    "tenant": "'default'",
-    "dedup_key": "'mine'",
-    "held_key": "'mine'",
-    "payload": "'[]'",
-}
+REQUEUE = columns(
+    f"""
+    state = 'ready', phase = 0, move = 'requeue', attempt_base = attempt_count, return_count = 0,
+    run_at = {LATER}, finished_at = NULL
+    """,
+    MINE,
+)
+CORRECT = columns(
+    f"""
+    state = 'QUEUED', phase = 0, move = 'correct', attempt_base = attempt_count,
+    return_count = 0, run_at = {LATER}, timer_at = NULL, new_payload = '[2]',
+    payload_seq = seq + 1, finished_at = NULL, stamp_1 = {NOW}, stamp_3 = NULL
+    """,
+    MINE,
+    NO_ERROR,
+)
+RUN = columns(
+    f"""
+    state = 'OPTI_RUNNING', move = 'run', slot = 'OPTI_RUNNING', timer_at = {LATER}
+    """,
+    MINE,
+)
+PREPARE = columns("state = 'PREPARED', move = 'prepare', timer_at = NULL", MINE)
+NEW_JOB = columns(
+    f"""
+    id = '{FOREIGN}', queue = 'task', tenant = 'default', state = 'ready', phase = 0,
+    move = 'enqueue', actor = 'me', seq = 1, max_attempts = 5, salt = 7, keyed = TRUE,
+    created_at = {NOW}, moved_at = {NOW}, run_at = {NOW}
+    """
+)
+NEW_BODY = columns(
+    f"""
+    id = '{FOREIGN}', queue = 'task', tenant = 'default', dedup_key = 'mine', held_key = 'mine',
+    payload = '[]'
+    """
+)
 
 
 def update(job, sets, **changes):
@@ -113,10 +87,15 @@ def update(job, sets, **changes):
     return f"UPDATE [job] SET {pairs} WHERE id = '<{job}>'"
 
 
+def update_or(clause, job, sets, **changes):
+    """An update of SQLite with a conflict clause."""
+    return update(job, sets, **changes).replace("UPDATE", f"UPDATE OR {clause}")
+
+
 def insert(table, values, *, how="INSERT", **changes):
     values = values | changes
-    columns, given = ", ".join(values), ", ".join(values.values())
-    return f"{how} INTO [{table}] ({columns}) VALUES ({given})"
+    names, given = ", ".join(values), ", ".join(values.values())
+    return f"{how} INTO [{table}] ({names}) VALUES ({given})"
 
 
 def then(*statements):
@@ -125,102 +104,51 @@ def then(*statements):
 
 def together(**moves: dict[str, str]) -> str:
     """One statement that sets for each of these jobs what is said of it."""
-    told = []
+    sets_of_columns = []
     for column in dict.fromkeys(column for sets in moves.values() for column in sets):
         whens = [
             f"WHEN id = '<{job}>' THEN {sets[column]}"
             for job, sets in moves.items()
             if column in sets
         ]
-        told.append(f"{column} = CASE {' '.join(whens)} ELSE {column} END")
+        sets_of_columns.append(f"{column} = CASE {' '.join(whens)} ELSE {column} END")
     ids = ", ".join(f"'<{job}>'" for job in moves)
-    return f"UPDATE [job] SET {', '.join(told)} WHERE id IN ({ids})"
+    return f"UPDATE [job] SET {', '.join(sets_of_columns)} WHERE id IN ({ids})"
 
 
 # Attacks
 
-EDITS = {
-    "id": f"'{UNKNOWN_ID}'",
-    "queue": "'twin'",
-    "tenant": "'other'",
-    "state": "'done'",
-    "phase": "2",
-    "move": "'cancel'",
-    "actor": "'me'",
-    "worker": "'me'",
-    "slot": "'mine'",
-    "seq": "7",
-    "claim_seq": "1",
-    "payload_seq": "9",
-    "attempt_count": "attempt_count + 1",
-    "attempt_base": "attempt_base + 1",
-    "return_count": "2",
-    "max_attempts": "99",
-    "retry_count": "1",
-    "salt": "1",
-    "flags": "1",
-    "error_code": "'FORGED'",
-    "error_category": "'AUTH'",
-    "error_message": "'forged'",
-    "note": "'forged'",
-    "result": "'[9]'",
-    "new_payload": "'[9]'",
-    "created_at": "1",
-    "moved_at": str(LATER),
-    "run_at": "1",
-    "timer_at": "1",
-    "claimed_at": "1",
-    "finished_at": "1",
-    "stamp_1": "1",
-    "stamp_2": "1",
-    "stamp_3": "1",
-    "stamp_4": "1",
-}
+EDITS = columns(
+    f"""
+    id = '{UNKNOWN_ID}', queue = 'twin', tenant = 'other', state = 'done', phase = 2,
+    move = 'cancel', actor = 'me', worker = 'me', slot = 'mine', seq = 7, claim_seq = 1,
+    payload_seq = 9, attempt_count = attempt_count + 1, attempt_base = attempt_base + 1,
+    return_count = 2, max_attempts = 99, retry_count = 1, salt = 1, flags = 1,
+    error_code = 'FORGED', error_category = 'AUTH', error_message = 'forged', note = 'forged',
+    result = '[9]', new_payload = '[9]', created_at = 1, moved_at = {LATER}, run_at = 1,
+    timer_at = 1, claimed_at = 1, finished_at = 1, stamp_1 = 1, stamp_2 = 1, stamp_3 = 1,
+    stamp_4 = 1
+    """
+)
 WRONG_CLAIMS = {
     column: value
     for column, value in EDITS.items()
     if column not in ("actor", "worker", "note", "moved_at")
-} | {
-    "state": "'failed'",
-    "phase": "0",
-    "move": "'complete'",
-    "moved_at": str(NOW - 1),
-    "seq": "seq + 2",
-    "attempt_count": "attempt_count",
-    "claim_seq": "seq",
-    "claimed_at": str(NOW),
-    "worker": "NULL",
-    "lease_until": "NULL",
-}
-WRONG_BIRTHS = {
-    "queue": "'never'",
-    "state": "'running'",
-    "move": "'claim'",
-    "phase": "3",
-    "seq": "2",
-    "moved_at": str(LATER),
-    "claim_seq": "1",
-    "payload_seq": "2",
-    "attempt_count": "1",
-    "attempt_base": "1",
-    "return_count": "1",
-    "retry_count": "1",
-    "max_attempts": "-1",
-    "flags": "1",
-    "slot": "'mine'",
-    "worker": "'me'",
-    "error_code": "'FORGED'",
-    "error_category": "'AUTH'",
-    "error_message": "'forged'",
-    "result": "'[9]'",
-    "new_payload": "'[9]'",
-    "timer_at": "1",
-    "claimed_at": "1",
-    "lease_until": "1",
-    "finished_at": "1",
-    "run_at": "NULL",
-    **dict.fromkeys(("stamp_1", "stamp_2", "stamp_3", "stamp_4"), "1"),
-}
+} | columns(f"""
+    state = 'failed', phase = 0, move = 'complete', seq = seq + 2, claim_seq = seq,
+    attempt_count = attempt_count, claimed_at = {NOW}, moved_at = {NOW - 1}, worker = NULL,
+    lease_until = NULL
+""")
+WRONG_JOBS = columns(
+    f"""
+    queue = 'never', state = 'running', move = 'claim', phase = 3, seq = 2, moved_at = {LATER},
+    claim_seq = 1, payload_seq = 2, attempt_count = 1, attempt_base = 1, return_count = 1,
+    retry_count = 1, max_attempts = -1, flags = 1, slot = 'mine', worker = 'me',
+    error_code = 'FORGED', error_category = 'AUTH', error_message = 'forged', result = '[9]',
+    new_payload = '[9]', timer_at = 1, claimed_at = 1, lease_until = 1, finished_at = 1,
+    run_at = NULL, stamp_1 = 1, stamp_2 = 1, stamp_3 = 1, stamp_4 = 1
+    """
+)
 FORGED_EVENT = (
     "INSERT INTO [event] (job_id, seq, at, move, from_state, to_state, phase, claim, actor,"
     " attempt, attempt_base, return_count, max_attempts, retry_count, flags, mask) VALUES"
@@ -276,15 +204,15 @@ ATTACKS = {
     + ", ".join(f"{column} = {value}" for column, value in CLAIM.items())
     + " WHERE id IN ('<ready>', '<done>')",
     "every job at once": "UPDATE [job] SET state = 'done', seq = seq + 1",
-    "a second birth of a job": insert("job", BIRTH, id="'<ready>'"),
-    "a birth that overwrites": insert("job", BIRTH, id="'<done>'")
+    "a job created again": insert("job", NEW_JOB, id="'<ready>'"),
+    "a new job that overwrites": insert("job", NEW_JOB, id="'<done>'")
     + " ON CONFLICT (id) DO UPDATE SET state = 'ready', phase = 0",
-    "a birth that overwrites by a number": insert("job", BIRTH, id="'<done>'")
+    "a new job that overwrites by a number": insert("job", NEW_JOB, id="'<done>'")
     + " ON CONFLICT (id) DO UPDATE SET seq = job.seq + 1",
     "a job that hides its key": update("ready", {"keyed": "FALSE"}),
     "a finish that hides its key": update("running", COMPLETE, keyed="FALSE"),
-    "a birth that hides its key": then(
-        insert("job", BIRTH, keyed="FALSE"), insert("job_body", BODY)
+    "a new job that hides its key": then(
+        insert("job", NEW_JOB, keyed="FALSE"), insert("job_body", NEW_BODY)
     ),
     "a ready job is deleted": "DELETE FROM [job] WHERE id = '<ready>'",
     "a claimed job is deleted": "DELETE FROM [job] WHERE id = '<running>'",
@@ -322,21 +250,22 @@ ATTACKS = {
     " WHERE id = '<ready>'",
     "a body is deleted": "DELETE FROM [job_body] WHERE id = '<ready>'",
     "all bodies are deleted": "DELETE FROM [job_body]",
-    "a body without a job": insert("job_body", BODY),
-    "a second body for a job": insert("job_body", BODY, id="'<other>'"),
-    "a body that overwrites": insert("job_body", BODY, id="'<ready>'")
+    "a body without a job": insert("job_body", NEW_BODY),
+    "a second body for a job": insert("job_body", NEW_BODY, id="'<other>'"),
+    "a body that overwrites": insert("job_body", NEW_BODY, id="'<ready>'")
     + " ON CONFLICT (id) DO UPDATE SET payload = '[9]'",
     "a body whose key is not held": then(
-        insert("job", BIRTH), insert("job_body", BODY, held_key="NULL")
+        insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="NULL")
     ),
     "a body that holds another key": then(
-        insert("job", BIRTH), insert("job_body", BODY, held_key="'another'")
+        insert("job", NEW_JOB), insert("job_body", NEW_BODY, held_key="'another'")
     ),
     "a body for another tenant than its job": then(
-        insert("job", BIRTH), insert("job_body", BODY, tenant="'another'")
+        insert("job", NEW_JOB), insert("job_body", NEW_BODY, tenant="'another'")
     ),
     "a body whose key is taken": then(
-        insert("job", BIRTH), insert("job_body", BODY, dedup_key="'taken'", held_key="'taken'")
+        insert("job", NEW_JOB),
+        insert("job_body", NEW_BODY, dedup_key="'taken'", held_key="'taken'"),
     ),
     "a declared move and then an edit": then(
         update("running", COMPLETE), update("running", {"result": "'[9]'"})
@@ -348,49 +277,37 @@ SWAP = (
 )
 SQLITE_ATTACKS = {
     "two jobs that swap ids": SWAP.format(ready="'<ready>'", other="'<other>'"),
-    "a birth that replaces": insert("job", BIRTH, how="INSERT OR REPLACE", id="'<done>'"),
-    "a replace": insert("job", BIRTH, how="REPLACE", id="'<ready>'"),
-    "a birth that replaces the holder of a slot": insert(
-        "job", BIRTH, how="INSERT OR REPLACE", slot="'OPTI_RUNNING'", queue="'optiplan'"
+    "a new job that replaces": insert("job", NEW_JOB, how="INSERT OR REPLACE", id="'<done>'"),
+    "a replace": insert("job", NEW_JOB, how="REPLACE", id="'<ready>'"),
+    "a new job that replaces the holder of a slot": insert(
+        "job", NEW_JOB, how="INSERT OR REPLACE", slot="'OPTI_RUNNING'", queue="'optiplan'"
     ),
-    "an update that replaces another job": update("ready", CLAIM, id="'<other>'").replace(
-        "UPDATE", "UPDATE OR REPLACE"
-    ),
-    "an edit that replaces another job": update("ready", {"id": "'<other>'"}).replace(
-        "UPDATE", "UPDATE OR REPLACE"
-    ),
-    "a run that replaces the holder of the slot": update("waiting", RUN).replace(
-        "UPDATE", "UPDATE OR REPLACE"
-    ),
-    "a requeue that replaces the holder of its key": update("loser", REQUEUE).replace(
-        "UPDATE", "UPDATE OR REPLACE"
-    ),
-    "a body that replaces": insert("job_body", BODY, how="INSERT OR REPLACE", id="'<ready>'"),
+    "an update that replaces another job": update_or("REPLACE", "ready", CLAIM, id="'<other>'"),
+    "an edit that replaces another job": update_or("REPLACE", "ready", {"id": "'<other>'"}),
+    "a run that replaces the holder of the slot": update_or("REPLACE", "waiting", RUN),
+    "a requeue that replaces the holder of its key": update_or("REPLACE", "loser", REQUEUE),
+    "a body that replaces": insert("job_body", NEW_BODY, how="INSERT OR REPLACE", id="'<ready>'"),
     "a body that replaces the holder of its key": then(
-        insert("job", BIRTH),
-        insert("job_body", BODY, how="INSERT OR REPLACE", dedup_key="'taken'", held_key="'taken'"),
+        insert("job", NEW_JOB),
+        insert(
+            "job_body", NEW_BODY, how="INSERT OR REPLACE", dedup_key="'taken'", held_key="'taken'"
+        ),
     ),
     "an event that replaces": FORGED_EVENT.format(
         job="ready", seq=1, at=NOW, move="enqueue", to="ready"
     ).replace("INSERT", "INSERT OR REPLACE"),
     "an event edited by replacing": "UPDATE OR REPLACE [event] SET seq = 1 WHERE job_id = '<done>'",
-    "an edit with ignore": update("ready", {"state": "'done'"}).replace(
-        "UPDATE", "UPDATE OR IGNORE"
-    ),
-    "a move nobody declared with ignore": update("ready", COMPLETE).replace(
-        "UPDATE", "UPDATE OR IGNORE"
-    ),
-    "an edit with fail": update("ready", {"state": "'done'"}).replace("UPDATE", "UPDATE OR FAIL"),
+    "an edit with ignore": update_or("IGNORE", "ready", {"state": "'done'"}),
+    "a move nobody declared with ignore": update_or("IGNORE", "ready", COMPLETE),
+    "an edit with fail": update_or("FAIL", "ready", {"state": "'done'"}),
 }
 SQLITE_IGNORED = {
-    "a second job in the slot with ignore": update("waiting", RUN).replace(
-        "UPDATE", "UPDATE OR IGNORE"
+    "a second job in the slot with ignore": update_or("IGNORE", "waiting", RUN),
+    "a lease for a job nobody claimed with ignore": update_or(
+        "IGNORE", "ready", {"lease_until": "1"}
     ),
-    "a lease for a job nobody claimed with ignore": update("ready", {"lease_until": "1"}).replace(
-        "UPDATE", "UPDATE OR IGNORE"
-    ),
-    "a birth that is ignored": insert("job", BIRTH, how="INSERT OR IGNORE", id="'<ready>'"),
-    "a body that is ignored": insert("job_body", BODY, how="INSERT OR IGNORE", id="'<ready>'"),
+    "a new job that is ignored": insert("job", NEW_JOB, how="INSERT OR IGNORE", id="'<ready>'"),
+    "a body that is ignored": insert("job_body", NEW_BODY, how="INSERT OR IGNORE", id="'<ready>'"),
 }
 POSTGRES_ATTACKS = {
     "two jobs that swap ids": SWAP.format(ready="'<ready>'::uuid", other="'<other>'::uuid"),
@@ -412,7 +329,7 @@ POSTGRES_ATTACKS = {
     "an event forged from a block": "DO $$ BEGIN "
     + FORGED_EVENT.format(job="ready", seq=2, at=NOW, move="claim", to="running")
     + "; END $$",
-    "a birth that overwrites several": "INSERT INTO [job] SELECT * FROM [job]"
+    "a new job that overwrites several": "INSERT INTO [job] SELECT * FROM [job]"
     " ON CONFLICT (id) DO UPDATE SET attempt_count = 0",
     "a payload edited by a query": "UPDATE [job_body] b SET payload = '[9]' FROM [job] j"
     " WHERE j.id = b.id AND j.state = 'ready'",

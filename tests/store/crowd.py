@@ -20,7 +20,7 @@ NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
 HOUR = 3_600 * SECOND
 DAY = 24 * HOUR
-SPAN = 60 * DAY  # from the first birth to the last
+SPAN = 60 * DAY  # from the first job to the last
 TENANTS = 2
 FEW = 60  # jobs in each small group: enough for a batch, whatever the size of the rest
 # Batches and webhooks ask nothing of the database that the others do not ask.
@@ -31,7 +31,7 @@ QUEUES: dict[str, Lifecycle] = {
 
 @dataclass(frozen=True)
 class Group:
-    """Jobs in one state; ``columns`` are SQL expressions of the number ``i`` and of ``born``."""
+    """Jobs in one state; ``columns`` are SQL expressions of the number ``i`` and of ``created``."""
 
     state: str
     phase: int
@@ -52,7 +52,7 @@ def _claimed(lease_until: int, used: int = 1) -> dict[str, str]:
 
 LIVE, LOST = _claimed(NOW + HOUR), _claimed(NOW - 1)
 SPENT = {"attempt_count": "5", "seq": "11", "claim_seq": "10"}
-DONE = {"attempt_count": "1", "seq": "3", "claim_seq": "2", "finished_at": "born + 1000000"}
+DONE = {"attempt_count": "1", "seq": "3", "claim_seq": "2", "finished_at": "created + 1000000"}
 LATER = {"run_at": f"{NOW + DAY} + i"}
 
 
@@ -95,7 +95,7 @@ CROWD: dict[str, list[Group]] = {
         Group("failed", 2, 0.1, DONE | WRONG),
         Group("queued", 0, 0.2),
         Group("queued", 0, 0.1, LATER),
-        Group("running", 1, columns=LIVE | {"stamp_1": "born"}),
+        Group("running", 1, columns=LIVE | {"stamp_1": "created"}),
         Group("running", 1, columns=LOST),
     ],
     "optiplan": [
@@ -143,13 +143,13 @@ class Written:
             "seq": "1",
             "max_attempts": "5",
             "salt": "i",
-            "created_at": "born",
-            "moved_at": "born",
-            "run_at": "born",
+            "created_at": "created",
+            "moved_at": "created",
+            "run_at": "created",
             **self.group.columns,
         }
 
-    def born(self) -> str:
+    def created(self) -> str:
         return f"{NOW - SPAN} + i * {SPAN // self.total}"
 
 
@@ -167,30 +167,30 @@ def written(jobs: int) -> Iterator[Written]:
 def _statements(
     jobs: int, schema: str, series: Callable[[int, int], str], job_id: str
 ) -> Iterator[str]:
-    for number, one in enumerate(written(jobs)):
-        rows = f"(SELECT i, {one.born()} AS born FROM {series(one.first, one.end)}) r"
-        this_id = job_id.replace("QUEUE", str(list(QUEUES).index(one.queue)))
-        columns = one.expressions(this_id) | {"keyed": "i % 2 = 0"}
+    for number, part in enumerate(written(jobs)):
+        rows = f"(SELECT i, {part.created()} AS created FROM {series(part.first, part.end)}) r"
+        this_id = job_id.replace("QUEUE", str(list(QUEUES).index(part.queue)))
+        columns = part.expressions(this_id) | {"keyed": "i % 2 = 0"}
         names, values = ", ".join(columns), ", ".join(columns.values())
         yield f"INSERT INTO {schema}job ({names}) SELECT {values} FROM {rows}"
         key = "CASE WHEN i % 2 = 0 THEN 'key-' || i END"
-        held = key if one.holds_key else "NULL"
+        held = key if part.holds_key else "NULL"
         yield (
             f"INSERT INTO {schema}job_body (id, queue, tenant, dedup_key, held_key, payload)"
-            f" SELECT {this_id}, '{one.queue}', {columns['tenant']}, {key}, {held},"
+            f" SELECT {this_id}, '{part.queue}', {columns['tenant']}, {key}, {held},"
             f" '{{\"n\":' || i || '}}' FROM {rows}"
         )
-        some = "" if one.group.share == 0 else " WHERE i % 5 = 0"
+        some = "" if part.group.share == 0 else " WHERE i % 5 = 0"
         yield (
             f"INSERT INTO {schema}event (job_id, at, seq, attempt, attempt_base, return_count,"
             " max_attempts, retry_count, flags, mask, phase, claim, move, from_state, to_state,"
-            f" actor) SELECT {this_id}, born, 1, 0, 0, 0, 5, 0, 0, 2, 0, -1, 'enqueue', '',"
-            f" '{one.group.state}', 'producer' FROM {rows}{some}"
+            f" actor) SELECT {this_id}, created, 1, 0, 0, 0, 5, 0, 0, 2, 0, -1, 'enqueue', '',"
+            f" '{part.group.state}', 'producer' FROM {rows}{some}"
         )
         yield (
             f"INSERT INTO {schema}flow (queue, tenant, move, from_state, to_state, n)"
-            f" SELECT '{one.queue}', {columns['tenant']}, 'enqueue{number}', '',"
-            f" '{one.group.state}', count(*) FROM {rows} GROUP BY 2"
+            f" SELECT '{part.queue}', {columns['tenant']}, 'enqueue{number}', '',"
+            f" '{part.group.state}', count(*) FROM {rows} GROUP BY 2"
         )
 
 
@@ -200,7 +200,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
     for queue, lifecycle in QUEUES.items():
         store.open(queue, lifecycle)
     store.close()
-    hexed = "lpad(to_hex(born / 1000), 12, '0')"
+    hexed = "lpad(to_hex(created / 1000), 12, '0')"
     job_id = (
         f"(substr({hexed}, 1, 8) || '-' || substr({hexed}, 9) || '-7000-8QUEUE00-'"
         " || lpad(to_hex(i), 12, '0'))::uuid"
@@ -232,7 +232,7 @@ def crowd_sqlite(path: Path, jobs: int) -> None:
     for queue, lifecycle in QUEUES.items():
         store.open(queue, lifecycle)
     store.close()
-    job_id = "printf('%08x-%04x-7000-8QUEUE00-%012x', born/1000 >> 16, born/1000 & 65535, i)"
+    job_id = "printf('%08x-%04x-7000-8QUEUE00-%012x', created/1000 >> 16, created/1000 & 65535, i)"
     series = lambda first, end: (  # noqa: E731
         f"(WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s"
         f" WHERE i < {end - 1}) SELECT i FROM s)"

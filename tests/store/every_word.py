@@ -1,4 +1,4 @@
-"""A lifecycle that says every word: one move per guard, one move per effect, and a cast of jobs.
+"""A lifecycle with every word of the language: a move for each guard and each effect, and jobs.
 
 It is made to be judged by, not to run: nothing in it needs to end.
 """
@@ -67,7 +67,7 @@ GUARDS: dict[str, Guard] = {
 }
 
 EFFECTS: tuple[Move, ...] = tuple(
-    Move(name, sources, STAY, by=("operator",), **effect)  # type: ignore[arg-type]
+    Move(name, sources, STAY, by=("operator",), **effect)
     for name, sources, effect in (
         ("keep_everything", ANYWHERE, {}),
         ("drop_claim", ("running",), {"claim": "drop"}),
@@ -166,7 +166,7 @@ def every_word() -> Lifecycle:
     )
 
 
-BACK = ("let_go", {})
+BACK: tuple[str, dict[str, Any]] = ("let_go", {})
 STORIES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "fresh": (),
     "postponed": (("run_at_input", {"run_at": NOW + DAY}),),
@@ -193,7 +193,7 @@ STORIES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
 
 
 def cast(scene: Scene) -> dict[str, Job]:
-    """Jobs in all sorts of conditions, each once born long ago and once just now."""
+    """Jobs in many conditions, each created once long ago and once just now."""
     for since, start in (("old", NOW - 2 * HOUR), ("new", NOW)):
         scene.clock.time_us = start
         with scene.store.transaction():  # one commit is quicker than fifty
@@ -216,4 +216,4 @@ def tell_stories(scene: Scene, since: str) -> None:
         for call in {call for _, call, _ in steps if call != "claim"}:
             changes = [Change(new.id, **fields) for new, made, fields in steps if made == call]
             outcomes = scene.apply(call, changes, role="operator", actor="op")
-            assert {one.result for one in outcomes} == {"moved"}
+            assert {outcome.result for outcome in outcomes} == {"moved"}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kesin.foundation.clock import ManualClock
@@ -17,7 +18,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job, MoveContext, apply_move
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
-from kesin.store.records import Event, NewJob, Note, Outcome
+from kesin.store.records import Event, NewJobRow, Note, Outcome
 from kesin.store.redis.store import RedisStore
 
 SECOND = 1_000_000
@@ -49,10 +50,10 @@ class Scene:
 
     # Enqueueing
 
-    def new(self, payload: str = "{}", **details: Any) -> NewJob:
+    def new(self, payload: str = "{}", **details: Any) -> NewJobRow:
         """A job to enqueue; ``key`` is its dedup key."""
         job_id = self._ids.make(1)[0]
-        return NewJob(
+        return NewJobRow(
             id=job_id,
             payload=payload,
             max_attempts=details.pop("max_attempts", self.lifecycle.max_attempts),
@@ -61,7 +62,7 @@ class Scene:
             **details,
         )
 
-    def enqueue(self, *jobs: NewJob, actor: str = "producer") -> list[Outcome]:
+    def enqueue(self, *jobs: NewJobRow, actor: str = "producer") -> list[Outcome]:
         return self.store.enqueue(self.queue, jobs, actor=actor, now=self.now)
 
     def create_jobs(self, count: int = 1, **details: Any) -> list[str]:
@@ -102,7 +103,7 @@ class Scene:
         ids = self.create_jobs(count, **details)
         jobs = {job.id: job for job in self.claim(count, worker=worker)}
         assert sorted(jobs) == ids
-        return [jobs[one] for one in ids]
+        return [jobs[job_id] for job_id in ids]
 
     def claim_new_job(self, **details: Any) -> Job:
         return self.claim_new_jobs(1, **details)[0]
@@ -171,9 +172,9 @@ class Scene:
     # Reading
 
     def job(self, job: Job | str) -> Job:
-        found = self.store.job(id_of(job))
-        assert found is not None
-        return found
+        stored = self.store.job(id_of(job))
+        assert stored is not None
+        return stored
 
     def all(self) -> dict[str, Job]:
         """Every job of the queue, by id."""
@@ -221,7 +222,7 @@ def results(outcomes: Iterable[Outcome]) -> list[str]:
 
 def error(
     code: str = "BOOM", category: str = "TRANSIENT", message: str = "it broke"
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """What a failure reports."""
     return {"error_code": code, "error_category": category, "error_message": message}
 
@@ -232,13 +233,14 @@ def rows(store: Any, sql: str) -> list[tuple[Any, ...]]:
     return store._read(sql.format(**{name: store.dialect.table(name) for name in tables}), {})
 
 
-def kept(store: Any) -> dict[str, int]:
+def count_rows(store: Any) -> dict[str, int]:
     """How many rows there are of jobs, their events, notes and counters."""
     if not isinstance(store, RedisStore):
         tables = ("job", "job_body", "event", "note", "flow")
-        counts = {one: rows(store, f"SELECT count(*) FROM {{{one}}}")[0][0] for one in tables}
-        return {one: n for one, n in counts.items() if n}
-    kinds = (key.split(":")[1] for key in store.client.keys("*") if not key.startswith("kesin:"))
+        counts = {name: rows(store, f"SELECT count(*) FROM {{{name}}}")[0][0] for name in tables}
+        return {name: n for name, n in counts.items() if n}
+    keys = map(str, store.client.keys("*"))
+    kinds = (key.split(":")[1] for key in keys if not key.startswith("kesin:"))
     return dict(Counter(kind for kind in kinds if kind not in ("declared", "lifecycle", "ages")))
 
 
@@ -247,3 +249,15 @@ def sent_by(statements: list[str], call: Callable[[], object]) -> int:
     statements.clear()
     call()
     return len(statements)
+
+
+class _RollBack(Exception):
+    """Ends a transaction whose changes are not wanted."""
+
+
+@contextmanager
+def rolled_back(store: Store) -> Iterator[None]:
+    """A transaction that leaves nothing behind: the next case starts from the same jobs."""
+    with suppress(_RollBack), store.transaction():
+        yield
+        raise _RollBack

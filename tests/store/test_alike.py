@@ -1,4 +1,4 @@
-"""What every job of a call is told alike travels once; nobody can tell by what becomes of them."""
+"""Values common to all jobs of a call are sent once; the outcomes are the same."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tests.store.scene import UNKNOWN_ID, Scene, error, results
 NUL, SURROGATE = chr(0), chr(0xD800)
 
 
-def told(task, jobs):
-    """What the last event of each says."""
+def last_events(task, jobs):
+    """The values of the last event of each job."""
     events = [task.events(job)[-1] for job in jobs]
-    return [(one.move, one.result, one.note, one.error_message) for one in events]
+    return [(event.move, event.result, event.note, event.error_message) for event in events]
 
 
-def test_every_job_gets_what_all_are_told(task):
+def test_every_job_gets_the_common_values(task):
     jobs = task.claim_new_jobs(3)
     assert results(task.apply("complete", jobs, result="[1]", note='{"n":1}')) == ["moved"] * 3
-    assert told(task, jobs) == [("complete", "[1]", '{"n":1}', None)] * 3
+    assert last_events(task, jobs) == [("complete", "[1]", '{"n":1}', None)] * 3
 
 
-def test_every_job_gets_its_own_where_they_are_told_apart(task):
+def test_every_job_gets_its_own_values(task):
     jobs = task.claim_new_jobs(3)
-    changes = [Change(one.id, 2, result=f"[{n}]", note='"all"') for n, one in enumerate(jobs)]
+    changes = [Change(job.id, 2, result=f"[{n}]", note='"all"') for n, job in enumerate(jobs)]
     task.apply("complete", changes)
-    assert told(task, jobs) == [("complete", f"[{n}]", '"all"', None) for n in range(3)]
+    assert last_events(task, jobs) == [("complete", f"[{n}]", '"all"', None) for n in range(3)]
 
 
-def test_a_job_told_alike_has_its_fence_all_the_same(task):
+def test_a_job_with_common_values_has_its_own_fence(task):
     good, lost, done = task.claim_new_jobs(3)
     task.move("complete", done)
     task.clock.advance(61)
@@ -64,15 +64,15 @@ def test_alternatives_are_chosen_for_each_job_by_itself(task):
     assert [task.state(job) for job in (last, other)] == ["failed", "ready"]
 
 
-@pytest.mark.parametrize("sign", [NUL, SURROGATE])
-def test_unstorable_signs_are_dropped_however_the_text_travels(task, sign):
+@pytest.mark.parametrize("char", [NUL, SURROGATE])
+def test_unstorable_characters_are_dropped_from_common_and_own_values(task, char):
     alike, *apart = task.claim_new_jobs(3)
-    task.move("fail", alike, **error(message=f"a{sign}b"))
+    task.move("fail", alike, **error(message=f"a{char}b"))
     task.apply(
         "fail",
         [
-            Change(one.id, 2, "E", "TRANSIENT", f"a{sign}b", note=f'"{n}"')
-            for n, one in enumerate(apart)
+            Change(job.id, 2, "E", "TRANSIENT", f"a{char}b", note=f'"{n}"')
+            for n, job in enumerate(apart)
         ],
     )
     assert {task.job(job).error_message for job in (alike, *apart)} == {"ab"}
@@ -86,27 +86,29 @@ def test_a_token_that_sqlite_cannot_hold_is_stale():
         assert task.state(job) == "running"
 
 
-def test_a_named_tenant_limits_what_is_told_alike(task):
+def test_a_named_tenant_limits_common_values(task):
     jobs = task.claim_new_jobs(1, tenant="a") + task.claim_new_jobs(1, tenant="b")
     assert results(task.apply("complete", jobs, tenants=["b"])) == ["unknown", "moved"]
 
 
-SAID = [(2, None, None), (2, "[1]", None), (2, "[1]", '"n"'), (1, None, None), (None, "2", '"n"')]
+VALUES = [(2, None, None), (2, "[1]", None), (2, "[1]", '"n"'), (1, None, None), (None, "2", '"n"')]
 
 
 def test_a_call_answers_as_its_jobs_would_one_by_one(store):
     together = Scene(store, "together", task_lifecycle())
     singly = Scene(store, "singly", task_lifecycle())
-    for said in product(SAID, repeat=2):
+    for values in product(VALUES, repeat=2):
         many, ones = (
             [
                 Change(job.id, token, result=result, note=note)
                 for job, (token, result, note) in pairs
             ]
             for pairs in (
-                zip(scene.claim_new_jobs(2), said, strict=True) for scene in (together, singly)
+                zip(scene.claim_new_jobs(2), values, strict=True) for scene in (together, singly)
             )
         )
-        alone = [singly.apply_one("complete", one) for one in ones]
-        assert results(together.apply("complete", many)) == results(alone), said
-        assert told(together, [one.id for one in many]) == told(singly, [one.id for one in ones])
+        alone = [singly.apply_one("complete", change) for change in ones]
+        assert results(together.apply("complete", many)) == results(alone), values
+        assert last_events(together, [change.id for change in many]) == last_events(
+            singly, [change.id for change in ones]
+        )

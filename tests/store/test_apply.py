@@ -1,4 +1,4 @@
-"""Moves asked for: one outcome each, refused with a reason."""
+"""Actions: one outcome for each job, a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Outcome
-from tests.store.scene import (
-    NOW,
-    OPERATOR,
-    PRODUCER,
-    SECOND,
-    UNKNOWN_ID,
-    error,
-    results,
-    sent_by,
-)
+from tests.store.scene import NOW, OPERATOR, PRODUCER, UNKNOWN_ID, error, results, sent_by
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
@@ -26,31 +17,24 @@ TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 # Outcomes
 
 
-def test_a_move_answers_with_the_job_as_it_is_now(task):
-    job = task.claim_new_job()
-    assert task.apply_one("complete", job) == Outcome("moved", job.id, "done", 3)
-
-
-def test_a_move_leaves_one_event(task):
+def test_a_move_answers_with_the_new_state_and_leaves_one_event(task):
     job = task.claim_new_job()
     task.clock.advance(3)
-    task.apply_one("complete", job, actor="w1", result="[1]", note='{"n":1}')
+    outcome = task.apply_one("complete", job, actor="w1", result="[1]", note='{"n":1}')
+    assert outcome == Outcome("moved", job.id, "done", 3)
     event = task.events(job)[-1]
-    assert (event.seq, event.at, event.move, event.from_state, event.to_state, event.actor) == (
-        3,
-        NOW + 3 * SECOND,
-        "complete",
-        "running",
-        "done",
-        "w1",
-    )
+    assert (event.seq, event.at, event.move, event.actor) == (3, task.now, "complete", "w1")
+    assert (event.from_state, event.to_state) == ("running", "done")
     assert (event.result, event.note, event.worker, event.attempt) == ("[1]", '{"n":1}', None, 1)
 
 
-def test_outcomes_stand_in_the_order_asked_not_in_the_order_of_ids(task):
+def test_outcomes_are_in_the_order_of_the_changes_not_of_the_ids(task):
     jobs = task.claim_new_jobs(5)
-    asked = [jobs[n] for n in (3, 0, 4, 1, 2)]
-    assert [one.id for one in task.apply("complete", asked)] == [job.id for job in asked]
+    shuffled = [jobs[n] for n in (3, 0, 4, 1, 2)]
+    assert [outcome.id for outcome in task.apply("complete", shuffled)] == [
+        job.id for job in shuffled
+    ]
+    assert task.apply("complete", []) == []
 
 
 def test_each_job_of_a_call_gets_its_own_answer(task):
@@ -72,10 +56,6 @@ def test_an_id_asked_for_twice_moves_once(task):
     assert task.history(job) == ["enqueue", "claim", "complete"]
 
 
-def test_nothing_to_move_is_no_mistake(task):
-    assert task.apply("complete", []) == []
-
-
 def test_a_call_that_is_too_large_is_refused_whole(task):
     job = task.claim_new_job()
     with pytest.raises(StoreError, match="at most 10000 jobs, got 10001"):
@@ -83,16 +63,12 @@ def test_a_call_that_is_too_large_is_refused_whole(task):
     assert task.state(job) == "running"
 
 
-def test_an_id_nobody_has_is_unknown(task):
+def test_an_id_that_is_none_is_unknown_and_the_others_move(task):
+    texts = ["", "nope", "123", "seal_1", "' OR 1=1 --", "{}", "0" * 32, "x" * 5_000, "ü", "\x00"]
+    changes = [Change(text, 2) for text in texts]
+    outcomes = task.apply("complete", [*changes, task.claim_new_job()])
+    assert results(outcomes) == ["unknown"] * len(texts) + ["moved"]
     assert task.apply_one("complete", Change(UNKNOWN_ID, 2)) == Outcome("unknown", UNKNOWN_ID)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "nope", "123", "seal_1", "' OR 1=1 --", "{}", "0" * 32, "x" * 5_000, "ü", "\x00"]
-)
-def test_an_id_that_is_none_is_unknown_and_sinks_nobody(task, text):
-    job = task.claim_new_job()
-    assert results(task.apply("complete", [Change(text, 2), job])) == ["unknown", "moved"]
 
 
 def test_a_job_of_another_queue_is_unknown(task, open_queue):
@@ -108,26 +84,19 @@ def test_a_job_of_another_tenant_is_unknown(oci):
     assert oci.state(theirs) == "PROCESSING"
 
 
-def test_a_call_for_no_tenant_knows_no_job(oci):
-    job = oci.claim_new_job(tenant="a")
-    assert oci.apply_one("ack", job.id, tenants=[]).result == "unknown"
-
-
-def test_a_call_for_several_tenants_reaches_all_of_them(oci):
+def test_an_action_reaches_exactly_the_tenants_it_names(oci):
     jobs = [oci.claim_new_job(tenant=tenant).id for tenant in "abc"]
+    assert results(oci.apply("ack", jobs, tenants=[])) == ["unknown"] * 3
     assert results(oci.apply("ack", jobs, tenants=["a", "c"])) == ["moved", "unknown", "moved"]
 
 
-def test_a_state_no_move_of_that_name_leaves_is_the_reason(task):
-    job = task.claim_new_job()
-    assert task.apply_one("requeue", job.id, **OPERATOR) == Outcome(
-        "refused", job.id, "running", 2, "state"
-    )
-
-
-def test_a_job_that_is_where_the_call_leads_is_there_already(task):
-    job = task.create_job()
-    assert task.apply_one("requeue", job, **OPERATOR) == Outcome("already", job, "ready", 1)
+def test_a_job_in_another_state_is_refused_and_one_at_the_target_is_there_already(task):
+    running, ready = task.claim_new_job().id, task.create_job()
+    outcomes = task.apply("requeue", [running, ready], **OPERATOR)
+    assert outcomes == [
+        Outcome("refused", running, "running", 2, "state"),
+        Outcome("already", ready, "ready", 1),
+    ]
 
 
 def test_a_refusal_changes_nothing(oci):
@@ -137,17 +106,14 @@ def test_a_refusal_changes_nothing(oci):
     assert oci.snapshot() == before
 
 
-def test_moving_many_costs_the_same_number_of_statements_as_moving_one(task, statements):
-    first, second, *others = task.claim_new_jobs(200)
+def test_the_number_of_statements_does_not_depend_on_the_number_of_jobs(task, statements):
+    first, second, *others = task.claim_new_jobs(102)
     task.move("complete", first)
-    one = sent_by(statements, lambda: task.apply("complete", [second]))
-    assert sent_by(statements, lambda: task.apply("complete", others)) == one
-
-
-def test_refusing_many_costs_the_same_number_of_statements_as_refusing_one(task, statements):
-    jobs = [job._replace(claim_seq=1) for job in task.claim_new_jobs(200)]
-    one = sent_by(statements, lambda: task.apply("complete", jobs[:1]))
-    assert sent_by(statements, lambda: task.apply("complete", jobs[1:])) == one
+    stale = [job._replace(claim_seq=1) for job in others]
+    refused = sent_by(statements, lambda: task.apply("complete", stale[:1]))
+    assert sent_by(statements, lambda: task.apply("complete", stale[1:])) == refused
+    moved = sent_by(statements, lambda: task.apply("complete", [second]))
+    assert sent_by(statements, lambda: task.apply("complete", others)) == moved
 
 
 def test_an_unknown_queue_is_refused_by_name(task):
@@ -158,9 +124,10 @@ def test_an_unknown_queue_is_refused_by_name(task):
 # Roles
 
 
-@pytest.mark.parametrize(
-    ("call", "role"),
-    [
+def test_an_action_that_a_role_does_not_have_is_refused(task):
+    job = task.claim_new_job()
+    before = task.snapshot()
+    for action, role in (
         ("complete", "operator"),
         ("requeue", "worker"),
         ("cancel", "worker"),
@@ -168,26 +135,17 @@ def test_an_unknown_queue_is_refused_by_name(task):
         ("prune", "operator"),
         ("nonsense", "worker"),
         ("", "operator"),
-    ],
-)
-def test_a_call_a_role_may_not_make_is_refused(task, call, role):
-    job = task.claim_new_job()
-    before = task.snapshot()
-    with pytest.raises(StoreError, match=f"no call a {role} can make on the queue 'task'"):
-        task.apply(call, [job], role=role)
+    ):
+        with pytest.raises(StoreError, match=f"no call a {role} can make on the queue 'task'"):
+            task.apply(action, [job], role=role)
     assert task.snapshot() == before
 
 
-def test_the_second_link_of_a_chain_cannot_be_asked_for_alone(pdf):
-    job = pdf.claim_new_job()
+def test_the_second_link_of_a_chain_and_moves_of_another_role_are_no_actions(pdf, optiplan):
     with pytest.raises(StoreError, match="'requeue' is no call a worker can make"):
-        pdf.apply("requeue", [job])
-
-
-def test_of_moves_with_one_name_a_role_makes_only_its_own(optiplan):
-    job = optiplan.claim_new_job()
+        pdf.apply("requeue", [pdf.claim_new_job()])
     with pytest.raises(StoreError, match="'done' is no call a operator can make"):
-        optiplan.apply("done", [job.id], **OPERATOR)
+        optiplan.apply("done", [optiplan.claim_new_job().id], **OPERATOR)
 
 
 # Options
@@ -197,32 +155,18 @@ def failed_in_oci(oci):
     return oci.move("ack_failed", oci.claim_new_job(), **TRANSIENT)
 
 
-def test_a_reset_keeps_the_error_unless_told_to_clear_it(oci):
-    job = oci.move("RESET_TO_QUEUED", failed_in_oci(oci).id, **OPERATOR)
-    assert (job.state, job.error_code, job.error_category, job.error_message) == (
-        "QUEUED",
-        *TRANSIENT.values(),
-    )
+def test_a_reset_clears_the_error_only_with_the_option(oci):
+    for options, expected in (([], tuple(TRANSIENT.values())), (["clearErrors"], (None,) * 3)):
+        job = oci.move("RESET_TO_QUEUED", failed_in_oci(oci).id, options=options, **OPERATOR)
+        assert job.state == "QUEUED"
+        assert (job.error_code, job.error_category, job.error_message) == expected
+        oci.move("MARK_FAILED", job.id, **OPERATOR)
 
 
-def test_a_reset_with_the_option_clears_the_error(oci):
-    job = oci.move("RESET_TO_QUEUED", failed_in_oci(oci).id, options=["clearErrors"], **OPERATOR)
-    assert (job.state, job.error_code, job.error_category, job.error_message) == (
-        "QUEUED",
-        None,
-        None,
-        None,
-    )
-
-
-def test_an_option_the_call_does_not_have_is_refused(oci):
+def test_an_option_that_the_action_does_not_have_is_refused(oci):
     job = failed_in_oci(oci)
     with pytest.raises(StoreError, match="no option 'clearerrors': it takes clearErrors"):
         oci.apply("RESET_TO_QUEUED", [job.id], options=["clearerrors"], **OPERATOR)
-    assert oci.state(job) == "FAILED"
-
-
-def test_a_call_without_options_takes_none(oci):
-    job = failed_in_oci(oci)
     with pytest.raises(StoreError, match="no option 'clearErrors': it takes none"):
         oci.apply("RETRY_SELECTED", [job.id], options=["clearErrors"], **OPERATOR)
+    assert oci.state(job) == "FAILED"

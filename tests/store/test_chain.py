@@ -16,33 +16,19 @@ from tests.store.scene import error
 BROWSER = error("BROWSER_LAUNCH_FAILED")
 
 
-def test_a_chain_ends_where_its_second_link_leads(pdf):
-    job = pdf.claim_new_job()
-    assert pdf.apply_one("fail", job, **BROWSER) == Outcome("moved", job.id, "queued", 4)
-
-
-def test_a_chain_is_two_events(pdf):
-    job = pdf.claim_new_job()
-    pdf.move("fail", job, **BROWSER)
-    assert [(one.move, one.from_state, one.to_state) for one in pdf.events(job)[2:]] == [
-        ("fail", "running", "failed"),
-        ("requeue", "failed", "queued"),
-    ]
-
-
-def test_a_chain_is_two_counts(pdf):
-    pdf.move("fail", pdf.claim_new_job(), **BROWSER)
-    flows = {
-        (one.move, one.from_state, one.to_state): one.n for one in pdf.store.move_counts("pdf")
-    }
-    assert (flows["fail", "running", "failed"], flows["requeue", "failed", "queued"]) == (1, 1)
-
-
-def test_a_chain_is_what_the_model_says_twice(pdf):
-    held = pdf.claim_new_job()
+def test_a_chain_is_two_moves_of_the_model_two_events_and_two_counts(pdf):
+    held = pdf.claim_new_job(key="k")
     change = Change(held.id, held.claim_seq, **BROWSER)
     failed = pdf.modelled(pdf.declared("fail"), held, change)
-    assert pdf.move("fail", change) == pdf.modelled(pdf.declared("requeue"), failed)
+    assert pdf.apply_one("fail", change) == Outcome("moved", held.id, "queued", 4)
+    assert pdf.job(held) == pdf.modelled(pdf.declared("requeue"), failed)
+    moves = [("fail", "running", "failed"), ("requeue", "failed", "queued")]
+    events = [(event.move, event.from_state, event.to_state) for event in pdf.events(held)]
+    assert events[2:] == moves
+    counts = {count[1:4]: count.n for count in pdf.store.move_counts("pdf")}
+    assert [counts[move] for move in moves] == [1, 1]
+    duplicate = Outcome("duplicate", held.id, "queued", 4)
+    assert pdf.enqueue(pdf.new(key="k")) == [duplicate], "the job holds its key again"
 
 
 def test_a_chain_stops_where_its_second_link_may_not_be_made(pdf):
@@ -76,11 +62,6 @@ def test_the_row_decides_which_second_link_is_made(pdf):
     assert (job.state, job.move, job.retry_count, job.attempts_left) == ("queued", "resume", 0, 3)
 
 
-def test_a_chained_job_holds_its_key_again(pdf):
-    job = pdf.move("fail", pdf.claim_new_job(key="k"), **BROWSER)
-    assert pdf.enqueue(pdf.new(key="k")) == [Outcome("duplicate", job.id, "queued", 4)]
-
-
 def test_a_chain_is_made_whole_or_not_at_all(pdf, monkeypatch):
     job = pdf.claim_new_job()
     before = pdf.snapshot()
@@ -99,7 +80,7 @@ def test_of_alternatives_with_one_name_only_the_chained_one_is_followed(open_que
         replace(fail, when=(holds_claim, budget_spent), then=""),
     )
     moves = tuple(
-        one for move in lifecycle.moves for one in (alternatives if move is fail else (move,))
+        move for old in lifecycle.moves for move in (alternatives if old is fail else (old,))
     )
     pdf = open_queue(replace(lifecycle, moves=moves))
     assert pdf.move("fail", pdf.claim_new_job(max_attempts=2), **BROWSER).state == "queued"

@@ -1,4 +1,4 @@
-"""Counts by state and tenant, and the flows they are summed from."""
+"""Counts by state and tenant, and the move counters they are summed from."""
 
 from __future__ import annotations
 
@@ -13,68 +13,40 @@ from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.conftest import counted, listed
-from tests.store.scene import (
-    HOUR,
-    LEASE_S,
-    NOW,
-    SECOND,
-)
+from tests.store.scene import HOUR, LEASE_S, NOW, SECOND
 from tests.store.traffic import traffic
 
 
 @pytest.mark.parametrize(
     "lifecycle",
     [task_lifecycle(), oci_lifecycle(), pdf_lifecycle(), optiplan_lifecycle()],
-    ids=lambda one: one.name,
+    ids=lambda lifecycle: lifecycle.name,
 )
 def test_counts_are_right_after_random_traffic(open_queue, lifecycle):
     scene = open_queue(lifecycle)
     for seed in (1, 2):
-        traffic(scene, random.Random(seed), steps=60)
+        traffic(scene, random.Random(seed), steps=40)
         assert counted(scene.store, scene.queue) == listed(scene.store, scene.queue)
         scene.store.compact(scene.queue)
     assert counted(scene.store, scene.queue) == listed(scene.store, scene.queue)
     assert sum(listed(scene.store, scene.queue).values()) > 20
 
 
-def test_every_state_is_counted_even_when_it_is_empty(oci):
-    oci.create_job()
-    assert oci.store.stats("oci", now=NOW).states == {
-        "QUEUED": 1,
-        "RETRY": 0,
-        "PROCESSING": 0,
-        "COMPLETED": 0,
-        "FAILED": 0,
-    }
-
-
-def test_tenants_are_counted_apart(oci):
+def test_jobs_are_counted_by_tenant_and_by_every_state_of_the_queue(oci, task):
+    empty = oci.store.stats("oci", now=NOW)
+    assert (empty.total, empty.tenants, empty.oldest_due_at, empty.lease_over) == (0, {}, None, 0)
     oci.move("ack", oci.claim_new_job(tenant="b"))
     oci.create_jobs(2, tenant="a")
-    tenants = oci.store.stats("oci", now=NOW).tenants
-    assert {name: {s: n for s, n in states.items() if n} for name, states in tenants.items()} == {
-        "a": {"QUEUED": 2},
-        "b": {"COMPLETED": 1},
-    }
-
-
-def test_the_total_is_all_jobs_in_the_store(oci):
-    oci.move("ack", oci.claim_new_job())
-    oci.create_jobs(3)
-    assert oci.store.stats("oci", now=NOW).total == 4
-
-
-def test_an_empty_queue_counts_nothing(oci):
-    stats = oci.store.stats("oci", now=NOW)
-    assert (stats.total, stats.tenants, stats.oldest_due_at, stats.lease_over) == (0, {}, None, 0)
-
-
-def test_counts_are_of_one_queue(oci, task):
     task.create_jobs(2)
-    assert oci.store.stats("oci", now=NOW).total == 0
+    stats = oci.store.stats("oci", now=NOW + 7)
+    zeros = {"RETRY": 0, "PROCESSING": 0, "FAILED": 0}
+    assert stats.states == {"QUEUED": 2, "COMPLETED": 1} | zeros
+    tenants = {t: {s: n for s, n in states.items() if n} for t, states in stats.tenants.items()}
+    assert tenants == {"a": {"QUEUED": 2}, "b": {"COMPLETED": 1}}
+    assert (stats.total, stats.now) == (3, NOW + 7)
 
 
-def test_the_oldest_due_job_is_told_among_all_tenants(oci):
+def test_the_oldest_due_job_of_all_tenants_is_read(oci):
     oci.create_job(tenant="a", run_at=NOW - 5)
     oci.create_job(tenant="b", run_at=NOW - HOUR)
     oci.create_job(tenant="c", run_at=NOW + HOUR)
@@ -95,11 +67,7 @@ def test_claims_past_their_lease_are_counted(oci):
     assert overdue == [0, 2]
 
 
-def test_the_counts_say_what_time_it_was(oci):
-    assert oci.store.stats("oci", now=NOW + 7).now == NOW + 7
-
-
-def test_flows_count_every_move_by_tenant(oci):
+def test_every_move_is_counted_by_tenant(oci):
     oci.move("ack", oci.claim_new_job(tenant="a"))
     oci.create_jobs(2, tenant="b")
     assert oci.store.move_counts("oci") == [
@@ -110,7 +78,7 @@ def test_flows_count_every_move_by_tenant(oci):
     ]
 
 
-def test_a_flow_says_when_it_last_moved_and_compacting_keeps_it(oci):
+def test_a_count_keeps_the_time_of_its_last_move_also_when_compacted(oci):
     jobs = oci.claim_new_jobs(3)
     for job, late in zip(jobs, (0, 20, 0), strict=True):
         oci.clock.advance(late)
@@ -123,7 +91,7 @@ def test_a_flow_says_when_it_last_moved_and_compacting_keeps_it(oci):
         oci.store.compact("oci")
 
 
-def test_flows_are_the_events_counted(optiplan):
+def test_the_counts_are_the_number_of_events(optiplan):
     traffic(optiplan, random.Random(4), steps=80)
     counts = Counter(
         (job.tenant, event.move, event.from_state, event.to_state)
@@ -133,31 +101,14 @@ def test_flows_are_the_events_counted(optiplan):
     assert {flow[:4]: flow.n for flow in optiplan.store.move_counts("optiplan")} == counts
 
 
-def test_compacting_keeps_every_sum(oci):
+def test_compacting_keeps_every_sum_and_leaves_nothing_to_compact(oci, task):
     for _ in range(5):
         oci.apply("ack", oci.claim_new_jobs(3))
-    before = oci.store.move_counts("oci")
-    oci.store.compact("oci")
-    assert oci.store.move_counts("oci") == before
-
-
-def test_compacting_again_folds_nothing(oci):
-    for _ in range(5):
-        oci.apply("ack", oci.claim_new_jobs(3))
-    oci.store.compact("oci")
-    assert oci.store.compact("oci") == 0
-
-
-def test_compacting_leaves_other_queues_alone(oci, task):
     for _ in range(3):
         task.create_job()
-    before = task.store.move_counts("task")
+    before = oci.store.move_counts("oci"), task.store.move_counts("task")
     oci.store.compact("oci")
-    assert task.store.move_counts("task") == before
-
-
-def test_counting_goes_on_after_compacting(oci):
-    oci.create_jobs(3)
-    oci.store.compact("oci")
+    assert (oci.store.move_counts("oci"), task.store.move_counts("task")) == before
+    assert oci.store.compact("oci") == 0
     oci.create_jobs(2)
-    assert oci.counts() == {"QUEUED": 5}
+    assert oci.counts() == {"COMPLETED": 15, "QUEUED": 2}

@@ -1,4 +1,4 @@
-"""States only one job may be in, and keys only one job may hold."""
+"""Exclusive states, which hold one job, and keys, which one job holds."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ def at_the_slot(optiplan, count):
     return jobs
 
 
-def test_the_second_at_an_exclusive_state_is_busy(optiplan):
-    first, second = at_the_slot(optiplan, 2)
-    optiplan.move("run", first)
-    assert optiplan.apply_one("run", second) == Outcome("busy", second.id, "OPTI_IMPORTED", 4)
-
-
-def test_a_busy_job_is_left_as_it_was(optiplan):
+def test_the_second_at_an_exclusive_state_is_busy_and_unchanged_until_it_is_left(optiplan):
     first, second = at_the_slot(optiplan, 2)
     optiplan.move("run", first)
     before = optiplan.snapshot()
-    optiplan.apply_one("run", second)
+    assert optiplan.apply_one("run", second) == Outcome("busy", second.id, "OPTI_IMPORTED", 4)
+    assert optiplan.apply_one("run", first).result == "already"
     assert optiplan.snapshot() == before
     assert optiplan.notes(second) == []
+    optiplan.move("collect", first)
+    assert optiplan.move("run", second).state == "OPTI_RUNNING"
 
 
-def test_of_many_asked_for_together_one_enters(optiplan):
+def test_of_many_jobs_in_one_call_one_enters(optiplan):
     jobs = at_the_slot(optiplan, 4)
     assert sorted(results(optiplan.apply("run", jobs))) == ["busy", "busy", "busy", "moved"]
 
@@ -44,50 +41,28 @@ def test_a_job_that_may_not_enter_does_not_keep_others_from_a_free_slot(optiplan
     assert results(optiplan.apply("run", [lost, second])) == ["stale", "moved"]
 
 
-def test_the_next_enters_once_the_slot_is_left(optiplan):
-    first, second = at_the_slot(optiplan, 2)
-    optiplan.move("run", first)
-    optiplan.move("collect", first)
-    assert optiplan.move("run", second).state == "OPTI_RUNNING"
-
-
-def test_the_holder_of_the_slot_asking_again_answers_already(optiplan):
-    (job,) = at_the_slot(optiplan, 1)
-    optiplan.move("run", job)
-    assert optiplan.apply_one("run", job).result == "already"
-
-
 def test_of_many_entering_at_once_exactly_one_gets_in(optiplan):
     jobs = at_the_slot(optiplan, 8)
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda job: optiplan.apply_one("run", job), jobs))
-    assert sorted(results(answers)) == ["busy"] * 7 + ["moved"]
+        outcomes = list(pool.map(lambda job: optiplan.apply_one("run", job), jobs))
+    assert sorted(results(outcomes)) == ["busy"] * 7 + ["moved"]
 
 
 # Keys
 
 
-def test_a_move_into_a_state_that_holds_a_taken_key_is_refused_naming_the_holder(task):
+def test_a_job_takes_its_key_back_only_when_it_is_free(task):
     old = task.move("fail", task.claim_new_job(key="k"), **error())
     holder = task.create_job(key="k")
     assert task.apply_one("requeue", old.id, **OPERATOR) == Outcome(
         "refused", old.id, "failed", old.seq, "duplicate", holder
     )
-
-
-def test_a_move_takes_the_key_back_when_it_is_free(task):
-    old = task.move("fail", task.claim_new_job(key="k"), **error())
-    task.move("requeue", old.id, **OPERATOR)
+    task.move("complete", task.claim()[0])
+    assert task.move("requeue", old.id, **OPERATOR).state == "ready"
     assert task.enqueue(task.new(key="k"))[0].id == old.id
 
 
-def test_the_key_can_be_taken_back_once_its_holder_is_done(task):
-    old = task.move("fail", task.claim_new_job(key="k"), **error())
-    task.move("complete", task.claim_new_job(key="k"))
-    assert task.move("requeue", old.id, **OPERATOR).state == "ready"
-
-
-def test_of_two_jobs_with_one_key_asked_for_together_one_gets_it(task):
+def test_of_two_jobs_with_one_key_in_one_call_one_gets_it(task):
     first = task.move("fail", task.claim_new_job(key="k"), **error())
     second = task.move("fail", task.claim_new_job(key="k"), **error())
     other = task.move("fail", task.claim_new_job(key="other"), **error())
@@ -99,8 +74,8 @@ def test_of_two_jobs_with_one_key_asked_for_together_one_gets_it(task):
 def test_of_two_jobs_with_one_key_moving_at_once_exactly_one_gets_it(task):
     jobs = [task.move("fail", task.claim_new_job(key="k"), **error()).id for _ in range(6)]
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda one: task.apply_one("requeue", one, **OPERATOR), jobs))
-    assert sorted(results(answers)) == ["duplicate"] * 5 + ["moved"]
+        outcomes = list(pool.map(lambda job: task.apply_one("requeue", job, **OPERATOR), jobs))
+    assert sorted(results(outcomes)) == ["duplicate"] * 5 + ["moved"]
 
 
 def test_the_same_key_of_another_tenant_is_no_obstacle(task):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kesin.store.records import MoveCount
-from tests.store.scene import NOW, error, kept
+from tests.store.scene import NOW, count_rows, error
 
 
 def test_a_prune_leaves_no_trace_of_the_job(oci):
@@ -11,7 +11,7 @@ def test_a_prune_leaves_no_trace_of_the_job(oci):
     oci.store.add_note("oci", kind="remark", actor="op", job_id=job.id, now=NOW)
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert kept(oci.store).keys() <= {"flow", "flow_at"}
+    assert count_rows(oci.store).keys() <= {"flow", "flow_at"}
     assert (oci.store.job(job.id), oci.events(job), oci.notes(job)) == (None, [], [])
 
 
@@ -27,7 +27,7 @@ def test_a_prune_leaves_all_other_counts_as_they_were(oci):
     before = oci.store.move_counts("oci")
     oci.clock.advance(91 * 86_400)
     oci.sweep("prune", source="COMPLETED")
-    assert [one for one in oci.store.move_counts("oci") if one.move != "prune"] == before
+    assert [count for count in oci.store.move_counts("oci") if count.move != "prune"] == before
 
 
 def test_a_pruned_job_is_no_longer_counted(oci):

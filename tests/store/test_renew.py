@@ -1,4 +1,4 @@
-"""Leases: extended by their holder, never for ever, and never in the history."""
+"""Leases: renewed by the worker that holds the claim, up to a limit, outside the history."""
 
 from __future__ import annotations
 
@@ -11,39 +11,19 @@ from kesin.store.errors import UnknownQueue
 from tests.store.scene import LEASE_S, NOW, SECOND, UNKNOWN_ID, error, sent_by
 
 
-def renew(scene, *claims, lease_s=LEASE_S):
-    claims = [(one.id, one.claim_seq) if hasattr(one, "claim_seq") else one for one in claims]
+def renew(scene, *jobs, lease_s=LEASE_S):
+    """Renew claims, given as jobs or as pairs of id and token."""
+    claims = [(job.id, job.claim_seq) if hasattr(job, "claim_seq") else job for job in jobs]
     return scene.store.renew(scene.queue, claims, lease_us=lease_s * SECOND, now=scene.now)
 
 
-def test_a_renewal_extends_the_lease_from_now(task):
-    job = task.claim_new_job()
+def test_a_renewal_extends_the_lease_from_now_and_changes_nothing_else(task):
+    job = task.claim_new_job(key="k")
+    before = task.events(job), task.store.move_counts("task")
     task.clock.advance(20)
     assert renew(task, job) == {job.id}
-    assert task.job(job).lease_until == NOW + (20 + LEASE_S) * SECOND
-
-
-def test_a_renewal_changes_nothing_but_the_lease(task):
-    job = task.claim_new_job(key="k")
-    task.clock.advance(20)
-    renew(task, job)
     assert task.job(job) == job._replace(lease_until=NOW + (20 + LEASE_S) * SECOND)
-
-
-def test_a_renewal_writes_no_event(task):
-    job = task.claim_new_job()
-    before = task.events(job)
-    task.clock.advance(20)
-    renew(task, job)
-    assert task.events(job) == before
-
-
-def test_a_renewal_counts_no_move(task):
-    job = task.claim_new_job()
-    before = task.store.move_counts("task")
-    task.clock.advance(20)
-    renew(task, job)
-    assert task.store.move_counts("task") == before
+    assert (task.events(job), task.store.move_counts("task")) == before
 
 
 def test_a_renewal_never_shortens_a_lease(task):
@@ -54,41 +34,35 @@ def test_a_renewal_never_shortens_a_lease(task):
     assert task.job(job).lease_until == job.lease_until
 
 
-def test_many_leases_are_renewed_at_once(task):
+def test_many_leases_are_renewed_by_as_many_statements_as_one(task, statements):
     jobs = task.claim_new_jobs(50)
     task.clock.advance(20)
-    assert renew(task, *jobs) == {job.id for job in jobs}
+    single = sent_by(statements, lambda: renew(task, jobs[0]))
+    renewed = set()
+    assert sent_by(statements, lambda: renewed.update(renew(task, *jobs))) == single
+    assert renewed == {job.id for job in jobs}
     assert {job.lease_until for job in task.all().values()} == {task.now + LEASE_S * SECOND}
 
 
-def test_renewing_many_costs_the_same_number_of_statements_as_renewing_one(task, statements):
-    jobs = task.claim_new_jobs(50)
-    task.clock.advance(20)
-    one = sent_by(statements, lambda: renew(task, jobs[0]))
-    assert sent_by(statements, lambda: renew(task, *jobs)) == one
-
-
-@pytest.mark.parametrize("token", [0, 1, 3])
-def test_only_the_token_of_the_claim_renews_it(task, token):
+def test_only_the_token_of_the_claim_renews_it(task):
     job = task.claim_new_job()
     task.clock.advance(20)
-    assert renew(task, (job.id, token)) == set()
+    for token in (0, 1, 3):
+        assert renew(task, (job.id, token)) == set()
     assert task.job(job) == job
 
 
-def test_the_others_are_renewed_though_one_was_lost(task):
-    lost, kept = task.claim_new_jobs(2)
-    task.move("release", lost)
-    assert renew(task, lost, kept) == {kept.id}
+def test_claims_that_do_not_exist_are_not_renewed_and_the_others_are(task, open_queue):
+    finished, released, held = task.claim_new_jobs(3)
+    task.move("complete", finished)
+    task.move("release", released)
+    foreign = open_queue(task_lifecycle(), "other").claim_new_job()
+    claims = [finished, released, foreign, (UNKNOWN_ID, 2), ("nope", 2), held]
+    assert renew(task, *claims) == {held.id}
+    assert renew(task) == set()
 
 
-def test_a_finished_job_has_no_lease_to_renew(task):
-    job = task.claim_new_job()
-    task.move("complete", job)
-    assert renew(task, job) == set()
-
-
-def test_the_former_holder_cannot_renew_the_next_ones_lease(task):
+def test_the_former_worker_cannot_renew_the_lease_of_the_next(task):
     job = task.claim_new_job()
     task.move("retry", job, **error())
     task.clock.advance(86_400)
@@ -114,24 +88,6 @@ def test_a_lease_is_kept_through_the_moves_under_its_claim(optiplan):
     assert optiplan.job(job).lease_until == optiplan.now + LEASE_S * SECOND
 
 
-def test_a_job_nobody_has_is_not_held(task):
-    assert renew(task, (UNKNOWN_ID, 2)) == set()
-
-
-def test_an_id_that_is_none_is_not_held_and_sinks_nobody(task):
-    job = task.claim_new_job()
-    assert renew(task, ("nope", 2), job) == {job.id}
-
-
-def test_nothing_to_renew_is_no_mistake(task):
-    assert renew(task) == set()
-
-
-def test_a_job_of_another_queue_is_not_held(task, open_queue):
-    other = open_queue(task_lifecycle(), "other").claim_new_job()
-    assert renew(task, other) == set()
-
-
 @pytest.fixture
 def short(open_queue):
     """Jobs here may run for a hundred seconds in all."""
@@ -140,32 +96,13 @@ def short(open_queue):
 
 def test_no_lease_is_renewed_beyond_the_longest_run(short):
     job = short.claim_new_job()
-    short.clock.advance(50)
-    assert renew(short, job) == {job.id}
-    assert short.job(job).lease_until == NOW + 100 * SECOND
-
-
-def test_renewing_often_gets_no_further(short):
-    job = short.claim_new_job()
     for _ in range(9):
         short.clock.advance(11)
-        renew(short, job)
+        assert renew(short, job) == {job.id}
     assert short.job(job).lease_until == NOW + 100 * SECOND
-
-
-def test_a_claim_that_ran_too_long_is_no_longer_held(short):
-    job = short.claim_new_job()
-    short.clock.advance(50)
-    renew(short, job)
-    short.clock.advance(50)
+    assert short.sweep("recover", to="ready") == 0
+    short.clock.advance(1)
     assert renew(short, job) == set()
-
-
-def test_a_job_that_ran_too_long_is_recovered(short):
-    job = short.claim_new_job()
-    for _ in range(10):
-        short.clock.advance(10)
-        renew(short, job)
     assert short.sweep("recover", to="ready") == 1
 
 

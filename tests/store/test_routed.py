@@ -1,4 +1,4 @@
-"""Several stores as one: each queue has its home, and what lies elsewhere is not it."""
+"""Several stores behind one interface: each queue is in one of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.redis_server import RedisServer
 
+pytestmark = pytest.mark.starts
+
 ROOT = system_actor("tests")
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    with RedisServer() as one:
-        yield one
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""What no workload declares and anyone may: found by lifecycles that were drawn at random."""
+"""What no workload declares and a lifecycle may; random lifecycles led to these cases."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.task import task_lifecycle
@@ -10,22 +11,22 @@ from kesin.lifecycle.vocabulary import After, age_over, retries_left, timer_over
 from tests.store.scene import DAY, HOUR, SECOND, error
 
 
-def changed(*moves: Move, **marks: bool) -> Lifecycle:
+def changed(*moves: Move, **marks: Any) -> Lifecycle:
     """The plain lifecycle with moves added or put in place of their namesakes; ready marked."""
     task = task_lifecycle()
     names = {move.name for move in moves}
-    kept = tuple(move for move in task.moves if move.name not in names)
+    others = tuple(move for move in task.moves if move.name not in names)
     states = tuple(
         replace(state, **marks) if state.name == "ready" else state for state in task.states
     )
-    return replace(task, states=states, moves=(*kept, *moves))
+    return replace(task, states=states, moves=(*others, *moves))
 
 
-def test_jobs_of_one_batch_share_a_key_where_birth_takes_none(open_queue):
+def test_jobs_of_one_batch_share_a_key_where_enqueueing_takes_none(open_queue):
     queue = open_queue(changed(holds_key=False))
     outcomes = queue.enqueue(queue.new(key="k"), queue.new(key="k"))
-    assert [one.result for one in outcomes] == ["inserted", "inserted"]
-    assert len({one.id for one in outcomes}) == 2
+    assert [outcome.result for outcome in outcomes] == ["inserted", "inserted"]
+    assert len({outcome.id for outcome in outcomes}) == 2
 
 
 def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
@@ -38,7 +39,7 @@ def test_of_two_jobs_with_one_key_a_claim_takes_one(open_queue):
     assert len(queue.claim(limit=2)) == 1
 
 
-def test_the_clock_renews_a_budget_without_a_cap_to_stamp(open_queue):
+def test_a_scheduled_move_renews_a_budget_without_a_cap(open_queue):
     revive = Move(
         "revive",
         ("failed",),

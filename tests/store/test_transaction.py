@@ -5,28 +5,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
 from kesin.store.records import Outcome
 from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
-from tests.store.scene import NOW, PRODUCER, error, rows
+from tests.store.scene import NOW, PRODUCER, error, results, rolled_back, rows
 
 TABLES = ("job", "job_body", "event", "note", "flow")
 
 
-class Changed(Exception):  # nothing failed: a caller changed its mind
-    """Raised inside a block to undo it."""
-
-
-@contextmanager
-def undone(store):
-    """A block whose caller changes its mind at the end."""
-    with suppress(Changed), store.transaction():
-        yield
-        raise Changed
+class Undo(Exception):
+    """Raised inside a transaction to undo it."""
 
 
 def everything(store):
@@ -37,17 +29,17 @@ def everything(store):
 
 
 def contents(store, key):
-    """What a key of Redis holds."""
+    """The value of a key in Redis."""
     client = store.client
-    reading = {
+    readers = {
         "string": client.get,
         "hash": client.hgetall,
         "set": client.smembers,
-        "list": lambda one: client.lrange(one, 0, -1),
-        "zset": lambda one: client.zrange(one, 0, -1, withscores=True),
+        "list": lambda name: client.lrange(name, 0, -1),
+        "zset": lambda name: client.zrange(name, 0, -1, withscores=True),
         "stream": client.xrange,
     }
-    return reading[client.type(key)](key)
+    return readers[client.type(key)](key)
 
 
 def rendered(pdf, key="k"):
@@ -67,24 +59,18 @@ def test_two_calls_in_a_block_are_both_kept(pdf):
 def test_an_exception_undoes_both_calls(pdf):
     gone = rendered(pdf)
     before = everything(pdf.store)
-    with undone(pdf.store):
+    with rolled_back(pdf.store):
         pdf.move("artifact_gone", gone.id, **PRODUCER)
         pdf.enqueue(pdf.new(key="k"))
     assert everything(pdf.store) == before
-
-
-def test_an_undone_block_leaves_the_key_with_its_old_holder(pdf):
-    gone = rendered(pdf)
-    with undone(pdf.store):
-        pdf.move("artifact_gone", gone.id, **PRODUCER)
-    assert pdf.enqueue(pdf.new(key="k"))[0].id == gone.id
+    assert pdf.enqueue(pdf.new(key="k"))[0].id == gone.id, "the old holder has the key"
 
 
 def test_every_kind_of_call_is_undone(oci):
     waiting = oci.claim_new_job(key="w", tenant="a")
     lost = oci.claim_new_job(tenant="b")
     before = everything(oci.store)
-    with undone(oci.store):
+    with rolled_back(oci.store):
         oci.create_jobs(3)
         oci.claim(2)
         oci.apply_one("release", lost._replace(claim_seq=1))  # stale, and noted
@@ -105,21 +91,16 @@ def test_inside_the_block_its_own_writes_are_seen(task):
     with task.store.transaction():
         job = task.create_job(key="k")
         assert task.state(job) == "ready"
-        assert [one.id for one in task.claim()] == [job]
+        assert [claimed.id for claimed in task.claim()] == [job]
         assert task.counts() == {"running": 1}
         assert len(task.events(job)) == 2
 
 
-def test_an_interruption_undoes_the_block_too(task):
+def test_an_interruption_undoes_the_block_and_the_store_works_on(task):
     with suppress(KeyboardInterrupt), task.store.transaction():
         task.create_job()
         raise KeyboardInterrupt
     assert task.counts() == {}
-
-
-def test_the_store_works_on_after_an_undone_block(task):
-    with undone(task.store):
-        task.create_job()
     with task.store.transaction():
         task.create_job()
     assert task.counts() == {"ready": 1}
@@ -134,44 +115,33 @@ def test_a_refused_move_does_not_undo_the_rest(pdf):
     assert pdf.counts() == {"queued": 2}
 
 
-def test_a_move_refused_for_its_key_does_not_undo_the_rest(task):
-    old = task.move("fail", task.claim_new_job(key="k"), **error())
-    task.create_job(key="k")
-    with task.store.transaction():
-        outcome = task.apply_one("requeue", old.id, role="operator")
-        task.create_job()
-    assert outcome.reason == "duplicate"
-    assert task.counts() == {"ready": 2, "failed": 1}
-
-
 def test_two_equal_moves_into_a_key_do_not_undo_the_rest(task):
     old = [task.move("fail", task.claim_new_job(key="k"), **error()).id for _ in range(2)]
     with task.store.transaction():
         outcomes = task.apply("requeue", old, role="operator")
         task.create_job()
-    assert sorted(one.result for one in outcomes) == ["moved", "refused"]
+    assert sorted(results(outcomes)) == ["duplicate", "moved"]
     assert task.counts() == {"ready": 2, "failed": 1}
 
 
-def test_a_chain_inside_a_block_is_kept_with_it(pdf):
+def test_a_chain_inside_a_block_is_kept_or_undone_with_it(pdf):
     job = pdf.claim_new_job()
+    with rolled_back(pdf.store):
+        pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
+    assert pdf.job(job) == job
     with pdf.store.transaction():
         pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
         pdf.create_job()
     assert pdf.counts() == {"queued": 2}
 
 
-def test_a_chain_inside_a_block_is_undone_with_it(pdf):
-    job = pdf.claim_new_job()
-    with undone(pdf.store):
-        pdf.move("fail", job, **error("NAVIGATION_TIMEOUT"))
-    assert pdf.job(job) == job
-
-
 # Blocks in blocks
 
 
-def test_an_inner_block_is_kept_with_the_outer_one(task):
+def test_an_inner_block_is_kept_or_undone_with_the_outer_one(task):
+    with rolled_back(task.store), task.store.transaction():
+        task.create_job()
+    assert task.counts() == {}
     with task.store.transaction():
         task.create_job()
         with task.store.transaction():
@@ -179,27 +149,21 @@ def test_an_inner_block_is_kept_with_the_outer_one(task):
     assert task.counts() == {"ready": 2}
 
 
-def test_an_inner_block_is_undone_with_the_outer_one(task):
-    with undone(task.store), task.store.transaction():
-        task.create_job()
-    assert task.counts() == {}
-
-
 def test_an_undone_inner_block_leaves_the_outer_one_whole(task):
     with task.store.transaction():
-        kept = task.create_job(key="kept")
-        with undone(task.store):
+        first = task.create_job(key="first")
+        with rolled_back(task.store):
             task.create_job(key="undone")
         later = task.create_job(key="later")
-    assert sorted(task.all()) == [kept, later]
+    assert sorted(task.all()) == [first, later]
 
 
 def test_an_exception_through_both_blocks_undoes_both(task):
-    with suppress(Changed), task.store.transaction():
+    with suppress(Undo), task.store.transaction():
         task.create_job()
         with task.store.transaction():
             task.create_job()
-            raise Changed
+            raise Undo
     assert task.counts() == {}
 
 
@@ -213,12 +177,12 @@ def test_another_threads_calls_do_not_join_the_block(task):
 
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        with undone(task.store):
+        with rolled_back(task.store):
             task.create_job(key="mine")
             theirs = pool.submit(other)
             assert started.wait(10)
-        kept = theirs.result(10)
-    assert list(task.all()) == [kept]
+        stored = theirs.result(10)
+    assert list(task.all()) == [stored]
 
 
 def test_another_thread_never_sees_what_was_undone(task):
@@ -228,7 +192,7 @@ def test_another_thread_never_sees_what_was_undone(task):
 
     started = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        with undone(task.store):
+        with rolled_back(task.store):
             seen = pool.submit(other, task.create_job())
             assert started.wait(10)
         assert seen.result(10) is None
@@ -240,14 +204,14 @@ def test_blocks_of_many_threads_keep_apart(task):
             first = task.create_job(key=f"{n}a")
             second = task.create_job(key=f"{n}b")
             if n % 2:
-                raise Changed
+                raise Undo
         return first, second
 
     with ThreadPoolExecutor(4) as pool:
         blocks = [pool.submit(block, n) for n in range(10)]
-    kept = [one for n in range(0, 10, 2) for one in blocks[n].result()]
-    assert sorted(task.all()) == sorted(kept)
-    assert all(isinstance(blocks[n].exception(), Changed) for n in range(1, 10, 2))
+    stored = [job for n in range(0, 10, 2) for job in blocks[n].result()]
+    assert sorted(task.all()) == sorted(stored)
+    assert all(isinstance(blocks[n].exception(), Undo) for n in range(1, 10, 2))
 
 
 def test_of_two_producers_who_find_the_artifact_gone_one_makes_the_new_job(pdf):
@@ -259,9 +223,9 @@ def test_of_two_producers_who_find_the_artifact_gone_one_makes_the_new_job(pdf):
             return pdf.enqueue(pdf.new(key="k"))[0]
 
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(ask_again, range(6)))
-    assert sorted(one.result for one in answers) == ["duplicate"] * 5 + ["inserted"]
-    assert len({one.id for one in answers}) == 1
+        outcomes = list(pool.map(ask_again, range(6)))
+    assert sorted(results(outcomes)) == ["duplicate"] * 5 + ["inserted"]
+    assert len({outcome.id for outcome in outcomes}) == 1
 
 
 def test_a_store_that_was_closed_is_not_taken_for_one_that_comes_back():

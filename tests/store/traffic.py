@@ -1,4 +1,4 @@
-"""Random traffic: births, claims, right and wrong moves, sweeps, and a clock that may jump."""
+"""Random traffic: new jobs, claims, right and wrong moves, sweeps, and a clock that may jump."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def traffic(scene: Scene, chance: random.Random, *, steps: int, jumps: bool = Fa
     ]
     known: list[Job] = []
     for _ in range(steps):
-        match chance.choice(("born", "born", "claim", "claim", "apply", "apply", "apply", "sweep")):
-            case "born":
-                scene.enqueue(*(birth(scene, chance) for _ in range(chance.randint(1, 5))))
+        match chance.choice(("enqueue", "enqueue", "claim", "claim", *["apply"] * 3, "sweep")):
+            case "enqueue":
+                scene.enqueue(*(new_job(scene, chance) for _ in range(chance.randint(1, 5))))
             case "claim":
                 known += scene.claim(chance.randint(1, 4), worker=f"w{chance.randint(1, 3)}")
             case "apply" if known:
@@ -42,7 +42,7 @@ def traffic(scene: Scene, chance: random.Random, *, steps: int, jumps: bool = Fa
         scene.store.sweep(scene.queue, move, limit=1_000, now=scene.now)
 
 
-def birth(scene: Scene, chance: random.Random) -> Any:
+def new_job(scene: Scene, chance: random.Random) -> Any:
     stamps = dict.fromkeys(
         scene.lifecycle.enqueue_move.stamp_input, NOW - chance.randint(0, 60 * DAY)
     )

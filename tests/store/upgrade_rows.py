@@ -36,7 +36,7 @@ Rows = dict[str, dict[str, Any]]  # table → columns and rows
 
 
 def kept() -> tuple[Rows, str]:
-    """The rows, and a key that opens the service's door."""
+    """The rows, and an API key of the service."""
     body = json.loads(FILE.read_text("utf-8"))
     return body["tables"], body["api_key"]
 
@@ -48,10 +48,10 @@ def put_into_file(path: Path, version: int, tables: Rows) -> list[str]:
             "CREATE TABLE schema_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
             " checksum TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"
         )
-        for one in migrations("sqlite")[:version]:
-            for statement in _split(one.text):
+        for step in migrations("sqlite")[:version]:
+            for statement in _split(step.text):
                 connection.execute(statement)
-            row = (one.version, one.name, one.checksum, NOW)
+            row = (step.version, step.name, step.checksum, NOW)
             connection.execute("INSERT INTO schema_migration VALUES (?, ?, ?, ?)", row)
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         triggers = connection.execute(
@@ -98,12 +98,12 @@ def put_into_schema(store: PostgresStore, version: int, tables: Rows) -> list[st
 
 def rows_of(store: Any, tables: Rows, names: list[str]) -> dict[str, list[tuple[Any, ...]]]:
     """What the tables hold, in columns that are as they were, flags as numbers, in one order."""
-    found = {}
+    contents = {}
     for table in names:
         columns = ", ".join(tables[table]["columns"])
         rows = store._read(f"SELECT {columns} FROM {store.dialect.table(table)}", {})
-        found[table] = sorted((tuple(map(_plain, row)) for row in rows), key=repr)
-    return found
+        contents[table] = sorted((tuple(map(_plain, row)) for row in rows), key=repr)
+    return contents
 
 
 def expected(tables: Rows, names: list[str]) -> dict[str, list[tuple[Any, ...]]]:
@@ -120,9 +120,9 @@ def _plain(value: Any) -> Any:
 def fill(store: SqliteStore) -> str:
     """Let an installation live for a while; its API key."""
     task = Scene(store, "task", task_lifecycle())
-    task.born(3, payload='{"n":1}')
-    task.one(key="taken", tenant="acme")
-    task.one(run_at=NOW + 3_600_000_000)
+    task.create_jobs(3, payload='{"n":1}')
+    task.create_job(key="taken", tenant="acme")
+    task.create_job(run_at=NOW + 3_600_000_000)
     task.clock.advance(1)
     done, failed, retried, held = task.claim(5, worker="then")
     assert held.tenant == "acme"  # as a worker left it that never came back
@@ -131,7 +131,7 @@ def fill(store: SqliteStore) -> str:
     task.move("retry", retried, **error())
     store.add_note("task", kind="stale", actor="then", job_id=done.id, details="late", now=NOW)
     oci = Scene(store, "oci", oci_lifecycle())
-    oci.born(2, payload='{"gclid":"x"}', tenant="acme")
+    oci.create_jobs(2, payload='{"gclid":"x"}', tenant="acme")
     store.pause("oci", tenant="acme", actor="then", reason="lunch", now=NOW)
     actor = system_actor("then")
     accounts = Accounts(Directory(store), clock=ManualClock(NOW))
@@ -154,10 +154,10 @@ def main() -> None:
             rows = store._read(f"SELECT {', '.join(columns)} FROM {table}", {})
             tables[table] = {"columns": columns, "rows": rows}
     lines = [
-        f'"{name}": {{"columns": {json.dumps(one["columns"])}, "rows": [\n'
-        + ",\n".join(json.dumps(row) for row in one["rows"])
+        f'"{name}": {{"columns": {json.dumps(table["columns"])}, "rows": [\n'
+        + ",\n".join(json.dumps(row) for row in table["rows"])
         + "]}"
-        for name, one in tables.items()
+        for name, table in tables.items()
     ]
     FILE.write_text(f'{{"api_key": "{key}", "tables": {{\n' + ",\n".join(lines) + "}}\n", "utf-8")
 

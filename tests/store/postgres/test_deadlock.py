@@ -57,17 +57,17 @@ def test_who_loses_a_deadlock_is_told_to_try_again_and_can(task: Scene, postgres
             wait()
             task.apply_one("complete", second)
 
-    told = pytest.raises(StoreUnreachable, match="deadlock")
-    with locked_out(postgres_url, store, first.id, second.id) as wait, told:
+    refused = pytest.raises(StoreUnreachable, match="deadlock")
+    with locked_out(postgres_url, store, first.id, second.id) as wait, refused:
         complete_both()
     assert [task.state(job) for job in (first, second)] == ["running", "running"]
     assert task.move("complete", first).state == task.move("complete", second).state == "done"
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
-@pytest.mark.parametrize("told", ["alike", "apart", "renewed"])
+@pytest.mark.parametrize("values", ["alike", "apart", "renewed"])
 def test_jobs_are_taken_in_the_order_of_their_ids_wherever_they_lie(
-    task: Scene, postgres_url: str, told: str
+    task: Scene, postgres_url: str, values: str
 ):
     store = task.store
     assert isinstance(store, PostgresStore)
@@ -80,13 +80,13 @@ def test_jobs_are_taken_in_the_order_of_their_ids_wherever_they_lie(
         with store.transaction() as connection:
             sessions.append(connection.info.backend_pid)
             begun.set()
-            if told == "renewed":
-                both = [(one.id, 2) for one in (second, first)]
+            if values == "renewed":
+                both = [(job.id, 2) for job in (second, first)]
                 store.renew(task.queue, both, lease_us=2 * DAY, now=task.now)
             else:
-                notes = ("1", "1" if told == "alike" else "2")
+                notes = ("1", "1" if values == "alike" else "2")
                 pairs = zip((second, first), notes, strict=True)
-                task.apply("complete", [Change(one.id, 2, note=note) for one, note in pairs])
+                task.apply("complete", [Change(job.id, 2, note=note) for job, note in pairs])
 
     begun = threading.Event()
     acts = threading.Thread(target=act)

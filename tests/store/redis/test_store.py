@@ -32,7 +32,7 @@ def url(redis_server: RedisServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def kept(url: str) -> Iterator[RedisStore]:
+def redis_store(url: str) -> Iterator[RedisStore]:
     with closing(RedisStore(url, listen=False)) as store:
         yield store
 
@@ -48,20 +48,22 @@ def test_keys_are_named_by_their_queue(url):
         assert [entry[1]["move"] for entry in client.xrange(f"pdf:events:{job}")] == ["enqueue"]
 
 
-def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(kept):
-    task = Scene(kept, "task", task_lifecycle())
+def test_where_a_key_does_not_say_whose_it_is_its_tenant_does(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
     mine, yours = task.create_job(key="k", tenant="me"), task.create_job(key="k", tenant="you")
-    assert kept.client.get("task:key:2:me:k") == mine
-    assert kept.client.get("task:key:3:you:k") == yours
+    assert redis_store.client.get("task:key:2:me:k") == mine
+    assert redis_store.client.get("task:key:3:you:k") == yours
 
 
-def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(kept):
-    task = Scene(kept, "task", task_lifecycle())
+def test_no_sign_in_a_tenant_or_a_key_makes_two_of_them_one(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
     pairs = [("a", "b:c"), ("a:b", "c"), ("a", "b@c"), ("1:a", "b"), ("a\x1fb", "c"), ("a", "b")]
     jobs = [task.create_job(tenant=tenant, key=key) for tenant, key in pairs]
     assert len(set(jobs)) == len(pairs)
-    assert sorted(kept.stats("task", now=NOW).tenants) == sorted({tenant for tenant, _ in pairs})
-    listed = [job.id for tenant in {one for one, _ in pairs} for job in page(kept, tenant)]
+    assert sorted(redis_store.stats("task", now=NOW).tenants) == sorted(
+        {tenant for tenant, _ in pairs}
+    )
+    listed = [job.id for tenant in {pair[0] for pair in pairs} for job in page(redis_store, tenant)]
     assert sorted(listed) == sorted(jobs)
 
 
@@ -72,8 +74,8 @@ def page(store, tenant):
 # Transactions
 
 
-def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, kept):
-    task = Scene(kept, "task", task_lifecycle())
+def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
     before = task.create_job(key="before")
     with closing(RedisStore(url, listen=False)) as dead, ExitStack() as never_left:
         lost = Scene(dead, "task", task_lifecycle())
@@ -82,19 +84,21 @@ def test_what_a_dead_process_left_undone_is_undone_by_the_next_caller(url, kept)
         never_left.enter_context(dead.transaction())
         lost.create_job(key="never")
         dead.client.hset("kesin:lock", "until", "0")  # its time is over
-        assert [job.id for job, _ in kept.scan("task")] == [before]
-        assert not kept.client.exists("kesin:lock", "kesin:undo")
+        assert [job.id for job, _ in redis_store.scan("task")] == [before]
+        assert not redis_store.client.exists("kesin:lock", "kesin:undo")
         with pytest.raises(StoreUnreachable, match="took too long and was undone"):
             lost.create_job(key="too late")
-    assert verify(kept, "task")
+    assert verify(redis_store, "task")
 
 
-def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, kept, monkeypatch):
+def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(
+    url, redis_store, monkeypatch
+):
     monkeypatch.setattr(connection, "LOCK_WAIT_S", 0)
-    Scene(kept, "task", task_lifecycle())
+    Scene(redis_store, "task", task_lifecycle())
     with closing(RedisStore(url, listen=False)) as other:
         other.open("task", task_lifecycle())
-        with kept.transaction(), pytest.raises(StoreUnreachable, match="is under way"):
+        with redis_store.transaction(), pytest.raises(StoreUnreachable, match="is under way"):
             other.stats("task")
         assert other.stats("task").total == 0
 
@@ -102,32 +106,32 @@ def test_who_meets_a_transaction_under_way_waits_no_longer_than_it_must(url, kep
 # The server
 
 
-def test_a_script_that_redis_forgot_is_sent_again(kept):
-    task = Scene(kept, "task", task_lifecycle())
-    kept.client.script_flush()
+def test_a_script_that_redis_forgot_is_sent_again(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
+    redis_store.client.script_flush()
     assert task.state(task.create_job()) == "ready"
 
 
-def test_a_server_without_room_takes_nothing_and_breaks_nothing(kept):
-    task = Scene(kept, "task", task_lifecycle())
+def test_a_server_without_room_takes_nothing_and_breaks_nothing(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
     job = task.create_job()
-    kept.client.config_set("maxmemory", "1mb")
+    redis_store.client.config_set("maxmemory", "1mb")
     try:
         with pytest.raises(StoreUnreachable, match="for the moment"):
             task.create_job(key="too much")
         assert task.state(job) == "ready"
     finally:
-        kept.client.config_set("maxmemory", "0")
-    assert verify(kept, "task")
+        redis_store.client.config_set("maxmemory", "0")
+    assert verify(redis_store, "task")
     assert task.move("complete", task.claim()[0]).state == "done"
 
 
-def test_the_layout_of_the_keys_has_a_version(kept):
-    assert kept.migrate() == ["0001_keys"]
-    assert kept.migrate() == []
-    kept.client.set("kesin:schema", "2")
+def test_the_layout_of_the_keys_has_a_version(redis_store):
+    assert redis_store.migrate() == ["0001_keys"]
+    assert redis_store.migrate() == []
+    redis_store.client.set("kesin:schema", "2")
     with pytest.raises(StoreError, match="install a newer Kesin"):
-        kept.migrate()
+        redis_store.migrate()
 
 
 def test_what_is_no_address_is_told(tmp_path):
@@ -151,28 +155,32 @@ def test_a_queue_opened_while_it_is_away_works_once_it_is_back():
         assert store.definition("task") is not None
 
 
-def test_a_server_that_comes_back_empty_is_told_its_queues_again(kept):
-    task = Scene(kept, "task", task_lifecycle())
+def test_a_server_that_comes_back_empty_is_told_its_queues_again(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
     task.create_job()
-    kept.client.flushdb()
+    redis_store.client.flushdb()
     job = task.create_job()
-    assert (kept.queues(), task.state(job), task.history(job)) == (["task"], "ready", ["enqueue"])
+    assert (redis_store.queues(), task.state(job), task.history(job)) == (
+        ["task"],
+        "ready",
+        ["enqueue"],
+    )
     done = task.move("complete", task.claim()[0])
     task.clock.advance(400 * 86_400)
     assert task.sweep("prune", source="done") == 1
-    assert kept.job(done.id) is None
+    assert redis_store.job(done.id) is None
 
 
-def test_a_server_without_room_lets_a_transaction_go(kept):
-    task = Scene(kept, "task", task_lifecycle())
-    with suppress(StoreUnreachable), kept.transaction():
+def test_a_server_without_room_lets_a_transaction_go(redis_store):
+    task = Scene(redis_store, "task", task_lifecycle())
+    with suppress(StoreUnreachable), redis_store.transaction():
         task.create_job(key="undone")
-        kept.client.config_set("maxmemory", "1mb")
+        redis_store.client.config_set("maxmemory", "1mb")
         with pytest.raises(StoreUnreachable, match="for the moment") as refused:
             task.create_job(key="too much")
         raise refused.value
-    kept.client.config_set("maxmemory", "0")
-    assert not kept.client.exists("kesin:lock", "kesin:undo")
+    redis_store.client.config_set("maxmemory", "0")
+    assert not redis_store.client.exists("kesin:lock", "kesin:undo")
     assert task.counts() == {}
 
 
@@ -198,13 +206,13 @@ def test_a_crash_keeps_what_was_answered():
     with RedisServer(durable=True) as server, closing(RedisStore(server.url())) as store:
         task = Scene(store, "task", task_lifecycle())
         done = [job.id for job in task.claim_new_jobs(3)][:2]
-        task.apply("complete", [task.job(one) for one in done])
+        task.apply("complete", [task.job(job) for job in done])
         with suppress(StoreUnreachable), store.transaction():
             task.create_job(key="half")
             server.kill()
         server.start()
         store.client.hset("kesin:lock", "until", "0")  # as if its time were over
-        assert {one: task.state(one) for one in task.all()} == {
+        assert {job: task.state(job) for job in task.all()} == {
             **dict.fromkeys(done, "done"),
             **dict.fromkeys(set(task.all()) - set(done), "running"),
         }

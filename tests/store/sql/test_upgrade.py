@@ -33,7 +33,7 @@ from tests.store.upgrade_rows import (
 )
 
 TABLES, API_KEY = kept()
-VERSIONS = [one.version for one in migrations("sqlite")]
+VERSIONS = [step.version for step in migrations("sqlite")]
 LATER = NOW + HOUR
 
 
@@ -65,20 +65,20 @@ def old(request):
 def test_an_installation_of_any_schema_goes_on_in_the_newest_one(old, version):
     store, there = old(version)
     applied = rows(store, "SELECT version FROM {schema_migration} ORDER BY version")
-    assert [one for (one,) in applied] == VERSIONS
+    assert [number for (number,) in applied] == VERSIONS
     assert rows_of(store, TABLES, there) == expected(TABLES, there)
     task, oci = Scene(store, "task", task_lifecycle()), Scene(store, "oci", oci_lifecycle())
     for queue in ("task", "oci"):
         audit = verify(store, queue)
         assert (audit.different, audit.counters, audit.jobs > 0) == (0, "agree", True)
     jobs_go_on(task)
-    assert [one.tenant for one in store.paused("oci")] == ["acme"]
+    assert [pause.tenant for pause in store.paused("oci")] == ["acme"]
     assert oci.claim(10) == []
     store.resume("oci", tenant="acme")
     oci.clock.time_us = LATER
     assert len(oci.claim(10)) == 2
     if "person" in there:
-        people_come_in(store)
+        users_sign_in(store)
     if "fact" in there:
         assert Directory(store).metadata_entry("oci", "acme", "breaker").value == '{"open":false}'
     check_histories_and_counts(store)
@@ -96,18 +96,18 @@ def jobs_go_on(task):
     task.clock.advance(HOUR / 1_000_000)
     claimed = [*task.claim(10), *task.claim(10)]
     assert len(claimed) == 4
-    assert {one.result for one in task.apply("complete", claimed)} == {"moved"}
+    assert {outcome.result for outcome in task.apply("complete", claimed)} == {"moved"}
     assert task.counts() == {"done": 5}
     assert [event.move for event in task.events(held)][-1] == "complete"
 
 
-def people_come_in(store):
+def users_sign_in(store):
     accounts = Accounts(Directory(store), clock=ManualClock(LATER))
     before = accounts.directory.audit()
     _, actor = accounts.sign_in("ayse", PASSWORD, "127.0.0.1")
     assert actor.name == "user:ayse"
     assert accounts.key_actor(API_KEY, "127.0.0.1").name.startswith("key:")
-    assert [one.id for one in accounts.directory.sites()] == ["acme"]
+    assert [site.id for site in accounts.directory.sites()] == ["acme"]
     assert Vault(accounts, RING).get("token") == "a secret of then"
     assert len(accounts.directory.audit()) > len(before) > 0
 
@@ -135,4 +135,4 @@ def test_the_tables_of_then_are_all_in_the_file(tmp_path):
             for (name,) in named
             if name not in ("schema_migration", "copying", "copying_over")
         }
-    assert {name: one["columns"] for name, one in TABLES.items()} == known
+    assert {name: table["columns"] for name, table in TABLES.items()} == known
