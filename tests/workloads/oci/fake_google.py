@@ -88,6 +88,20 @@ class GoogleServer:
     """Use it as a context manager; every attribute may be changed while it runs."""
 
     def __init__(self) -> None:
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server.daemon_threads = True
+        self._server.google = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Behave well again and forget every request."""
+        self.over.set()  # ends the requests that are still being answered
+        self.over = threading.Event()
         self.account = "1234567890"
         self.manager = ""  # when set, requests must name it
         self.action = "customers/1234567890/conversionActions/987654321"
@@ -101,18 +115,10 @@ class GoogleServer:
         self.came: list[Came] = []  # requests to the APIs, not those for tokens
         self.token_requests: list[dict[str, str]] = []
         self.recorded: dict[str, dict[str, Any]] = {}  # by order or transaction id
-        self.over = threading.Event()
         self._clicks: set[tuple[str, str]] = set()
         self._next: deque[Whole | Doing] = deque()
         self._next_tokens: deque[Whole | Doing] = deque()
         self._valid: set[str] = set()
-        self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
-        self._server.google = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.01,), daemon=True
-        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -372,8 +378,9 @@ def cut_off(handler: "_Handler") -> None:
 def without_end(handler: "_Handler") -> None:
     """Send a response in small pieces, without end."""
     try:
+        over = handler.google.over
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while not handler.google.over.wait(0.01):
+        while not over.wait(0.01):
             handler.wfile.write(b" ")
     except OSError:
         pass

@@ -1,8 +1,8 @@
 """Two sites and everything that happens to their rows, with what must hold whatever happens.
 
-A history drives the doors and remembers what it was told; after every step it looks at each row as
-an operator sees it, as the store has it and as its events tell it. One service serves all
-histories: each ends with every row pruned, and the clock only moves forward.
+A history sends requests and remembers the responses; after every step it compares each row as
+an operator sees it, as it is stored and as its events say. One service serves all histories:
+each ends with every row pruned, and the clock only moves forward.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from kesin.workloads.oci.google.circuit_breaker import close_breaker
 from kesin.workloads.oci.operations import STATES
 from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES, build_worker
 from tests.web.conftest import ROOT
-from tests.workloads.oci.conftest import CRON, DAY, HOUR, OTHER, SECRET_KEYS, SITE, Oci, seals
 from tests.workloads.oci.google_in_hand import CREDENTIALS, Google
+from tests.workloads.oci.own_site import CRON, DAY, HOUR, SECRET_KEYS, Oci, seals
 from tests.workloads.oci.seen import Seen, check_row
 
-SITES = (SITE, OTHER)
+SITE, OTHER = SITES = ("north", "south")
 SCRIPTS = ("first", "second")
 KEPT_DAYS = {"COMPLETED": 90, "FAILED": 365}
 AGES_D = (0.1, 1, 2, 10, 60, 89)  # of the sales, when the history begins
@@ -44,7 +44,9 @@ class TwoSites(Oci):
 
     def __init__(self, store: Store, folder: Path) -> None:
         super().__init__(store, folder, secret_keys=SECRET_KEYS)
+        self.site(*SITES)
         self.google = Google()
+        self.histories = 0  # to run
         self.chance = random.Random()
         self.made: set[tuple[str, str, str]] = set()  # (move, from, to) of all histories
         self.producers = {site: self.key("oci:ingest", site=site) for site in SITES}
@@ -58,7 +60,7 @@ class TwoSites(Oci):
             assert answer.status_code == 200, answer.text
 
     def to_google(self, patch: pytest.MonkeyPatch) -> None:
-        """Let the doors reach the Google of the history at hand."""
+        """Let the routes reach the fake Google of the current history."""
         ways = _Ways(self)
         patch.setattr(control_routes, "channels_of", lambda _settings: ways)
         patch.setattr(control_routes, "build_worker", partial(build_worker, rng=self.chance))
@@ -97,7 +99,7 @@ class History:
         self.memory: dict[tuple[str, str], dict[str, int]] = {who: {} for who in sites.scripts}
         self.exported: dict[str, int] = {}  # row → its corrections when it was last handed out
         self.acked: set[str] = set()
-        self.held: dict[tuple[str, str], str] = {}  # (site, key) → the row that was told
+        self.held: dict[tuple[str, str], str] = {}  # (site, key) → the row that the result named
         self.paused: set[str] = set()
         self.channel = dict.fromkeys(SITES, "script")
         self.seen: dict[str, Seen] = {}
@@ -172,7 +174,7 @@ class History:
         self.touched = set()
 
     def _look(self) -> dict[str, Seen]:
-        """The rows of each site; the doors are asked again where something changed."""
+        """The rows of each site; requested again where something changed."""
         before = {job_id: one.job for job_id, one in self.seen.items()}
         stored = {job.id: (job, events) for job, events in self.oci.store.scan("oci")}
         seen: dict[str, Seen] = {}
@@ -226,27 +228,27 @@ class History:
         holders = {one.job.dedup_key: one for one in self.of(site).values()}
         corrected: set[str] = set()
         fresh: dict[str, str] = {}
-        for row, told in zip(rows, results, strict=True):
+        for row, result in zip(rows, results, strict=True):
             key = key_of(row.get("externalId", ""), row.get("revision", 1))
             holder = holders.get(key)
             if "gclid" not in row or not key or (holder is None and row.get("revision")):
-                assert told["result"] == "rejected", told
-                assert told["code"], told
+                assert result["result"] == "rejected", result
+                assert result["code"], result
                 continue
             expected = "duplicate"
             if holder is None:
                 expected = "duplicate" if key in fresh else "queued"
-                fresh.setdefault(key, told["id"])
+                fresh.setdefault(key, result["id"])
             elif (
                 (holder.state, holder.job.error_category) == ("FAILED", "VALIDATION")
-                and holder.job.data["conversionValue"] != row["conversionValue"]
+                and holder.job.payload["conversionValue"] != row["conversionValue"]
                 and key not in corrected
             ):
                 expected = "corrected"
                 corrected.add(key)
-            assert told["result"] == expected, (row, told)
-            assert told["id"] == (holder.job.id if holder else fresh[key])
-            self.held[site, key] = told["id"]
+            assert result["result"] == expected, (row, result)
+            assert result["id"] == (holder.job.id if holder else fresh[key])
+            self.held[site, key] = result["id"]
 
     # Scripts
 
@@ -276,13 +278,13 @@ class History:
         for job_id, item in zip(got, items, strict=True):
             one = due[job_id]
             assert item["orderId"] == one.row["orderId"]
-            assert item["conversionValue"] == one.job.data["conversionValue"]
+            assert item["conversionValue"] == one.job.payload["conversionValue"]
             self.memory[site, script][job_id] = self.exported[job_id] = one.corrections
 
     def ack(self, site: str, script: str, ids: Sequence[str]) -> None:
         """Whatever a script says it delivered: what was handed out since its data changed is so."""
         self.touched = {site}
-        told = self._report(site, script, "/api/oci/ack", ids)
+        body = self._report(site, script, "/api/oci/ack", ids)
         done, refused = 0, set()
         for job_id in ids:
             one = self.of(site).get(job_id)
@@ -291,31 +293,31 @@ class History:
                 done += one.state != "COMPLETED"
             elif not one or one.state != "COMPLETED":
                 refused.add(f"seal_{job_id}")
-        assert (told["updated"], {refusal["id"] for refusal in told["refused"]}) == (done, refused)
+        assert (body["updated"], {refusal["id"] for refusal in body["refused"]}) == (done, refused)
 
     def ack_failed(self, site: str, script: str, ids: Sequence[str], category: str) -> None:
         self.touched = {site}
         code = f"TOLD_{category}"
         how = {"errorCode": code, "errorMessage": "it broke", "errorCategory": category}
-        told = self._report(site, script, "/api/oci/ack-failed", ids, **how)
+        body = self._report(site, script, "/api/oci/ack-failed", ids, **how)
         states = {job_id: one.state for job_id, one in self.of(site).items()}
         working = [job_id for job_id in ids if states.get(job_id) == "PROCESSING"]
         refused = {
             f"seal_{job_id}" for job_id in ids if states.get(job_id) not in ("PROCESSING", "FAILED")
         }
-        assert told["updated"] == len(working)
-        assert {refusal["id"] for refusal in told["refused"]} == refused
+        assert body["updated"] == len(working)
+        assert {refusal["id"] for refusal in body["refused"]} == refused
         for job_id in working:
-            job = self.oci.look(job_id)
+            job = self.oci.found(job_id)
             assert (job.state, job.error_code, job.error_category) == ("FAILED", code, category)
 
     def _report(
         self, site: str, script: str, path: str, ids: Sequence[str], **fields: Any
     ) -> dict[str, Any]:
-        body = {"siteId": site, "queueIds": seals(ids), **fields}
-        answer = self.ask("POST", path, json=body, headers=self.oci.scripts[site, script])
-        said: dict[str, Any] = answer.json()
-        return said
+        report = {"siteId": site, "queueIds": seals(ids), **fields}
+        answer = self.ask("POST", path, json=report, headers=self.oci.scripts[site, script])
+        body: dict[str, Any] = answer.json()
+        return body
 
     # People
 
@@ -364,7 +366,7 @@ class History:
         if meanwhile is None:
             assert body["processed"] == len(google.sent)
         for job_id, answer in google.sent.items():
-            was, job = self.seen[job_id], self.oci.look(job_id)
+            was, job = self.seen[job_id], self.oci.found(job_id)
             assert was.is_due(self.now) or meanwhile
             assert not {"", job.tenant} & self.paused
             mended = was.corrections != sum(

@@ -1,30 +1,98 @@
-"""A new site for each test, in a service that the tests of a module share.
+"""A service that the tests of a module share, and a new site of it for each test.
 
-For tests that only use their own rows: starting a service takes a third of a second, adding a site
-does not. The clock is shared too, so it only moves forward.
+Starting a service takes a third of a second, adding a site does not. Tests use only the rows of
+their own sites; the clock is shared, so it only moves forward.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kesin.engine.access.sites import site_uuid
+from kesin.engine.queue import Queue
+from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
 from kesin.lifecycle.model import Job
-from kesin.lifecycle.vocabulary import Stage
+from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.directory import AuditLine, Site
 from kesin.store.records import Event, Filter
-from tests.web.conftest import ROOT, opened
-from tests.workloads.oci.conftest import SECRET_KEYS, Oci, seals
+from kesin.workloads.oci.google.channels import channels_of
+from kesin.workloads.oci.google.circuit_breaker import Breaker, read_breaker
+from kesin.workloads.oci.google.credentials import vault_name
+from kesin.workloads.oci.uploader import build_worker
+from tests.web.conftest import CRON_SECRET, ROOT, World
+from tests.workloads.oci.fake_google import GoogleServer
 
-BOTH = ["sqlite", "postgres"]
+CRON = {"authorization": f"Bearer {CRON_SECRET}"}
+MINUTE = 60
+HOUR = 3_600
+DAY = 86_400
+SECRET_KEYS = "first:" + "A" * 43
+NOWHERE = "00000000-0000-7000-8000-000000000000"
+UNKNOWN = "no such row of this site"
 _numbers = itertools.count(1)
+
+
+class Oci(World):
+    """The service, with short methods for the oci queue."""
+
+    def __init__(self, store: Any, folder: Path, **settings: Any) -> None:
+        super().__init__(store, folder, **settings)
+        self.reader = self.key("read")
+        self.operator = self.key("operate")
+
+    @property
+    def queue(self) -> Queue:
+        return self.service.queues["oci"]
+
+    @property
+    def context(self) -> WorkloadContext:
+        return self.service.workload_context("oci")
+
+    def place(self, site_id: str) -> Site:
+        site = self.accounts.find_site(site_id)
+        assert site is not None
+        return site
+
+    def ago(self, seconds: float) -> str:
+        """A conversion time this many seconds ago."""
+        at = datetime.fromtimestamp(self.clock.monotonic(), UTC) - timedelta(seconds=seconds)
+        return at.isoformat(timespec="seconds")
+
+    def row(self, number: int = 1, **changes: Any) -> dict[str, Any]:
+        """A sendable conversion; None removes a field."""
+        row = {
+            "externalId": f"sale-{number}",
+            "gclid": f"Cj0KCQiA_click-{number:06d}",
+            "conversionName": "Phone sale",
+            "conversionTime": self.ago(DAY + number),
+            "conversionValue": 100 + number,
+            "conversionCurrency": "TRY",
+        }
+        return {name: value for name, value in {**row, **changes}.items() if value is not None}
+
+    def enqueue_raw(self, payload: Any, *, site: str, **how: Any) -> str:
+        """Enqueue a row without validation; returns its id."""
+        return self.queue.enqueue(payload, tenant=site, **how).id
+
+    def cron(self, task: str, **params: Any) -> dict[str, Any]:
+        return dict(ok(self.client.post(f"/api/cron/oci/{task}", params=params, headers=CRON)))
+
+    def sweep(self, *stages: Stage) -> dict[str, int]:
+        """Run the sweeper; returns what it moved."""
+        swept = Sweeper([self.queue]).sweep(stages or STAGES)
+        return {move: n for (_, move), n in swept.moved.items() if n}
+
+    def retire_rows(self) -> None:
+        """Fail every row by hand, so that neither the clock nor a worker moves it again."""
+        for action in ("RESET_TO_QUEUED", "MARK_FAILED"):
+            self.queue.act(action, actor="tests", where=Filter())
 
 
 class OwnSite:
@@ -34,6 +102,8 @@ class OwnSite:
         self.oci = oci
         self.client = oci.client
         self.clock = oci.clock
+        self.row = oci.row
+        self.cron = oci.cron
         self.id = f"site-{next(_numbers)}"
         oci.accounts.add_site(ROOT, self.id, **how)
 
@@ -69,123 +139,125 @@ class OwnSite:
     def place(self) -> Site:
         return self.oci.place(self.id)
 
-    def become(self, **how: Any) -> None:
+    def change(self, **how: Any) -> None:
         """Change the site itself: its channel, zone or currency."""
         self.oci.accounts.set_site(ROOT, self.id, **how)
 
-    def decide(self, **settings: Any) -> None:
+    def change_settings(self, **settings: Any) -> None:
         """Change its oci settings."""
         self.oci.accounts.set_site_settings(ROOT, self.id, "oci", settings)
 
     def pause(self) -> None:
         self.oci.queue.pause(actor="tests", tenant=self.id)
 
-    def row(self, number: int = 1, **changes: Any) -> dict[str, Any]:
-        return self.oci.row(number, **changes)
+    def resume(self) -> None:
+        self.oci.queue.resume(tenant=self.id)
 
     # Requests
 
-    def send(self, method: str, path: str, headers: Any = None, **sent: Any) -> Any:
-        return self.client.request(method, path, headers=headers, **sent)
-
-    def ingest(self, body: str | bytes, kind: str) -> Any:
-        """Post a body as it is."""
-        return self.client.post(
-            "/api/oci/conversions",
-            params={"siteId": self.id},
-            content=body if isinstance(body, bytes) else body.encode(),
-            headers={**self.producer, "content-type": kind},
+    def request(self, method: str, path: str, headers: Any = None, **sent: Any) -> Any:
+        """Request a path below /api/oci as the script, or with other headers."""
+        return self.client.request(
+            method, f"/api/oci/{path}", headers=headers or self.script, **sent
         )
+
+    def ingest(self, body: str | bytes, kind: str = "application/json") -> Any:
+        """Post a body as it is."""
+        content = body if isinstance(body, bytes) else body.encode()
+        headers = {**self.producer, "content-type": kind}
+        params = {"siteId": self.id}
+        return self.request("POST", "conversions", headers, params=params, content=content)
 
     def post(self, rows: Any) -> list[dict[str, Any]]:
-        answer = self.client.post(
-            "/api/oci/conversions", params={"siteId": self.id}, json=rows, headers=self.producer
-        )
-        return list(well(answer)["results"])
+        """Post conversions; returns the results."""
+        path = f"conversions?siteId={self.id}"
+        return list(ok(self.request("POST", path, self.producer, json=rows))["results"])
 
-    def queued(self, count: int = 1, *, first: int = 1, **changes: Any) -> list[str]:
+    def enqueue(self, count: int = 1, *, first: int = 1, **changes: Any) -> list[str]:
+        """Enqueue this many conversions; returns their ids."""
         results = self.post([self.row(first + n, **changes) for n in range(count)])
         assert [result["result"] for result in results] == ["queued"] * count
         return [result["id"] for result in results]
 
     def export(self, limit: int = 1_000) -> list[dict[str, Any]]:
-        return list(well(self.ask_export(markAsExported="true", limit=limit)))
+        """Export as a script; the rows are in PROCESSING afterwards."""
+        return list(ok(self.request_export(markAsExported="true", limit=limit)))
 
-    def ask_export(self, headers: Any = None, **params: Any) -> Any:
-        return self.client.get(
-            "/api/oci/google-ads-export",
-            params={"siteId": self.id, **params},
-            headers=headers or self.script,
+    def request_export(self, headers: Any = None, **params: Any) -> Any:
+        return self.request(
+            "GET", "google-ads-export", headers, params={"siteId": self.id, **params}
         )
 
-    def exported(self, count: int = 1, *, first: int = 1) -> list[str]:
-        """Export this many rows; returns their ids."""
-        ids = self.queued(count, first=first)
-        assert [one["id"] for one in self.export()] == seals(ids)
+    def claim(self, count: int = 1, *, first: int = 1) -> list[str]:
+        """Enqueue this many rows and export them; returns their ids."""
+        ids = self.enqueue(count, first=first)
+        assert bare(self.export()) == ids
         return ids
 
+    def report(self, path: str, headers: Any = None, **fields: Any) -> Any:
+        """Post a report of the script."""
+        return self.request("POST", path, headers, json={"siteId": self.id, **fields})
+
     def ack(self, ids: Sequence[str], headers: Any = None) -> dict[str, Any]:
-        body = {"siteId": self.id, "queueIds": seals(ids)}
-        return dict(
-            well(self.client.post("/api/oci/ack", json=body, headers=headers or self.script))
-        )
+        return dict(ok(self.report("ack", headers, queueIds=seals(ids))))
 
     def ack_failed(self, ids: Sequence[str], **fields: Any) -> dict[str, Any]:
-        body = {"siteId": self.id, "queueIds": seals(ids), **fields}
-        return dict(well(self.client.post("/api/oci/ack-failed", json=body, headers=self.script)))
+        return dict(ok(self.report("ack-failed", queueIds=seals(ids), **fields)))
 
-    def failed(self, count: int = 1, *, category: str = "VALIDATION", first: int = 1) -> list[str]:
-        """Fail this many rows; returns their ids."""
-        ids = self.exported(count, first=first)
+    def fail(self, count: int = 1, *, category: str = "VALIDATION", first: int = 1) -> list[str]:
+        """Enqueue this many rows, export them and report a failure; returns their ids."""
+        ids = self.claim(count, first=first)
         self.ack_failed(ids, errorCode="BROKEN", errorMessage="it broke", errorCategory=category)
         return ids
 
-    def ask_act(self, action: str, headers: Any = None, **fields: Any) -> Any:
-        body = {"siteId": self.id, "action": action, **fields}
-        return self.client.post(
-            "/api/oci/queue-actions", json=body, headers=headers or self.operator
-        )
+    def row_in(self, state: str) -> str:
+        """A row in this state; a failed one is TRANSIENT and has the code BROKEN."""
+        [job_id] = self.enqueue() if state == "QUEUED" else self.claim()
+        if state == "RETRY":
+            self.wait(16 * MINUTE, "recover")
+        elif state == "COMPLETED":
+            self.ack([job_id])
+        elif state == "FAILED":
+            self.ack_failed([job_id], errorCode="BROKEN", errorCategory="TRANSIENT")
+        assert self.state(job_id) == state
+        return job_id
+
+    def request_action(self, action: str, headers: Any = None, **fields: Any) -> Any:
+        return self.report("queue-actions", headers or self.operator, action=action, **fields)
 
     def act(self, action: str, ids: Sequence[str] | None = None, **fields: Any) -> dict[str, Any]:
         chosen = {} if ids is None else {"ids": list(ids)}
-        return dict(well(self.ask_act(action, **chosen, **fields)))
+        return dict(ok(self.request_action(action, **chosen, **fields)))
 
     def stats(self) -> dict[str, Any]:
-        return dict(
-            well(
-                self.client.get(
-                    "/api/oci/queue-stats", params={"siteId": self.id}, headers=self.reader
-                )
-            )
-        )
+        return dict(ok(self.request("GET", f"queue-stats?siteId={self.id}", self.reader)))
 
-    def page(self, **wanted: Any) -> Any:
-        return self.client.get(
-            "/api/oci/queue-rows", params={"siteId": self.id, **wanted}, headers=self.reader
-        )
+    def warnings(self) -> list[str]:
+        """The codes of its warnings."""
+        return [warning["code"] for warning in self.stats()["warnings"]]
 
-    def rows(self, **wanted: Any) -> list[dict[str, Any]]:
-        return list(well(self.page(**wanted))["rows"])
+    def page(self, **params: Any) -> Any:
+        params = {"siteId": self.id, **params}
+        return self.request("GET", "queue-rows", self.reader, params=params)
 
-    def shown(self, job_id: str) -> dict[str, Any]:
+    def rows(self, **params: Any) -> list[dict[str, Any]]:
+        return list(ok(self.page(**params))["rows"])
+
+    def row_of(self, job_id: str) -> dict[str, Any]:
         """A row as operators see it."""
         return self.rows(q=job_id)[0]
 
-    def beat(self, **fields: Any) -> None:
-        body = {"siteId": self.id, **fields}
-        well(self.client.post("/api/oci/script-heartbeat", json=body, headers=self.script))
-
     # The queue itself
 
-    def raw(self, payload: Any, **how: Any) -> str:
+    def enqueue_raw(self, payload: Any, **how: Any) -> str:
         """Enqueue a row without validation; returns its id."""
-        return self.oci.raw(payload, site=self.id, **how)
+        return self.oci.enqueue_raw(payload, site=self.id, **how)
 
-    def look(self, job_id: str) -> Job:
-        return self.oci.look(job_id)
+    def job(self, job_id: str) -> Job:
+        return self.oci.found(job_id)
 
     def state(self, job_id: str) -> str:
-        return self.look(job_id).state
+        return self.job(job_id).state
 
     def states(self, ids: Sequence[str]) -> list[str]:
         return [self.state(job_id) for job_id in ids]
@@ -197,7 +269,7 @@ class OwnSite:
         """Every job of the site."""
         return self.oci.queue.jobs(Filter(tenants=(self.id,)), limit=1_000).jobs
 
-    def said(self, request: Callable[[], Any]) -> list[AuditLine]:
+    def audit_lines(self, request: Callable[[], Any]) -> list[AuditLine]:
         """The audit log entries of a request, without those of creating keys."""
         assert self.operator
         assert self.script
@@ -214,38 +286,51 @@ class OwnSite:
             self.sweep(*stages)
 
 
-def well(answer: Any) -> Any:
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+class ApiSite(OwnSite):
+    """A site that our worker uploads for, to a local Google server."""
+
+    def __init__(self, oci: Oci, google: GoogleServer, channel: str = "api") -> None:
+        super().__init__(oci)
+        self.google = google
+        self.switch(channel)
+
+    def switch(self, channel: str) -> None:
+        """Move the site to a channel, with credentials that work."""
+        self.change(channel=channel)
+        self.put_credentials()
+
+    def put_credentials(self, **changes: str) -> None:
+        credentials = self.google.credentials(**changes)
+        self.context.vault.put(ROOT, vault_name(self.id), credentials.to_text())
+
+    def turn(self, limit: int | None = None) -> dict[str, int]:
+        """Run one turn of our worker; returns the number of rows by state."""
+        channels = channels_of(self.oci.settings)
+        worker = build_worker(self.context, channels, limit=limit, threads=1, rng=random.Random(1))
+        return dict(worker.run_once())
+
+    def breaker(self) -> Breaker:
+        return read_breaker(self.context, self.place)
 
 
-def refused(answer: Any, status: int) -> dict[str, Any]:
+def seals(ids: Sequence[str]) -> list[str]:
+    """Ids as the script knows them."""
+    return [job_id if job_id.startswith("seal_") else f"seal_{job_id}" for job_id in ids]
+
+
+def bare(items: Sequence[dict[str, Any]]) -> list[str]:
+    """The ids of exported items, without the seal prefix."""
+    return [item["id"].removeprefix("seal_") for item in items]
+
+
+def ok(response: Any) -> Any:
+    """The body of a successful response."""
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def refused(response: Any, status: int) -> dict[str, Any]:
     """The error of a response with this status."""
-    assert answer.status_code == status, answer.text
-    body: dict[str, Any] = answer.json()["error"]
-    return body
-
-
-@pytest.fixture(scope="module", params=BOTH)
-def shared(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
-) -> Iterator[Oci]:
-    """The service of the module, on each database."""
-    folder = tmp_path_factory.mktemp("oci")
-    with ExitStack() as stack:
-        store = opened(request.param, folder, request, stack)
-        oci = Oci(store, folder, secret_keys=SECRET_KEYS)
-        stack.enter_context(oci.kept())
-        yield oci
-
-
-@pytest.fixture
-def site(shared: Oci) -> OwnSite:
-    """A script site."""
-    return OwnSite(shared)
-
-
-@pytest.fixture
-def neighbour(shared: Oci) -> OwnSite:
-    """Another script site."""
-    return OwnSite(shared)
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    return error

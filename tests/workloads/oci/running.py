@@ -1,6 +1,5 @@
 """A listening service with a manual clock, for scripts to talk to."""
 
-import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +12,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from kesin.workloads.oci.site import HEARTBEAT, read_metadata
-from tests.workloads.oci.conftest import Oci, opened
+from tests.web.conftest import opened
+from tests.workloads.oci.own_site import Oci, OwnSite, seals
 from tests.workloads.oci.script import Script
 
-_numbers = itertools.count(1)
 
-
-class Found(NamedTuple):
+class StoredRow(NamedTuple):
     """A row as stored on the server."""
 
     state: str
@@ -35,10 +33,9 @@ class Running:
     def __init__(self, oci: Oci, base_url: str) -> None:
         self.oci = oci
         self.base_url = base_url
-        self.site_id = f"site-{next(_numbers)}"
-        oci.site(self.site_id)
-        self.key = oci.raw_key("oci:script", site=self.site_id)
-        self._ingest_key = oci.key("oci:ingest", site=self.site_id)
+        self.site = OwnSite(oci)
+        self.site_id = self.site.id
+        self.key = self.site.script["x-api-key"]
 
     def script(self, **how: Any) -> Script:
         """The site's script."""
@@ -46,17 +43,17 @@ class Running:
 
     def enqueue(self, *sales: dict[str, Any]) -> list[str]:
         """Post sales as a producer; returns their sealed ids."""
-        results = self.oci.post(list(sales), site=self.site_id, headers=self._ingest_key)
+        results = self.site.post(list(sales))
         assert {result["result"] for result in results} == {"queued"}, results
-        return [f"seal_{result['id']}" for result in results]
+        return seals([result["id"] for result in results])
 
-    def row(self, row_id: str) -> Found:
-        job = self.oci.look(row_id.removeprefix("seal_"))
-        return Found(
+    def row(self, row_id: str) -> StoredRow:
+        job = self.site.job(row_id.removeprefix("seal_"))
+        return StoredRow(
             job.state, job.error_code, job.error_category, job.error_message, job.attempt_count
         )
 
-    def rows(self, ids: Sequence[str]) -> list[Found]:
+    def rows(self, ids: Sequence[str]) -> list[StoredRow]:
         return [self.row(job_id) for job_id in ids]
 
     def states(self) -> dict[str, int]:
@@ -65,7 +62,7 @@ class Running:
         return {name: n for name, n in counts.items() if n}
 
     def heartbeat(self) -> dict[str, Any] | None:
-        return read_metadata(self.oci.context, self.oci.place(self.site_id), HEARTBEAT)
+        return read_metadata(self.oci.context, self.site.place, HEARTBEAT)
 
     def pass_time(self, seconds: float) -> None:
         self.oci.clock.advance(seconds)
@@ -105,7 +102,7 @@ def secrets_in(script: Script, text: str) -> list[str]:
     kinds = ("Google Click ID", "WBRAID", "GBRAID")
     clicks = {row[kind] for upload in script.uploads for row in upload.rows for kind in kinds}
     tokens = {request.headers.get("Authorization", "")[7:] for request in script.requests}
-    return [one for one in {script.key, *clicks, *tokens} - {""} if one in text]
+    return [secret for secret in {script.key, *clicks, *tokens} - {""} if secret in text]
 
 
 def sale(number: int = 1, **other: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class Script:
     requests: list[Request] = field(default_factory=list)
     uploads: list[Upload] = field(default_factory=list)
     sleeps: list[int] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
     now_ms: int = START_MS
     dead: bool = False
 
@@ -189,12 +189,12 @@ class Script:
 
     # Looking at what it did
 
-    def asked(self, path: str) -> list[Request]:
+    def requests_to(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path == path]
 
     def ids(self, path: str) -> list[list[str]]:
         """The ids of each call there that was answered."""
-        return [one.body["queueIds"] for one in self.asked(path) if one.status == 200]
+        return [one.body["queueIds"] for one in self.requests_to(path) if one.status == 200]
 
     def lines(self) -> list[dict[str, Any]]:
         """Every CSV row that was applied."""
@@ -243,7 +243,7 @@ class _Google:
         self.script.now_ms += int(ms)
 
     def _log(self, text: str) -> None:
-        self.script.said.append(text)
+        self.script.logged.append(text)
 
     def _property(self, name: str) -> str | None:
         if self.script.config is not None:
@@ -285,27 +285,27 @@ class _Google:
         self._die("applied")
 
     def _fetch(self, url: str, options: dict[str, Any]) -> dict[str, Any]:
-        asked = httpx.URL(url)
+        target = httpx.URL(url)
         payload = options.get("payload")
         request = Request(
             method=options.get("method", "get"),
-            path=asked.path,
-            query=dict(asked.params),
+            path=target.path,
+            query=dict(target.params),
             headers=options.get("headers", {}),
             body=json.loads(payload) if payload else None,
         )
-        if hook := self.script.before.pop(asked.path, None):
+        if hook := self.script.before.pop(target.path, None):
             hook()
-        if asked.path == ACK:
+        if target.path == ACK:
             self._die("acking")
         self.script.requests.append(request)
         reply = self._answer(request, url, options)
         request.status = reply.status
         if 300 <= reply.status < 400 and options.get("followRedirects", True):
             raise AssertionError("the key would follow the redirect")
-        if asked.path == EXPORT and reply.status == 200:
+        if target.path == EXPORT and reply.status == 200:
             self._die("exported")
-        if asked.path == ACK:
+        if target.path == ACK:
             self._die("acked")
         if reply.status >= 400 and not options.get("muteHttpExceptions"):
             raise _Thrown(f"Request failed for {url} returned code {reply.status}")

@@ -42,14 +42,14 @@ class Seen(NamedTuple):
     @property
     def is_sendable(self) -> bool:
         try:
-            Conversion.from_payload(self.job.data, self.job.tenant)
+            Conversion.from_payload(self.job.payload, self.job.tenant)
         except Unsendable:
             return False
         return True
 
     @property
     def click(self) -> tuple[object, ...]:
-        return self.job.tenant, self.job.stamp_1, self.job.data.get("gclid")
+        return self.job.tenant, self.job.stamp_1, self.job.payload.get("gclid")
 
     def is_due(self, now: int) -> bool:
         """Whether an export may return it."""
@@ -67,8 +67,8 @@ def check_row(seen: Seen) -> None:
     assert (row["uploaded_at"] is not None) == (job.state == "COMPLETED")
     assert (row["failed_at"] is not None) == (job.state == "FAILED")
     assert row["next_retry_at"] is None or job.state in ("RETRY", "FAILED")
-    if isinstance(job.data.get("externalId"), str):
-        key = (job.data["externalId"], job.data.get("revision", 1))
+    if isinstance(job.payload.get("externalId"), str):
+        key = (job.payload["externalId"], job.payload.get("revision", 1))
         assert row["orderId"] == order_id_of(job.tenant, *key)
     if job.state == "FAILED":
         assert row["provider_error_code"]

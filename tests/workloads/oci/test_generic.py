@@ -1,42 +1,36 @@
 """The generic queue routes with the oci queue."""
 
-from tests.workloads.oci.conftest import Oci
+from typing import Any
+
+from tests.workloads.oci.own_site import OwnSite, ok, refused
 
 
-def test_a_conversion_is_not_born_through_the_door_of_all_queues(oci: Oci):
-    body = {"jobs": [{"payload": oci.row(), "site": "north"}]}
-    answer = oci.client.post("/api/queues/oci/jobs", json=body, headers=oci.key("admin"))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "needs_stamps")
-    assert oci.rows() == []
+def post(site: OwnSite, path: str, **body: Any) -> Any:
+    return site.client.post(f"/api/queues/oci/{path}", json=body, headers=site.oci.key("admin"))
 
 
-def test_a_correction_is_neither_offered_nor_made_there(oci: Oci):
-    (job_id,) = oci.queued(1)
-    oci.export()
-    oci.ack_failed([job_id])
-    shown = oci.client.get(f"/api/jobs/{job_id}", headers=oci.operator).json()
+def test_a_conversion_is_not_enqueued_through_the_generic_route(site: OwnSite):
+    jobs = [{"payload": site.row(), "site": site.id}]
+    assert refused(post(site, "jobs", jobs=jobs), 409)["code"] == "needs_stamps"
+    assert site.rows() == []
+
+
+def test_a_failed_job_is_shown_with_its_actions_and_advice_and_is_not_corrected_there(
+    site: OwnSite,
+):
+    [job_id] = site.claim()
+    site.ack_failed([job_id], errorCode="INVALID_TIME_FORMAT")
+    shown = ok(site.client.get(f"/api/jobs/{job_id}", headers=site.operator))
     assert shown["actions"] == ["RETRY_SELECTED", "RESET_TO_QUEUED"]
-    body = {"action": "correct", "ids": [job_id]}
-    answer = oci.client.post("/api/queues/oci/actions", json=body, headers=oci.operator)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "needs_payload")
+    assert set(shown["advice"]) == {"who", "en", "tr"}
+    assert set(shown["advice"]["tr"]) == {"means", "act", "next"}
+    response = post(site, "actions", action="correct", ids=[job_id])
+    assert refused(response, 422)["code"] == "needs_payload"
 
 
-def test_a_job_is_shown_with_the_advice_on_its_code(oci: Oci):
-    (job_id,) = oci.queued(1)
-    oci.export()
-    oci.ack_failed([job_id], errorCode="INVALID_TIME_FORMAT")
-    advice = oci.client.get(f"/api/jobs/{job_id}", headers=oci.operator).json()["advice"]
-    assert set(advice) == {"who", "en", "tr"}
-    assert set(advice["tr"]) == {"means", "act", "next"}
-
-
-def test_what_an_operator_marks_failed_there_has_the_same_defaults(oci: Oci):
-    (job_id,) = oci.queued(1)
-    body = {"action": "MARK_FAILED", "ids": [job_id]}
-    oci.client.post("/api/queues/oci/actions", json=body, headers=oci.operator)
-    row = oci.shown(job_id)
-    assert (row["provider_error_code"], row["provider_error_category"], row["last_error"]) == (
-        "MANUAL_FAIL",
-        "PERMANENT",
-        "MANUALLY_MARKED_FAILED",
-    )
+def test_mark_failed_has_the_same_defaults_there(site: OwnSite):
+    [job_id] = site.enqueue()
+    post(site, "actions", action="MARK_FAILED", ids=[job_id])
+    job = site.job(job_id)
+    assert (job.error_code, job.error_category) == ("MANUAL_FAIL", "PERMANENT")
+    assert job.error_message == "MANUALLY_MARKED_FAILED"

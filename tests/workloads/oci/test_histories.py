@@ -20,15 +20,15 @@ from kesin.lifecycle.vocabulary import STAGES
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.uploader import DUPLICATE_CLICK_CODES
 from tests.web.conftest import opened
-from tests.workloads.oci.conftest import DAY, HOUR, MINUTE, SITE
 from tests.workloads.oci.google_in_hand import GOOGLE_SAYS
-from tests.workloads.oci.histories import SCRIPTS, SITES, History, TwoSites
+from tests.workloads.oci.histories import SCRIPTS, SITE, SITES, History, TwoSites
+from tests.workloads.oci.own_site import DAY, HOUR, MINUTE
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 CATEGORIES = ("VALIDATION", "TRANSIENT", "AUTH", "RATE_LIMIT")
 STEPS = 15
-MOST_HISTORIES = 400  # one lasts up to two years, and no sale is taken after the year 2999
-SHARE = {"sqlite": 0.4, "postgres": 0.1}  # of the histories that the profile asks for
+HISTORIES = {"sqlite": 8, "postgres": 2}
+LONG = {"sqlite": 400, "postgres": 200}  # each takes up to two years, and time ends in 2999
 site = st.sampled_from([SITE, SITE, *SITES])
 script = st.sampled_from(SCRIPTS)
 number = st.integers(1, 6)
@@ -40,7 +40,7 @@ seconds = st.sampled_from(
 )
 recovery = st.sampled_from([STAGES, ("recover",), "cron"])
 kind = st.sampled_from(["plain", "plain", "plain", "plain", "revision", "no click", "no name"])
-told = st.one_of(
+behaviour = st.one_of(
     st.just("take"),
     st.sampled_from(["take", "lose", "leave"]),
     st.sampled_from(
@@ -67,7 +67,7 @@ filters = st.sampled_from(
         {},
     ]
 )
-telling = st.lists(told, min_size=1, max_size=3)
+telling = st.lists(behaviour, min_size=1, max_size=3)
 moments = st.sampled_from(
     [*[None] * 3, "reset", "marked", "recovered", "mended", "switched", "unready"]
 )
@@ -97,8 +97,8 @@ class Machine(RuleBasedStateMachine):
         """Some rows, mostly of this site; now and then one of another, or of nobody."""
         own = self.history.of(site_id)
         first = [job_id for job_id, one in own.items() if one.state in liked] * 4
-        found = [*first, *own, *own, *self.history.seen, NOBODY]
-        chosen = st.lists(st.sampled_from(found), min_size=1, max_size=most, unique=True)
+        ids = [*first, *own, *own, *self.history.seen, NOBODY]
+        chosen = st.lists(st.sampled_from(ids), min_size=1, max_size=most, unique=True)
         return data.draw(chosen, label="rows")
 
     def reported(self, data, site_id, script_name):
@@ -117,23 +117,23 @@ class Machine(RuleBasedStateMachine):
         self.history.post(SITE, [self.history.sale(one) for one in numbers])
         self.check()
 
-    @rule(site=site, told=st.lists(st.tuples(number, version, kind), min_size=1, max_size=4))
-    def post(self, site, told):
+    @rule(site=site, given=st.lists(st.tuples(number, version, kind), min_size=1, max_size=4))
+    def post(self, site, given):
         changes = {
             "plain": {},
             "revision": {"revision": 2},
             "no click": {"gclid": None},
             "no name": {"externalId": None},
         }
-        rows = [self.history.sale(n, version, **changes[kind]) for n, version, kind in told]
+        rows = [self.history.sale(n, version, **changes[kind]) for n, version, kind in given]
         self.history.post(site, rows)
 
     @rule(site=site)
-    def a_row_comes_by_another_door(self, site):
+    def a_row_is_enqueued_without_ingest(self, site):
         """No check of ours has seen it, and no channel can send it."""
         self.history.touched = {site}
         stamps = {"conversion_at": self.history.now}
-        self.sites.raw({"conversionValue": 1}, site=site, stamps=stamps)
+        self.sites.enqueue_raw({"conversionValue": 1}, site=site, stamps=stamps)
 
     # Scripts
 
@@ -218,10 +218,10 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.history.seen)
     @rule(site=site, data=st.data(), version=st.sampled_from([None, 0, 1, 2]))
     def enqueue_a_fix(self, site, data, version):
-        told = {} if version is None else {"conversion": {"conversionValue": 100 + version}}
+        changes = {} if version is None else {"conversion": {"conversionValue": 100 + version}}
         most = 3 if version is None else 1
         self.history.act(
-            site, "ENQUEUE_FIX", ids=self.rows(data, site, most, ["COMPLETED"]), **told
+            site, "ENQUEUE_FIX", ids=self.rows(data, site, most, ["COMPLETED"]), **changes
         )
 
     @rule(site=st.sampled_from([None, *SITES]), on=st.sampled_from([False, False, True]))
@@ -261,7 +261,7 @@ class Machine(RuleBasedStateMachine):
 
     def meanwhile(self, moment, ids):
         history = self.history
-        where = self.sites.look(ids[0]).tenant
+        where = self.sites.found(ids[0]).tenant
         body = {"siteId": where, "ids": ids}
         how = {"headers": self.sites.operator}
 
@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
         self.check()
 
 
-@pytest.fixture(params=SHARE)
+@pytest.fixture(params=HISTORIES)
 def sites(request: pytest.FixtureRequest, tmp_path) -> Iterator[TwoSites]:
     with ExitStack() as stack:
         store = opened(request.param, tmp_path, request, stack)
@@ -316,20 +316,20 @@ def sites(request: pytest.FixtureRequest, tmp_path) -> Iterator[TwoSites]:
         sites = TwoSites(store, tmp_path)
         stack.enter_context(sites.kept())
         sites.to_google(patch)
-        sites.share = SHARE[request.param]
+        is_long = settings.default.max_examples > 1_000
+        sites.histories = (LONG if is_long else HISTORIES)[request.param]
         yield sites
 
 
 def test_no_history_of_a_site_breaks_a_promise(sites: TwoSites):
     machine = type("Histories", (Machine,), {"sites": sites})
-    count = min(round(settings.default.max_examples * sites.share), MOST_HISTORIES)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=count, stateful_step_count=STEPS)
+        machine, settings=settings(max_examples=sites.histories, stateful_step_count=STEPS)
     )
     declared = {
         (move.name, source, to) for move, source, to in declared_edges(sites.queue.lifecycle)
     }
     assert sites.made <= declared
-    if count >= 50:  # fewer need not come about
+    if sites.histories >= 50:  # fewer need not come about
         missed = declared - sites.made
         assert len(missed) <= 0.4 * len(declared), f"never made: {sorted(missed)}"

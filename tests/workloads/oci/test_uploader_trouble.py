@@ -11,16 +11,14 @@ from kesin.workloads.oci.google import channels
 from kesin.workloads.oci.google.channels import channels_of
 from kesin.workloads.oci.uploader import Uploader
 from tests.web.conftest import ROOT
-from tests.workloads.oci.conftest import DAY, HOUR, OTHER, SITE, ApiSites
 from tests.workloads.oci.fake_google import GoogleServer, Whole, upload_error
-
-pytestmark = pytest.mark.usefixtures("_quick_hashes")
+from tests.workloads.oci.own_site import DAY, HOUR, ApiSite
 
 
 def test_what_google_took_is_completed_even_if_the_breaker_cannot_be_told(
-    api: ApiSites, monkeypatch: pytest.MonkeyPatch
+    api: ApiSite, monkeypatch: pytest.MonkeyPatch
 ):
-    ids = api.queued(3)
+    ids = api.enqueue(3)
 
     def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("away")
@@ -30,8 +28,8 @@ def test_what_google_took_is_completed_even_if_the_breaker_cannot_be_told(
     assert api.states(ids) == ["COMPLETED"] * 3
 
 
-def test_a_fault_of_our_own_is_tried_again(api: ApiSites, monkeypatch: pytest.MonkeyPatch):
-    ids = api.queued(2)
+def test_a_fault_of_our_own_is_tried_again(api: ApiSite, monkeypatch: pytest.MonkeyPatch):
+    ids = api.enqueue(2)
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -42,25 +40,25 @@ def test_a_fault_of_our_own_is_tried_again(api: ApiSites, monkeypatch: pytest.Mo
 
 
 def test_rows_that_cannot_be_sent_say_nothing_about_the_connection(
-    api: ApiSites, google: GoogleServer, monkeypatch: pytest.MonkeyPatch
+    api: ApiSite, google: GoogleServer, monkeypatch: pytest.MonkeyPatch
 ):
     # Enqueued without ingest.
     monkeypatch.setattr(uploader, "reject_unsendable", lambda *_, **__: 0)
     google.then(*[Whole(503)] * 5)
-    api.queued(1)
+    api.enqueue(1)
     for _ in range(5):
         api.turn()
         api.clock.advance(DAY + HOUR)
     api.sweep("expire")
     api.act("MARK_FAILED", None, filter={"status": ["RETRY", "QUEUED"]})
-    bad = api.raw({"externalId": "x"}, key="x")
+    bad = api.enqueue_raw({"externalId": "x"}, key="x")
     assert api.turn() == {"FAILED": 1}
     assert api.states([bad]) == ["FAILED"]
     assert api.breaker().kind == "TRANSIENT"
 
 
-def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSites, google: GoogleServer):
-    api.queued(2)
+def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSite, google: GoogleServer):
+    api.enqueue(2)
     google.row_errors = lambda _row: [upload_error("UNPARSEABLE_GCLID")._replace(
         group="internal_error", value="INTERNAL_ERROR")]  # fmt: skip
     for _ in range(5):
@@ -70,86 +68,82 @@ def test_google_failing_inside_every_row_opens_the_breaker_too(api: ApiSites, go
 
 
 def test_a_site_whose_breaker_is_open_takes_no_share_of_a_limited_turn(
-    api: ApiSites, google: GoogleServer
+    api: ApiSite, google: GoogleServer, make_api
 ):
-    api.switch("api", site=OTHER)
-    api.queued(100)
-    api.queued(30, site=OTHER, first=500)
+    api.enqueue(100)
     google.then(Whole(403, {"error": {"code": 403, "message": "no"}}))
-    api.queue.pause(actor="ops", tenant=OTHER)
     api.cron("process-offline-conversions", limit=5)
-    api.queue.resume(tenant=OTHER)
+    make_api().enqueue(30, first=500)
     assert api.breaker().kind == "AUTH"
     body = api.cron("process-offline-conversions", limit=20)
     assert body["completed"] == 20
 
 
-def test_rows_that_wait_for_their_time_take_no_share_either(api: ApiSites, google: GoogleServer):
-    api.switch("api", site=OTHER)
-    api.queued(100)
+def test_rows_that_are_not_due_take_no_share_either(api: ApiSite, google: GoogleServer, make_api):
+    api.enqueue(100)
     google.then(Whole(503))
     api.turn()
-    api.queued(30, site=OTHER, first=500)
+    make_api().enqueue(30, first=500)
     assert api.cron("process-offline-conversions", limit=20)["completed"] == 20
 
 
 def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
-    api: ApiSites, google: GoogleServer
+    api: ApiSite, google: GoogleServer
 ):
-    ids = api.queued(1)
+    ids = api.enqueue(1)
     google.row_errors = lambda _row: [upload_error("CLICK_CONVERSION_ALREADY_EXISTS")]
     assert api.turn() == {"COMPLETED": 1}
-    assert api.shown(ids[0])["provider_error_code"] == "CLICK_CONVERSION_ALREADY_EXISTS"
+    assert api.row_of(ids[0])["provider_error_code"] == "CLICK_CONVERSION_ALREADY_EXISTS"
 
 
-def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSites):
-    api.queued(3)
-    one = Uploader(api.context, channels_of(api.settings))
-    first = one.plan()
-    assert [share.tenants for share in [next(first)]] == [(SITE,)]
-    assert list(one.plan()) == []
+def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSite):
+    api.enqueue(3)
+    uploader = Uploader(api.context, channels_of(api.oci.settings))
+    first = uploader.plan()
+    assert [share.tenants for share in [next(first)]] == [(api.id,)]
+    assert list(uploader.plan()) == []
     first.close()
-    assert [share.tenants for share in one.plan()] == [(SITE,)]
+    assert [share.tenants for share in uploader.plan()] == [(api.id,)]
 
 
 def test_without_httpx_the_service_starts_and_leaves_uploads_alone(
-    api: ApiSites, monkeypatch: pytest.MonkeyPatch
+    api: ApiSite, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
     channels.channels_of.cache_clear()
-    ids = api.queued(1)
+    ids = api.enqueue(1)
     assert OCI.worker is not None
     worker = OCI.worker(api.context)
     assert worker.run_once() == {}
     assert api.states(ids) == ["QUEUED"]
 
 
-def test_a_renewed_budget_follows_the_channel_of_the_site(api: ApiSites):
-    ids = api.queued(1, site=OTHER)
-    api.switch("api", site=OTHER)
-    api.queue.act("MARK_FAILED", actor="ops", ids=ids)
-    body = {"siteId": OTHER, "action": "RETRY_SELECTED", "ids": ids}
-    assert api.client.post("/api/oci/queue-actions", json=body, headers=api.operator).is_success
-    assert api.look(ids[0]).max_attempts == 8
+def test_a_renewed_budget_follows_the_channel_of_the_site(api: ApiSite):
+    api.switch("script")
+    ids = api.enqueue(1)
+    api.switch("api")
+    api.act("MARK_FAILED", ids)
+    api.act("RETRY_SELECTED", ids)
+    assert api.job(ids[0]).max_attempts == 8
 
 
-def test_two_fixes_of_one_row_at_once_make_one_revision(api: ApiSites):
-    api.queued(1)
+def test_two_fixes_of_one_row_at_once_make_one_revision(api: ApiSite):
+    api.enqueue(1)
     api.turn()
-    place, told = api.place(), []
+    place, results = api.place, []
     meet = threading.Barrier(2)
 
     def mend(value: int) -> None:
         meet.wait(20)
         row = {"externalId": "sale-1", "conversionValue": value}
-        told.append((value, fix_rows(api.context, ROOT, place, [row])[0]))
+        results.append((value, fix_rows(api.context, ROOT, place, [row])[0]))
 
     threads = [threading.Thread(target=mend, args=(value,)) for value in (5, 6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    results = {one.result: (value, one.id) for value, one in told}
-    assert set(results) == {"queued", "duplicate"}
-    value, job_id = results["queued"]
-    assert api.look(job_id or "").data["conversionValue"] == value
+    by_result = {result.result: (value, result.id) for value, result in results}
+    assert set(by_result) == {"queued", "duplicate"}
+    value, job_id = by_result["queued"]
+    assert api.job(job_id or "").payload["conversionValue"] == value

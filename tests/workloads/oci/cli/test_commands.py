@@ -47,34 +47,21 @@ def play(oci):
     return ended
 
 
-# Help and manners
+# Help
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-EXPECTED = {
-    "import",
-    "export-dead-letters",
-    "enqueue-fix",
-    "stats",
-    "doctor",
-    "settings",
-    "credentials",
-    "explain",
-    "simulate-script",
-}
+EXPECTED = ["import", "export-dead-letters", "enqueue-fix", "stats", "doctor", "settings"]
+EXPECTED += ["credentials", "explain", "simulate-script"]
 
 
-def test_the_group_has_its_commands(kesin):  # noqa: F811
-    assert set(COMMANDS) == EXPECTED
+def test_every_command_and_option_has_help(kesin):  # noqa: F811
+    assert set(COMMANDS) == set(EXPECTED)
     assert "Usage: kesin oci " in kesin("oci", "--help").out
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_is_explained(kesin, name):  # noqa: F811
-    command = COMMANDS[name]
-    assert command.help.strip().split("\n")[0].endswith(".")
-    assert [one.name for one in command.params if not getattr(one, "help", None)] == []
-    assert "as_json" in [one.name for one in command.params]
-    assert kesin("oci", name, "--help").code == 0
+    for name, command in COMMANDS.items():
+        assert command.help.strip().split("\n")[0].endswith("."), name
+        assert [param.name for param in command.params if not getattr(param, "help", None)] == []
+        assert "as_json" in [param.name for param in command.params], name
+        assert kesin("oci", name, "--help").code == 0
 
 
 def test_without_a_database_it_says_how_to_make_one(kesin):  # noqa: F811
@@ -208,8 +195,8 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         monkeypatch.setenv("KESIN_OCI_TOKEN_URL", google.token_url)
         assert oci("doctor", "north").code == 1
         (tmp_path / "c.json").write_text(document)
-        kept = oci(*words, "--file", "c.json", "--json")
-        assert kept.json == {"site": "north", "kept": True}
+        stored = oci(*words, "--file", "c.json", "--json")
+        assert stored.json == {"site": "north", "kept": True}
         assert oci(*words, text=document).out == "kept, for north\n"
         good = oci("doctor", "north")
         assert good.code == 0, good.out
@@ -219,7 +206,7 @@ def test_credentials_are_kept_tried_and_dropped(oci, kesin, tmp_path, monkeypatc
         bad = oci("doctor", "north", "--json")
         assert (bad.code, bad.json["ok"]) == (1, False)
         assert google.recorded == {}
-    for answer in (kept, good, bad):
+    for answer in (stored, good, bad):
         assert "the-client-secret" not in answer.out + answer.err
     assert oci(*words, "--drop").out == "dropped the credentials of north\n"
     gone = oci(*words, "--drop")
@@ -288,7 +275,7 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
     other = oci(*base, "--url", "https://kesin.example.com", "--key-file", "key")
     assert other.code == 2
     assert "never went to Google" in other.err
-    for words, said in (
+    for words, message in (
         (here, "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--key-env", "X"), "--key-file or --key-env"),
         ((*here, "--key-file", "key", "--crash", "at-noon"), "after-export"),
@@ -297,15 +284,15 @@ def test_what_would_harm_or_makes_no_sense_is_refused(oci, tmp_path):
     ):
         answer = oci(*words)
         assert answer.code == 2
-        assert said in answer.err
-    for words, said in (
+        assert message in answer.err
+    for words, message in (
         ((*here, "--key-env", "NOT_THERE"), "no key in the variable NOT_THERE"),
         ((*here, "--key-file", "no"), "No such file"),
         ((*here, "--key-file", "key"), "is `kesin serve` running?"),
     ):
         answer = oci(*words)
         assert answer.code == 1
-        assert said in answer.err
+        assert message in answer.err
 
 
 def test_postgres_is_not_migrated_by_itself(kesin, postgres_server, monkeypatch):  # noqa: F811

@@ -82,16 +82,20 @@ def test_rejected_rows_are_told_kept_mended_and_imported(oci, tmp_path):
     assert result.json["reasons"]["MISSING_CLICK_ID"] == 1
     assert result.json["first_rejected"][0]["row"] == 2
     with (tmp_path / "r.csv").open(encoding="utf-8-sig", newline="") as file:
-        kept = list(csv.DictReader(file))
-    assert [one["row"] for one in kept] == ["2", "3", "4"]
-    assert kept[1]["conversionValue"] == "'=1+1"  # no formula
-    assert kept[0]["errorField"] == "gclid"
-    for one in kept:
-        one |= {"gclid": "Cj0KCQiA_mended", "conversionValue": "5", "conversionTime": days_ago(1)}
+        rejects = list(csv.DictReader(file))
+    assert [reject["row"] for reject in rejects] == ["2", "3", "4"]
+    assert rejects[1]["conversionValue"] == "'=1+1"  # no formula
+    assert rejects[0]["errorField"] == "gclid"
+    for reject in rejects:
+        reject |= {
+            "gclid": "Cj0KCQiA_mended",
+            "conversionValue": "5",
+            "conversionTime": days_ago(1),
+        }
     with (tmp_path / "m.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(kept[0]))
+        writer = csv.DictWriter(file, list(rejects[0]))
         writer.writeheader()
-        writer.writerows(kept)
+        writer.writerows(rejects)
     assert oci("import", "m.csv", "--site", "north", "--json").json["queued"] == 3
 
 

@@ -1,7 +1,6 @@
 """The script simulator against a listening service with a manual clock."""
 
 import random
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,134 +11,116 @@ from kesin.workloads.oci.cli.script_simulator import (
     ScriptRun,
     ScriptSimulator,
 )
-from tests.workloads.oci.conftest import MINUTE
-from tests.workloads.oci.running import Running, running, sale
+from tests.workloads.oci.own_site import MINUTE
+from tests.workloads.oci.running import Running, sale
 
 LEASE_S = 16 * MINUTE
 
 
-@pytest.fixture(scope="module")
-def new_site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], Running]]:
-    with running("sqlite", tmp_path_factory.mktemp("simulate"), request) as new:
-        yield new
-
-
-@pytest.fixture
-def site(new_site: Callable[[], Running]) -> Running:
-    return new_site()
-
-
-def played(site: Running, seed: int = 1, **how) -> ScriptSimulator:
+def simulate(site: Running, seed: int = 1, **how) -> ScriptSimulator:
     return ScriptSimulator(site.base_url, site.site_id, site.key, rng=random.Random(seed), **how)
 
 
-def test_a_run_takes_page_after_page_and_acknowledges_every_row(site):
-    site.enqueue(*(sale(n) for n in range(25)))
-    script = played(site, limit=10)
+def test_a_run_takes_page_after_page_and_acknowledges_every_row(server):
+    server.enqueue(*(sale(n) for n in range(25)))
+    script = simulate(server, limit=10)
     assert script.run() == ScriptRun(exported=25, acked=25)
-    assert site.states() == {"COMPLETED": 25}
+    assert server.states() == {"COMPLETED": 25}
     assert len(script.uploaded) == 25
     assert script.repeated == 0
-    beat = site.heartbeat()
+    beat = server.heartbeat()
     assert beat is not None
     assert (beat["script_version"], beat["exported"], beat["acked"]) == ("simulator", 25, 25)
 
 
-def test_nothing_waits_and_nothing_is_done(site):
-    assert played(site).run() == ScriptRun()
+def test_nothing_waits_and_nothing_is_done(server):
+    assert simulate(server).run() == ScriptRun()
 
 
-def test_a_share_of_the_rows_fails_with_a_code_and_a_word_that_it_was_played(site):
-    ids = site.enqueue(*(sale(n) for n in range(200)))
-    ran = played(site, fail_share=0.2).run()
+def test_a_share_of_the_rows_fails_with_codes_that_say_they_are_simulated(server):
+    ids = server.enqueue(*(sale(n) for n in range(200)))
+    ran = simulate(server, fail_share=0.2).run()
     assert 20 <= ran.failed <= 60
-    assert site.states() == {"COMPLETED": ran.acked, "FAILED": ran.failed}
-    failed = [row for row in site.rows(ids) if row.state == "FAILED"]
+    assert server.states() == {"COMPLETED": ran.acked, "FAILED": ran.failed}
+    failed = [row for row in server.rows(ids) if row.state == "FAILED"]
     assert {one.category for one in failed} == {"VALIDATION"}
     assert len({one.code for one in failed}) > 1
     assert all((one.message or "").startswith("simulated") for one in failed)
 
 
-def test_an_upload_that_throws_fails_all_its_rows_for_now_and_ends_the_run(site):
-    site.enqueue(*(sale(n) for n in range(6)))
-    script = played(site, upload_error_share=1, limit=4)
+def test_an_upload_that_throws_fails_all_its_rows_for_now_and_ends_the_run(server):
+    server.enqueue(*(sale(n) for n in range(6)))
+    script = simulate(server, upload_error_share=1, limit=4)
     assert script.run() == ScriptRun(exported=4, failed=4)
-    assert site.states() == {"FAILED": 4, "QUEUED": 2}
+    assert server.states() == {"FAILED": 4, "QUEUED": 2}
     assert not script.uploaded
-    site.pass_time(7 * MINUTE)
-    site.sweep()
-    assert played(site).run().acked == 6
+    server.pass_time(7 * MINUTE)
+    server.sweep()
+    assert simulate(server).run().acked == 6
 
 
-def test_every_crash_is_mended_by_the_clock_and_the_next_run(site):
+def test_every_crash_is_mended_by_the_clock_and_the_next_run(server):
     for number, crash in enumerate(CRASH_POINTS):
-        site.enqueue(*(sale(10 * number + n) for n in range(5)))
-        script = played(site)
+        server.enqueue(*(sale(10 * number + n) for n in range(5)))
+        script = simulate(server)
         crashed = script.run(crash)
         assert (crashed.exported, crashed.acked, crashed.crashed) == (5, 0, crash)
-        assert site.states()["PROCESSING"] == 5
+        assert server.states()["PROCESSING"] == 5
         assert len(script.uploaded) == (0 if crash == "after-export" else 5)
-        site.pass_time(LEASE_S)
-        site.sweep()
+        server.pass_time(LEASE_S)
+        server.sweep()
         assert script.run() == ScriptRun(exported=5, acked=5)
         assert script.repeated == len(script.uploaded) - 5 * (crash == "after-export")
-    assert site.states() == {"COMPLETED": 15}
-
-
-def test_before_the_acknowledgement_failures_are_reported_already(site):
-    site.enqueue(*(sale(n) for n in range(40)))
-    ran = played(site, fail_share=0.3).run("before-ack")
-    assert ran.failed > 0
-    assert site.states() == {"FAILED": ran.failed, "PROCESSING": 40 - ran.failed}
+    assert server.states() == {"COMPLETED": 15}
 
 
 def test_the_same_seed_plays_the_same_and_another_does_not():
     def acked(seed: int) -> list[str]:
         pages = [[{"id": f"seal_{n}", "orderId": f"k{n}"} for n in range(60)], []]
-        told = []
+        acked_ids = []
 
         def send(_method, path, body):
             if "export" in path:
                 return ApiResponse(200, {}, pages.pop(0))
-            told.extend(body["queueIds"] if path.endswith("/ack") else [])
+            acked_ids.extend(body["queueIds"] if path.endswith("/ack") else [])
             return ApiResponse(200, {}, {"refused": []})
 
         chance = random.Random(seed)
         ScriptSimulator("", "s", "k", rng=chance, fail_share=0.4, send=send).run()
-        return told
+        return acked_ids
 
     assert acked(3) == acked(3)
     assert acked(3) != acked(4)
 
 
-def test_a_row_that_could_be_sent_can_be_sent_again(site):
-    site.enqueue(*(sale(n) for n in range(40)))
-    script = played(site, fail_share=0.3)
+def test_a_row_that_could_be_sent_can_be_sent_again(server):
+    server.enqueue(*(sale(n) for n in range(40)))
+    script = simulate(server, fail_share=0.3)
     first = script.run("before-ack")
-    site.pass_time(LEASE_S)
-    site.sweep()
+    assert first.failed > 0
+    assert server.states() == {"FAILED": first.failed, "PROCESSING": 40 - first.failed}
+    server.pass_time(LEASE_S)
+    server.sweep()
     assert script.run() == ScriptRun(exported=40 - first.failed, acked=40 - first.failed)
     assert script.repeated == 40 - first.failed
 
 
-def test_a_paused_site_hands_out_nothing(site):
-    site.enqueue(sale())
-    site.oci.queue.pause(actor="test", tenant=site.site_id)
-    assert played(site).run() == ScriptRun(paused=True)
-    assert site.states() == {"QUEUED": 1}
+def test_a_paused_site_hands_out_nothing(server):
+    server.enqueue(sale())
+    server.oci.queue.pause(actor="test", tenant=server.site_id)
+    assert simulate(server).run() == ScriptRun(paused=True)
+    assert server.states() == {"QUEUED": 1}
 
 
-def test_refusals_of_the_server_are_told_with_what_to_do(site, new_site):
-    stranger = new_site()
+def test_refusals_of_the_server_say_what_to_do(server, service):
+    stranger = service()
     with pytest.raises(Problem, match=r"answered 401: .*wrong, over or revoked"):
-        ScriptSimulator(site.base_url, site.site_id, "no-key", rng=random.Random(1)).run()
+        ScriptSimulator(server.base_url, server.site_id, "no-key", rng=random.Random(1)).run()
     with pytest.raises(Problem, match=r"answered 403: .*oci:script of this very site"):
-        ScriptSimulator(site.base_url, stranger.site_id, site.key, rng=random.Random(1)).run()
+        ScriptSimulator(server.base_url, stranger.site_id, server.key, rng=random.Random(1)).run()
 
 
-def test_a_server_that_is_none_is_told_apart(site):
+def test_a_server_that_is_none_is_told_apart(server):
     gone = ScriptSimulator("http://127.0.0.1:9", "s", "k", rng=random.Random(1))
     with pytest.raises(Unavailable, match="is `kesin serve` running"):
         gone.run()

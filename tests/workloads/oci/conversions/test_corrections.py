@@ -14,106 +14,104 @@ from kesin.workloads.oci.conversions.conversion import (
 )
 from kesin.workloads.oci.conversions.corrections import fix_rows, latest_revisions
 from kesin.workloads.oci.conversions.ingest import IngestResult
-from tests.workloads.oci import own_site
-from tests.workloads.oci.conftest import bare
-from tests.workloads.oci.own_site import OwnSite
+from tests.workloads.oci.own_site import OwnSite, bare
 
-shared, site, neighbour = own_site.shared, own_site.site, own_site.neighbour
-DESK = system_actor("cli:desk")
+OPERATOR = system_actor("cli:operator")
 
 
-def fixed(site: OwnSite, *rows: Any, **how: Any) -> list[IngestResult]:
-    return fix_rows(site.context, DESK, site.place, rows, **how)
+def fix(site: OwnSite, *rows: Any, **how: Any) -> list[IngestResult]:
+    return fix_rows(site.context, OPERATOR, site.place, rows, **how)
 
 
-def delivered(site: OwnSite, count: int = 1) -> list[str]:
-    ids = site.exported(count)
+def deliver(site: OwnSite, count: int = 1) -> list[str]:
+    ids = site.claim(count)
     site.ack(ids)
     return ids
 
 
 def test_changed_data_of_a_delivered_row_is_a_new_revision(site: OwnSite):
-    [job_id] = delivered(site)
-    before = site.look(job_id)
-    [result] = fixed(site, {"externalId": "sale-1", "conversionValue": 9}, reason="a typo")
+    [job_id] = deliver(site)
+    before = site.job(job_id)
+    [result] = fix(site, {"externalId": "sale-1", "conversionValue": 9}, reason="a typo")
     assert (result.result, result.external_id) == ("queued", "sale-1")
-    born = site.look(result.id or "")
-    assert born.data == {
-        **before.data,
+    revision = site.job(result.id or "")
+    assert revision.payload == {
+        **before.payload,
         "conversionValue": 9,
         "revision": 2,
         "orderId": order_id_of(site.id, "sale-1", 2),
     }
-    assert json.loads(site.events(born.id)[0].note or "") == {"reason": "a typo", "fixes": job_id}
-    assert site.look(job_id) == before
+    note = site.events(revision.id)[0].note or ""
+    assert json.loads(note) == {"reason": "a typo", "fixes": job_id}
+    assert site.job(job_id) == before
 
 
 def test_what_a_row_does_not_say_stays_as_it_was(site: OwnSite):
-    delivered(site)
-    fixed(site, {"externalId": "sale-1", "gclid": "", "conversionName": None, "wbraid": "W-braid"})
+    deliver(site)
+    fix(site, {"externalId": "sale-1", "gclid": "", "conversionName": None, "wbraid": "W-braid"})
     [item] = site.export()
     assert (item["gclid"], item["wbraid"]) == ("Cj0KCQiA_click-000001", "W-braid")
     assert item["conversionName"] == "Phone sale"
 
 
 def test_unchanged_data_is_sent_again_only_on_request(site: OwnSite):
-    [job_id] = delivered(site)
-    [result] = fixed(site, {"externalId": "sale-1"})
+    [job_id] = deliver(site)
+    [result] = fix(site, {"externalId": "sale-1"})
     assert (result.result, result.id) == ("duplicate", job_id)
-    assert [one.result for one in fixed(site, {"externalId": "sale-1"}, again=True)] == ["queued"]
+    assert [one.result for one in fix(site, {"externalId": "sale-1"}, again=True)] == ["queued"]
 
 
-def test_each_fix_is_a_revision_more_once_the_one_before_was_delivered(site: OwnSite):
-    delivered(site)
+def test_each_fix_is_a_revision_more_once_the_one_before_was_deliver(site: OwnSite):
+    deliver(site)
     orders = set()
     for _ in range(3):
-        fixed(site, {"externalId": "sale-1"}, again=True)
+        fix(site, {"externalId": "sale-1"}, again=True)
         [item] = site.export()
         orders.add(item["orderId"])
         site.ack([item["id"]])
     assert orders == {order_id_of(site.id, "sale-1", n) for n in (2, 3, 4)}
     job = latest_revisions(site.context, site.place, ["sale-1"])["sale-1"]
-    assert job.data["revision"] == 4
+    assert job.payload["revision"] == 4
 
 
 def test_a_revision_on_its_way_is_not_overtaken(site: OwnSite):
-    delivered(site)
-    [first] = fixed(site, {"externalId": "sale-1"}, again=True)
-    [second] = fixed(site, {"externalId": "sale-1", "conversionValue": 9}, again=True)
+    deliver(site)
+    [first] = fix(site, {"externalId": "sale-1"}, again=True)
+    [second] = fix(site, {"externalId": "sale-1", "conversionValue": 9}, again=True)
     assert (second.result, second.id) == ("duplicate", first.id)
 
 
 def test_a_revision_that_failed_is_corrected_in_place(site: OwnSite):
-    delivered(site)
-    fixed(site, {"externalId": "sale-1"}, again=True)
+    deliver(site)
+    fix(site, {"externalId": "sale-1"}, again=True)
     [second] = bare(site.export())
     site.ack_failed([second])
-    [result] = fixed(site, {"externalId": "sale-1", "conversionValue": 9})
+    [result] = fix(site, {"externalId": "sale-1", "conversionValue": 9})
     assert (result.result, result.id) == ("corrected", second)
-    assert site.look(second).data["revision"] == 2
+    assert site.job(second).payload["revision"] == 2
 
 
 def test_a_row_that_failed_for_another_reason_is_left_and_says_so(site: OwnSite):
-    [job_id] = site.failed(category="TRANSIENT")
-    [result] = fixed(site, {"externalId": "sale-1", "conversionValue": 9})
+    [job_id] = site.fail(category="TRANSIENT")
+    [result] = fix(site, {"externalId": "sale-1", "conversionValue": 9})
     assert (result.result, result.id) == ("duplicate", job_id)
     assert "RETRY_SELECTED" in (result.message or "")
 
 
 def test_one_row_in_one_file_twice_is_sent_once(site: OwnSite):
-    delivered(site)
+    deliver(site)
     row = {"externalId": "sale-1", "conversionValue": 9}
-    assert [one.result for one in fixed(site, row, row)] == ["queued", "duplicate"]
+    assert [one.result for one in fix(site, row, row)] == ["queued", "duplicate"]
 
 
 def test_there_is_an_end_to_revisions(site: OwnSite):
     ids = [
-        site.raw({**site.row(), "revision": n, "orderId": f"x{n}"}, key=key_of("sale-1", n))
+        site.enqueue_raw({**site.row(), "revision": n, "orderId": f"x{n}"}, key=key_of("sale-1", n))
         for n in range(1, MAX_REVISION + 1)
     ]
     site.export()
     site.ack(ids)
-    [result] = fixed(site, {"externalId": "sale-1"}, again=True)
+    [result] = fix(site, {"externalId": "sale-1"}, again=True)
     assert (result.result, result.code) == ("rejected", "INVALID_REVISION")
 
 
@@ -132,8 +130,8 @@ def test_there_is_an_end_to_revisions(site: OwnSite):
 def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(
     site: OwnSite, row: Any, code: str
 ):
-    delivered(site)
-    results = fixed(site, row, {"externalId": "sale-1", "conversionValue": 9})
+    deliver(site)
+    results = fix(site, row, {"externalId": "sale-1", "conversionValue": 9})
     assert [(result.result, result.code) for result in results] == [
         ("rejected", code),
         ("queued", None),
@@ -141,35 +139,35 @@ def test_a_row_that_cannot_be_mended_says_why_and_sinks_no_other(
 
 
 def test_a_row_that_holds_no_conversion_is_not_mended(site: OwnSite):
-    site.raw("not ours", key="sale-1")
-    [result] = fixed(site, {"externalId": "sale-1", "conversionValue": 9})
+    site.enqueue_raw("not ours", key="sale-1")
+    [result] = fix(site, {"externalId": "sale-1", "conversionValue": 9})
     assert result.result == "rejected"
 
 
 def test_rows_of_another_site_are_not_found(site: OwnSite, neighbour: OwnSite):
-    delivered(neighbour)
-    [result] = fixed(site, {"externalId": "sale-1"}, again=True)
+    deliver(neighbour)
+    [result] = fix(site, {"externalId": "sale-1"}, again=True)
     assert result.code == "UNKNOWN_ROW"
     assert len(neighbour.jobs()) == 1
 
 
 def test_a_file_of_fixes_leaves_one_line_in_the_audit_log(site: OwnSite):
-    delivered(site, 2)
+    deliver(site, 2)
     rows = [{"externalId": f"sale-{n}", "conversionValue": 9} for n in (1, 2, 3)]
-    [line] = site.said(lambda: fixed(site, *rows, reason="a typo"))
-    assert (line.actor, line.action, line.site) == ("cli:desk", "oci.fix", site.id)
+    [line] = site.audit_lines(lambda: fix(site, *rows, reason="a typo"))
+    assert (line.actor, line.action, line.site) == ("cli:operator", "oci.fix", site.id)
     assert json.loads(line.details or "") == {"changed": 2, "reason": "a typo"}
 
 
 def test_the_budget_of_a_revision_is_that_of_the_channel(site: OwnSite):
-    delivered(site)
-    site.become(channel="api")
-    [result] = fixed(site, {"externalId": "sale-1"}, again=True)
-    assert site.look(result.id or "").max_attempts == 8
+    deliver(site)
+    site.change(channel="api")
+    [result] = fix(site, {"externalId": "sale-1"}, again=True)
+    assert site.job(result.id or "").max_attempts == 8
 
 
 def test_a_revision_expires_like_any_other_row(site: OwnSite):
-    delivered(site)
-    [result] = fixed(site, {"externalId": "sale-1"}, again=True)
+    deliver(site)
+    [result] = fix(site, {"externalId": "sale-1"}, again=True)
     site.wait(90 * 86_400, "expire")
-    assert site.look(result.id or "").error_code == "EXPIRED"
+    assert site.job(result.id or "").error_code == "EXPIRED"

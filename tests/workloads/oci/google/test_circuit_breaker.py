@@ -1,9 +1,12 @@
 """The circuit breaker: what opens it, what it lets through, what closes it."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kesin.foundation.messages import Message
 from kesin.lifecycle.budget import SECOND_US
 from kesin.workloads.oci.google.channel import ConnectionTrouble
 from kesin.workloads.oci.google.circuit_breaker import (
@@ -36,13 +39,9 @@ def failed(times: int, trouble: ConnectionTrouble = PASSING) -> Breaker:
 
 def test_it_stays_closed_below_five_failures_in_a_row():
     breaker = failed(FAILURES_TO_OPEN - 1)
-    assert breaker.state(NOW) == "closed"
-    assert breaker.max_rows(NOW, 2_000) == 2_000
-
-
-def test_a_success_between_failures_starts_the_count_anew():
-    breaker = next_breaker(failed(FAILURES_TO_OPEN - 1), None, NOW, 0)
-    assert next_breaker(breaker, PASSING, NOW, 0).state(NOW) == "closed"
+    assert (breaker.state(NOW), breaker.max_rows(NOW, 2_000)) == ("closed", 2_000)
+    after_success = next_breaker(breaker, None, NOW, 0)
+    assert next_breaker(after_success, PASSING, NOW, 0).state(NOW) == "closed"
 
 
 def test_the_fifth_failure_opens_it_for_five_minutes_and_jitter():
@@ -67,18 +66,11 @@ def test_a_failed_probe_opens_it_again_at_once():
     assert again.opened_at == NOW
 
 
-def test_a_named_pause_opens_it_at_the_first_time():
-    breaker = next_breaker(
-        Breaker(), ConnectionTrouble("RATE_LIMIT", "HTTP_429", "slow", 7_200), NOW, 1.0
-    )
-    assert (breaker.state(NOW), seconds(breaker)) == ("open", 7_200)
-
-
-def test_no_named_pause_is_longer_than_a_day():
-    breaker = next_breaker(
-        Breaker(), ConnectionTrouble("RATE_LIMIT", "HTTP_429", "slow", 1e9), NOW, 0
-    )
-    assert seconds(breaker) == MAX_OPEN_S
+@pytest.mark.parametrize(("pause_s", "open_s"), [(7_200, 7_200), (1e9, MAX_OPEN_S)])
+def test_a_named_pause_opens_it_at_the_first_time_for_a_day_at_most(pause_s, open_s):
+    trouble = ConnectionTrouble("RATE_LIMIT", "HTTP_429", "slow", pause_s)
+    breaker = next_breaker(Breaker(), trouble, NOW, 1.0)
+    assert (breaker.state(NOW), seconds(breaker)) == ("open", open_s)
 
 
 def test_wrong_credentials_open_it_at_once_and_never_for_a_probe():
@@ -92,15 +84,7 @@ def test_checks_of_wrong_credentials_grow_rarer_up_to_an_hour():
     for _ in range(7):
         breaker = next_breaker(breaker, WRONG, NOW, 0)
         pauses.append(seconds(breaker))
-    assert pauses == [
-        300,
-        600,
-        1_200,
-        2_400,
-        MAX_CHECK_PAUSE_S,
-        MAX_CHECK_PAUSE_S,
-        MAX_CHECK_PAUSE_S,
-    ]
+    assert pauses == [300, 600, 1_200, 2_400, *[MAX_CHECK_PAUSE_S] * 3]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +95,14 @@ def test_an_upload_still_under_way_does_not_close_what_wrong_credentials_opened(
     assert next_breaker(breaker, outcome, NOW, 0) == breaker
 
 
+def test_a_stored_breaker_keeps_the_parts_of_its_message():
+    message = Message("the token endpoint answered %(status)s", status=500)
+    stored = json.loads(json.dumps(Breaker(code="X", message=message).to_dict()))
+    restored = Breaker.from_dict(stored).message
+    assert isinstance(restored, Message)
+    assert restored.to_json() == message.to_json()
+
+
 def test_a_check_is_wanted_when_its_time_has_come():
     breaker = next_breaker(Breaker(), WRONG, NOW, 0)
     assert not breaker.wants_check(NOW)
@@ -118,9 +110,9 @@ def test_a_check_is_wanted_when_its_time_has_come():
     assert not failed(FAILURES_TO_OPEN).wants_check(NOW + 10**15)
 
 
-@pytest.mark.parametrize("kept", [None, {}, {"strange": 1}])
-def test_nothing_kept_is_a_closed_breaker(kept):
-    assert Breaker.from_dict(kept) == Breaker()
+@pytest.mark.parametrize("stored", [None, {}, {"strange": 1}])
+def test_nothing_stored_is_a_closed_breaker(stored):
+    assert Breaker.from_dict(stored) == Breaker()
 
 
 TROUBLES = st.builds(
@@ -133,7 +125,7 @@ TROUBLES = st.builds(
 
 
 @given(st.lists(st.none() | TROUBLES, max_size=30), st.floats(0, 1))
-def test_a_success_closes_it_unless_credentials_are_wrong_and_it_survives_being_kept(
+def test_a_success_closes_it_unless_credentials_are_wrong_and_it_survives_being_stored(
     history, chance
 ):
     breaker, now = Breaker(), NOW

@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kesin.lifecycle.errors import Category
@@ -57,15 +57,8 @@ def test_each_error_meets_the_row_that_it_names():
     some = rows(5)
     wrong = {0: [BAD], 3: [upload_error("TOO_RECENT_EVENT"), upload_error("CLICK_NOT_FOUND")]}
     outcomes = read_upload(answer(some, wrong), some, "r-1")
-    assert [type(outcome) for outcome in outcomes] == [
-        RowRefused,
-        RowAccepted,
-        RowAccepted,
-        RowRefused,
-        RowAccepted,
-    ]
-    assert outcomes[0].code == "UNPARSEABLE_GCLID"
-    assert outcomes[3].code == "CLICK_NOT_FOUND"
+    assert [isinstance(outcome, RowAccepted) for outcome in outcomes] == [0, 1, 1, 0, 1]
+    assert (outcomes[0].code, outcomes[3].code) == ("UNPARSEABLE_GCLID", "CLICK_NOT_FOUND")
     assert outcomes[3].message == "What TOO_RECENT_EVENT means.; What CLICK_NOT_FOUND means."
     assert outcomes[1].note == {"requestId": "r-1"}
     assert outcomes[3].note["requestId"] == "r-1"
@@ -122,6 +115,8 @@ def test_the_index_is_that_of_the_conversions_wherever_it_stands_in_the_path():
         lambda body: body.update(results={}),
         lambda body: body.pop("results"),
         lambda body: body["results"].reverse(),
+        lambda body: body.clear(),
+        lambda body: (body.clear(), body.update(error={"code": 500})),
     ],
 )
 def test_an_answer_that_cannot_be_read_credits_nobody(mangle):
@@ -137,11 +132,6 @@ def test_an_answer_that_is_no_object_credits_nobody(body):
     assert [(outcome.code, outcome.category) for outcome in outcomes] == [
         ("UNREADABLE_RESPONSE", Category.TRANSIENT)
     ] * 2
-
-
-def test_an_empty_answer_credits_nobody():
-    assert nobody({}, rows(2))
-    assert nobody({"error": {"code": 500}}, rows(2))
 
 
 def test_a_row_with_neither_result_nor_error_is_not_credited():
@@ -201,6 +191,7 @@ def at(value, path):
     return value
 
 
+@settings(max_examples=25)
 @given(st.data())
 def test_no_mangling_of_an_answer_credits_more_than_the_honest_one(data):
     body = copy.deepcopy(HONEST)
@@ -221,15 +212,6 @@ def test_no_mangling_of_an_answer_credits_more_than_the_honest_one(data):
     outcomes = read_upload(body, SEVERAL)
     assert len(outcomes) == len(SEVERAL)
     assert {n for n, outcome in enumerate(outcomes) if isinstance(outcome, RowAccepted)} <= ALLOWED
-
-
-@given(st.binary(max_size=200) | anything.map(lambda one: json.dumps(one).encode()))
-def test_no_answer_at_all_makes_the_reading_fail(content):
-    try:
-        body = json.loads(content)
-    except ValueError:
-        body = None
-    assert credited(body, SEVERAL) == set()
 
 
 def steps(count):
@@ -254,7 +236,7 @@ def steps(count):
 
 
 def test_reading_is_linear_in_rows_and_errors():
-    small, large = steps(200), steps(2_000)
+    small, large = steps(100), steps(1_000)
     assert large < 10.5 * small
 
 
