@@ -33,7 +33,7 @@ _MAY: Final = {
     "cron": "the cron secret",
     "metr": "keys with `metrics`",
     "pdf": "keys with `pdf`",
-    "trade": "keys with `optiplan`",
+    "opti": "keys with `optiplan`",
     "i": "keys with `oci:ingest`",
     "s": "keys with `oci:script`",
     "v": "viewers and keys with `read`",

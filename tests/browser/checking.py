@@ -1,4 +1,4 @@
-"""What is asked of every page, whatever it shows."""
+"""Checks of any page: accessibility, size, language."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 GRAVE = {"serious", "critical"}
 WIDE: ViewportSize = {"width": 1440, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-COLOURS = "color-contrast"
 # Frames hold what a template or a PDF shows: no page of ours.
-_RUN = """async ([tags, only, but, within]) => {
+_RUN = """async ([tags, within]) => {
   const found = await axe.run(within || document, {
-    runOnly: only ? {type: "rule", values: [only]} : {type: "tag", values: tags},
-    rules: but ? {[but]: {enabled: false}} : {},
+    runOnly: {type: "tag", values: tags},
     resultTypes: ["violations"],
     iframes: false,
   });
@@ -56,6 +54,7 @@ _COPY = """(html) => {
   document.documentElement.lang = page.documentElement.lang;
   document.documentElement.dataset.theme = page.documentElement.dataset.theme;
   document.body.replaceWith(page.body);
+  for (const one of document.querySelectorAll("details:not(.menu)")) one.open = true;
   for (const one of document.querySelectorAll("dialog[open]")) {
     one.removeAttribute("open");
     one.showModal();
@@ -102,52 +101,46 @@ def show(judge: Page, html: str) -> None:
     judge.evaluate(_COPY, html)
 
 
-def complaints(
-    page: Page, *, only: str = "", but: str = "", within: str = ""
-) -> list[dict[str, Any]]:
-    """What is seriously hard to use for somebody with a keyboard, a reader or weak eyes."""
+def complaints(page: Page, *, within: str = "") -> list[dict[str, Any]]:
+    """Serious obstacles for users of a keyboard or a screen reader, or with weak eyes."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
-    found: list[dict[str, Any]] = page.evaluate(_RUN, [TAGS, only, but, within])
-    return [one for one in found if one["impact"] in GRAVE]
+    violations: list[dict[str, Any]] = page.evaluate(_RUN, [TAGS, within])
+    return [violation for violation in violations if violation["impact"] in GRAVE]
 
 
-def seen_in_every_look(page: Page, within: str = "") -> list[Any]:
-    """Complaints, wide and on a phone, light and dark.
+def problems_in_every_look(page: Page, within: str = "") -> list[Any]:
+    """Problems of a page, wide and light, then on a phone and dark.
 
-    The shape of a page depends on its width, its colours on the scheme too: each is judged once
-    for everything it depends on. The page is not loaded again, and it is light before and after.
+    The page is not loaded again, and it is light before and after.
     """
-    found: list[Any] = []
-    for size, changes_to in ((WIDE, "dark"), (PHONE, "light")):
-        sized(page, size)
-        found += [*complaints(page, within=within), *too_wide(page)]
-        page.emulate_media(color_scheme=changes_to)  # type: ignore[arg-type]
-        found += complaints(page, only=COLOURS, within=within)
-    found += too_small(page, within)
-    return found
-
-
-def shaped_well(page: Page, within: str = "") -> list[Any]:
-    """The same for a second language, but for what knows no language.
-
-    Colours do not, nor does what a wide page is built of: there, only longer words can do harm.
-    """
-    sized(page, PHONE)
-    found = [*complaints(page, but=COLOURS, within=within), *too_wide(page)]
     sized(page, WIDE)
-    return found + too_wide(page)
+    problems = [*complaints(page, within=within), *too_wide(page)]
+    sized(page, PHONE)
+    page.emulate_media(color_scheme="dark")
+    problems += [*complaints(page, within=within), *too_wide(page), *too_small(page, within)]
+    page.emulate_media(color_scheme="light")
+    return problems
+
+
+def too_wide_in_any_size(page: Page) -> list[str]:
+    """For a second language: it changes neither markup nor colours, but words may be longer."""
+    problems = []
+    for size in (PHONE, WIDE):
+        sized(page, size)
+        problems += too_wide(page)
+    return problems
 
 
 def sized(page: Page, size: ViewportSize) -> None:
-    """Drawing anew costs more than to look whether it is needed."""
+    """Resize the page if it has another size: drawing it again is slow."""
     if page.viewport_size != size:
         page.set_viewport_size(size)
 
 
 def too_small(page: Page, within: str = "") -> list[str]:
-    """What a thumb would miss on a phone; a tick may be small if its label is not."""
-    found: list[str] = page.evaluate(
+    """Controls too small for a thumb; a checkbox may be small if its label is not."""
+    elements: list[str] = page.evaluate(
         """(within) => {
           const all = (within ? document.querySelector(within) : document).querySelectorAll(
             "button, select, summary, nav a, a.button, input:not([type=hidden]), textarea");
@@ -160,12 +153,12 @@ def too_small(page: Page, within: str = "") -> list[str]:
         }""",
         within,
     )
-    return found
+    return elements
 
 
 def too_wide(page: Page) -> list[str]:
-    """What sticks out when the page as a whole can be moved sideways."""
-    found: list[str] = page.evaluate(
+    """Elements that make the whole page scroll sideways."""
+    elements: list[str] = page.evaluate(
         """() => {
           const wide = document.documentElement.clientWidth;
           if (document.documentElement.scrollWidth <= wide) return [];
@@ -181,7 +174,7 @@ def too_wide(page: Page) -> list[str]:
           return seen.length ? seen : [`something placed: ${document.documentElement.scrollWidth}`];
         }"""
     )
-    return found
+    return elements
 
 
 @cache

@@ -1,7 +1,7 @@
 """A real Chromium that looks at a real service: one browser a test process, one service a module.
 
 A test that wants a page signed in writes ``signed_in("operator")`` and gets one; whatever the
-browser complains about meanwhile fails the test, unless it said ``watcher.expects("…")``.
+browser complains about meanwhile fails the test, unless it calls ``watcher.expects("…")``.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ NewPage = Callable[..., Page]
 @pytest.fixture(scope="session")
 def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     """The browser and the loop of its driver, which other tests of this process must not meet."""
-    found = find_chromium()
-    if found is None:
+    path = find_chromium()
+    if path is None:
         pytest.fail("there is no Chromium: `make install` installs it, or says how")
     flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS
     driver = sync_playwright().start()
-    browser = driver.chromium.launch(executable_path=found, args=flags)
+    browser = driver.chromium.launch(executable_path=path, args=flags)
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)
     yield browser, loop
@@ -55,9 +55,9 @@ def _chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
 @pytest.fixture
 def browser(_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
     """The browser; its driver's loop is this thread's own while the test runs, and not after."""
-    found, loop = _chromium
+    chromium, loop = _chromium
     asyncio._set_running_loop(loop)
-    yield found
+    yield chromium
     asyncio._set_running_loop(None)
 
 
@@ -79,13 +79,13 @@ def served(
 
 @pytest.fixture
 def world(served: Served) -> World:
-    """What lies behind the pages: tests move rows here and see them move there."""
+    """The service behind the pages."""
     return served.world
 
 
 @pytest.fixture
 def watcher() -> Iterator[Watcher]:
-    """Everything the browser complains about, asked at the end of the test."""
+    """Everything the browser complains about, checked at the end of the test."""
     watching = Watcher()
     yield watching
     assert watching.unexpected == []
@@ -95,8 +95,8 @@ def watcher() -> Iterator[Watcher]:
 def _contexts(
     _chromium: tuple[Browser, asyncio.AbstractEventLoop], served: Served
 ) -> Iterator[Contexts]:
-    found, loop = _chromium
-    contexts = Contexts(found, served.address)
+    chromium, loop = _chromium
+    contexts = Contexts(chromium, served.address)
     yield contexts
     asyncio._set_running_loop(loop)
     contexts.close()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from playwright.sync_api import Page
 
-from tests.browser.furniture import SITE, Furniture
+from tests.browser.sample_data import SITE, SampleData
 
 CONTROL = f"/dashboard/site/{SITE}/oci-control"
-Where = Callable[[Furniture], str]
+Where = Callable[[SampleData], str]
 
 # A route as the app declares it, and the pages to look at behind it.
 PAGES: dict[str, dict[str, Where]] = {
@@ -23,10 +23,10 @@ PAGES: dict[str, dict[str, Where]] = {
         "orders queue": lambda _: "/dashboard/queues/optiplan",
     },
     "/dashboard/jobs/{job_id}": {
-        "failed task": lambda had: f"/dashboard/jobs/{had.task['failed']}",
-        "conversion": lambda had: f"/dashboard/jobs/{had.conversions[0]}",
-        "printed": lambda had: f"/dashboard/jobs/{had.pdf['done']}",
-        "order": lambda had: f"/dashboard/jobs/{had.orders['planned']}",
+        "failed task": lambda data: f"/dashboard/jobs/{data.task['failed']}",
+        "conversion": lambda data: f"/dashboard/jobs/{data.conversions[0]}",
+        "printed": lambda data: f"/dashboard/jobs/{data.pdf['done']}",
+        "order": lambda data: f"/dashboard/jobs/{data.orders['planned']}",
     },
     "/dashboard/site/{site_id}/oci-control": {
         "oci control": lambda _: CONTROL,
@@ -46,7 +46,7 @@ PAGES: dict[str, dict[str, Where]] = {
     "/dashboard/admin/people": {"people": lambda _: "/dashboard/admin/people"},
     "/dashboard/admin/people/{name}": {"person": lambda _: "/dashboard/admin/people/ayse"},
     "/dashboard/admin/keys": {"keys": lambda _: "/dashboard/admin/keys"},
-    "/dashboard/admin/keys/{key_id}": {"key": lambda had: f"/dashboard/admin/keys/{had.key_id}"},
+    "/dashboard/admin/keys/{key_id}": {"key": lambda data: f"/dashboard/admin/keys/{data.key_id}"},
     "/dashboard/admin/sites": {"sites": lambda _: "/dashboard/admin/sites"},
     "/dashboard/admin/sites/{site_id}": {"site": lambda _: f"/dashboard/admin/sites/{SITE}"},
     "/dashboard/{rest:path}": {"no such page": lambda _: "/dashboard/nowhere/at/all"},

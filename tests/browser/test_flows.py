@@ -1,35 +1,35 @@
-"""What operators do all day with a queue, as they do it."""
+"""What operators do with a queue, in the browser."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import threading
-from decimal import Decimal
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from kesin.engine.queue import apply_changes
 from kesin.foundation.permissions import Actor
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.queues import actions, bulk
 from kesin.web.dashboard.queues import page as queue_page
 from kesin.web.dashboard.queues.bulk import BulkRuns
-from tests.browser.furniture import conversions
 from tests.browser.served import PATIENCE_S
 from tests.web.conftest import PASSWORD, ROOT, World
-from tests.workloads.optiplan.orders_ready import order_service
 
 TASKS = "/dashboard/queues/task"
 
 
 def failed(world: World, n: int, code: str) -> list[str]:
-    """So many tasks that failed like this."""
+    """Tasks that failed with this code."""
     ids = [world.job(key=f"{code}-{number}") for number in range(n)]
-    why = {"error_code": code, "error_category": "VALIDATION", "error_message": f"{code} it was"}
-    claims = world.task.claim("tests", limit=n, ids=ids)
-    changes = [Change(one.id, one.claim_seq, **why) for one in claims]
-    assert {one.result for one in world.task.apply("fail", changes, actor="tests")} == {"moved"}
+    changes = [
+        Change(job.id, job.claim_seq, code, "VALIDATION", f"{code} it was")
+        for job in world.task.claim("tests", limit=n, ids=ids)
+    ]
+    outcomes = apply_changes(world.task, "fail", changes, actor="tests")
+    assert {outcome.result for outcome in outcomes} == {"moved"}
     return ids
 
 
@@ -42,8 +42,8 @@ def offer(page: Page, name: str):
 
 
 @pytest.fixture
-def sheet_button():
-    """The one button of a sheet that does it; it says how many."""
+def dialog_button():
+    """The button of a dialog that does it; it shows how many jobs."""
 
     def find(page: Page, name: str):
         return page.get_by_role("dialog").get_by_role("button", name=name, exact=True)
@@ -51,10 +51,10 @@ def sheet_button():
     return find
 
 
-# Looking
+# Reading
 
 
-def test_a_click_on_a_state_filters_and_the_way_back_is_the_browsers(signed_in, world):
+def test_a_click_on_a_state_filters_and_the_back_button_undoes_it(signed_in, world):
     [bad] = failed(world, 1, "CLICKED")
     good = world.job(key="clicked-good")
     page = signed_in("viewer")
@@ -106,18 +106,7 @@ def test_older_rows_are_added_below_and_stay_when_the_page_is_renewed(
     expect(rows).to_have_count(5)
 
 
-def test_nothing_is_offered_to_whoever_may_only_look(signed_in, world):
-    [bad] = failed(world, 1, "LOOKED_AT")
-    page = signed_in("viewer")
-    page.goto(TASKS)
-    expect(row(page, bad)).to_be_visible()
-    expect(page.locator("input[data-pick]")).to_have_count(0)
-    expect(page.locator("[data-bar]")).to_have_count(0)
-    page.goto(f"/dashboard/jobs/{bad}")
-    expect(page.locator("#job-head .actions")).to_have_count(0)
-
-
-def test_rows_move_while_somebody_looks_and_the_selection_stays(signed_in, world):
+def test_rows_change_live_and_the_selection_stays(signed_in, world):
     [chosen] = failed(world, 1, "CHOSEN")
     waiting = world.job(key="it-moves")
     page = signed_in("operator")
@@ -132,8 +121,7 @@ def test_rows_move_while_somebody_looks_and_the_selection_stays(signed_in, world
     expect(page.locator("[data-picked]")).to_have_text("1")
 
 
-def test_a_row_that_somebody_writes_about_is_not_taken_from_under_the_fingers(signed_in, world):
-    """A half-typed search survives the renewal of the page around it."""
+def test_a_half_typed_search_survives_the_renewal_of_the_page(signed_in, world):
     failed(world, 1, "TYPED")
     page = signed_in("operator")
     page.goto(TASKS)
@@ -145,7 +133,7 @@ def test_a_row_that_somebody_writes_about_is_not_taken_from_under_the_fingers(si
     expect(page.locator("#f-text")).to_have_value("TYP")
 
 
-def test_a_job_moves_while_somebody_reads_it_and_what_was_unfolded_stays(signed_in, world):
+def test_a_job_changes_live_and_unfolded_parts_stay_open(signed_in, world):
     job = world.job(key="read-live")
     page = signed_in("operator")
     page.goto(f"/dashboard/jobs/{job}")
@@ -159,7 +147,9 @@ def test_a_job_moves_while_somebody_reads_it_and_what_was_unfolded_stays(signed_
     [claim] = world.task.claim("w1", ids=[job])
     expect(page.locator("#job-head .chip")).to_contain_text("running")
     expect(page.locator("#job-facts")).to_contain_text("w1")
-    world.task.apply("fail", [Change(job, claim.claim_seq, error_code="LIVE")], actor="w1")
+    expect(page.locator("#job-story")).to_contain_text("w1 works on it")
+    changes = [Change(job, claim.claim_seq, error_code="LIVE")]
+    apply_changes(world.task, "fail", changes, actor="w1")
     expect(page.locator("#job-head .chip")).to_contain_text("failed")
     expect(page.locator(".timeline")).to_contain_text("LIVE")
     expect(badge).to_have_text(str(before + 1))
@@ -167,20 +157,7 @@ def test_a_job_moves_while_somebody_reads_it_and_what_was_unfolded_stays(signed_
     expect(larger).to_be_focused()
 
 
-def test_a_sites_rows_come_while_somebody_types(signed_in, world):
-    world.site("lively")
-    page = signed_in("operator")
-    page.goto("/dashboard/site/lively/oci-control")
-    page.locator("#fix-reason").evaluate("one => { one.closest('details').open = true }")
-    page.locator("#fix-reason").press_sequentially("half a sen")
-    conversions(world, site="lively")
-    expect(page.locator("tr[id^=row-]").first).to_be_visible()
-    page.keyboard.type("tence")
-    expect(page.locator("#fix-reason")).to_have_value("half a sentence")
-    expect(page.locator("details.mend")).to_have_attribute("open", "")
-
-
-def test_a_page_follows_by_the_clock_while_its_stream_is_cut(signed_in, world, watcher):
+def test_a_page_polls_while_its_stream_is_cut(signed_in, world, watcher):
     watcher.expects(r"ERR_FAILED|/events")
     page = signed_in("operator")
     page.route("**/api/queues/*/events", lambda route: route.abort())
@@ -190,7 +167,7 @@ def test_a_page_follows_by_the_clock_while_its_stream_is_cut(signed_in, world, w
     expect(page.locator("#job-head .chip")).to_contain_text("failed")
 
 
-def test_a_session_ended_elsewhere_is_noticed_though_nothing_moves(signed_in, world):
+def test_a_session_that_ends_elsewhere_is_noticed_though_nothing_moves(signed_in, world):
     page = signed_in("operator", name="leaver")
     with page.expect_response(re.compile("/api/queues/task/events")):
         page.goto(f"/dashboard/jobs/{world.job(key='leaving')}")
@@ -201,7 +178,7 @@ def test_a_session_ended_elsewhere_is_noticed_though_nothing_moves(signed_in, wo
     expect(page.get_by_role("status")).to_contain_text("Your session has ended")
 
 
-def test_a_session_that_ends_while_a_sheet_is_open_leads_back_to_the_rows(
+def test_a_session_that_ends_while_a_dialog_is_open_leads_back_to_the_rows(
     signed_in, world, watcher
 ):
     watcher.expects(r"status of 401|/events|htmx:responseError|Response Status Error Code 401")
@@ -230,7 +207,7 @@ def test_a_session_that_ends_while_a_sheet_is_open_leads_back_to_the_rows(
 # Acting
 
 
-def test_an_action_is_foreseen_done_and_told_exactly(signed_in, world, sheet_button):
+def test_an_action_is_previewed_done_and_reported_exactly(signed_in, world, dialog_button):
     ids = failed(world, 3, "FORESEEN")
     page = signed_in("operator")
     page.goto(f"{TASKS}?code=FORESEEN")
@@ -242,7 +219,7 @@ def test_an_action_is_foreseen_done_and_told_exactly(signed_in, world, sheet_but
     expect(dialog.get_by_label("Reason")).to_be_focused()
     assert {world.state(one) for one in ids} == {"failed"}  # nothing moved yet
     page.keyboard.type("the street is open again")
-    sheet_button(page, "Requeue 2 rows").click()
+    dialog_button(page, "Requeue 2 rows").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 2 moved")
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert [world.state(one) for one in ids] == ["ready", "ready", "failed"]
@@ -252,7 +229,7 @@ def test_an_action_is_foreseen_done_and_told_exactly(signed_in, world, sheet_but
     expect(page.locator(".timeline")).to_contain_text("can")
 
 
-def test_a_sheet_can_be_left_by_the_keyboard_and_nothing_happened(signed_in, world):
+def test_escape_closes_a_dialog_and_nothing_happens(signed_in, world):
     [bad] = failed(world, 1, "LEFT")
     page = signed_in("operator")
     page.goto(f"{TASKS}?code=LEFT")
@@ -265,8 +242,8 @@ def test_a_sheet_can_be_left_by_the_keyboard_and_nothing_happened(signed_in, wor
     assert world.state(bad) == "failed"
 
 
-def test_what_goes_wrong_is_said_in_the_sheet_and_what_was_typed_stays(
-    signed_in, world, watcher, sheet_button
+def test_an_error_is_shown_in_the_dialog_and_the_input_stays(
+    signed_in, world, watcher, dialog_button
 ):
     watcher.expects(r"status of (403|422)|htmx:responseError|Response Status Error Code")
     [bad] = failed(world, 1, "IN_SHEET")
@@ -277,7 +254,7 @@ def test_what_goes_wrong_is_said_in_the_sheet_and_what_was_typed_stays(
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'explode' }")
-    sheet_button(page, "Requeue 1 row").click()
+    dialog_button(page, "Requeue 1 row").click()
     alert = dialog.get_by_role("alert")
     expect(alert).to_contain_text("That did not work")
     expect(alert).to_contain_text("explode")
@@ -287,12 +264,12 @@ def test_what_goes_wrong_is_said_in_the_sheet_and_what_was_typed_stays(
     )
     expect(dialog.get_by_label("Reason")).to_have_value("mended")
     dialog.locator("input[name=call]").evaluate("field => { field.value = 'requeue' }")
-    sheet_button(page, "Requeue 1 row").click()
+    dialog_button(page, "Requeue 1 row").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 1 moved")
     assert world.state(bad) == "ready"
 
 
-def test_all_that_match_are_more_than_are_shown(signed_in, world, sheet_button):
+def test_all_that_match_are_more_than_are_shown(signed_in, world, dialog_button):
     ids = failed(world, 60, "EVERY")
     [other] = failed(world, 1, "ANOTHER")
     page = signed_in("operator")
@@ -303,14 +280,14 @@ def test_all_that_match_are_more_than_are_shown(signed_in, world, sheet_button):
     page.locator("[data-pick-matching]").click()
     expect(page.locator("[data-bar]")).to_contain_text("All that match are selected")
     offer(page, "Requeue").click()
-    sheet_button(page, "Requeue 60 rows").click()
+    dialog_button(page, "Requeue 60 rows").click()
     expect(page.locator("#result")).to_contain_text("Requeue: 60 moved")
     assert {world.state(one) for one in ids} == {"ready"}
     assert world.state(other) == "failed"
 
 
-def test_many_rows_move_in_the_background_and_the_page_says_how_far(
-    signed_in, world, sheet_button, monkeypatch
+def test_many_rows_move_in_the_background_and_the_page_shows_progress(
+    signed_in, world, dialog_button, monkeypatch
 ):
     monkeypatch.setattr(queue_page, "PAGE", 3)
     monkeypatch.setattr(actions, "MAX_FOREGROUND_JOBS", 3)
@@ -328,7 +305,7 @@ def test_many_rows_move_in_the_background_and_the_page_says_how_far(
     page.locator("[data-pick-matching]").click()
     offer(page, "Requeue").click()
     expect(page.get_by_role("dialog")).to_contain_text("in the background")
-    sheet_button(page, "Requeue 5 rows").click()
+    dialog_button(page, "Requeue 5 rows").click()
     run = page.get_by_role("region", name="Requeue")
     expect(run).to_contain_text("Requeue: 2 of 5 rows")
     expect(run.get_by_role("progressbar")).to_have_attribute("value", "40")
@@ -338,27 +315,7 @@ def test_many_rows_move_in_the_background_and_the_page_says_how_far(
     assert {world.state(one) for one in ids} == {"ready"}
 
 
-def test_two_operators_on_the_same_rows_are_told_what_each_of_them_moved(
-    signed_in, world, sheet_button
-):
-    ids = failed(world, 3, "SHARED")
-    pages = [signed_in("operator", name=name) for name in ("first", "second")]
-    for page in pages:
-        page.goto(f"{TASKS}?code=SHARED")
-        page.get_by_label("Select every row shown").check()
-        offer(page, "Requeue").click()
-        expect(page.get_by_role("dialog")).to_contain_text("3 will move")
-    first, second = pages
-    sheet_button(first, "Requeue 3 rows").click()
-    expect(first.locator("#result")).to_contain_text("Requeue: 3 moved")
-    sheet_button(second, "Requeue 3 rows").click()
-    expect(second.locator("#result")).to_contain_text("0 moved, 3 refused: already ready")
-    for job_id in ids:
-        moves = [one for one in world.task.events(job_id) if one.move == "requeue"]
-        assert [one.actor for one in moves] == ["user:first"]
-
-
-def test_a_paused_queue_says_so_to_everybody_and_can_go_on(signed_in, world):
+def test_a_pause_is_shown_to_all_and_ends_with_resume(signed_in, world):
     page, other = signed_in("operator"), signed_in("viewer")
     for one in (page, other):
         one.goto(TASKS)
@@ -375,76 +332,7 @@ def test_a_paused_queue_says_so_to_everybody_and_can_go_on(signed_in, world):
     assert world.store.paused("task") == []
 
 
-# The workshop's rules
-
-
-def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
-    page = signed_in("operator")
-    page.goto("/dashboard/optiplan/rules")
-    before = order_service(world.service).workshop.rules()
-    blade = page.locator("[name='v/saw/kerf_mm']")
-    blade.fill("3,2555")
-    check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
-    check.click()
-    expect(page.get_by_role("heading", name="What would change")).to_be_visible()
-    expect(page.locator("tbody tr")).to_have_text(["Saw blade4 mm3.2555 mm"])
-    page.get_by_role("button", name="Back to editing").click()
-    expect(blade).to_have_value("3.2555")
-    assert order_service(world.service).workshop.rules() == before
-    check.click()
-    page.get_by_role("button", name="Save 1 change").click()
-    expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
-    expect(blade).to_have_value("3.2555")
-    assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
-
-
-# The seed's own page
-
-
-@pytest.mark.parametrize(
-    ("button", "action", "state"),
-    [
-        ("Retry", "Retry: 2 rows", "QUEUED"),
-        ("Reset to queued", "Reset to queued: 2 rows", "QUEUED"),
-    ],
-)
-def test_failed_conversions_go_back_to_the_queue(button, action, state, signed_in, world):
-    world.site(f"site-{button[:5].lower()}")
-    ids = conversions(world, site=f"site-{button[:5].lower()}", told=button)
-    bad = [one for one in ids if world.state(one) == "FAILED"]
-    page = signed_in("operator")
-    page.goto(f"/dashboard/site/site-{button[:5].lower()}/oci-control?status=FAILED")
-    page.get_by_label("Select every row shown").check()
-    offer(page, button).click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("2 of 2 chosen rows will move.")
-    dialog.get_by_label("Reason, for the history").fill("mended at the source")
-    dialog.get_by_role("button", name=action).click()
-    expect(page.get_by_role("dialog")).to_contain_text("2 moved, 0 refused")
-    assert {world.state(one) for one in bad} == {state}
-    page.get_by_role("button", name="Close").click()
-    expect(page.locator("tr[id^=row-]")).to_have_count(0)
-
-
-def test_conversions_that_wait_are_marked_failed_and_delivered_ones_never(signed_in, world):
-    world.site("marked")
-    ids = conversions(world, site="marked")
-    page = signed_in("operator")
-    page.goto("/dashboard/site/marked/oci-control")
-    page.get_by_label("Select every row shown").check()
-    offer(page, "Mark failed").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("listitem").filter(has_text="COMPLETED")).to_contain_text("stay")
-    before = {one: world.state(one) for one in ids}
-    dialog.locator("button.danger").click()
-    expect(page.get_by_role("heading", name=re.compile(r"^4 moved, 2 refused$"))).to_be_visible()
-    after = {one: world.state(one) for one in ids}
-    done = [one for one, state in before.items() if state == "COMPLETED"]
-    assert [after[one] for one in done] == ["COMPLETED"] * len(done)
-    assert {after[one] for one, state in before.items() if state == "QUEUED"} == {"FAILED"}
-
-
-# As somebody likes it
+# Preferences
 
 
 def test_language_and_theme_change_in_place_and_are_remembered(signed_in, world):

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.browser.checking import PHONE, too_wide
 
 
-def test_a_page_says_how_old_it_is_and_leads_to_another_site(signed_in, world):
+def test_a_page_shows_its_age_and_switches_to_another_site(signed_in, world):
     world.job("north", key="framed")
     page = signed_in("viewer")
     page.goto("/dashboard/queues/task")
@@ -24,7 +24,7 @@ def test_a_page_says_how_old_it_is_and_leads_to_another_site(signed_in, world):
     expect(page.locator("header .switch summary")).to_contain_text("every site")
 
 
-def test_on_a_phone_the_rest_of_the_pages_is_one_press_away(signed_in):
+def test_on_a_phone_the_other_pages_are_one_press_away(signed_in):
     page = signed_in("operator", size=PHONE)
     page.goto("/dashboard")
     workers = page.locator("#nav").get_by_role("link", name="Workers")

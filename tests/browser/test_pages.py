@@ -1,6 +1,6 @@
 """Every page there is: wide and on a phone, light and dark, in English and in Turkish.
 
-The rooms are furnished with probes: whatever others wrote is shown as it is and never runs.
+The data is full of probes: what users wrote is shown as text and never runs.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tests.browser.checking import (
     PHONE,
     complaints,
     english,
-    seen_in_every_look,
-    shaped_well,
+    problems_in_every_look,
     show,
     sized,
     too_small,
     too_wide,
+    too_wide_in_any_size,
 )
 from tests.browser.conftest import NAMES
-from tests.browser.furniture import SITE, Furniture, furnish
 from tests.browser.pages import CONTROL, DIALOG, NAMED, OPENED, PAGES, PARTS, TOLD_AFTERWARDS, Say
+from tests.browser.sample_data import SITE, SampleData, create_sample_data
 from tests.browser.served import Served
 from tests.web.conftest import ROOT, World
 from tests.web.dashboard.turkish import TEMPLATES, catalogue, template_name
-from tests.web.matrix import doors
+from tests.web.matrix import all_routes
 from tests.workloads.optiplan.orders_ready import held_order
 
 VENDOR = Path(__file__).parent / "vendor"
@@ -43,31 +43,31 @@ Language = Literal["en", "tr"]
 
 
 @pytest.fixture(scope="module")
-def furnished(served: Served) -> Furniture:
+def data(served: Served) -> SampleData:
     world = served.world
     world.known("ayse", "admin", all_sites=True)
     world.accounts.set_site(ROOT, SITE, name=f"North{PROBE}")
-    found = furnish(world, PROBE)
+    sample = create_sample_data(world, PROBE)
     world.service.commands.pause(ROOT, "task", reason=f"a pause{PROBE}")
     world.accounts.note(ROOT, "job.unmask", queue="task", target=f"target{PROBE}"[:120])
-    return found
+    return sample
 
 
 @pytest.fixture(scope="module")
-def carried(served: Served, furnished: Furniture) -> set[str]:
-    """What is told in the language of whoever made it: errors of jobs, the words of a template."""
+def carried(served: Served, data: SampleData) -> set[str]:
+    """Texts in the language of their author: errors of jobs, the words of templates."""
     jobs = [job for queue in served.world.service.queues.values() for job in queue.jobs().jobs]
-    book = load_templates(served.world.settings)
-    templates = [book.get(name) for name in book.names]
+    library = load_templates(served.world.settings)
+    templates = [library.get(name) for name in library.names]
     words = re.findall(
         r'"(?:title|description)": "([^"]+)"',
-        json.dumps([one.schema for one in templates], ensure_ascii=False),
+        json.dumps([template.schema for template in templates], ensure_ascii=False),
     )
     return {job.error_message[:20] for job in jobs if job.error_message} | set(words)
 
 
 def speaks(page: Page, language: Language) -> Say:
-    """From now on the pages are in this language."""
+    """Set the language of the pages."""
     address = "/".join(page.url.split("/")[:3])  # the rest would be the cookie's path
     cookie = {"name": "kesin_language", "value": language, "url": address}
     page.context.add_cookies([cookie])  # type: ignore[list-item]
@@ -89,67 +89,71 @@ _SEEN = """() => {
 
 
 def seen(page: Page, language: str) -> str:
-    """The page with all that was folded, once it is known to be one of ours.
+    """The HTML of a page with everything unfolded, after a check of title, heading and language.
 
-    It has a title, one heading and the language it says. A probe that became markup would ask for
-    an image, and the policy would tell of a script.
+    A probe that became markup would request an image, and the policy would report a script.
     """
-    found = page.evaluate(_SEEN)
-    assert re.search(r"\S+ · Kesin$", found["title"])
-    assert len(found["heading"]) == found["contents"] == 1
-    assert found["heading"][0]
-    assert "49" not in found["heading"][0] + found["title"]
-    assert found["language"] == language
-    assert found["here"] < 2
-    assert not found["hacked"]
-    return found["html"]
+    shown = page.evaluate(_SEEN)
+    assert re.search(r"\S+ · Kesin$", shown["title"])
+    assert len(shown["heading"]) == shown["contents"] == 1
+    assert shown["heading"][0]
+    assert "49" not in shown["heading"][0] + shown["title"]
+    assert shown["language"] == language
+    assert shown["here"] < 2
+    assert not shown["hacked"]
+    return shown["html"]
 
 
-def closed(page: Page) -> None:
+def close(page: Page) -> None:
     page.keyboard.press("Escape")
     page.locator("details.menu").evaluate_all("all => all.forEach((one) => { one.open = false; })")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_every_route_is_a_page_to_look_at_or_said_to_be_none(world: World):
-    there = {path for method, path in doors(world.app) if method == "GET"}
-    there = {path for path in there if path.startswith("/dashboard")}
-    assert there == PAGES.keys() | PARTS
+def test_every_route_is_in_the_list_of_pages_or_of_parts(world: World):
+    routes = {path for method, path in all_routes(world.app) if method == "GET"}
+    assert {path for path in routes if path.startswith("/dashboard")} == PAGES.keys() | PARTS
 
 
-def test_every_sheet_is_opened():
-    sheets = {template_name(file) for file in TEMPLATES if "<dialog" in file.read_text("utf-8")}
-    assert sheets == {one.template for one in OPENED if one.template} | TOLD_AFTERWARDS
+def test_every_dialog_is_opened():
+    dialogs = {template_name(file) for file in TEMPLATES if "<dialog" in file.read_text("utf-8")}
+    assert dialogs == {one.template for one in OPENED if one.template} | TOLD_AFTERWARDS
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_page_is_fit_to_be_used(name, furnished, carried, admins_tab, *, judge, watcher):
+def test_a_page_is_accessible_and_fits(name, data, carried, world, admins_tab, *, judge, watcher):
     watcher.expects(GONE)
-    page, path = admins_tab, NAMED[name](furnished)
+    page, path = admins_tab, NAMED[name](data)
+    opened = [one for one in OPENED if one.page == name]
     page.goto(path)
     show(judge, seen(page, "en"))
-    assert seen_in_every_look(judge) == []
-    for one in OPENED:
-        if one.page == name:
-            one.open(page, str)
-            expect(page.locator(one.within)).to_be_visible()
-            show(judge, seen(page, "en"))
-            assert seen_in_every_look(judge, one.within) == []
-            closed(page)
+    assert problems_in_every_look(judge) == []
+    for part in opened:
+        part.open(page, str)
+        expect(page.locator(part.within)).to_be_visible()
+        show(judge, seen(page, "en"))
+        assert problems_in_every_look(judge, part.within) == []
+        close(page)
 
-    say = speaks(page, "tr")
-    page.goto(path)
-    show(judge, seen(page, "tr"))
+    headers = world.cookie("ayse")
+    headers["cookie"] += "; kesin_language=tr"
+    html = world.client.get(path, headers=headers).text
+    assert '<html lang="tr"' in html
+    _check_turkish(judge, html, carried)
+    if opened:
+        say = speaks(page, "tr")
+        page.goto(path)
+    for part in opened:
+        part.open(page, say)
+        expect(page.locator(part.within)).to_be_visible()
+        _check_turkish(judge, seen(page, "tr"), carried)
+        close(page)
+
+
+def _check_turkish(judge: Page, html: str, carried: set[str]) -> None:
+    show(judge, html)
     assert english(judge, carried) == []
-    assert shaped_well(judge) == []
-    for one in OPENED:
-        if one.page == name:
-            one.open(page, say)
-            expect(page.locator(one.within)).to_be_visible()
-            show(judge, seen(page, "tr"))
-            assert english(judge, carried) == []
-            assert shaped_well(judge, one.within) == []
-            closed(page)
+    assert too_wide_in_any_size(judge) == []
 
 
 def _built(html: str) -> list[tuple[str, ...]]:
@@ -159,31 +163,33 @@ def _built(html: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(("role", "language"), [("viewer", "tr"), ("operator", "en")])
-def test_what_others_see_is_fit_to_be_used_too(role, language, furnished, carried, world, *, judge):
+def test_pages_of_other_roles_are_accessible_and_fit(
+    role, language, data, carried, world, *, judge
+):
     """Only pages that are built differently for them are judged again."""
     who = world.known(NAMES[role], role, all_sites=True)
     admin, them = world.cookie("ayse"), world.cookie(who)
     them["cookie"] += f"; kesin_language={language}"
     judged = []
     for where in NAMED.values():
-        path = where(furnished)
+        path = where(data)
         html = world.client.get(path, headers=them).text
         built = _built(html)
         if built in judged or built == _built(world.client.get(path, headers=admin).text):
             continue
         judged.append(built)
         show(judge, html)
-        assert shaped_well(judge) == [], path
+        assert [*too_wide_in_any_size(judge), *complaints(judge)] == [], path
         assert language == "en" or english(judge, carried) == [], path
     assert len(judged) > 3  # a queue, a job, the orders, a page that is not for them
 
 
-# What was done
+# Dialogs that report
 
 
 @pytest.mark.parametrize("language", ["en", "tr"])
-def test_a_sheet_that_tells_what_was_done_is_fit_to_be_used(
-    language, furnished, carried, world, admins_tab, *, judge
+def test_a_dialog_that_reports_an_action_is_accessible(
+    language, data, carried, world, admins_tab, *, judge
 ):
     held = held_order(world.service)
     page = admins_tab
@@ -192,44 +198,43 @@ def test_a_sheet_that_tells_what_was_done_is_fit_to_be_used(
     page.goto(f"{CONTROL}?status=FAILED")
     page.locator("input[data-pick]").first.check()
     page.get_by_role("button", name=say("Retry"), exact=True).click()
-    _told_in_a_sheet(page, say, carried, judge)
+    _check_report(page, say, carried, judge)
     page.goto("/dashboard/optiplan")
     page.locator(f"#held-{held}").get_by_role("button", name=say("Approve")).click()
-    _told_in_a_sheet(page, say, carried, judge)
+    _check_report(page, say, carried, judge)
+    assert world.state(held) == "NEW"
 
 
-def _told_in_a_sheet(page: Page, say: Say, carried: set[str], judge: Page) -> None:
+def _check_report(page: Page, say: Say, carried: set[str], judge: Page) -> None:
     dialog = page.get_by_role("dialog")
     dialog.locator("button.first").click()
     expect(dialog.get_by_role("button", name=say("Close"))).to_be_visible()
-    language = "en" if say("Close") == "Close" else "tr"
-    show(judge, seen(page, language))
-    assert seen_in_every_look(judge, DIALOG) == []
-    assert language == "en" or english(judge, carried) == []
-    closed(page)
+    if say("Close") == "Close":
+        show(judge, seen(page, "en"))
+        assert problems_in_every_look(judge, DIALOG) == []
+    else:
+        _check_turkish(judge, seen(page, "tr"), carried)
+    close(page)
+
+
+def test_a_plan_is_drawn_on_the_page_of_its_order(data, admins_tab):
+    admins_tab.goto(NAMED["order"](data))
+    drawing = "#job-panel img, #job-panel object, #job-panel svg:not(.icon)"
+    expect(admins_tab.locator(drawing).first).to_be_visible()
 
 
 # Probes
 
 
-def test_the_probes_are_really_shown(furnished, admins_tab):
+def test_the_probes_are_really_shown(data, admins_tab):
     page = admins_tab
-    there = {}
-    for name in (
-        "nothing matches",
-        "sites",
-        "keys",
-        "orders",
-        "customers",
-        "oci control",
-        "failed task",
-    ):
-        page.goto(NAMED[name](furnished).partition("?")[0])
-        there[name] = "<img src=x" in page.locator("main").inner_text()
-    assert there == dict.fromkeys(there, True)
+    names = ("nothing matches", "sites", "keys", "orders", "customers", "oci control")
+    for name in (*names, "failed task"):
+        page.goto(NAMED[name](data).partition("?")[0])
+        assert "<img src=x" in page.locator("main").inner_text(), name
 
 
-def test_a_probe_that_is_typed_into_a_sheet_stays_a_text(furnished, admins_tab):
+def test_a_probe_typed_into_a_dialog_stays_a_text(data, admins_tab):
     page = admins_tab
     page.goto("/dashboard/queues/task?state=failed")
     page.get_by_label("Select every row shown").check()
@@ -240,7 +245,7 @@ def test_a_probe_that_is_typed_into_a_sheet_stays_a_text(furnished, admins_tab):
     seen(page, "en")
 
 
-def test_a_probe_in_the_address_stays_a_text(furnished, admins_tab, watcher):
+def test_a_probe_in_the_address_stays_a_text(data, admins_tab, watcher):
     watcher.expects(r"status of 4\d\d")
     page = admins_tab
     names = ("text", "code", "site", "state", "ids", "cursor", "age", "category", "q", "status")
@@ -254,16 +259,18 @@ def test_a_probe_in_the_address_stays_a_text(furnished, admins_tab, watcher):
 # Before signing in
 
 
-def test_the_sign_in_page_is_fit_to_be_used(page):
+def test_the_sign_in_page_is_accessible_in_both_languages(page):
     page.goto("/sign-in")
-    assert seen_in_every_look(page) == []
+    assert problems_in_every_look(page) == []
     page.get_by_role("button", name="Türkçe").click()
     expect(page.locator("html")).to_have_attribute("lang", "tr")
     assert english(page) == []
-    assert shaped_well(page) == []
+    assert too_wide_in_any_size(page) == []
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
 
 
-def test_the_judge_sees_what_is_wrong(judge):
+def test_the_checks_notice_what_is_wrong(judge):
     """Else a page could be anything."""
     bad = '<button></button><p class="badge"><a class="muted" href="/">pale</a></p>'
     show(judge, f'<html lang="en"><title>Bad</title><main><h1>Bad</h1>{bad}</main></html>')

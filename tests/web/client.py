@@ -1,4 +1,4 @@
-"""The client every test of the doors speaks through; cookies are sent only when a test says so."""
+"""The HTTP client of the tests; cookies are sent only when a test sends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 
-with warnings.catch_warnings():  # starlette would rather have httpx2, which is the same to us
+with warnings.catch_warnings():  # starlette would rather have httpx2
     warnings.simplefilter("ignore")
     from fastapi.testclient import TestClient
 
@@ -42,7 +42,7 @@ class Client(TestClient):
             yield
         self.portal = None
 
-    def request(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def request(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().request(*args, **kwargs)
         finally:
@@ -50,7 +50,7 @@ class Client(TestClient):
 
 
 class _AtOnce(httpx.BaseTransport):
-    """The whole answer in one visit to the event loop, where starlette's own makes eight."""
+    """The whole response in one call to the event loop, where starlette's own makes eight."""
 
     def __init__(self, client: Client, address: tuple[str, int]) -> None:
         self._client = client
@@ -89,11 +89,11 @@ class _AtOnce(httpx.BaseTransport):
     ) -> tuple[dict[str, Any], bytes]:
         started: dict[str, Any] = {"status": 500, "headers": []}
         parts: list[bytes] = []
-        asked, over = [request], anyio.Event()
+        unread, over = [request], anyio.Event()
 
         async def receive() -> dict[str, Any]:
-            if asked:  # not before: some bodies must never be read
-                return {"type": "http.request", "body": asked.pop().read()}
+            if unread:  # not before: some bodies must never be read
+                return {"type": "http.request", "body": unread.pop().read()}
             await over.wait()
             return {"type": "http.disconnect"}
 

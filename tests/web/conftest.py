@@ -1,4 +1,4 @@
-"""A service without workers, under a clock that the test moves, and everybody who may knock."""
+"""A service without workers, under a clock that the test moves, with users and keys."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from kesin.web.app import create_app
 from kesin.web.service import Service
 from kesin.workloads import built_in
 from tests.redis_server import RedisServer
-from tests.web.analysed import analyse_once
 from tests.web.client import ADDRESS, Client
+from tests.web.route_cache import analyse_once
 
 PASSWORD = "correct-horse-battery"
 CRON_SECRET = "cron-secret-of-the-tests"
@@ -51,24 +51,38 @@ _numbers = itertools.count(1)
 
 
 analyse_once()
-# Every client would read the same hundred and fifty certificates, and take 40 ms for it.
-transports.create_ssl_context = cache(transports.create_ssl_context)
+# Every client would read the same certificates, which takes 40 ms.
+_ssl_context = transports.create_ssl_context  # type: ignore[attr-defined]
+transports.create_ssl_context = cache(_ssl_context)  # type: ignore[attr-defined]
+
+
+_read_settings: dict[Any, Settings] = {}
+
+
+def _settings(**given: Any) -> Settings:
+    """The same settings are read once: the environment takes longer than a service."""
+    variables = [(name, os.environ[name]) for name in os.environ if name.startswith("KESIN_")]
+    key = (repr(given), *variables)
+    if key not in _read_settings:
+        _read_settings[key] = Settings(**given)
+    return _read_settings[key]
 
 
 class World:
-    """A service, its app and short words for what tests do with them."""
+    """A service, its app and short names for what tests do with them."""
 
     def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.settings = Settings(data_dir=folder, **{**DEFAULTS, **settings})
+        settings = {**DEFAULTS, **settings}
+        self.settings = _settings(**settings).model_copy(update={"data_dir": folder})
         self.store = store
-        workloads = {one.name: one for one in (*built_in(), TASK)}
+        workloads = {workload.name: workload for workload in (*built_in(), TASK)}
         self.service = Service(self.settings, store, workloads, work=False, clock=self.clock)
         self._kept: ExitStack | None = None
 
     @cached_property
     def app(self) -> FastAPI:
-        """Made by the first who asks: many tests never knock at a door."""
+        """Created on first use: many tests send no request."""
         return create_app(self.service)
 
     @cached_property
@@ -102,7 +116,7 @@ class World:
         return name
 
     def known(self, name: str, role: str = "viewer", **may: Any) -> str:
-        """The same, made by the first test that asks."""
+        """The same, created by the first test that needs it."""
         there = self.accounts.directory.user(name)
         return there.name if there else self.person(name, role, **may)
 
@@ -110,7 +124,7 @@ class World:
         return self.accounts.sign_in(name, PASSWORD, ADDRESS)[0]
 
     def cookie(self, name: str) -> dict[str, str]:
-        """The headers of somebody who signed in with a browser and clicks on our page."""
+        """The headers of a browser with a session, from our own page."""
         return by_cookie(self.token(name))
 
     def key(self, *scopes: str, site: str | None = None, days: int | None = None) -> dict[str, str]:
@@ -148,7 +162,7 @@ class World:
         return self.accounts.directory.audit(limit=10_000)[::-1]
 
     def said(self, request: Callable[[], Any]) -> list[AuditLine]:
-        """The lines a request left."""
+        """The audit lines that a request leaves."""
         before = len(self.audit())
         request()
         return self.audit()[before:]
@@ -163,17 +177,17 @@ def actor(name: str = "user:someone", role: str = "viewer", **may: Any) -> Actor
 
 
 def error_of(answer: Any) -> dict[str, Any]:
-    """The error of an answer, which has nothing else in it."""
+    """The error of a response, which has nothing else in it."""
     body = answer.json()
     assert body.keys() == {"error"}
     assert body["error"].keys() - {"details"} == {"code", "message"}
-    told: dict[str, Any] = body["error"]
-    return told
+    error: dict[str, Any] = body["error"]
+    return error
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Passwords that take no second to check; how slow they are is argon2's own test."""
+    """Hash passwords with cheap parameters."""
     with pytest.MonkeyPatch.context() as patch:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
         patch.setattr(passwords, "_hasher", lambda: quick)
@@ -187,9 +201,9 @@ def _plain_logs() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     root = logging.getLogger()
-    for one in root.handlers[:]:
-        if type(one) is logs._LibraryHandler:
-            root.removeHandler(one)
+    for handler in root.handlers[:]:
+        if type(handler) is logs._LibraryHandler:
+            root.removeHandler(handler)
     structlog.contextvars.clear_contextvars()
 
 
@@ -209,7 +223,7 @@ def opened(kind: str, folder: Path, request: pytest.FixtureRequest, stack: ExitS
         if kind == "redis":
             server: RedisServer = request.getfixturevalue("redis_server")
             jobs = RedisStore(server.empty_url(), keys_name_tenant=frozenset({"pdf"}))
-            homes = [one.name for one in built_in() if one.in_redis]
+            homes = [workload.name for workload in built_in() if workload.in_redis]
             store = RoutedStore(store, dict.fromkeys(homes, jobs))
     stack.callback(store.close)
     return store
@@ -254,7 +268,7 @@ def make_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeW
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    """A service with the sites north and south and nobody in it."""
+    """A service with the sites north and south and no users."""
     return make_world()
 
 
@@ -262,7 +276,7 @@ def world(make_world: MakeWorld) -> World:
 def shared_world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _quick_hashes: None
 ) -> Iterator[World]:
-    """One for a whole module: for tests that look at nothing but what they asked."""
+    """One for a whole module: for tests that look only at what they created."""
     folder = tmp_path_factory.mktemp("shared")
     with ExitStack() as stack:
         world = World(opened("sqlite", folder, request, stack), folder)
@@ -273,7 +287,7 @@ def shared_world(
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def either_world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
-    """The same on each database, for what a database could spoil."""
+    """The same on each database."""
     return make_world(request.param)
 
 

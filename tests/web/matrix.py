@@ -1,4 +1,4 @@
-"""Who is let in where: the table of all doors, with a column for each kind of caller."""
+"""Who may use which route: a table with a column for each kind of caller."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ OWN, OTHER = "north", "south"
 
 # Columns
 #   nobody  without anything, or with a session that has ended
-#   dead    a key that is revoked, over or made up
+#   dead    a key that is revoked, expired or made up
 #   cron    the cron secret
-#   metr    a key for metrics           pdf    a key for pdf      trade  a key for optiplan
+#   metr    a key for metrics           pdf    a key for pdf      opti   a key for optiplan
 #   i.…     a key of a producer of conversions, s.… of a script
 #   v.…     who may read: viewers, and keys for `read`
 #   o.…     who may operate: operators, and keys for `operate`
@@ -26,9 +26,9 @@ OWN, OTHER = "north", "south"
 #           .own the site of the row   .all  every site
 #   admin   admins, whatever their sites, and keys for `admin`
 #
-# Rows: a method and a path as the app declares it, and what exactly is asked (see House.ask).
+# Rows: a method and a path as the app declares it, and the case that is sent (see Requests.send).
 TABLE = """
-                                                           nobody dead cron metr pdf  trade | i.own i.oth s.own s.oth | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
+                                                           nobody dead cron metr pdf  opti  | i.own i.oth s.own s.oth | v.no v.que v.oth v.own v.all | o.no o.que o.oth o.own o.all | admin
 GET    /openapi.json                               -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 HEAD   /openapi.json                               -       200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
 GET    /static                                     file    200    200  200  200  200  200   | 200   200   200   200   | 200  200   200   200   200   | 200  200   200   200   200   | 200
@@ -253,7 +253,7 @@ POST   /customers                                  new     401    401  403  403 
 GET    /config/rules                               -       401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
 PUT    /config/rules                               same    401    401  403  403  403  403   | 403   403   403   403   | 403  403   403   403   403   | 404  404   404   404   200   | 200
 GET    /config/paths                               -       401    401  403  403  403  403   | 403   403   403   403   | 404  404   404   404   200   | 404  404   404   404   200   | 200
-"""  # noqa: E501  # a table is read across; events: whoever is let in meets a service that stops
+"""  # noqa: E501  # a table is read across; events: the service stops, so those with permission get 503
 
 
 @dataclass(frozen=True)
@@ -262,11 +262,11 @@ class Row:
 
     method: str
     path: str
-    asked: str
+    case: str
     expected: dict[str, str] = field(hash=False)
 
     def __str__(self) -> str:
-        return f"{self.method} {self.path} {self.asked}"
+        return f"{self.method} {self.path} {self.case}"
 
     @property
     def ends_sessions(self) -> bool:
@@ -278,8 +278,8 @@ def _rows() -> list[Row]:
     columns = head.replace("|", "").split()
     rows = []
     for line in lines:
-        method, path, asked, *statuses = line.replace("|", "").split()
-        rows.append(Row(method, path, asked, dict(zip(columns, statuses, strict=True))))
+        method, path, case, *statuses = line.replace("|", "").split()
+        rows.append(Row(method, path, case, dict(zip(columns, statuses, strict=True))))
     return rows
 
 
@@ -302,21 +302,21 @@ CREDENTIALS = {
 }
 
 
-def doors(app: FastAPI) -> set[tuple[str, str]]:
-    """Every method and path the app answers, however deep it was included."""
-    found: set[tuple[str, str]] = set()
+def all_routes(app: FastAPI) -> set[tuple[str, str]]:
+    """Every method and path of the app, however deep its router was included."""
+    routes: set[tuple[str, str]] = set()
 
-    def look(routes: Any, prefix: str) -> None:
-        for one in routes:
-            inner = getattr(one, "original_router", None)
+    def collect(included: Any, prefix: str) -> None:
+        for route in included:
+            inner = getattr(route, "original_router", None)
             if inner is not None:
-                look(inner.routes, prefix + one.include_context.prefix)
-            elif isinstance(one, Route | APIRoute):
-                found.update((method, prefix + one.path) for method in one.methods or ())
-            elif isinstance(one, Mount):
-                found.add(("GET", prefix + one.path))
+                collect(inner.routes, prefix + route.include_context.prefix)
+            elif isinstance(route, Route | APIRoute):
+                routes.update((method, prefix + route.path) for method in route.methods or ())
+            elif isinstance(route, Mount):
+                routes.add(("GET", prefix + route.path))
             else:
-                pytest.fail(f"an unknown kind of route: {one!r}")
+                pytest.fail(f"an unknown kind of route: {route!r}")
 
-    look(app.routes, "")
-    return found
+    collect(app.routes, "")
+    return routes

@@ -1,13 +1,10 @@
-"""What the log, the numbers and the probes say of requests and of the service."""
+"""Logs, metrics and health checks of requests and of the service."""
 
 from __future__ import annotations
 
 from kesin.foundation.logs import set_up_logs
 from kesin.store.errors import StoreUnreachable
 from kesin.web.rate_limit import network_of
-from tests.web.client import ADDRESS
-from tests.web.conftest import by_cookie
-from tests.web.test_middleware import SECURITY
 
 
 def test_a_request_is_logged_by_its_route_and_not_by_what_it_names(world, capsys):
@@ -61,17 +58,6 @@ def test_the_docs_load_nothing_from_elsewhere(client):
     assert "//" not in page.replace("<!--", "")
     assert "<script>" not in page
     assert "style=" not in page
-
-
-def test_a_signed_in_visitor_keeps_the_headers_of_a_page(world):
-    world.person("ayse")
-    answer = world.client.get("/sign-in", headers=by_cookie(world.token("ayse")))
-    assert answer.headers["content-security-policy"] == SECURITY["content-security-policy"]
-
-
-def test_the_client_of_these_tests_comes_from_where_it_says(world):
-    world.client.post("/api/session", json={"name": "x", "password": "y"})
-    assert world.audit()[-1].address == ADDRESS
 
 
 def test_addresses_of_one_ipv6_subscriber_count_as_one():

@@ -1,17 +1,14 @@
-"""What `/openapi.json` says is what the running service does, tried as everybody who may knock.
+"""`/openapi.json` describes what the running service does, tried with generated requests.
 
-An admin tries it with hundreds of requests that are made up; what succeeded is then sent by all the
-others. The long form has each of them make up their own.
+The long form generates more of them, and as every kind of caller.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from kesin.engine.access.accounts import Accounts
@@ -19,9 +16,8 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.permissions import SCOPES, SITE_SCOPES, system_actor
 from kesin.store.directory import Directory
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
-from tests.cli.programs import PATIENCE_S, Programs
-from tests.web import asked
-from tests.web.asked import (
+from tests.cli.programs import Programs
+from tests.web.schema_requests import (
     BY_ANYONE,
     BY_OTHERS,
     CRON_SECRET,
@@ -33,25 +29,23 @@ from tests.web.asked import (
     SHORT,
     SITE,
     STREAM,
+    SchemaRun,
     Sent,
-    Tried,
-    misshapen,
+    load_schema,
+    malformed,
+    run_schema,
     trespass,
 )
 from tests.web.serving import Served, opened, own_settings, serve
 
-# What is valid in them a schema cannot tell: the matrix or their own tests have each succeed.
+ROOT = system_actor("test")
+# Operations whose valid requests no schema describes: the matrix or their own tests send some.
 BY_HAND = {
-    *(f"POST /jobs/{{job_id}}/{call}" for call in ("approve", "retry", "reissue", "cancel")),
+    *(f"POST /jobs/{{job_id}}/{action}" for action in ("approve", "retry", "reissue", "cancel")),
     *(f"GET /jobs/{{job_id}}/{file}" for file in ("xml", "import-files", "plan.svg", "plan.pdf")),
-    "PUT /config/rules",
-    "POST /customers",
-    "GET /customers/lookup",
-    "GET /jobs/{job_id}",
-    "POST /api/oci/queue-actions",
-    "POST /api/queues/{queue}/actions",
-    "PUT /api/oci/credentials",
-    "DELETE /api/oci/credentials",
+    *("PUT /config/rules", "POST /customers", "GET /customers/lookup", "GET /jobs/{job_id}"),
+    *("POST /api/oci/queue-actions", "POST /api/queues/{queue}/actions"),
+    *("PUT /api/oci/credentials", "DELETE /api/oci/credentials"),
     "POST /pdf/webhooks/{webhook_id}/resend",
     *(
         f"{method} /pdf/{path}/download"  # all of them may have been cancelled by then
@@ -60,7 +54,7 @@ BY_HAND = {
     ),
 }
 
-# A template that takes whatever is sent.
+# A template that takes any variables.
 GREETING = {
     "template.html": "<!doctype html><html><head><title>x</title></head><body>Hi</body></html>",
     "schema.json": '{"type": "object"}',
@@ -75,7 +69,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(folder) -> Iterator[Served]:
-    """One service for the whole file, without limits on how often it is asked."""
+    """One service for the whole module, without rate limits."""
     with pytest.MonkeyPatch.context() as monkeypatch, Programs(folder) as programs:
         own_settings(monkeypatch, folder)
         env = {"KESIN_RATE_PER_S": "1000000", "KESIN_SIGN_IN_PER_MIN": "10000"}
@@ -94,12 +88,12 @@ def served(folder) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def jobs(served, folder) -> Iterator[list[str]]:
-    """Something to find: jobs of each queue, a person, sites; and somebody who seems to render."""
+    """Jobs of each queue, a user, sites, and the heartbeat of a renderer."""
     with opened(folder) as store:
         accounts = Accounts(Directory(store))
-        accounts.add_user(system_actor("test"), "ada", PASSWORD, role="admin")
+        accounts.add_user(ROOT, "ada", PASSWORD, role="admin")
         for site in (SITE, "south"):
-            accounts.add_site(system_actor("test"), site)
+            accounts.add_site(ROOT, site)
         heartbeat = Heartbeat(store, "one")
         heartbeat.start()
         yield _enqueued(served)
@@ -109,68 +103,59 @@ def jobs(served, folder) -> Iterator[list[str]]:
 def _enqueued(served: Served) -> list[str]:
     at = datetime.fromtimestamp(wall_clock_us() / 1_000_000 - 86_400, UTC).isoformat()
     row = {"externalId": "1", "gclid": "Cj0KCQiA_x", "conversionName": "Sale", "conversionTime": at}
-    answer = served.client.post(
+    response = served.client.post(
         "/api/oci/conversions?siteId=north", json={**row, "conversionValue": 1}
     )
-    sold = [one["id"] for one in answer.json()["results"]]
-    made = [job for queue in BY_ANYONE for job in served.enqueue(queue, {"n": 1}, [], "text", None)]
-    return [*sold, *made]
+    conversions = [result["id"] for result in response.json()["results"]]
+    others = [served.enqueue(queue, {"n": 1}, [], "text", None) for queue in BY_ANYONE]
+    return sum(others, conversions)
 
 
-# Who knocks: how the matrix calls them, and what they show.
-KEYS = {"read": "v", "operate": "o", "oci:ingest": "i", "oci:script": "s"}
-COLUMNS = {"pdf": "pdf", "optiplan": "trade", "metrics": "metr", "admin": "admin"}
-PEOPLE = {
+# Callers: their columns in the matrix, and their headers.
+BY_SITE = {"read": "v", "operate": "o", "oci:ingest": "i", "oci:script": "s"}
+COLUMNS = {"pdf": "pdf", "optiplan": "opti", "metrics": "metr"}
+USERS: dict[str, tuple[str, dict[str, Any]]] = {
     "viewer": ("v.all", {"all_sites": True}),
     "viewer of nothing": ("v.no", {}),
     "operator": ("o.own", {"sites": [SITE]}),
     "operator of a queue": ("o.que", {"queues": ["pdf"]}),
 }
-ACTORS = [
-    "nobody",
-    "a key made up",
-    "cron",
-    *(f"{scope} {SITE}" for scope in SCOPES if scope in KEYS),
-    *(f"{scope} south" for scope in SCOPES if scope in KEYS),
-    *(scope for scope in SCOPES if scope not in SITE_SCOPES and scope != "admin"),
-    *PEOPLE,
+CALLERS = [
+    *("nobody", "a key made up", "cron", *COLUMNS, *USERS),
+    *(f"{scope} {site}" for scope in BY_SITE for site in (SITE, "south")),
+    *(scope for scope in BY_SITE if scope not in SITE_SCOPES),
 ]
 
 
-SOME = ["nobody", "a key made up", "cron", f"oci:ingest {SITE}", "oci:script south", "pdf"]
-SOME += ["optiplan", "read south", "operate", "metrics", "viewer of nothing", "operator"]
-
-
 @pytest.fixture(scope="module")
-def actors(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
-    """Everybody's column in the matrix, and headers."""
-    found = {
+def callers(served, jobs, folder) -> dict[str, tuple[str, dict[str, str]]]:
+    """Every caller's column in the matrix, and headers."""
+    callers = {
         "nobody": ("nobody", {}),
         "a key made up": ("dead", {"x-api-key": f"kesin_abcdefgh_{'x' * 43}"}),
         "cron": ("cron", {"authorization": f"Bearer {CRON_SECRET}"}),
     }
     with opened(folder) as store:
-        accounts, by = Accounts(Directory(store)), system_actor("test")
-        for scope in SCOPES:
-            for site in (SITE, "south", None):
+        accounts = Accounts(Directory(store))
+        for scope in {*SCOPES} - {"admin"}:
+            for site, where in {SITE: "own", "south": "oth", None: "all"}.items():
                 if site is None and scope in SITE_SCOPES:
                     continue
-                key, _ = accounts.create_key(by, "test", [scope], site=site)
-                where = {SITE: "own", "south": "oth", None: "all"}[site]
-                column = COLUMNS.get(scope) or f"{KEYS[scope]}.{where}"
-                found[" ".join(filter(None, (scope, site)))] = (column, {"x-api-key": key})
-        for name, (column, may) in PEOPLE.items():
-            person = name.replace(" ", "-")
-            accounts.add_user(by, person, PASSWORD, role=name.split()[0], **may)
-            token, _ = accounts.sign_in(person, PASSWORD, "127.0.0.1")
+                key, _ = accounts.create_key(ROOT, "test", [scope], site=site)
+                column = COLUMNS.get(scope) or f"{BY_SITE[scope]}.{where}"
+                callers[" ".join(filter(None, (scope, site)))] = (column, {"x-api-key": key})
+        for name, (column, permissions) in USERS.items():
+            user = name.replace(" ", "-")
+            accounts.add_user(ROOT, user, PASSWORD, role=name.split()[0], **permissions)
+            token, _ = accounts.sign_in(user, PASSWORD, "127.0.0.1")
             cookie = {"cookie": f"kesin_session={token}", "sec-fetch-site": "same-origin"}
-            found[name] = (column, cookie)
-    return found
+            callers[name] = (column, cookie)
+    return callers
 
 
 @pytest.fixture(scope="module")
 def words(served, jobs) -> dict[str, list[Any]]:
-    """What schemas cannot know."""
+    """Values that schemas do not know."""
     queues = served.client.get("/api/queues").json()
     return {
         "queues": list(QUEUES),
@@ -178,7 +163,10 @@ def words(served, jobs) -> dict[str, list[Any]]:
         "by anyone": list(BY_ANYONE),
         "jobs": jobs,
         "calls": [
-            call for one in queues if one["name"] in {"oci", "pdf"} for call in one["actions"]
+            action
+            for queue in queues
+            if queue["name"] in {"oci", "pdf"}
+            for action in queue["actions"]
         ],
         "names": ["ada"],
         "passwords": [PASSWORD],
@@ -195,103 +183,64 @@ def words(served, jobs) -> dict[str, list[Any]]:
 def schema(served, words, request) -> Any:
     effort = LONG if request.config.getoption("--long") else SHORT
     headers, cron = {"x-api-key": served.key}, {"x-api-key": CRON_SECRET}
-    return asked.made_up(served.address, headers, words, effort=effort, cron=cron)
+    return load_schema(served.address, headers, words, effort=effort, cron=cron)
 
 
 @pytest.fixture(scope="module")
-def tried(schema) -> Tried:
-    return asked.tried(schema, misshapen)
+def run(schema) -> SchemaRun:
+    return run_schema(schema, malformed)
 
 
-def test_every_answer_is_as_the_schema_says(tried):
-    assert not tried.wrong, "\n\n".join(tried.wrong)
+def test_every_response_is_as_the_schema_says(run):
+    assert not run.wrong, "\n\n".join(run.wrong)
 
 
-def test_every_operation_succeeded_at_least_once(tried, schema):
-    labels = {one.ok().label for one in schema.exclude(path=STREAM).get_all_operations()}
-    well = {label for label in labels if tried.succeeded(label)}
-    assert labels - well == BY_HAND - well
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "actor" in metafunc.fixturenames:
-        metafunc.parametrize("actor", ACTORS if metafunc.config.getoption("--long") else SOME)
-
-
-def test_what_an_admin_may_is_answered_to_others_as_the_matrix_says(served, tried, actors, actor):
-    column, headers = actors[actor]
-    wrong = []
-    with httpx.Client(timeout=PATIENCE_S, trust_env=False) as client:
-        for label in sorted(tried.sent):
-            sent = tried.succeeded(label)
-            if sent is None or label.endswith("/api/session"):
-                continue
-            kind = {"content-type": sent.kind} if sent.kind else {}
-            answer = client.request(
-                sent.method, sent.uri, content=sent.body, headers={**headers, **kind}
-            )
-            again = replace(sent, status=answer.status_code)
-            wrong += filter(
-                None,
-                [
-                    misshapen(label, again, answer.text),
-                    trespass(column, label, again),
-                    let_down(column, label, again),
-                ],
-            )
-    assert not wrong, "\n".join(wrong)
-
-
-def let_down(column: str, label: str, sent: Sent) -> str | None:
-    """Whether somebody whom the matrix refuses at once is told anything else."""
-    allowed = asked.expected(column, label)
-    if allowed <= {401, 403} and sent.status >= 300 and sent.status not in allowed:
-        return f"{label} answers {sent.status}, the matrix says {sorted(allowed)}"
-    return None
+def test_every_operation_succeeded_at_least_once(run, schema):
+    labels = {
+        operation.ok().label for operation in schema.exclude(path=STREAM).get_all_operations()
+    }
+    assert {label for label in labels if not run.succeeded(label)} <= BY_HAND <= labels
 
 
 @pytest.mark.long  # minutes for each
-def test_everybody_meets_the_schema(served, words, actors, actor):
-    column, headers = actors[actor]
+@pytest.mark.parametrize("caller", CALLERS)
+def test_generated_requests_of_every_caller_are_refused_as_the_matrix_says(
+    served, words, callers, caller
+):
+    column, headers = callers[caller]
 
     def judge(label: str, sent: Sent, text: str) -> str | None:
-        return misshapen(label, sent, text) or trespass(column, label, sent)
+        return malformed(label, sent, text) or trespass(column, label, sent)
 
-    schema = asked.made_up(served.address, headers, words, effort=BY_OTHERS, by_admin=False)
-    found = asked.tried(schema.exclude(path="/api/session", method="DELETE"), judge)
-    assert not found.wrong, "\n\n".join(found.wrong)
+    schema = load_schema(served.address, headers, words, effort=BY_OTHERS, by_admin=False)
+    run = run_schema(schema.exclude(path="/api/session", method="DELETE"), judge)
+    assert not run.wrong, "\n\n".join(run.wrong)
 
 
 def test_text_that_cannot_be_stored_is_refused_by_name(served):
-    answer = served.client.post("/api/queues/pdf/pause", json={"reason": "a\0b"})
-    assert answer.status_code == 422
-    assert answer.json()["error"]["details"]["fields"][0]["field"] == "reason"
+    response = served.client.post("/api/queues/pdf/pause", json={"reason": "a\0b"})
+    assert response.status_code == 422
+    assert response.json()["error"]["details"]["fields"][0]["field"] == "reason"
 
 
 @pytest.mark.parametrize(
     "time",
     [
-        "0",
-        "1767225600",
-        "2026-12-31",
-        "2026-12-31T00:00:00",
-        "1969-12-31T23:59:59Z",
-        "0001-01-01T00:00:00+14:00",
-        "9999-12-31T23:59:59-14:00",
-        "٢026-12-31T00:00:00Z",
+        *("0", "1767225600", "2026-12-31", "2026-12-31T00:00:00", "1969-12-31T23:59:59Z"),
+        *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "٢026-12-31T00:00:00Z"),
     ],
 )
-def test_a_time_that_could_be_read_in_two_ways_or_cannot_be_kept_is_refused(served, time):
-    answer = served.client.get("/api/queues/pdf/jobs", params={"created_before": time})
-    assert answer.status_code == 422
-    assert answer.json()["error"]["details"]["fields"][0]["field"] == "created_before"
+def test_a_time_that_is_ambiguous_or_cannot_be_stored_is_refused(served, time):
+    response = served.client.get("/api/queues/pdf/jobs", params={"created_before": time})
+    assert response.status_code == 422
+    assert response.json()["error"]["details"]["fields"][0]["field"] == "created_before"
 
 
-def test_a_time_is_kept_to_the_microsecond(served):
+def test_a_time_is_stored_to_the_microsecond(served):
     at = "9999-12-31T23:59:58.123457Z"
-    job = {"payload": None, "run_at": at}
-    born = served.client.post("/api/queues/optiplan/jobs", json={"jobs": [job]}).json()["jobs"][0]
-    assert served.client.get(f"/api/jobs/{born['id']}").json()["job"]["due_at"] == at
+    new = {"jobs": [{"payload": None, "run_at": at}]}
+    [job] = served.client.post("/api/queues/optiplan/jobs", json=new).json()["jobs"]
+    assert served.client.get(f"/api/jobs/{job['id']}").json()["job"]["due_at"] == at
 
 
 @pytest.mark.parametrize(
@@ -303,39 +252,30 @@ def test_a_time_is_kept_to_the_microsecond(served):
         ("/openapi.json", "GET, HEAD"),
     ],
 )
-def test_a_wrong_method_is_told_all_the_right_ones(served, path, methods):
-    answer = served.client.patch(path)
-    assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+def test_a_wrong_method_is_answered_with_the_right_ones(served, path, methods):
+    response = served.client.patch(path)
+    assert (response.status_code, response.headers["allow"]) == (405, methods)
+    assert response.json()["error"]["code"] == "method_not_allowed"
 
 
-def test_the_stream_is_described_and_speaks_as_described(served, schema):
-    told = schema.raw_schema["paths"][STREAM]["get"]["responses"]["200"]["content"]
-    with served.client.stream("GET", "/api/queues/oci/events") as answer:
-        assert answer.status_code == 200
-        assert list(told) == [answer.headers["content-type"].split(";")[0]]
-        assert next(answer.iter_lines()) == "retry: 2000"
-
-
-def test_the_stream_sends_counts_in_the_shape_of_stats(served):
-    with served.client.stream("GET", "/api/queues/pdf/events") as answer:
-        lines = answer.iter_lines()
-        data = next(line for line in lines if line.startswith("data: "))
-    stats = served.client.get("/api/queues/pdf/stats").json()
-    assert json.loads(data.removeprefix("data: ")).keys() == stats.keys()
-
-
-def test_the_stream_tells_what_changed(served):
-    with served.client.stream("GET", "/api/queues/optiplan/events") as answer:
-        lines = answer.iter_lines()
-        before = _total(lines)
+def test_the_stream_is_as_described_and_sends_what_changed_in_the_shape_of_stats(served, schema):
+    described = schema.raw_schema["paths"][STREAM]["get"]["responses"]["200"]["content"]
+    stats = served.client.get("/api/queues/optiplan/stats").json()
+    with served.client.stream("GET", "/api/queues/optiplan/events") as response:
+        assert response.status_code == 200
+        assert list(described) == [response.headers["content-type"].split(";")[0]]
+        lines = response.iter_lines()
+        assert next(lines) == "retry: 2000"
+        before = _next_stats(lines)
+        assert before.keys() == stats.keys()
         served.enqueue("optiplan", {}, {})
-        assert _total(lines) == before + 2
+        assert _next_stats(lines)["total"] == before["total"] + 2
 
 
-def _total(lines: Iterator[str]) -> int:
+def _next_stats(lines: Iterator[str]) -> dict[str, Any]:
     data = next(line for line in lines if line.startswith("data: "))
-    total: int = json.loads(data.removeprefix("data: "))["total"]
-    return total
+    stats: dict[str, Any] = json.loads(data.removeprefix("data: "))
+    return stats
 
 
 @pytest.mark.parametrize(
@@ -347,6 +287,6 @@ def _total(lines: Iterator[str]) -> int:
     ],
 )
 def test_the_stream_refuses_like_every_other_route(served, path, headers, status):
-    answer = served.client.get(path, headers=headers)
-    assert answer.status_code == status
-    assert answer.json().keys() == {"error"}
+    response = served.client.get(path, headers=headers)
+    assert response.status_code == status
+    assert response.json().keys() == {"error"}

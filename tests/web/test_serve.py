@@ -1,4 +1,4 @@
-"""The real program: how it starts, what it refuses, how it stops, and that it loses nothing."""
+"""`kesin serve` as a process: how it starts, what it refuses, how it stops; it loses nothing."""
 
 import itertools
 import re
@@ -16,6 +16,7 @@ import pytest
 
 from kesin.engine.queue import Queue
 from kesin.engine.replay import verify
+from kesin.engine.worker import Worker
 from kesin.engine.workload import Workload, WorkloadContext
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.settings import Settings
@@ -31,7 +32,7 @@ from tests.web.serving import Served, opened, own_settings, serve
 
 PASSWORD_FILE = "first-password.txt"
 LATHE = '''
-"""A workload of somebody else's: its jobs and one of its routes last until a file says go."""
+"""A workload of another package: its jobs and one of its routes wait for a file."""
 
 import threading
 from pathlib import Path
@@ -47,25 +48,25 @@ def until(name):
         threading.Event().wait(0.01)
 
 def turn(job):
-    n = job.data["n"]
+    n = job.payload["n"]
     (HERE / f"started-{n}").touch()
     with (HERE / "runs").open("a") as file:
         file.write(f"{n}\\n")
     until("go" if n else "go-first")
 
-def make_router(house):
+def make_router(context):
     router = APIRouter()
 
     @router.get("/api/lathe/slow")
     def slow() -> dict[str, str]:
-        (HERE / "asked").touch()
+        (HERE / "requested").touch()
         until("answer")
-        return {"said": "at last"}
+        return {"answer": "at last"}
 
     return router
 
-def make_worker(house):
-    return Worker(house.queue, turn, threads=2, batch=4, poll_s=0.05)
+def make_worker(context):
+    return Worker(context.queue, turn, threads=2, batch=4, poll_s=0.05)
 
 lathe = Workload(
     "lathe", lambda: task_lifecycle("lathe"), "Turning", worker=make_worker, routes=make_router
@@ -94,13 +95,13 @@ def start(programs, tmp_path) -> Iterator[Callable[..., Served]]:
         return started[-1]
 
     yield begin
-    for one in started:
-        one.client.close()
+    for service in started:
+        service.client.close()
 
 
 @pytest.fixture
 def lathe(tmp_path, monkeypatch) -> Path:
-    """Plug a workload in as an installed package would; the folder its handlers look into."""
+    """Plug a workload in as an installed package would; the folder with the files it waits for."""
     folder = tmp_path / "plugged"
     info = folder / "lathe-1.0.dist-info"
     info.mkdir(parents=True)
@@ -111,10 +112,10 @@ def lathe(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-# The first start
+# The start
 
 
-def test_the_first_start_leaves_the_admins_password_in_a_file_for_the_owner_alone(
+def test_the_first_start_leaves_the_password_of_the_admin_in_a_file_and_nowhere_else(
     programs, tmp_path
 ):
     program = programs.start("serve", "--port", 0)
@@ -123,162 +124,129 @@ def test_the_first_start_leaves_the_admins_password_in_a_file_for_the_owner_alon
     assert file == tmp_path / "data" / PASSWORD_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     name, password = file.read_text().split()
-    answer = httpx.post(f"{address}/api/session", json={"name": name, "password": password})
-    assert (answer.status_code, answer.json()["grants"]) == (201, ["admin"])
-
-
-def test_the_first_password_is_neither_in_the_log_nor_on_standard_output(programs, tmp_path):
-    program = programs.start("serve", "--port", 0)
-    program.hear("listening")
+    response = httpx.post(f"{address}/api/session", json={"name": name, "password": password})
+    assert (response.status_code, response.json()["grants"]) == (201, ["admin"])
     program.signal(signal.SIGTERM)
     assert program.end() == 0
-    password = (tmp_path / "data" / PASSWORD_FILE).read_text().split()[1]
+    assert '"event": "stopped"' in program.rest()
     assert password not in program.rest()
     assert program.process.stdout.read() == ""
 
 
-def test_on_a_terminal_the_first_password_is_shown_and_put_in_no_file(programs, tmp_path):
-    shown = programs.on_terminal("serve", "--port", 0, after="listening", type_in="\x03")
-    assert shown.code == 0, shown.out
-    assert len(re.findall("with the password", shown.out)) == 1
-    assert not (tmp_path / "data" / PASSWORD_FILE).exists()
-
-
-def test_the_second_start_shows_no_password(programs, tmp_path):
-    for _ in range(2):
+def test_on_a_terminal_only_the_first_start_shows_a_password_and_leaves_no_file(programs, tmp_path):
+    for passwords in (1, 0):
         shown = programs.on_terminal("serve", "--port", 0, after="listening", type_in="\x03")
-    assert shown.code == 0, shown.out
-    assert "password" not in shown.out
+        assert shown.code == 0, shown.out
+        assert len(re.findall("with the password", shown.out)) == passwords
+        assert ("password" in shown.out) == bool(passwords)
+        assert not (tmp_path / "data" / PASSWORD_FILE).exists()
 
 
-def test_where_there_is_a_key_the_first_start_makes_nobody(start, tmp_path):
-    served = start()
-    served.signal(signal.SIGTERM)
+def test_with_a_key_it_listens_on_any_address_and_creates_no_user(start, tmp_path):
+    served = start("--host", "0.0.0.0")
+    assert served.address.startswith("http://0.0.0.0:")
+    with served.client.stream("GET", "/api/queues/oci/events") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "retry: 2000"
+        served.signal(signal.SIGINT)
+        rest = list(lines)  # the stream ends with the service, complete
+    assert rest[-1] == ""
     assert served.end() == 0
     assert "password" not in served.program.rest()
     assert not (tmp_path / "data" / PASSWORD_FILE).exists()
 
 
-def test_an_address_others_can_reach_is_refused_while_nobody_can_sign_in(programs):
+def test_a_public_address_is_refused_while_nobody_can_sign_in(programs):
     answer = programs.run("serve", "--host", "0.0.0.0", "--port", "0")
     assert (answer.code, answer.out) == (1, "")
     assert answer.err.startswith("kesin: nobody can sign in yet, and 0.0.0.0 can be reached")
     assert answer.err.count("\n") == 1
 
 
-def test_an_address_others_can_reach_is_taken_with_insecure(programs):
-    program = programs.start("serve", "--host", "0.0.0.0", "--port", 0, "--insecure")
-    assert program.hear("listening")["address"].startswith("http://0.0.0.0:")
+def test_insecure_takes_a_public_address_and_a_huge_body_is_answered_not_cut_off(programs):
+    program = programs.start(
+        *("serve", "--host", "0.0.0.0", "--port", 0, "--insecure"), KESIN_BODY_LIMIT="1000000"
+    )
+    address = httpx.URL(program.hear("listening")["address"])
+    assert address.host == "0.0.0.0"
+    head = b"POST /api/session HTTP/1.1\r\nhost: kesin\r\ncontent-length: 20000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", address.port or 0), 60) as connection:
+        connection.sendall(head + bytes(20_000_000))
+        assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
 
 
-def test_an_address_others_can_reach_is_taken_where_there_is_a_key(start):
-    assert start("--host", "0.0.0.0").address.startswith("http://0.0.0.0:")
-
-
-@pytest.mark.usefixtures("lathe")
-def test_a_port_that_is_taken_is_told_in_a_sentence_before_anything_starts(programs, tmp_path):
+def test_a_port_that_is_taken_is_reported_in_a_sentence_before_anything_starts(programs, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         answer = programs.run("serve", "--port", port)
     assert (answer.code, answer.out) == (1, "")
-    told = f"kesin: cannot listen on port {port} of 127.0.0.1: address already in use; "
-    assert answer.err == f"{told}choose another one, or end the program that has it\n"
+    problem = f"kesin: cannot listen on port {port} of 127.0.0.1: address already in use; "
+    assert answer.err == f"{problem}choose another one, or end the program that has it\n"
     assert not (tmp_path / "data" / PASSWORD_FILE).exists()
 
 
-def test_an_address_of_no_machine_is_told_in_a_sentence(programs):
+def test_an_unknown_host_is_reported_in_a_sentence(programs):
     answer = programs.run("serve", "--host", "nowhere.invalid", "--port", "0")
     assert answer.code == 1
     assert answer.err.startswith("kesin: cannot listen on port 0 of nowhere.invalid: ")
     assert answer.err.count("\n") == 1
 
 
-# Beyond the limits
-
-
-def test_who_sends_far_too_much_is_told_so_and_not_cut_off(start):
-    served = start(KESIN_BODY_LIMIT="1000000")
-    asked = b"POST /api/session HTTP/1.1\r\nhost: kesin\r\ncontent-length: 20000000\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.client.base_url.port), 60) as line:
-        line.sendall(asked + bytes(20_000_000))
-        assert line.makefile("rb").readline().startswith(b"HTTP/1.1 413 ")
-
-
 # The stop
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_well(start, number):
-    served = start()
-    served.signal(number)
-    assert served.end() == 0
-    assert '"event": "stopped"' in served.program.rest()
-
-
-def test_a_request_in_flight_is_answered_before_the_end(start, lathe):
-    served = start()
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(served.client.get, "/api/lathe/slow")
-        wait_until((lathe / "asked").exists)
-        served.signal(signal.SIGTERM)
-        wait_until(lambda: not listens(served))
-        (lathe / "answer").touch()
-        assert answer.result().json() == {"said": "at last"}
-    assert served.end() == 0
-
-
-def listens(served: Served) -> bool:
+def stop_listening(served: Served) -> None:
+    """Ask it to stop, and wait until it takes no new connection."""
     url = httpx.URL(served.address)
-    try:
-        socket.create_connection((url.host, url.port), timeout=5).close()
-    except OSError:
+
+    def refused() -> bool:
+        try:
+            socket.create_connection((url.host, url.port or 0), timeout=5).close()
+        except OSError:
+            return True
         return False
-    return True
 
-
-def test_a_stream_ends_with_the_service(start):
-    served = start()
-    with served.client.stream("GET", "/api/queues/oci/events") as answer:
-        lines = answer.iter_lines()
-        assert next(lines) == "retry: 2000"
-        served.signal(signal.SIGTERM)
-        rest = list(lines)  # it comes to an end by itself, whole
-    assert rest[-1] == ""
-    assert served.end() == 0
-
-
-def test_a_second_signal_does_not_wait_for_requests(start, lathe):
-    served = start(KESIN_GRACE_S="600")
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(served.client.get, "/api/lathe/slow")
-        wait_until((lathe / "asked").exists)
-        served.signal(signal.SIGTERM)
-        wait_until(lambda: not listens(served))
-        served.signal(signal.SIGTERM)
-        assert served.end() == 0
-        assert isinstance(answer.exception(), httpx.HTTPError)
-
-
-@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "with a request in flight"])
-def test_a_second_signal_gives_jobs_back_at_once(start, lathe, tmp_path, in_flight):
-    served = start(KESIN_GRACE_S="600")
-    served.enqueue("lathe", {"n": 1})
-    wait_until((lathe / "started-1").exists)
-    with ThreadPoolExecutor(1) as pool:
-        if in_flight:
-            pool.submit(served.client.get, "/api/lathe/slow")
-            wait_until((lathe / "asked").exists)
-        served.signal(signal.SIGTERM)
-        wait_until(lambda: not listens(served))
-        served.signal(signal.SIGTERM)
-        assert served.end() == 0
-    assert states(tmp_path, "lathe")["ready"] == 1
+    served.signal(signal.SIGTERM)
+    wait_until(refused)
 
 
 def states(folder: Path, queue: str) -> dict[str, int]:
     with opened(folder) as store:
         Queue(queue, task_lifecycle(queue), store)
         return store.stats(queue).states
+
+
+def test_a_request_and_a_job_in_progress_are_finished_within_the_grace_period(
+    start, lathe, tmp_path
+):
+    served = start()
+    served.enqueue("lathe", {"n": 1})
+    with ThreadPoolExecutor(1) as pool:
+        response = pool.submit(served.client.get, "/api/lathe/slow")
+        wait_until((lathe / "started-1").exists)
+        wait_until((lathe / "requested").exists)
+        stop_listening(served)
+        (lathe / "answer").touch()
+        (lathe / "go").touch()
+        assert response.result().json() == {"answer": "at last"}
+    assert served.end() == 0
+    assert states(tmp_path, "lathe")["done"] == 1
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "with a request in flight"])
+def test_a_second_signal_waits_for_nothing_and_releases_jobs(start, lathe, tmp_path, in_flight):
+    served = start(KESIN_GRACE_S="600")
+    served.enqueue("lathe", {"n": 1})
+    wait_until((lathe / "started-1").exists)
+    with ThreadPoolExecutor(1) as pool:
+        if in_flight:
+            response = pool.submit(served.client.get, "/api/lathe/slow")
+            wait_until((lathe / "requested").exists)
+        stop_listening(served)
+        served.signal(signal.SIGTERM)
+        assert served.end() == 0
+        assert not in_flight or isinstance(response.exception(), httpx.HTTPError)
+    assert states(tmp_path, "lathe")["ready"] == 1
 
 
 # Nothing is lost
@@ -296,13 +264,13 @@ def test_every_job_answered_with_201_survives_a_stop_under_load(start, tmp_path)
             for number in itertools.count():
                 jobs = [{"payload": {"by": client_number, "n": number}} for _ in range(5)]
                 try:
-                    answer = client.post("/api/queues/pdf/jobs", json={"jobs": jobs})
+                    response = client.post("/api/queues/pdf/jobs", json={"jobs": jobs})
                 except httpx.HTTPError:
-                    return  # it has gone: nothing was promised
-                if answer.status_code != 201:
-                    assert answer.status_code == 503, answer.text
+                    return  # it has stopped: nothing was promised
+                if response.status_code != 201:
+                    assert response.status_code == 503, response.text
                     return
-                answered.extend(one["id"] for one in answer.json()["jobs"])
+                answered.extend(job["id"] for job in response.json()["jobs"])
                 if len(answered) > 200:
                     enough.set()
 
@@ -311,18 +279,16 @@ def test_every_job_answered_with_201_survives_a_stop_under_load(start, tmp_path)
         assert enough.wait(60)
         served.signal(signal.SIGTERM)
         assert served.end() == 0
-        for one in clients:
-            one.result()
+        for client in clients:
+            client.result()
     with opened(tmp_path) as store:
-        lifecycle = lifecycles()["pdf"]()
-        queue = Queue("pdf", lifecycle, store)
-        kept = {job.id for job, _ in store.scan("pdf")}
-        assert set(answered) <= kept
+        Queue("pdf", lifecycles()["pdf"](), store)
+        assert set(answered) <= {job.id for job, _ in store.scan("pdf")}
         assert len(set(answered)) == len(answered)
-        assert verify(store, queue.name).differences == []
+        assert verify(store, "pdf").differences == []
 
 
-def test_a_stop_gives_unfinished_jobs_back_and_the_next_start_finishes_them_once(
+def test_a_stop_releases_unfinished_jobs_and_the_next_start_finishes_them_once(
     start, lathe, tmp_path
 ):
     served = start(KESIN_GRACE_S="0.5")
@@ -346,35 +312,26 @@ def test_a_stop_gives_unfinished_jobs_back_and_the_next_start_finishes_them_once
         completed = Counter(
             job.id
             for job, events in store.scan("lathe")
-            for one in events
-            if one.move == "complete"
+            for event in events
+            if event.move == "complete"
         )
     assert len(completed) == 24
     assert set(completed.values()) == {1}
     assert set(ids) <= set(completed)
     runs = Counter((lathe / "runs").read_text().split())
-    assert runs == Counter({**{str(n): 1 for n in range(1, 24)}, "0": 2})  # the hung one again
-
-
-def test_a_job_that_ends_within_the_grace_period_is_not_given_back(start, lathe, tmp_path):
-    served = start()
-    served.enqueue("lathe", {"n": 1})
-    wait_until((lathe / "started-1").exists)
-    served.signal(signal.SIGTERM)
-    wait_until(lambda: not listens(served))
-    (lathe / "go").touch()
-    assert served.end() == 0
-    assert states(tmp_path, "lathe")["done"] == 1
+    assert runs == Counter(
+        {**{str(n): 1 for n in range(1, 24)}, "0": 2}
+    )  # the job that hung, again
 
 
 # Readiness
 
 
 def ready(service: Service) -> tuple[int, set[str]]:
-    """The status, and the parts that are not well."""
-    answer = Client(create_app(service)).get("/health/ready")
-    checks = answer.json()["checks"]
-    return answer.status_code, {name for name, one in checks.items() if not one["ok"]}
+    """The status, and the names of the checks that failed."""
+    response = Client(create_app(service)).get("/health/ready")
+    checks = response.json()["checks"]
+    return response.status_code, {name for name, check in checks.items() if not check["ok"]}
 
 
 @pytest.fixture
@@ -384,27 +341,25 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def make_service(tmp_path, clock) -> Iterator[Callable[..., Service]]:
-    """A service in this process, at work under a clock that stands still."""
-    made: list[Service] = []
+    """A service in this process, with workers, under a clock that stands still."""
+    services: list[Service] = []
 
-    def make(database: str | None = None, **settings: object) -> Service:
-        settings = {"data_dir": tmp_path / "data", "min_free_mb": 0, **settings}
-        store = open_store(database or str(tmp_path / "here.db"), migrate=True)
-        work = Workload("task", task_lifecycle, worker=make_worker)
-        service = Service(Settings(**settings), store, {"task": work}, clock=clock)
-        made.append(service)
+    def make(min_free_mb: int = 0) -> Service:
+        settings = Settings(data_dir=tmp_path / "data", min_free_mb=min_free_mb)
+        store = open_store(str(tmp_path / "here.db"), migrate=True)
+        workload = Workload("task", task_lifecycle, worker=make_worker)
+        service = Service(settings, store, {"task": workload}, clock=clock)
+        services.append(service)
         service.start()
         return service
 
     yield make
-    for service in made:
+    for service in services:
         service.stop()
 
 
-def make_worker(house: WorkloadContext):
-    from kesin.engine.worker import Worker
-
-    return Worker(house.queue, lambda job: None, poll_s=0.05)
+def make_worker(context: WorkloadContext) -> Worker:
+    return Worker(context.queue, lambda job: None, poll_s=0.05)
 
 
 @pytest.fixture
@@ -412,18 +367,15 @@ def service(make_service) -> Service:
     return make_service()
 
 
-def test_a_service_at_work_is_ready(service):
+def test_a_running_service_is_ready_until_it_is_asked_to_stop(service):
     wait_until(lambda: ready(service) == (200, set()))
-
-
-def test_a_service_asked_to_stop_is_not_ready(service):
     service.begin_stop()
-    status, unwell = ready(service)
+    status, failed = ready(service)
     assert status == 503
-    assert "running" in unwell
+    assert "running" in failed
 
 
-def test_a_worker_whose_lane_died_is_not_ready(service):
+def test_a_worker_whose_threads_ended_is_not_ready(service):
     [worker] = service.workers
     worker.stop()
     wait_until(lambda: not worker.alive)
@@ -444,14 +396,13 @@ def test_a_worker_that_does_not_reach_the_store_is_not_ready(service, monkeypatc
     assert ready(service) == (503, {"workers"})
 
 
-def test_a_worker_that_is_long_at_one_job_is_ready(make_service, tmp_path, clock):
+def test_a_worker_with_a_long_job_is_ready(service, clock):
     begun, go = threading.Event(), threading.Event()
 
     def work(job: object) -> None:
         begun.set()
         assert go.wait(60)
 
-    service = make_service()
     [worker] = service.workers
     worker.handler = work
     service.queues["task"].enqueue({})
@@ -461,7 +412,7 @@ def test_a_worker_that_is_long_at_one_job_is_ready(make_service, tmp_path, clock
     go.set()
 
 
-def test_a_sweeper_that_has_not_swept_for_long_is_not_ready(service, monkeypatch, clock):
+def test_a_sweeper_that_has_not_swept_for_long_is_not_ready(service, clock):
     wait_until(lambda: service.sweeper.last_success is not None)
     service.sweeper.stop()
     clock.advance(SWEEPS_MISSED * service.settings.sweep_s + 1)
@@ -473,14 +424,14 @@ def test_a_disk_that_is_nearly_full_is_not_ready(make_service):
     assert ready(make_service(min_free_mb=10**7)) == (503, {"disk"})
 
 
-def test_a_store_that_is_away_is_not_ready_and_one_that_is_back_is(programs, monkeypatch, tmp_path):
+def test_an_unreachable_store_is_not_ready_until_it_is_back(programs, monkeypatch, tmp_path):
     with PostgresServer(fsync=False) as server:
         monkeypatch.setenv("KESIN_DATABASE_URL", server.create_database("kesin"))
         with serve(programs, tmp_path, KESIN_REQUEST_TIMEOUT_S="3") as served:
 
             def status() -> tuple[int, bool]:
-                answer = served.client.get("/health/ready")
-                return answer.status_code, answer.json()["checks"]["store"]["ok"]
+                response = served.client.get("/health/ready")
+                return response.status_code, response.json()["checks"]["store"]["ok"]
 
             wait_until(lambda: status() == (200, True))
             server.stop()

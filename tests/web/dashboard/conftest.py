@@ -1,4 +1,4 @@
-"""A queue of one's own in a service that a whole module shares: making a service takes longer."""
+"""A queue for each test in a service that its module shares: creating a service takes longer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.web.conftest import World
 _numbers = itertools.count(1)
 
 
-class Desk(World):
-    """The shared world, whose tasks are those of one test."""
+class TaskQueue(World):
+    """The shared world with a queue of tasks for one test."""
 
     def __init__(self, shared: World, name: str) -> None:
         self.__dict__.update(shared.__dict__)
@@ -34,13 +34,13 @@ class Desk(World):
 
 
 @pytest.fixture
-def desk(shared_world: World) -> Iterator[Desk]:
-    """An empty queue of tasks, and Ayşe, who may do everything with it."""
+def tasks(shared_world: World) -> Iterator[TaskQueue]:
+    """An empty queue of tasks, and Ayşe, an operator of every site."""
     queues = shared_world.service.queues
-    made = Desk(shared_world, f"task{next(_numbers)}")
-    queues[made.name] = Queue(
-        made.name, task_lifecycle(), shared_world.store, clock=shared_world.clock
+    tasks = TaskQueue(shared_world, f"task{next(_numbers)}")
+    queues[tasks.name] = Queue(
+        tasks.name, task_lifecycle(), shared_world.store, clock=shared_world.clock
     )
-    made.known("ayse", "operator", all_sites=True)
-    yield made
-    del queues[made.name]
+    tasks.known("ayse", "operator", all_sites=True)
+    yield tasks
+    del queues[tasks.name]

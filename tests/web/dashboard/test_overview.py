@@ -1,8 +1,10 @@
-"""The first page: whether somebody can go back to sleep."""
+"""The overview: whether anything needs attention."""
 
 from __future__ import annotations
 
 import re
+
+import pytest
 
 from kesin.engine.results import Failed
 from kesin.engine.sweeper import Sweeper
@@ -29,15 +31,24 @@ def fail(world: World, n: int, code: str) -> None:
     Worker(world.task, lambda _job: answer).drain()
 
 
-def test_all_is_well_when_nothing_wants_anybody(world):
+@pytest.fixture(autouse=True)
+def _admin(world: World) -> None:
     world.person("ayse", "admin")
+
+
+def test_healthy_queues_are_reported_in_both_languages_and_as_a_part(world):
     world.job()
     n = len(world.service.queues)
     assert f"All {n} queues are healthy." in overview(world)
+    part = overview(world, **{"hx-request": "true"})
+    assert "<html" not in part
+    assert 'id="cards"' in part
+    turkish = overview(world, **{"accept-language": "tr"})
+    assert "<h1>Genel bakış</h1>" in turkish
+    assert "kuyruğun hepsi sağlıklı." in turkish
 
 
-def test_what_most_of_the_failed_have_in_common_is_named(world):
-    world.person("ayse", "admin")
+def test_the_most_frequent_error_code_is_named(world):
     fail(world, 3, "NO_SUCH_STREET")
     assert "3 failed in the last hour with <code>NO_SUCH_STREET</code>" in overview(world)
     fail(world, 1, "NOBODY_HOME")
@@ -49,17 +60,15 @@ def test_what_most_of_the_failed_have_in_common_is_named(world):
     assert "healthy" in overview(world)  # it is a year until they are gone
 
 
-def test_numbers_of_a_sample_are_not_told_as_exact(world, monkeypatch):
+def test_numbers_of_a_sample_are_not_shown_as_exact(world, monkeypatch):
     monkeypatch.setattr("kesin.web.dashboard.overview.MAX_FAILED_READ", 3)
-    world.person("ayse", "admin")
     Trends(world.accounts.directory, world.service.queues).note()
     fail(world, 5, "NO_SUCH_STREET")
     text = overview(world)
     assert "at least 5 failed in the last hour, most of them <code>NO_SUCH_STREET</code>" in text
 
 
-def test_a_day_in_which_too_many_failed_is_told(world):
-    world.person("ayse", "admin")
+def test_a_high_share_of_failures_in_a_day_is_reported(world):
     watch = Trends(world.accounts.directory, world.service.queues)
     watch.note()
     fail(world, 1, "BAD")
@@ -73,9 +82,8 @@ def test_a_day_in_which_too_many_failed_is_told(world):
     assert re.search(r'<dd>25% <span class="muted">since \d\d:\d\d UTC</span></dd>', text)
 
 
-def test_what_nobody_knows_is_no_number(world):
+def test_an_unknown_value_is_not_shown_as_a_number(world):
     """Before the first note, and for whoever sees some sites only."""
-    world.person("ayse", "admin")
     world.person("ece", sites=["north"])
     fail(world, 1, "BAD")
     assert "<dt>failed in a day</dt><dd>–</dd>" in overview(world)
@@ -89,8 +97,7 @@ def test_what_nobody_knows_is_no_number(world):
     assert "not noted yet" not in page
 
 
-def test_work_that_nobody_takes_is_told(world):
-    world.person("ayse", "admin")
+def test_work_without_a_worker_is_reported(world):
     world.job()
     world.clock.advance(61)
     text = overview(world)
@@ -106,8 +113,7 @@ def test_work_that_nobody_takes_is_told(world):
     assert "<dt>workers</dt><dd>1</dd>" in text
 
 
-def test_silent_workers_and_a_sweeper_that_is_late_are_told(world, monkeypatch):
-    world.person("ayse", "admin")
+def test_silent_workers_and_a_late_sweeper_are_reported(world, monkeypatch):
     monkeypatch.setattr(world.service, "_work", True)  # as if it had been started, and got stuck
     world.service.workers.append(Worker(world.task, lambda _job: None))
     world.clock.advance(1_000)
@@ -118,52 +124,50 @@ def test_silent_workers_and_a_sweeper_that_is_late_are_told(world, monkeypatch):
     world.service.workers.clear()
 
 
-def test_a_card_says_when_the_next_sweep_is(world, monkeypatch):
-    world.person("ayse", "admin")
+def test_a_card_has_the_time_of_the_next_sweep(world, monkeypatch):
     assert "<dt>next sweep</dt><dd>–</dd>" in overview(world)
     sweeper = Sweeper([world.task])
-    sweeper._due = {"release": world.clock.monotonic() + 30}
+    sweeper._due = {"recover": world.clock.monotonic() + 30}
     monkeypatch.setattr(world.service, "sweeper", sweeper)
     assert "<dt>next sweep</dt><dd>in 30 secs</dd>" in overview(world)
 
 
-def test_an_open_breaker_is_told_to_whoever_has_the_site(world):
-    world.person("ayse", "admin")
+def test_an_open_breaker_is_reported_to_users_of_the_site(world):
     world.person("ece", sites=["south"])
     world.accounts.set_site(ROOT, "north", channel="api")
-    house = world.service.workload_context("oci")
+    context = world.service.workload_context("oci")
     record_upload(
-        house, world.accounts.directory.site("north"), ConnectionTrouble("AUTH", "BAD_LOGIN", "no")
+        context,
+        world.accounts.directory.site("north"),
+        ConnectionTrouble("AUTH", "BAD_LOGIN", "no"),
     )
     text = overview(world)
     assert "the breaker is open for north" in text
     assert "breaker" not in overview(world, "ece")
 
 
-def test_jobs_whose_worker_is_gone_are_told(world):
-    world.person("ayse", "admin")
+def test_jobs_of_a_lost_worker_are_reported(world):
     world.job()
     world.task.claim("gone", lease_seconds=5)
     world.clock.advance(6)
     assert "1 are stuck: their worker is gone" in overview(world)
 
 
-def test_a_paused_queue_is_told(world):
-    world.person("ayse", "admin")
+def test_a_paused_queue_is_reported(world):
     world.service.commands.pause(ROOT, "task", site="north")
     assert "paused for north" in overview(world)
     world.service.commands.pause(ROOT, "task")
     assert "</a>: paused <a" in overview(world)
 
 
-def test_whoever_may_see_nothing_is_told_whom_to_ask(world):
+def test_a_user_without_permissions_is_referred_to_an_admin(world):
     world.person("ece")
     text = overview(world, "ece")
     assert "You may not look at any queue. Ask an admin for a site or a queue." in text
     assert "/dashboard/queues/" not in text
 
 
-def test_only_rows_that_may_be_seen_are_counted(world):
+def test_only_jobs_of_permitted_sites_are_counted(world):
     world.person("ece", sites=["south"])
     fail(world, 2, "SECRET_OF_NORTH")
     text = overview(world, "ece")
@@ -171,21 +175,6 @@ def test_only_rows_that_may_be_seen_are_counted(world):
     assert "failed in the last hour" not in text
 
 
-def test_a_part_is_the_cards_alone(world):
-    world.person("ayse", "admin")
-    text = overview(world, **{"hx-request": "true"})
-    assert "<html" not in text
-    assert 'id="cards"' in text
-
-
-def test_what_a_job_says_runs_nowhere(world):
-    world.person("ayse", "admin")
+def test_markup_in_an_error_code_is_escaped(world):
     fail(world, 1, PROBE)
     assert PROBE not in overview(world)
-
-
-def test_it_is_told_in_turkish_too(world):
-    world.person("ayse", "admin")
-    text = overview(world, **{"accept-language": "tr"})
-    assert "<h1>Genel bakış</h1>" in text
-    assert "kuyruğun hepsi sağlıklı." in text

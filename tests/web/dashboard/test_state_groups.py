@@ -26,37 +26,37 @@ def test_the_states_of_conversions():
 
 
 def test_the_states_of_orders():
-    found = state_groups(optiplan_lifecycle())
-    assert found["NEW"] == "waiting"
-    assert found["HOLD"] == "person"
-    assert found["DONE"] == "done"
-    assert found["FAILED"] == "failed"
-    assert {one for name, one in found.items() if name.startswith("OPTI_")} == {"working"}
+    groups = state_groups(optiplan_lifecycle())
+    assert groups["NEW"] == "waiting"
+    assert groups["HOLD"] == "person"
+    assert groups["DONE"] == "done"
+    assert groups["FAILED"] == "failed"
+    assert {one for name, one in groups.items() if name.startswith("OPTI_")} == {"working"}
 
 
 def test_the_states_of_pdfs():
-    found = state_groups(pdf_lifecycle())
-    assert (found["queued"], found["succeeded"]) == ("waiting", "done")
-    assert (found["failed"], found["expired"]) == ("failed", "expired")
+    groups = state_groups(pdf_lifecycle())
+    assert (groups["queued"], groups["succeeded"]) == ("waiting", "done")
+    assert (groups["failed"], groups["expired"]) == ("failed", "expired")
 
 
 @pytest.mark.parametrize("workload", built_in(), ids=lambda one: one.name)
-def test_every_state_of_every_workload_is_at_home_in_a_family(workload):
+def test_every_state_of_every_workload_is_in_a_group(workload):
     lifecycle = workload.lifecycle()
-    found = state_groups(lifecycle)
-    assert set(found.values()) <= set(ORDER)
+    groups = state_groups(lifecycle)
+    assert set(groups.values()) <= set(ORDER)
     for state in lifecycle.states:
         if state.success:
-            assert found[state.name] in {"done", "person"}, state.name
+            assert groups[state.name] in {"done", "person"}, state.name
         if state.initial:
-            assert found[state.name] == "waiting", state.name
+            assert groups[state.name] == "waiting", state.name
 
 
-def test_a_state_that_nobody_knows_any_more_is_of_the_past():
+def test_an_unknown_state_is_of_the_past():
     assert state_group(task_lifecycle(), "CHOPPED") == "expired"
 
 
-def test_a_person_is_needed_where_something_waits_for_one_or_failed():
+def test_held_and_failed_states_need_attention():
     assert attention_states(oci_lifecycle()) == ("FAILED",)
     assert set(attention_states(optiplan_lifecycle())) == {"HOLD", "FAILED"}
     assert attention_states(task_lifecycle()) == ("failed",)

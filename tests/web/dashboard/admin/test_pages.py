@@ -1,26 +1,28 @@
-"""People, keys, sites, workers and the audit log: kept by admins, with a line for everything."""
+"""The pages of users, keys, sites, workers and the audit log; each change leaves a line."""
 
 from __future__ import annotations
 
 import html
 import re
+import threading
 from typing import Any
 
 import pytest
 
+from kesin.engine.sweeper import Sweeper
 from kesin.lifecycle.budget import SECOND_US
 from kesin.web import service as services
 from kesin.web.dashboard.admin import audit
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from tests.web.conftest import PASSWORD, ROOT, MakeWorld, World, actor
 
-DUE = {"cap": 41.5, "prune": 3311.0}
+DUE: dict[Any, float] = {"cap": 41.5, "prune": 3311.0}
 PEOPLE, KEYS, SITES = (f"/dashboard/admin/{one}" for one in ("people", "keys", "sites"))
 
 
 @pytest.fixture
 def world(shared_world: World) -> World:
-    """One for all of them: each looks at people and keys of its own."""
+    """One service for all tests: each has users and keys of its own."""
     shared_world.known("boss", "admin")
     return shared_world
 
@@ -36,7 +38,7 @@ def post(world: World, path: str, who: str = "boss", **fields: Any) -> Any:
 
 
 def actions(world: World, target: str) -> list[str]:
-    return [one.action for one in world.audit() if one.target == target]
+    return [line.action for line in world.audit() if line.target == target]
 
 
 # Navigation
@@ -46,10 +48,10 @@ def actions(world: World, target: str) -> list[str]:
     ("role", "places"),
     [("viewer", []), ("operator", ["workers"]), ("admin", ["audit", "workers", "admin/people"])],
 )
-def test_below_the_rule_is_what_somebody_may_see(role, places, world):
+def test_the_navigation_has_the_pages_a_user_may_see(role, places, world):
     text = get(world, "/dashboard", world.known(f"plain-{role}", role, all_sites=True))
-    found = re.findall(r'href="/dashboard/(audit|workers|admin/people)"', text)
-    assert found == places
+    links = re.findall(r'href="/dashboard/(audit|workers|admin/people)"', text)
+    assert links == places
     assert ("<hr>" in text) == bool(places)
 
 
@@ -57,8 +59,8 @@ def test_below_the_rule_is_what_somebody_may_see(role, places, world):
 
 
 def test_a_person_is_added_with_a_password_of_their_own(world):
-    fields = {"name": "can", "role": "operator", "password": PASSWORD, "site": ["north"]}
-    answer = post(world, PEOPLE, **fields)
+    password = {"password": PASSWORD}
+    answer = post(world, PEOPLE, name="can", role="operator", site=["north"], **password)
     assert (answer.status_code, answer.headers["location"]) == (303, f"{PEOPLE}/can")
     person = world.accounts.directory.user("can")
     assert person is not None
@@ -100,7 +102,7 @@ def test_a_role_is_changed_and_the_sessions_end(world):
     assert actions(world, "deniz")[-1] == "user.set"
 
 
-def test_nobody_is_kept_out_without_a_tick(world):
+def test_a_user_is_disabled_only_with_the_confirmation(world):
     world.known("filiz")
     assert post(world, f"{PEOPLE}/filiz", what="disable").status_code == 422
     assert world.token("filiz")
@@ -143,13 +145,13 @@ def test_an_admin_does_not_lock_themselves_out(fields, world):
 def test_a_key_is_shown_once(world):
     answer = post(world, KEYS, name="crm", scope=["read", "pdf"], days="30")
     [key] = re.findall(r'<code class="once">([^<]+)</code>', answer.text)
-    found = world.accounts.key_actor(key, "")
-    assert found is not None
-    assert found.grants == {"read", "pdf"}
+    caller = world.accounts.key_actor(key, "")
+    assert caller is not None
+    assert caller.grants == {"read", "pdf"}
     listed = get(world, KEYS)
     assert "crm" in listed
     assert key not in listed
-    assert actions(world, found.name.removeprefix("key:")) == ["key.create"]
+    assert actions(world, caller.name.removeprefix("key:")) == ["key.create"]
 
 
 @pytest.mark.parametrize(
@@ -171,15 +173,15 @@ def test_a_key_that_makes_no_sense_is_refused(fields, world):
     assert 'class="once"' not in answer.text
 
 
-def test_a_key_is_revoked_only_by_who_is_sure(world):
-    key, kept = world.accounts.create_key(ROOT, "old", ["read"])
-    path = f"{KEYS}/{kept.id}"
+def test_a_key_is_revoked_only_with_the_confirmation(world):
+    key, record = world.accounts.create_key(ROOT, "old", ["read"])
+    path = f"{KEYS}/{record.id}"
     assert "old" in get(world, path)
     assert post(world, path).status_code == 422
     assert world.accounts.key_actor(key, "") is not None
     assert post(world, path, sure="1").status_code == 303
     assert world.accounts.key_actor(key, "") is None
-    assert actions(world, kept.id) == ["key.create", "key.revoke"]
+    assert actions(world, record.id) == ["key.create", "key.revoke"]
 
 
 # Sites
@@ -194,7 +196,10 @@ def test_a_site_is_added_and_changed(world):
     assert post(world, f"{SITES}/acme", timezone="Nowhere/Here").status_code == 422
     assert post(world, f"{SITES}/acme", name="Acme & Co").status_code == 303
     assert "Acme & Co" in get(world, SITES)
-    assert [one.action for one in world.audit() if one.site == "acme"] == ["site.add", "site.set"]
+    assert [line.action for line in world.audit() if line.site == "acme"] == [
+        "site.add",
+        "site.set",
+    ]
 
 
 @pytest.mark.parametrize(("site_id", "status"), [("north", 409), ("<b>", 422), ("", 422)])
@@ -224,8 +229,6 @@ def test_an_operator_of_one_site_sees_no_worker_of_the_rest(world):
 
 
 def test_a_service_that_sweeps_says_when_it_does_so_again(make_world: MakeWorld):
-    from kesin.engine.sweeper import Sweeper
-
     world = make_world()
     sweeper = Sweeper([world.task], every_s={"cap": 60, "prune": 3600})
     sweeper._due = {stage: world.clock.monotonic() + in_s for stage, in_s in DUE.items()}
@@ -288,8 +291,8 @@ def test_the_log_goes_on_below_the_last_line(world, monkeypatch):
     while path:
         text = world.client.get(path, headers=headers).text
         seen += re.findall(r">(did\.\d)<", text)
-        found = re.search(r'class="more" href="([^"]+)"', text)
-        path = html.unescape(found[1]) if found else None
+        more = re.search(r'class="more" href="([^"]+)"', text)
+        path = html.unescape(more[1]) if more else None
     assert seen == [f"did.{n}" for n in range(6, -1, -1)]
     part = headers | {"hx-request": "true", "hx-target": "more"}
     assert "<html" not in world.client.get("/dashboard/audit", headers=part).text
@@ -301,7 +304,7 @@ def test_personal_data_in_the_log_is_covered(world):
     )
     text = get(world, "/dashboard/audit", actor="user:kim")
     assert "x.y" in text
-    assert not [one for one in ("532", "ayse@") if one in text]
+    assert not [part for part in ("532", "ayse@") if part in text]
 
 
 # Once a minute
@@ -313,7 +316,7 @@ def test_the_counters_are_noted_once_a_minute_while_the_service_runs(make_world,
     assert world.app  # it brings the notes along
     fact = lambda: world.accounts.directory.metadata_entry("dashboard", "", "task")  # noqa: E731
     assert fact() is None
-    at_once, again = services.threading.Event(), services.threading.Event()
+    at_once, again = threading.Event(), threading.Event()
 
     def note() -> None:
         (again if at_once.is_set() else at_once).set()

@@ -50,10 +50,10 @@ def sent(node: FormNode) -> dict[str, str]:
         return {node.name: node.value}
     if not node.is_open:
         return {}
-    found = {} if node.kind == "list" else {node.name: ""}
-    for one in node.children:
-        found |= sent(one)
-    return found
+    fields = {} if node.kind == "list" else {node.name: ""}
+    for child in node.children:
+        fields |= sent(child)
+    return fields
 
 
 def test_what_is_drawn_is_read_back_as_it_was():

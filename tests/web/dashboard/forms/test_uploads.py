@@ -24,9 +24,9 @@ def file(name: str, value: str) -> str:
 
 
 def test_fields_and_a_file_are_told_apart():
-    found = parse_upload(body(field("order_id", "İ-1"), file("Işık.csv", "a;b\r\n1;2\r\n")), TYPE)
-    assert found.fields == {"order_id": "İ-1"}
-    assert (found.file_name, found.data) == ("Işık.csv", b"a;b\r\n1;2\r\n")
+    upload = parse_upload(body(field("order_id", "İ-1"), file("Işık.csv", "a;b\r\n1;2\r\n")), TYPE)
+    assert upload.fields == {"order_id": "İ-1"}
+    assert (upload.file_name, upload.data) == ("Işık.csv", b"a;b\r\n1;2\r\n")
 
 
 def test_a_file_comes_byte_by_byte_as_it_was():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kesin.foundation.messages import Message
 from kesin.web.dashboard.frame.masking import MASK, is_private, mask, mask_text, pretty
 
 
@@ -62,6 +63,18 @@ def test_in_running_text_only_what_nobody_mistakes_is_covered(text):
     assert told is not None
     assert MASK in told
     assert not [part for part in ("ayse@", "532", "abc.def", "xxxx", "Cj0K") if part in told]
+
+
+def test_a_message_is_covered_in_its_values():
+    message = mask_text(Message("no mailbox %(name)s here", name="ayse@example.com"))
+    assert isinstance(message, Message)
+    assert message.values == {"name": MASK}
+
+
+def test_what_spans_sentence_and_value_is_covered_too():
+    text = mask_text(Message("gclid=%(click)s is cut", click="Cj0KCQiA"))
+    assert text == f"{MASK} is cut"
+    assert not isinstance(text, Message)
 
 
 def test_plain_text_stays_as_it_is():

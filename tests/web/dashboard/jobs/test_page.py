@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from kesin.engine.queue import apply_changes
 from kesin.foundation.permissions import system_actor
 from kesin.lifecycle.drawing.svg import STYLE
 from kesin.lifecycle.model import Change
 from kesin.web.dashboard.frame.page import WorkloadPages
+from kesin.workloads.pdf.services import open_artifacts
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import planned_order
 
@@ -37,13 +39,13 @@ def world(shared_world: World) -> Iterator[World]:
         shared_world.task.resume(tenant=one.tenant)
 
 
-def asked(world: World, job_id: str, role: str = "admin", **headers: str) -> Any:
+def response_of(world: World, job_id: str, role: str = "admin", **headers: str) -> Any:
     name = world.known(f"the-{role}", role, all_sites=True)
     return world.client.get(f"/dashboard/jobs/{job_id}", headers=world.cookie(name) | headers)
 
 
 def read(world: World, job_id: str, role: str = "admin", **headers: str) -> str:
-    answer = asked(world, job_id, role, **headers)
+    answer = response_of(world, job_id, role, **headers)
     assert answer.status_code == 200, answer.text
     return str(answer.text)
 
@@ -58,14 +60,14 @@ def uploaded(world: World) -> str:
     change = Change(
         job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "it cannot be read", note=note
     )
-    queue.apply("ack_failed", [change], actor="one")
+    apply_changes(queue, "ack_failed", [change], actor="one")
     return job.id
 
 
 # The story
 
 
-def test_the_story_is_told_with_the_newest_on_top(world):
+def test_the_newest_event_is_on_top(world):
     job_id = world.failed()
     text = read(world, job_id)
     assert text.index(">cancel<") < text.index(">enqueue<")
@@ -80,14 +82,14 @@ def test_the_story_is_told_with_the_newest_on_top(world):
         ("tr", ("Anlamı", "Kim ne yapmalı", "Sonra ne olur", "Gönderen")),
     ],
 )
-def test_an_error_says_what_it_means_who_must_act_and_what_is_next(language, words, world):
+def test_an_error_is_explained_in_both_languages(language, words, world):
     text = read(world, uploaded(world), **{"accept-language": language})
     assert "UNPARSEABLE_GCLID" in text
     for one in words:
         assert one in text
 
 
-def test_the_advice_is_told_once_however_often_the_error_came(world):
+def test_the_advice_is_shown_once_however_often_the_error_came(world):
     job_id = uploaded(world)
     queue = world.service.queues["oci"]
     world.service.commands.act(
@@ -95,7 +97,7 @@ def test_the_advice_is_told_once_however_often_the_error_came(world):
     )
     [job] = queue.claim("one", ids=[job_id])
     change = Change(job.id, job.claim_seq, "UNPARSEABLE_GCLID", "VALIDATION", "still not")
-    queue.apply("ack_failed", [change], actor="one")
+    apply_changes(queue, "ack_failed", [change], actor="one")
     text = read(world, job_id)
     assert text.count("What it means") == 1
     assert "“again”" in text
@@ -144,8 +146,8 @@ def test_a_job_of_another_site_is_not_found(world):
 
 
 @pytest.mark.parametrize("job_id", ["x", "0" * 36, "%00", "a" * 500])
-def test_what_is_no_id_is_not_found(job_id, world):
-    assert asked(world, job_id).status_code == 404
+def test_an_invalid_id_is_not_found(job_id, world):
+    assert response_of(world, job_id).status_code == 404
 
 
 # Live
@@ -172,7 +174,7 @@ def test_a_part_has_the_story_and_only_what_changed(world):
     assert f"seq={seq + 1}" in moved
 
 
-def test_a_job_that_is_over_for_good_is_no_longer_asked_for(world):
+def test_the_page_of_a_finished_job_does_not_poll(world):
     job_id = world.job("somebody", queue="pdf")
     assert 'hx-trigger="renew, kesin' in read(world, job_id)
     world.service.queues["pdf"].act("cancel", actor="tests", ids=[job_id])
@@ -182,7 +184,7 @@ def test_a_job_that_is_over_for_good_is_no_longer_asked_for(world):
 # What it carries
 
 
-def test_personal_data_is_covered_for_everybody(world):
+def test_personal_data_is_masked_for_every_role(world):
     job_id = world.job(payload=PAYLOAD)
     for role in ("viewer", "operator", "admin"):
         text = read(world, job_id, role)
@@ -192,29 +194,23 @@ def test_personal_data_is_covered_for_everybody(world):
 
 
 @pytest.mark.parametrize("headers", [{}, PART])
-def test_an_admin_uncovers_it_by_a_click_that_is_noted(headers, world):
+def test_only_an_admin_unmasks_a_payload_and_each_attempt_leaves_a_line(headers, world):
     world.known("boss", "admin")
-    job_id = world.job("north", payload=PAYLOAD)
-    answers: list[Any] = []
-    cookie = world.cookie("boss")
-
-    def ask() -> None:
-        path = f"/dashboard/jobs/{job_id}/unmask"
-        answers.append(world.client.post(path, headers=cookie | headers))
-
-    [line] = world.said(ask)
-    assert "ayse@example.com" in answers[0].text
-    assert (line.actor, line.action, line.allowed) == ("user:boss", "job.unmask", True)
-    assert (line.queue, line.site, line.target) == ("task", "north", job_id)
-
-
-def test_nobody_else_uncovers_it_and_the_try_is_noted(world):
     world.known("eda", "operator", all_sites=True)
-    cookie = world.cookie("eda")
-    job_id = world.job(payload=PAYLOAD)
-    path = f"/dashboard/jobs/{job_id}/unmask"
-    [line] = world.said(lambda: world.client.post(path, headers=cookie))
-    assert (line.action, line.allowed) == ("job.unmask", False)
+    job_id = world.job("north", payload=PAYLOAD)
+    for name, permitted in (("boss", True), ("eda", False)):
+        responses: list[Any] = []
+        cookie = world.cookie(name) | headers
+
+        def unmask(cookie: dict[str, str] = cookie, responses: list[Any] = responses) -> None:
+            path = f"/dashboard/jobs/{job_id}/unmask"
+            responses.append(world.client.post(path, headers=cookie))
+
+        [line] = world.said(unmask)
+        assert ("ayse@example.com" in responses[0].text) == permitted
+        assert (line.actor, line.action) == (f"user:{name}", "job.unmask")
+        assert line.allowed == permitted
+        assert not permitted or (line.queue, line.site, line.target) == ("task", "north", job_id)
 
 
 def test_a_payload_is_shown_as_text_whatever_is_in_it(world):
@@ -223,7 +219,7 @@ def test_a_payload_is_shown_as_text_whatever_is_in_it(world):
     assert "<b>" not in text
 
 
-# What the trade adds
+# What the workload adds
 
 
 def test_a_conversion_shows_what_is_sent_and_what_came_back(world):
@@ -245,25 +241,25 @@ def test_an_order_shows_its_plan_and_files(world):
         assert what in text
 
 
-def made_pdf(world: World) -> str:
-    from kesin.workloads.pdf.services import open_artifacts
-
+def create_pdf(world: World) -> str:
     queue = world.service.queues["pdf"]
     job_id = world.job("somebody", queue="pdf")
     [job] = queue.claim("one", ids=[job_id])
-    house = world.service.workload_context("pdf")
-    open_artifacts(house).storage.put_bytes("a.pdf", b"%PDF-1.7", "application/pdf")
+    storage = open_artifacts(world.service.workload_context("pdf")).storage
+    storage.put_bytes("a.pdf", b"%PDF-1.7", "application/pdf")
     result = json.dumps({"artifact_key": "a.pdf", "pages": 2, "bytes": 8})
-    queue.apply("succeed", [Change(job.id, job.claim_seq, result=result)], actor="one")
+    apply_changes(queue, "succeed", [Change(job.id, job.claim_seq, result=result)], actor="one")
     return job_id
 
 
-def test_a_pdf_is_shown_in_a_frame_of_ours_and_nowhere_else(world):
-    job_id = made_pdf(world)
-    page = asked(world, job_id)
+def test_a_pdf_is_shown_once_above_the_facts_and_only_in_a_frame_of_ours(world):
+    job_id = create_pdf(world)
+    page, other = response_of(world, job_id), response_of(world, world.job())
     assert f'src="/dashboard/jobs/{job_id}/paper#navpanes=0"' in page.text
+    assert page.text.count('id="job-panel"') == 1
+    assert page.text.index("<iframe") < page.text.index('id="job-facts"')
+    assert other.text.index('id="job-facts"') < other.text.index('id="job-panel"')
     assert "frame-src 'self'" in page.headers["content-security-policy"]
-    other = asked(world, world.job())
     assert "frame-src" not in other.headers["content-security-policy"]
     headers = world.cookie("the-admin")
     paper = world.client.get(f"/dashboard/jobs/{job_id}/paper", headers=headers)
@@ -271,20 +267,9 @@ def test_a_pdf_is_shown_in_a_frame_of_ours_and_nowhere_else(world):
     assert paper.headers["x-frame-options"] == "SAMEORIGIN"
     assert "frame-ancestors 'self'" in paper.headers["content-security-policy"]
     assert paper.headers["content-disposition"] == "inline"
-
-
-def test_a_pdf_comes_before_the_facts_and_once(world):
-    text = read(world, made_pdf(world))
-    assert text.count('id="job-panel"') == 1
-    assert text.index("<iframe") < text.index('id="job-facts"')
-    other = read(world, world.job())
-    assert other.index('id="job-facts"') < other.index('id="job-panel"')
-
-
-def test_an_operator_sees_the_job_and_not_its_pdf(world):
-    text = read(world, made_pdf(world), "operator")
-    assert "<iframe" not in text
-    assert "Only its owner and admins open it." in text
+    for_operator = read(world, job_id, "operator")
+    assert "<iframe" not in for_operator
+    assert "Only its owner and admins open it." in for_operator
 
 
 def test_a_panel_that_fails_leaves_the_rest_of_the_page(world, monkeypatch):

@@ -1,4 +1,4 @@
-"""A day in numbers: counted from notes that outlive the process."""
+"""Trends of a day, counted from notes that outlive the process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def work(world: World, done: int = 0, failed: int = 0) -> None:
 
 
 def notes(world: World) -> list[list[int]]:
-    fact = world.accounts.directory.metadata_entry(WORKLOAD, "", "task")
-    return json.loads(fact.value) if fact else []
+    entry = world.accounts.directory.metadata_entry(WORKLOAD, "", "task")
+    return json.loads(entry.value) if entry else []
 
 
 def test_what_ended_is_counted_when_it_was_noted(world):
@@ -38,14 +38,14 @@ def test_what_ended_is_counted_when_it_was_noted(world):
     watch.note()
     world.clock.advance(6 * 3_600)
     work(world, done=1, failed=2)
-    told = watch.of(world.task)
-    assert len(told.done) == len(told.failed) == BUCKETS
-    assert (sum(told.done), sum(told.failed)) == (4, 2)
-    assert (told.done[-1], told.failed[-1]) == (1, 2)
-    assert told.done[BUCKETS - 12] == 3
+    trend = watch.of(world.task)
+    assert len(trend.done) == len(trend.failed) == BUCKETS
+    assert (sum(trend.done), sum(trend.failed)) == (4, 2)
+    assert (trend.done[-1], trend.failed[-1]) == (1, 2)
+    assert trend.done[BUCKETS - 12] == 3
 
 
-def test_who_notes_within_the_same_minute_notes_nothing(world):
+def test_a_second_note_within_a_minute_is_left_out(world):
     trends(world).note()
     world.clock.advance(30)
     trends(world).note()
@@ -55,7 +55,7 @@ def test_who_notes_within_the_same_minute_notes_nothing(world):
     assert len(notes(world)) == 2
 
 
-def test_another_process_tells_the_same_and_a_restart_loses_nothing(world):
+def test_another_process_has_the_same_trend_and_a_restart_loses_nothing(world):
     trends(world).note()
     work(world, done=2, failed=1)
     world.clock.advance(60)
@@ -66,16 +66,16 @@ def test_another_process_tells_the_same_and_a_restart_loses_nothing(world):
     assert (sum(before.done), sum(before.failed)) == (2, 1)
 
 
-def test_what_happened_while_nobody_noted_is_counted_once_it_is_noted(world):
-    """A service that was away for hours comes back: nothing is lost and nothing told twice."""
+def test_what_happened_between_two_notes_is_counted_at_the_later_one(world):
+    """A service that was away for hours comes back: nothing is lost or counted twice."""
     trends(world).note()
     world.clock.advance(10 * 3_600)
     work(world, done=5)
     trends(world).note()
     world.clock.advance(3_600)
-    told = trends(world).of(world.task)
-    assert sum(told.done) == 5
-    assert told.done[BUCKETS - 2] == 5
+    trend = trends(world).of(world.task)
+    assert sum(trend.done) == 5
+    assert trend.done[BUCKETS - 2] == 5
 
 
 def test_what_is_older_than_the_stretch_is_left_out(world):
@@ -89,25 +89,30 @@ def test_what_is_older_than_the_stretch_is_left_out(world):
     assert sum(trends(world).of(world.task).done) == 3
 
 
-def test_before_the_first_note_nothing_is_told(world):
+def test_before_the_first_note_there_is_no_trend(world):
     work(world, done=3)
-    told = trends(world).of(world.task)
-    assert (sum(told.done), sum(told.failed)) == (0, 0)
-    assert (told.since, told.failed_share) == (None, None)
+    trend = trends(world).of(world.task)
+    assert (sum(trend.done), sum(trend.failed)) == (0, 0)
+    assert (trend.since, trend.failed_share) == (None, None)
 
 
-def test_a_trend_says_how_far_it_reaches_back(world):
+def test_a_trend_has_the_time_of_its_first_note(world):
     first = world.task.now()
     trends(world).note()
     work(world, done=1, failed=1)
     world.clock.advance(3_000)
     trends(world).note()
     world.clock.advance(600)
-    told = trends(world).of(world.task)
-    assert (told.since, told.whole, told.failed_hour, told.failed_share) == (first, False, 1, 0.5)
+    trend = trends(world).of(world.task)
+    assert (trend.since, trend.whole, trend.failed_hour, trend.failed_share) == (
+        first,
+        False,
+        1,
+        0.5,
+    )
     world.clock.advance(DAY_S - 3_600)
-    told = trends(world).of(world.task)
-    assert (told.whole, told.failed_hour) == (True, 0)
+    trend = trends(world).of(world.task)
+    assert (trend.whole, trend.failed_hour) == (True, 0)
 
 
 def test_counters_that_fell_are_no_negative_numbers(world):
@@ -116,11 +121,11 @@ def test_counters_that_fell_are_no_negative_numbers(world):
         MetadataEntry(WORKLOAD, "", "task", f"[[{now},900,900]]", now)
     )
     world.clock.advance(60)
-    told = trends(world).of(world.task)
-    assert min(told.done + told.failed) == 0
+    trend = trends(world).of(world.task)
+    assert min(trend.done + trend.failed) == 0
 
 
-def test_no_more_than_a_day_of_notes_is_kept(world):
+def test_no_more_than_a_day_of_notes_is_stored(world):
     now = world.task.now()
     many = [[now - (MAX_NOTES - n) * 60_000_000, n, 0] for n in range(MAX_NOTES)]
     world.accounts.directory.put_metadata(
@@ -128,10 +133,10 @@ def test_no_more_than_a_day_of_notes_is_kept(world):
     )
     world.clock.advance(60)
     trends(world).note()
-    kept = notes(world)
-    assert len(kept) == MAX_NOTES
-    assert kept[0] == many[1]
-    assert len(json.dumps(kept)) < 60_000
+    stored = notes(world)
+    assert len(stored) == MAX_NOTES
+    assert stored[0] == many[1]
+    assert len(json.dumps(stored)) < 60_000
 
 
 def test_a_move_that_stays_where_it_was_is_no_ending(world):

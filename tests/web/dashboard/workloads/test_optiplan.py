@@ -11,18 +11,13 @@ from typing import Any
 
 import pytest
 
+from kesin.web.dashboard.forms.document import form_value, read_document
 from kesin.web.dashboard.forms.schema_form import SchemaForm
 from kesin.workloads.optiplan.orders.payload import read_payload
 from kesin.workloads.optiplan.pages.job_panel import deliveries
 from kesin.workloads.optiplan.pages.new_order import MAX_ROWS, OrderForm
 from kesin.workloads.optiplan.pages.orders import FOLDER_CACHE_S, ReadyOrders
-from kesin.workloads.optiplan.pages.rules_form import (
-    HIDDEN_RULES,
-    form_schema,
-    form_value,
-    list_changes,
-    read_typed_rules,
-)
+from kesin.workloads.optiplan.pages.rules_form import form_schema, list_changes
 from kesin.workloads.optiplan.pipeline.delivery import Delivery, DeliveryFile
 from kesin.workloads.optiplan.workshop.rules import Rules, default_rules, rules_json
 from tests.web.conftest import World
@@ -76,6 +71,10 @@ def test_a_held_order_stands_on_top_with_what_to_do(shop):
         told = shop.client.get(path, headers=turkish).text
         assert "telefonuyla kayıtlı müşteri yok" in told
         assert "no customer has the phone" not in told
+        assert "message_parts" not in told
+    events = shop.client.get(f"/api/jobs/{job}", headers=shop.cookie("can"))
+    assert "message_parts" not in events.text
+    assert "phone_normalized" in events.text
     viewed = get(shop, who="ece").text
     assert f"held-{job}" in viewed
     assert "/approve" not in viewed
@@ -194,6 +193,10 @@ def test_an_order_is_cancelled_and_reissued(shop):
 
 def test_who_may_only_look_moves_nothing(shop):
     job = held_order(shop.service)
+    page = get(shop, who="ece").text
+    assert f"held-{job}" in page
+    assert f"/orders/{job}/approve" not in page
+    assert "/dashboard/optiplan/new" not in page
     assert get(shop, f"/orders/{job}/approve", who="ece").status_code == 403
     assert post(shop, f"/orders/{job}/approve", who="ece").status_code == 403
     assert state(shop, job) == "HOLD"
@@ -205,7 +208,7 @@ def test_an_order_is_typed_and_brought_once(shop):
     assert "known" not in first.headers["location"]
     assert post(shop, "/new", "ayse", data=HEAD | PART).headers["location"].endswith("&known=1")
     made = first.headers["location"].partition("made=")[2]
-    data = shop.found(made).data
+    data = shop.found(made).payload
     assert data["order"]["parts"][0]["length_cm"] == 60.5
     assert data["order"]["parts"][0]["edge_up"] == "1mm"
     assert "The order is on its way" in get(shop, f"?made={made}").text
@@ -398,13 +401,14 @@ def test_the_whole_file_is_changed_or_not_at_all(shop):
 
 def test_the_form_shows_every_rule_there_is():
     rules = rules_json(default_rules())
-    assert read_typed_rules(form_value(rules), rules).rules == rules
-    places = read_typed_rules(form_value(rules), rules).pointers
+    schema = form_schema(str)
+    typed = read_document(schema, form_value(schema, rules), rules)
+    assert typed.values == rules
     for name, one in Rules.model_fields.items():
         key = one.alias or name
-        assert key in HIDDEN_RULES or any(place.startswith(key) for place in places)
+        assert key == "ackMode" or any(path.startswith(key) for path in typed.pointers)
     bare = {name: one for name, one in rules.items() if name != "defaultPlateSize"}
-    assert read_typed_rules(form_value(bare), bare).rules == bare
+    assert read_document(schema, form_value(schema, bare), bare).values == bare
     assert {one.label for one in list_changes(str, {}, rules)} >= {
         "Saw blade",
         "Band 040",
@@ -421,8 +425,9 @@ def test_the_review_says_every_digit():
 
 def test_odd_files_of_rules_are_no_trouble_to_the_form():
     for odd in ({}, {"trimByThickness": 1, "backingThicknesses": {}, "timeouts": []}, {"saw": 1}):
-        SchemaForm(form_schema(str)).draw(form_value(odd))
-    assert read_typed_rules(None, {}).rules["edgeMapping"] == {"Bant Yok": None}
+        SchemaForm(form_schema(str)).draw(form_value(form_schema(str), odd))
+    typed = read_document(form_schema(str), None, {})
+    assert typed.values["edgeMapping"] == {"Bant Yok": None}
 
 
 def test_the_form_makes_the_order_that_would_be_sent():

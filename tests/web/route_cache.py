@@ -1,4 +1,4 @@
-"""What FastAPI finds out about a route, kept for the next app: each test has an app of its own.
+"""A cache of what FastAPI learns about a route: each test has an app of its own.
 
 The routes of a workload are made anew for each app, from the same code: only what they close over
 differs. What is read off the code (parameters, models, their validators) is the same, and takes a
@@ -19,8 +19,10 @@ from pydantic import TypeAdapter
 Analysed = tuple[Dependant, list[Any], bool]
 
 _analyse: Callable[..., Analysed] = routing._build_dependant_with_parameterless_dependencies
-_make_field: Callable[..., Any] = routing.create_model_field
+_make_field: Callable[..., Any] = routing.create_model_field  # type: ignore[attr-defined]
+_read_return: Callable[..., Any] = routing.get_typed_return_annotation  # type: ignore[attr-defined]
 _analysed: dict[tuple[Any, ...], Analysed] = {}
+_returned: dict[Any, Any] = {}
 _fields: dict[tuple[str, str, str], Any] = {}
 _adapters: dict[tuple[str, str], TypeAdapter[Any]] = {}
 
@@ -31,12 +33,19 @@ def _dependant(
     code = getattr(call, "__code__", None)
     if code is None:
         return _analyse(path=path, call=call, dependencies=dependencies)
-    defaults = repr((call.__defaults__, call.__kwdefaults__))  # type: ignore[attr-defined]
-    key = (path, code, defaults, tuple(one.dependency for one in dependencies))
+    defaults = repr((call.__defaults__, call.__kwdefaults__))
+    key = (path, code, defaults, tuple(depends.dependency for depends in dependencies))
     if key not in _analysed:
         _analysed[key] = _analyse(path=path, call=call, dependencies=dependencies)
     dependant, body, embedded = _analysed[key]
     return replace(dependant, call=call), body, embedded
+
+
+def _return_annotation(call: Callable[..., Any]) -> Any:
+    code = getattr(call, "__code__", call)
+    if code not in _returned:
+        _returned[code] = _read_return(call)
+    return _returned[code]
 
 
 def _field(name: str, type_: Any, mode: str) -> Any:
@@ -56,5 +65,6 @@ def _adapter(kind: Any, *, config: Any = None) -> TypeAdapter[Any]:
 def analyse_once() -> None:
     """From now on, in this process."""
     routing._build_dependant_with_parameterless_dependencies = _dependant
-    routing.create_model_field = _field  # type: ignore[assignment]
-    v2.TypeAdapter = _adapter  # type: ignore[assignment,misc]
+    routing.get_typed_return_annotation = _return_annotation  # type: ignore[attr-defined]
+    routing.create_model_field = _field  # type: ignore[attr-defined,assignment]
+    v2.TypeAdapter = _adapter  # type: ignore[attr-defined,assignment]

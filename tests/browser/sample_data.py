@@ -1,6 +1,6 @@
-"""Something on every page: rows of each kind in each state, made without a browser.
+"""Sample data for every page: jobs of each kind in each state, created without a browser.
 
-Every text that somebody else chose ends with ``told``: a probe there has to stay a text.
+Every text that a user chose ends with ``probe``, which has to stay a text.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from kesin.engine.results import Done, Failed
@@ -49,8 +50,8 @@ class Press:
 
 
 @dataclass(frozen=True)
-class Furniture:
-    """What lies where."""
+class SampleData:
+    """Ids of the sample jobs."""
 
     task: dict[str, str]
     conversions: list[str]
@@ -59,61 +60,65 @@ class Furniture:
     key_id: str
 
 
-def furnish(world: World, told: str = "") -> Furniture:
-    """Rows everywhere."""
-    return Furniture(
-        tasks(world, told),
-        conversions(world, told=told),
-        pdfs(world, told),
-        orders(world, told),
-        world.accounts.create_key(ROOT, f"producer{told}", ["oci:ingest"], site=SITE)[1].id,
+def create_sample_data(world: World, probe: str = "") -> SampleData:
+    """Create jobs of every workload, a customer and a key."""
+    return SampleData(
+        tasks(world, probe),
+        conversions(world, probe=probe),
+        pdfs(world, probe),
+        orders(world, probe),
+        world.accounts.create_key(ROOT, f"producer{probe}", ["oci:ingest"], site=SITE)[1].id,
     )
 
 
-def tasks(world: World, told: str = "") -> dict[str, str]:
+def tasks(world: World, probe: str = "") -> dict[str, str]:
     """One that is done, one that failed, one that waits."""
-    found = {}
-    answers = {
-        "done": Done({"said": f"done{told}"}),
-        "failed": Failed("BROKEN", f"it broke{told}", category=Category.VALIDATION),
+    jobs = {}
+    results: dict[str, Done | Failed] = {
+        "done": Done({"said": f"done{probe}"}),
+        "failed": Failed("BROKEN", f"it broke{probe}", category=Category.VALIDATION),
     }
-    for name, answer in answers.items():
-        found[name] = world.job(payload={"note": f"a note{told}"}, key=f"{name}-task{told}")
-        Worker(world.task, lambda _job, answer=answer: answer).drain()
-    world.task.act("requeue", actor=f"user:can{told}", ids=[found["failed"]], reason=f"why{told}")
-    Worker(world.task, lambda _job: answers["failed"]).drain()
-    found["waiting"] = world.job(payload={"note": f"a note{told}"}, key=f"waiting-task{told}")
-    return found
+    for name, result in results.items():
+        jobs[name] = world.job(payload={"note": f"a note{probe}"}, key=f"{name}-task{probe}")
+        Worker(world.task, partial(_return, result)).drain()
+    world.task.act("requeue", actor=f"user:can{probe}", ids=[jobs["failed"]], reason=f"why{probe}")
+    Worker(world.task, partial(_return, results["failed"])).drain()
+    jobs["waiting"] = world.job(payload={"note": f"a note{probe}"}, key=f"waiting-task{probe}")
+    return jobs
+
+
+def _return(result: Done | Failed, _job: Any) -> Done | Failed:
+    return result
 
 
 def conversions(
-    world: World, n: int = 8, *, first: int = 1, site: str = SITE, told: str = ""
+    world: World, n: int = 8, *, first: int = 1, site: str = SITE, probe: str = ""
 ) -> list[str]:
     """A quarter is delivered, a quarter failed, a quarter is at the script, the rest wait."""
-    house = world.service.workload_context("oci")
-    place = world.accounts.find_site(site)
-    assert place is not None
+    context = world.service.workload_context("oci")
+    tenant = world.accounts.find_site(site)
+    assert tenant is not None
     now = datetime.fromtimestamp(world.clock.monotonic(), UTC)
     rows: list[Any] = [
         {
-            "externalId": f"sale-{number}{told}",
+            "externalId": f"sale-{number}{probe}",
             "gclid": f"Cj0KCQiA_click-{number:06d}",
-            "conversionName": f"Phone sale{told}",
+            "conversionName": f"Phone sale{probe}",
             "conversionTime": (now - timedelta(days=1, seconds=number)).isoformat("T", "seconds"),
             "conversionValue": 100 + number,
         }
         for number in range(first, first + n)
     ]
-    results = ingest(house, place, rows, actor="key:tests")
-    taken = [one["id"] for one in export(house, place, limit=3 * n // 4, actor="key:script")]
+    results = ingest(context, tenant, rows, actor="key:tests")
+    taken = [one["id"] for one in export(context, tenant, limit=3 * n // 4, actor="key:script")]
     quarter = n // 4
-    ack(house, place, taken[:quarter], actor="key:script")
+    ack(context, tenant, taken[:quarter], actor="key:script")
     ack_failed(
-        house,
-        place,
+        context,
+        tenant,
         taken[quarter : 2 * quarter],
         code="UNPARSEABLE_GCLID",
-        message=f"unreadable click id{told}",
+        message=f"unreadable click id{probe}",
         category="VALIDATION",
         actor="key:script",
     )
@@ -122,47 +127,47 @@ def conversions(
 
 def press(world: World, engines: Callable[[str | None], Engine] = lambda _: Press()) -> None:
     """Print whatever waits, by default at once."""
-    house = world.service.workload_context("pdf")
+    context = world.service.workload_context("pdf")
     renderer = PdfRenderWorker(
-        open_job_store(house),
-        open_artifacts(house),
-        render_config(house.settings),
-        library=load_templates(house.settings),
+        open_job_store(context),
+        open_artifacts(context),
+        render_config(context.settings),
+        library=load_templates(context.settings),
         engines=engines,
     )
-    PdfWorker(house.queue, renderer).drain()
+    PdfWorker(context.queue, renderer).drain()
 
 
-def pdfs(world: World, told: str = "", owner: str = "user:ayse") -> dict[str, str]:
+def pdfs(world: World, probe: str = "", owner: str = "user:ayse") -> dict[str, str]:
     """One that is printed, one that could not be, one that waits."""
-    house = world.service.workload_context("pdf")
-    sample = load_templates(house.settings).get("invoice").sample
+    context = world.service.workload_context("pdf")
+    sample = load_templates(context.settings).get("invoice").sample
 
     def ask(number: str, name: str) -> str:
         variables = {**sample, "number": number, "buyer": {**sample["buyer"], "name": name}}
         return (
-            open_job_store(house)
+            open_job_store(context)
             .create_job("invoice", {"variables": variables}, owner=owner)
             .job_id
         )
 
-    found = {"done": ask("F-1", f"Demir{told}"), "failed": ask("F-2", f"unprintable{told}")}
+    jobs = {"done": ask("F-1", f"Demir{probe}"), "failed": ask("F-2", f"unprintable{probe}")}
     press(world)
-    return {**found, "waiting": ask("F-3", f"Çelik{told}")}
+    return {**jobs, "waiting": ask("F-3", f"Çelik{probe}")}
 
 
-def orders(world: World, told: str = "", phone: str = "0532 000 00 01") -> dict[str, str]:
+def orders(world: World, probe: str = "", phone: str = "0532 000 00 01") -> dict[str, str]:
     """One that waits for a person, and one with its plan."""
-    desk = order_service(world.service)
+    service = order_service(world.service)
     body = order(
-        part(id=f"p1{told}"),
-        order_id=f"R-held{told}",
+        part(id=f"p1{probe}"),
+        order_id=f"R-held{probe}",
         customer_phone=phone,
         opti_mode="C",
-        customer_snapshot_name=f"Ayşe{told}",
+        customer_snapshot_name=f"Ayşe{probe}",
     )
-    held = desk.create_order(ROOT, read_payload(body)).job.id
-    Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, batch=1).drain()
+    held = service.create_order(ROOT, read_payload(body)).job.id
+    Worker(service.queue, Runner(service.workshop, service.queue).__call__, batch=1).drain()
     planned = planned_order(world.service)
-    desk.add_customer(ROOT, name=f"Bülent{told}", phone="0555 765 43 21")
+    service.add_customer(ROOT, name=f"Bülent{probe}", phone="0555 765 43 21")
     return {"held": held, "planned": planned}

@@ -1,9 +1,10 @@
-"""The trades' own pages from end to end: conversions, a list, an order by hand, a PDF."""
+"""The pages of workloads from end to end: conversions, lists, orders, rules, a PDF."""
 
 from __future__ import annotations
 
 import io
 import re
+from decimal import Decimal
 
 from PIL import Image
 from playwright.sync_api import FilePayload, expect
@@ -13,40 +14,23 @@ from kesin.web.dashboard.queues import actions
 from kesin.workloads.optiplan.pipeline.runner import Runner
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat
 from kesin.workloads.pdf.services import create_engine
-from tests.browser.furniture import conversions, orders, pdfs, press
+from tests.browser.sample_data import conversions, press
 from tests.web.conftest import World
 from tests.workloads.optiplan.orders_ready import order_service
 from tests.workloads.pdf.documents import text
 
 INK, PAPER = 64, 250  # shades of grey: darker than the one, lighter than the other
-LOOKS = 40  # at the viewer until it has drawn; each takes a moment
+SCREENSHOTS = 40  # of the viewer until it has drawn; each takes a moment
 LIST = "18MM;210*280\nRENK: Beyaz;\n;722;580;6;1;x;;;;;;yan\n;600;495;4;0;;;;;;;raf\n"
 
 
 def work_orders(world: World) -> None:
-    desk = order_service(world.service)
-    Worker(desk.queue, Runner(desk.workshop, desk.queue).__call__, batch=1).drain()
+    service = order_service(world.service)
+    Worker(service.queue, Runner(service.workshop, service.queue).__call__, batch=1).drain()
 
 
 def as_file(content: bytes) -> FilePayload:
     return {"name": "list.csv", "mimeType": "text/csv", "buffer": content}
-
-
-def test_a_plan_is_drawn_on_the_page_of_its_order(signed_in, world):
-    planned = orders(world)["planned"]
-    page = signed_in("operator")
-    page.goto(f"/dashboard/jobs/{planned}")
-    drawing = page.locator("#job-panel img, #job-panel object, #job-panel svg:not(.icon)").first
-    expect(drawing).to_be_visible()
-
-
-def test_somebody_who_may_only_look_approves_nothing(signed_in, world):
-    held = orders(world, told="-3")["held"]
-    page = signed_in("viewer")
-    page.goto("/dashboard/optiplan")
-    expect(page.locator(f"#held-{held}")).to_be_visible()
-    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
-    expect(page.get_by_role("link", name="New order")).to_have_count(0)
 
 
 def test_a_list_from_the_shop_becomes_an_order_and_a_bad_one_nothing(signed_in, world, watcher):
@@ -92,13 +76,13 @@ def test_an_order_is_written_part_by_part(signed_in, world, watcher):
 
 
 def drawn(picture: bytes) -> bool:
-    """Whether there is a sheet of paper with something on it."""
+    """Whether the picture shows a white page with something printed on it."""
     shades = Image.open(io.BytesIO(picture)).convert("L").histogram()
     return sum(shades[:INK]) > 0 and sum(shades[PAPER:]) > sum(shades) / 4
 
 
-def test_a_pdf_is_seen_before_it_is_made_and_seen_again_afterwards(signed_in, world):
-    """With the browser that prints in earnest."""
+def test_a_pdf_is_previewed_made_downloaded_and_shown(signed_in, world):
+    """With the real rendering engine."""
     Heartbeat(world.store, "press", now=world.service.queues["pdf"].now).beat()
     page = signed_in("admin")
     page.goto("/dashboard/pdf")
@@ -106,6 +90,14 @@ def test_a_pdf_is_seen_before_it_is_made_and_seen_again_afterwards(signed_in, wo
     templates.get_by_role("link", name=re.compile("invoice$")).click()
     page.locator('[name="v/number"]').fill("SEEN-77")
     expect(page.frame_locator("#pdf-preview iframe").get_by_text("SEEN-77").first).to_be_visible()
+    page.get_by_label("Add a row to Lines").click()
+    expect(page.locator('[name="v/lines/6/quantity"]')).to_be_visible()
+    expect(page.locator("#pdf-problems")).to_contain_text("/lines/6/quantity")
+    page.get_by_role("button", name="Edit as JSON").click()
+    expect(page.locator("#pdf-source")).to_have_value(re.compile("SEEN-77"))
+
+    page.goto("/dashboard/pdf?template=invoice")
+    page.locator('[name="v/number"]').fill("SEEN-77")
     page.get_by_role("button", name="Make the PDF").click()
     expect(page.get_by_text("It is in line.")).to_be_visible()
     newest = page.locator("#pdf-jobs tbody tr").first
@@ -119,15 +111,7 @@ def test_a_pdf_is_seen_before_it_is_made_and_seen_again_afterwards(signed_in, wo
     expect(page).to_have_url(re.compile("/dashboard/jobs/"))
     paper = page.get_by_title("The PDF")
     paper.scroll_into_view_if_needed()
-    assert any(drawn(paper.screenshot()) for _ in range(LOOKS))
-
-
-def test_why_a_pdf_could_not_be_made_is_told_with_what_to_do(signed_in, world):
-    bad = pdfs(world)["failed"]
-    page = signed_in("admin")
-    page.goto(f"/dashboard/jobs/{bad}")
-    expect(page.locator(".failing").first).to_contain_text("TEMPLATE_ERROR")
-    expect(page.locator(".advice").first).to_contain_text("Who must act")
+    assert any(drawn(paper.screenshot()) for _ in range(SCREENSHOTS))
 
 
 def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
@@ -164,3 +148,73 @@ def test_all_that_match_are_retried_then_marked_with_a_code_in_the_background(
         ("FAILED", "SHOP_CLOSED")
     }
     assert {one: world.state(one) for one in others} == others
+
+
+def test_chosen_conversions_go_back_to_the_queue(signed_in, world):
+    world.site("reset")
+    ids = conversions(world, 12, site="reset", probe="reset")
+    failed = {one for one in ids if world.state(one) == "FAILED"}
+    page = signed_in("operator")
+    page.goto("/dashboard/site/reset/oci-control?status=FAILED")
+    for n in range(2):
+        page.locator("input[data-pick]").nth(n).check()
+    page.locator("[data-bar]").get_by_role("button", name="Reset to queued", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 of 2 chosen rows will move.")
+    dialog.get_by_label("Reason, for the history").fill("mended at the source")
+    dialog.get_by_role("button", name="Reset to queued: 2 rows").click()
+    expect(page.get_by_role("dialog")).to_contain_text("2 moved, 0 refused")
+    assert sorted(world.state(one) for one in failed) == ["FAILED", "QUEUED", "QUEUED"]
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator("tr[id^=row-]")).to_have_count(1)
+
+
+def test_conversions_that_wait_are_marked_failed_and_delivered_ones_never(signed_in, world):
+    world.site("marked")
+    ids = conversions(world, site="marked")
+    page = signed_in("operator")
+    page.goto("/dashboard/site/marked/oci-control")
+    page.get_by_label("Select every row shown").check()
+    page.locator("[data-bar]").get_by_role("button", name="Mark failed", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("listitem").filter(has_text="COMPLETED")).to_contain_text("stay")
+    before = {one: world.state(one) for one in ids}
+    dialog.locator("button.danger").click()
+    expect(page.get_by_role("heading", name=re.compile(r"^4 moved, 2 refused$"))).to_be_visible()
+    after = {one: world.state(one) for one in ids}
+    done = [one for one, state in before.items() if state == "COMPLETED"]
+    assert [after[one] for one in done] == ["COMPLETED"] * len(done)
+    assert {after[one] for one, state in before.items() if state == "QUEUED"} == {"FAILED"}
+
+
+def test_a_sites_rows_come_while_somebody_types(signed_in, world):
+    world.site("lively")
+    page = signed_in("operator")
+    page.goto("/dashboard/site/lively/oci-control")
+    page.locator("#fix-reason").evaluate("one => { one.closest('details').open = true }")
+    page.locator("#fix-reason").press_sequentially("half a sen")
+    conversions(world, site="lively")
+    expect(page.locator("tr[id^=row-]").first).to_be_visible()
+    page.keyboard.type("tence")
+    expect(page.locator("#fix-reason")).to_have_value("half a sentence")
+    expect(page.locator("details.mend")).to_have_attribute("open", "")
+
+
+def test_a_rule_is_changed_reviewed_and_then_in_force(signed_in, world):
+    page = signed_in("operator")
+    page.goto("/dashboard/optiplan/rules")
+    before = order_service(world.service).workshop.rules()
+    blade = page.locator("[name='v/saw/kerf_mm']")
+    blade.fill("3,2555")
+    check = page.locator("#rules-form").get_by_role("button", name="Check and show the changes")
+    check.click()
+    expect(page.get_by_role("heading", name="What would change")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_text(["Saw blade4 mm3.2555 mm"])
+    page.get_by_role("button", name="Back to editing").click()
+    expect(blade).to_have_value("3.2555")
+    assert order_service(world.service).workshop.rules() == before
+    check.click()
+    page.get_by_role("button", name="Save 1 change").click()
+    expect(page.get_by_text("Changed: kerf_mm.")).to_be_visible()
+    expect(blade).to_have_value("3.2555")
+    assert order_service(world.service).workshop.rules().kerf_mm == Decimal("3.2555")
