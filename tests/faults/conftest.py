@@ -69,7 +69,7 @@ def start() -> Iterator[Start]:
 
 def fill(queue: Queue, jobs: int) -> list[str]:
     outcomes = queue.enqueue_many(NewJob({"n": n}) for n in range(jobs))
-    return [outcome.id for outcome in outcomes]  # type: ignore[union-attr]
+    return [outcome.id for outcome in outcomes]
 
 
 def end_of_leases(queue: Queue) -> None:

@@ -142,7 +142,7 @@ def the_pdfs(disk: SmallDisk, folder: Path) -> None:
         front_over(store, folder) as front,
     ):
         me = front.owner()
-        job_id = front.asked(me)
+        job_id = front.submit(me)
         disk.fill()
         front.worker.process_job(job_id)
         seen = front.seen(job_id)

@@ -73,7 +73,7 @@ def test_no_jump_loses_a_job_or_does_it_twice(place, seed):
     with capture_logs():
         for number in range(ROUNDS):
             outcomes = queue.enqueue_many(NewJob({"n": number}) for _ in range(8))
-            ids = [outcome.id for outcome in outcomes]  # type: ignore[union-attr]
+            ids = [outcome.id for outcome in outcomes]
             assert ids == sorted({*ids}), "ids fall"
             assert ids[0] > before, "ids fall"
             before = ids[-1]

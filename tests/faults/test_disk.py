@@ -39,7 +39,7 @@ def test_every_way_a_disk_fails_has_its_code():
     assert of_sqlite(sqlite3.SQLITE_BUSY) is None
     assert of_sqlite(sqlite3.SQLITE_CONSTRAINT_UNIQUE) is None
     codes = {
-        number: as_disk_error(OSError(number, "no"), "kesin.db").code  # type: ignore[union-attr]
+        number: as_disk_error(OSError(number, "no"), "kesin.db").code
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
     }
     assert list(codes.values()) == ["disk_full", "disk_full", "read_only", "read_only"]

@@ -124,7 +124,7 @@ def planned(folder):
         "00000000-0000-7000-8000-000000000000",
         batches,
         read_template(folder / "good.xlsx"),
-        plate=rules.default_plate_size,
+        plate=rules.default_plate_size,  # type: ignore[arg-type]
         kerf_mm=rules.kerf_mm,
     )
     return path, solution_xml([optimise(one) for one in read_batch(path)])

@@ -29,8 +29,10 @@ from tests.store.scene import NOW, Scene, error
 FILE = Path(__file__).with_suffix(".json")
 RING = KeyRing({"k1": b"k" * 32})
 PASSWORD = "a password of then"
-TABLES = ("declared", "lifecycle", "job", "job_body", "event", "note", "flow", "paused")
-TABLES += ("site", "person", "session", "api_key", "audit", "secret", "fact")
+TABLES = (
+    *("declared", "lifecycle", "job", "job_body", "event", "note", "flow", "paused"),
+    *("site", "person", "session", "api_key", "audit", "secret", "fact"),
+)
 
 Rows = dict[str, dict[str, Any]]  # table → columns and rows
 

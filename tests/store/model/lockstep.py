@@ -166,7 +166,7 @@ class Lockstep:
         for tenant in (*stats.tenants, "nobody"):
             self._agree(
                 self.reference.backlog(tenant, self.now, self.now if aged else 0),
-                lambda store, tenant=tenant: store.backlog(
+                lambda store, tenant=tenant: store.backlog(  # type: ignore[misc]
                     self.queue, tenant, aged=aged, now=self.now
                 ),
             )
@@ -181,7 +181,7 @@ class Lockstep:
     def compare_notes(self) -> None:
         for job_id in self.jobs:
             expected = self.reference.notes_by_job.get(job_id, [])
-            self._agree(expected, lambda store, job_id=job_id: store.notes(job_id))
+            self._agree(expected, lambda store, job_id=job_id: store.notes(job_id))  # type: ignore[misc]
 
     def compare_all(self) -> None:
         self.compare_counts()

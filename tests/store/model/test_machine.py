@@ -1,4 +1,5 @@
 from contextlib import ExitStack
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -148,7 +149,11 @@ class Machine(RuleBasedStateMachine):
             guards = [guard for move in self.lifecycle.actions[action] for guard in move.when]
             known = sorted({guard.names[0] for guard in guards if guard.kind == "option"})
             options = frozenset(name for name in known if data.draw(st.booleans(), label=name))
-            arguments = {"payload": '{"again":1}', "error_code": "BY_HAND", "max_attempts": count}
+            arguments: dict[str, Any] = {
+                "payload": '{"again":1}',
+                "error_code": "BY_HAND",
+                "max_attempts": count,
+            }
             changes = [Change(job_id, **self._as_taken(action, arguments)) for job_id in jobs]
             self.lockstep.apply(action, changes, role=role, actor=role, options=options)
 
@@ -165,7 +170,7 @@ class Machine(RuleBasedStateMachine):
         leave = lambda action: any(state in move.sources for move in self.lifecycle.actions[action])  # noqa: E731
         return sorted(actions, key=lambda action: not leave(action))
 
-    def _as_taken(self, action: str, arguments: dict[str, object]) -> dict[str, object]:
+    def _as_taken(self, action: str, arguments: dict[str, Any]) -> dict[str, Any]:
         replaces = any(move.payload == "replace" for move in self.lifecycle.actions[action])
         return arguments if replaces else {**arguments, "payload": None}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_keys_are_named_by_their_queue(url):
     with closing(RedisStore(url, keys_name_tenant=frozenset({"pdf"}), listen=False)) as store:
         pdf = Scene(store, "pdf", pdf_lifecycle())
         job = pdf.create_job(key="abc", tenant="ayse")
-        client = store.client
+        client: Any = store.client
         assert client.hget(f"pdf:job:{job}", "state") == "queued"
         assert client.get("pdf:key:abc") == job
         assert client.zrange("pdf:jobs:queued", 0, -1, withscores=True) == [(job, NOW)]

@@ -72,7 +72,7 @@ def _claims(queue: str) -> Iterator[Call]:
         yield Call(
             f"{queue} claim {what}",
             frozenset({"job_ready", "job_pkey", "job_body_pkey"}),
-            lambda store, size, tenants=tenants: store.claim(
+            lambda store, size, tenants=tenants: store.claim(  # type: ignore[misc]
                 queue, worker="w", limit=size, lease_us=60_000_000, tenants=tenants, now=NOW
             ),
         )
@@ -85,7 +85,7 @@ def _finishes(queue: str, rows: Rows) -> Iterator[Call]:
     lifecycle = QUEUES[queue]
 
     def apply(
-        call: str, jobs: list[Job], role: str, *, apart: bool = False, **values: Any
+        call: str, jobs: list[Job], role: Any, *, apart: bool = False, **values: Any
     ) -> Callable[[Store, int], Any]:
         fenced = role == "worker" and jobs and jobs[0].worker
         changes = [Change(job.id, job.claim_seq if fenced else None, **values) for job in jobs]
@@ -97,7 +97,7 @@ def _finishes(queue: str, rows: Rows) -> Iterator[Call]:
             changes[:size],
             role=role,
             actor="w",
-            now=NOW,  # type: ignore[arg-type]
+            now=NOW,
         )
 
     for call in lifecycle.actions_of("worker"):
@@ -182,7 +182,7 @@ def _listings(queue: str, rows: Rows) -> Iterator[Call]:
             yield Call(
                 f"{queue} list {name}{' from the middle' if cursor else ''}",
                 ways,
-                lambda store, size, where=where, cursor=cursor: store.jobs(
+                lambda store, size, where=where, cursor=cursor: store.jobs(  # type: ignore[misc]
                     queue, where, limit=size, cursor=cursor
                 ),
                 moves=0,
@@ -207,7 +207,7 @@ def _reads(queue: str, rows: Rows) -> Iterator[Call]:
         yield Call(
             f"{queue} peek {what}",
             frozenset({"job_ready", "job_pkey", "job_body_pkey"}),
-            lambda store, size, tenants=tenants: store.peek(
+            lambda store, size, tenants=tenants: store.peek(  # type: ignore[misc]
                 queue, limit=size, tenants=tenants, now=NOW
             ),
             moves=1 if queue == "optiplan" else BATCH,
@@ -231,7 +231,9 @@ def _reads(queue: str, rows: Rows) -> Iterator[Call]:
         yield Call(
             f"{queue} waiting of {tenant}",
             frozenset({"job_ready", "job_state", "job_owned"} | ({"job_aged"} if aged else set())),
-            lambda store, _, tenant=tenant: store.backlog(queue, tenant, aged=aged, now=NOW),
+            lambda store, _, tenant=tenant: store.backlog(  # type: ignore[misc]
+                queue, tenant, aged=aged, now=NOW
+            ),
             moves=0,
         )
     if queue == "oci":

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from kesin.lifecycle.task import task_lifecycle
-from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
@@ -54,7 +53,7 @@ KINDS = ("sqlite-file", "postgres")
 class World:
     """Jobs of every sort, and a connection that does not go through the store."""
 
-    def __init__(self, store: Store, raw: Any) -> None:
+    def __init__(self, store: Any, raw: Any) -> None:
         self.store = store
         self.raw = raw
         self.names = {table: store.dialect.table(table) for table in TABLES}

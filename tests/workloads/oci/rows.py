@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 from kesin.workloads.oci.conversions.conversion import Conversion, order_id_of
 from kesin.workloads.oci.google.channel import UploadRow
@@ -11,7 +12,7 @@ START = datetime(2026, 3, 1, 14, 5, tzinfo=ISTANBUL)
 
 
 def conversion(number: int, **changes: object) -> Conversion:
-    given = {
+    given: dict[str, Any] = {
         "external_id": f"sale-{number}",
         "order_id": order_id_of("site", f"sale-{number}"),
         "gclid": f"Cj0KCQ-click_{number}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -119,7 +120,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(site=site, given=st.lists(st.tuples(number, version, kind), min_size=1, max_size=4))
     def post(self, site, given):
-        changes = {
+        changes: dict[str, dict[str, Any]] = {
             "plain": {},
             "revision": {"revision": 2},
             "no click": {"gclid": None},
@@ -263,7 +264,7 @@ class Machine(RuleBasedStateMachine):
         history = self.history
         where = self.sites.found(ids[0]).tenant
         body = {"siteId": where, "ids": ids}
-        how = {"headers": self.sites.operator}
+        how: dict[str, Any] = {"headers": self.sites.operator}
 
         def act(action, **fields):
             history.ask(

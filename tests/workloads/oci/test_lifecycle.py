@@ -1,5 +1,7 @@
 """The promises of the oci lifecycle: budgets, pauses, acknowledgements, operators."""
 
+from typing import Any
+
 import pytest
 
 from kesin.workloads.oci.lifecycle import OciLimits, oci_lifecycle
@@ -23,7 +25,7 @@ from tests.lifecycle.table import (
 )
 
 OCI = oci_lifecycle()
-SPENT = {"attempt_count": 5}
+SPENT: dict[str, Any] = {"attempt_count": 5}
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 CAPPED = error("MAX_ATTEMPTS", "PERMANENT", "MAX_ATTEMPTS_EXCEEDED")
 ERROR_INPUT = {"error_code": "CODE", "error_message": "why"}

@@ -230,7 +230,7 @@ def test_a_bad_row_is_named_and_not_uploaded(engine, code):
 
 
 def test_the_first_fault_of_a_row_is_reported(engine):
-    faults = [{"conversionValue": -1}, {"conversionTime": "?"}]
+    faults: list[dict[str, Any]] = [{"conversionValue": -1}, {"conversionTime": "?"}]
     faults += [{"conversionTime": ""}, {"gclid": "short"}, {"gclid": ""}]
     row, codes = item(), []
     for fault in faults:

@@ -1,6 +1,7 @@
 """Failures around an upload that must not lose a row."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_click_google_knows_from_elsewhere_counts_as_delivered(
 def test_a_site_is_served_by_one_lane_at_a_time(api: ApiSite):
     api.enqueue(3)
     uploader = Uploader(api.context, channels_of(api.oci.settings))
-    first = uploader.plan()
+    first: Any = uploader.plan()
     assert [share.tenants for share in [next(first)]] == [(api.id,)]
     assert list(uploader.plan()) == []
     first.close()

@@ -110,7 +110,7 @@ def test_no_sentence_stands_in_two_files():
 
 
 def _strings(message: Message) -> tuple[str, ...]:
-    texts = (message.string,) if isinstance(message.string, str) else message.string
+    texts = (message.string,) if isinstance(message.string, str) else message.string or ()
     return tuple(texts) if all(texts) else ()
 
 

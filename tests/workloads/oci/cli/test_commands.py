@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 import pytest
 import typer
@@ -31,7 +32,7 @@ SECRET_KEYS = "first:" + "A" * 43
 def play(oci):
     """Take what waits as a script would, and report; how many rows were taken."""
 
-    def ended(**fields: object) -> int:
+    def ended(**fields: Any) -> int:
         from kesin.workloads.oci.cli.context import find_site, open_context
         from kesin.workloads.oci.script import ack, ack_failed, export
 

@@ -77,7 +77,7 @@ def test_every_crash_is_mended_by_the_clock_and_the_next_run(server):
 def test_the_same_seed_plays_the_same_and_another_does_not():
     def acked(seed: int) -> list[str]:
         pages = [[{"id": f"seal_{n}", "orderId": f"k{n}"} for n in range(60)], []]
-        acked_ids = []
+        acked_ids: list[str] = []
 
         def send(_method, path, body):
             if "export" in path:

@@ -1,4 +1,6 @@
+from collections.abc import Iterator
 from datetime import UTC
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,7 +94,7 @@ def test_rows_are_not_to_blame_when_every_request_is_refused():
 
 
 def test_after_trouble_nothing_more_is_sent_and_what_was_not_sent_costs_nothing():
-    answers = iter([RequestReply([RowAccepted()] * 2), DOWN])
+    answers: Iterator[Any] = iter([RequestReply([RowAccepted()] * 2), DOWN])
     sent = deliver(rows(6), [[0, 1], [2, 3], [4, 5]], lambda _part: next(answers))
     assert [type(row) for row in sent.rows[:2]] == [RowAccepted] * 2
     assert sent.rows[2:4] == [DOWN.refused] * 2
@@ -101,7 +103,7 @@ def test_after_trouble_nothing_more_is_sent_and_what_was_not_sent_costs_nothing(
 
 
 def test_trouble_while_halving_leaves_the_others_alone():
-    answers = iter([RequestFailure(BAD), RequestReply([RowAccepted()] * 2), DOWN])
+    answers: Iterator[Any] = iter([RequestFailure(BAD), RequestReply([RowAccepted()] * 2), DOWN])
     sent = deliver(rows(8), [range(4), range(4, 8)], lambda _part: next(answers))
     assert [type(row) for row in sent.rows[:2]] == [RowAccepted] * 2
     assert sent.rows[2:4] == [DOWN.refused] * 2

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from kesin.lifecycle.errors import Category, Taxonomy, Verdict
@@ -278,6 +280,7 @@ AUTH, LATER, ROWS = "AUTH", "TRANSIENT", None
     ],
 )
 def test_a_status_says_enough_where_the_body_says_nothing(status, category, trouble):
+    body: Any
     for body in (None, [], "x", {}, {"error": []}, {"error": {"details": [1]}}):
         judged = classify_response(status, body)
         assert judged.trouble == trouble
@@ -302,7 +305,8 @@ def test_a_status_says_enough_where_the_body_says_nothing(status, category, trou
     ],
 )
 def test_an_http_error_is_named_by_what_its_body_says(status, named, wrong, code, trouble):
-    body = refusal(status, named, Wrong(*wrong, "")).body
+    group, value = wrong
+    body = refusal(status, named, Wrong(group, value, "")).body
     judged = classify_response(status, body)
     assert (judged.refused.code, judged.trouble) == (code or wrong[1], trouble)
     resolved = taxonomy().resolve(judged.refused.code, category=judged.refused.category)

@@ -1,6 +1,7 @@
 """The channel ``data_manager`` against a server that behaves like Google."""
 
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,8 @@ from kesin.workloads.oci.google.data_manager import DataManager
 from kesin.workloads.oci.google.oauth import AccessTokens
 from tests.workloads.oci.fake_google import Whole, error_body, hang_up, silence
 from tests.workloads.oci.rows import row, rows
+
+ANY_BODY: tuple[Any, ...] = (b"?", [], {})
 
 
 @contextmanager
@@ -212,7 +215,7 @@ def test_the_gravest_of_several_destinations_counts(google, manager):
 @pytest.mark.parametrize(
     ("answer", "details"),
     [
-        *((Whole(200, body), {"errors": {}}) for body in (b"?", [], {})),
+        *((Whole(200, body), {"errors": {}}) for body in ANY_BODY),
         (Whole(500), "HTTP_500"),
         (hang_up, "CONNECTION_FAILED"),
     ],

@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -61,8 +62,8 @@ def test_each_error_meets_the_row_that_it_names():
     assert (outcomes[0].code, outcomes[3].code) == ("UNPARSEABLE_GCLID", "CLICK_NOT_FOUND")
     assert outcomes[3].message == "What TOO_RECENT_EVENT means.; What CLICK_NOT_FOUND means."
     assert outcomes[1].note == {"requestId": "r-1"}
-    assert outcomes[3].note["requestId"] == "r-1"
-    assert [error["errorCode"] for error in outcomes[3].note["errors"]] == [
+    assert (outcomes[3].note or {})["requestId"] == "r-1"
+    assert [error["errorCode"] for error in (outcomes[3].note or {})["errors"]] == [
         {"conversionUploadError": "TOO_RECENT_EVENT"},
         {"conversionUploadError": "CLICK_NOT_FOUND"},
     ]
@@ -244,6 +245,7 @@ def test_many_errors_of_one_row_are_kept_in_part():
     some = rows(1)
     long = Wrong("field_error", "REQUIRED", "gclid", "x" * 10_000)
     body = answer(some, {0: [long] * 50})
+    result: Any
     (result,) = read_upload(body, some)
     assert len(result.note["errors"]) == MAX_NOTED_ERRORS
     assert all(len(json.dumps(error)) <= MAX_NOTE_LENGTH for error in result.note["errors"])
