@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 # Where several act at once, or die, or a statement of the trade's own is asked: on both databases,
 # always. What the stores are held to together is not asked of each trade again; `make soak` does.
 ON_BOTH = {
-    "test_batch_deaths",
     "test_breaker",
+    "test_crashes",
     "test_exclusive",
     "test_histories",
     "test_kills",

@@ -1,4 +1,4 @@
-"""A service with one small template, an engine that prints at once, and short words for batches."""
+"""A service with one small template and a fake engine, and short names for batches."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TinyEngine:
     def close(self) -> None: ...
 
 
-class Bindery(World):
+class BatchWorld(World):
     """The service, its batches and whoever works on them."""
 
     def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
@@ -135,31 +135,31 @@ class Bindery(World):
     def queue(self) -> Queue:
         return self.service.queues["pdf_batches"]
 
-    # Doors
+    # Requests
 
     def post(self, rows: Any, *, headers: Any = None, **more: Any) -> Any:
         body = {"template_name": "card", "rows": rows, **more}
         return self.client.post("/pdf/batches", json=body, headers=headers or self.headers)
 
     def post_csv(self, text: str | bytes, *, headers: Any = None, **query: Any) -> Any:
-        told = {**(headers or self.headers), "content-type": "text/csv; charset=utf-8"}
+        csv = {**(headers or self.headers), "content-type": "text/csv; charset=utf-8"}
         query = {"template_name": "card", **query}
         data = text.encode() if isinstance(text, str) else text
-        return self.client.post("/pdf/batches", content=data, params=query, headers=told)
+        return self.client.post("/pdf/batches", content=data, params=query, headers=csv)
 
     def order(self, *names: str, **more: Any) -> str:
         """A new batch of these names; its id."""
-        answer = self.post([{"name": name} for name in names], **more)
-        assert answer.status_code == 202, answer.text
-        batch_id: str = answer.json()["batch_id"]
-        assert answer.headers["location"] == f"/pdf/batches/{batch_id}"
+        response = self.post([{"name": name} for name in names], **more)
+        assert response.status_code == 202, response.text
+        batch_id: str = response.json()["batch_id"]
+        assert response.headers["location"] == f"/pdf/batches/{batch_id}"
         return batch_id
 
     def get(self, batch_id: str, *, headers: Any = None, **query: Any) -> dict[str, Any]:
         path = f"/pdf/batches/{batch_id}"
-        answer = self.client.get(path, params=query, headers=headers or self.headers)
-        assert answer.status_code == 200, answer.text
-        body: dict[str, Any] = answer.json()
+        response = self.client.get(path, params=query, headers=headers or self.headers)
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
         return body
 
     def download(self, batch_id: str, **headers: str) -> Any:
@@ -171,31 +171,34 @@ class Bindery(World):
 
     def entries(self, batch_id: str) -> dict[str, bytes]:
         """The files of a zip that was made."""
-        answer = self.download(batch_id)
-        assert answer.status_code == 200, answer.text
-        return unzipped(answer.content)
+        response = self.download(batch_id)
+        assert response.status_code == 200, response.text
+        return unzipped(response.content)
 
     # Work
 
-    def print_all(self, _seconds: float = 0, *, most: int = 1_000) -> int:
+    def print_all(self, *, most: int = 1_000) -> int:
         """Render what waits in the line."""
         jobs = self.pdf.peek(limit=most)
         for job in jobs:
             self.printer.process_job(job.id)
         return len(jobs)
 
+    def _print_while_waiting(self, _seconds: float) -> None:
+        self.print_all()
+
     def worker(self, wait: Callable[[float], None] | None = None, **how: Any) -> BatchWorker:
         """A worker of batches; while it waits, its rows are rendered."""
-        return BatchWorker(self.batches, wait=wait or self.print_all, threads=1, **how)
+        return BatchWorker(self.batches, wait=wait or self._print_while_waiting, threads=1, **how)
 
     def work(self, wait: Callable[[float], None] | None = None, **how: Any) -> None:
         """Take the next batch and see it to its end."""
         self.worker(wait, **how).run_once()
 
     def batch(self, batch_id: str) -> PdfBatch:
-        found = self.batches.get(batch_id)
-        assert found is not None
-        return found
+        batch = self.batches.get(batch_id)
+        assert batch is not None
+        return batch
 
     def metadata_names(self) -> set[str]:
         return {
@@ -222,7 +225,7 @@ class Bindery(World):
     @contextmanager
     def storage_down(self) -> Iterator[None]:
         """The disk is not mounted."""
-        self.client.get("/pdf/batches", headers=self.headers)  # the doors have it open
+        self.client.get("/pdf/batches", headers=self.headers)  # the routes have it open
         hidden = self.folder.with_name("unmounted")
         self.folder.rename(hidden)
         try:
@@ -238,13 +241,13 @@ def unzipped(data: bytes) -> dict[str, bytes]:
 
 
 @contextmanager
-def opened_bindery(
+def opened_batches(
     kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[Bindery]:
-    """One on this kind of store; whatever a test does to it, its history replays."""
+) -> Iterator[BatchWorld]:
+    """Open one on this kind of store; its history must replay after the test."""
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)
-        bindery = Bindery(store, folder, **settings)
+        bindery = BatchWorld(store, folder, **settings)
         stack.enter_context(bindery.kept())
         yield bindery
         for queue in ("pdf", "pdf_batches"):
@@ -256,6 +259,6 @@ def names(count: int, first: int = 1) -> list[str]:
 
 
 def order_of(count: int) -> BatchOrder:
-    """Rows without names, as the door makes an order of them."""
+    """An order of rows without file names."""
     rows = [{"name": name} for name in names(count)]
     return BatchOrder("card", {"engine": None, "paper": {}}, rows, [""] * count)

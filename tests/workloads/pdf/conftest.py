@@ -1,4 +1,4 @@
-"""Shop fronts, binderies, post offices; tests that share one have each an owner of their own."""
+"""Services and engines of the workload; tests that share one use their own API keys."""
 
 from __future__ import annotations
 
@@ -9,17 +9,41 @@ import pytest
 
 from kesin.store.records import Filter
 from kesin.workloads.pdf.cleanup import forget_ended_batches
-from tests.workloads.pdf.batching import Bindery, opened_bindery
+from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
+from tests.workloads.pdf.batching import BatchWorld, opened_batches
+from tests.workloads.pdf.engines_shared import SwitchableEngine
 from tests.workloads.pdf.front import Front, opened_front
-from tests.workloads.pdf.post_office import PostOffice, opened_office
+from tests.workloads.pdf.webhook_queues import WebhookQueues, opened_queues
 from tests.workloads.receiver import Receiver, receiving
+
+
+@pytest.fixture(scope="package")
+def warm_chromium() -> Iterator[SwitchableEngine]:
+    engine = SwitchableEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def chromium(warm_chromium: SwitchableEngine) -> SwitchableEngine:
+    """The browser of all tests, with its default settings."""
+    warm_chromium.switch()
+    return warm_chromium
+
+
+@pytest.fixture(scope="package")
+def weasyprint() -> Iterator[WeasyPrintEngine]:
+    """The WeasyPrint process of all tests."""
+    engine = WeasyPrintEngine()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="module")
 def front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Front]:
-    """One for the file: every test has an owner of its own."""
+    """One for the module: every test has an API key of its own."""
     with opened_front("sqlite", tmp_path_factory.mktemp("front"), request) as front:
         yield front
 
@@ -28,14 +52,14 @@ def front(
 def each_front(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Front]:
-    """The same on each database, for what a database could spoil."""
+    """The same on each database."""
     with opened_front(request.param, tmp_path_factory.mktemp("each"), request) as front:
         yield front
 
 
 @pytest.fixture
 def own_front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    """A fresh one, for tests that change what all see."""
+    """A new one, for tests that change global state."""
     with opened_front("sqlite", tmp_path, request) as front:
         yield front
 
@@ -46,17 +70,17 @@ def me(front: Front) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def bindery_of_all(
+def shared_world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bindery]:
-    with opened_bindery("sqlite", tmp_path_factory.mktemp("bindery"), request) as bindery:
+) -> Iterator[BatchWorld]:
+    with opened_batches("sqlite", tmp_path_factory.mktemp("bindery"), request) as bindery:
         yield bindery
 
 
 @pytest.fixture
-def bindery(bindery_of_all: Bindery) -> Iterator[Bindery]:
-    """Batches of somebody new; whoever comes next finds nothing to do."""
-    bindery = bindery_of_all
+def bindery(shared_world: BatchWorld) -> Iterator[BatchWorld]:
+    """Batches with a new API key; the next test finds none that waits."""
+    bindery = shared_world
     bindery.headers = bindery.key("pdf")
     bindery.engine.printed.clear()
     yield bindery
@@ -67,16 +91,16 @@ def bindery(bindery_of_all: Bindery) -> Iterator[Bindery]:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
-def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
+def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WebhookQueues]:
     """On each database."""
-    with opened_office(request.param, tmp_path, request) as office:
+    with opened_queues(request.param, tmp_path, request) as office:
         yield office
 
 
 @pytest.fixture
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostOffice]:
-    """A post office on SQLite alone, for what no database could spoil."""
-    with opened_office("sqlite", tmp_path, request) as office:
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WebhookQueues]:
+    """The same on SQLite alone, for what does not depend on the database."""
+    with opened_queues("sqlite", tmp_path, request) as office:
         yield office
 
 

@@ -36,7 +36,7 @@ class Front(World):
         self.shelf = Shelf(LocalStorage(folder / "artifacts"))
         super().__init__(store, folder, **settings)
         self.queue = self.service.queues["pdf"]
-        self.artifacts = PdfArtifactStore(self.shelf, self.clock)  # type: ignore[arg-type]
+        self.artifacts = PdfArtifactStore(self.shelf, self.clock)
         self.jobs = PdfJobStore(self.queue, self.artifacts)
         self.engine = QuickEngine()
         self.worker = PdfRenderWorker(
@@ -60,15 +60,15 @@ class Front(World):
     def post(self, who: dict[str, str], body: dict[str, Any] | None = None, **params: Any) -> Any:
         return self.client.post("/pdf/jobs", json=body or order(), headers=who, params=params)
 
-    def asked(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
+    def submit(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
         """Submit a job and return its id."""
-        answer = self.post(who, body)
-        assert answer.status_code in {200, 202}, answer.text
-        return str(answer.json()["job_id"])
+        response = self.post(who, body)
+        assert response.status_code in {200, 202}, response.text
+        return str(response.json()["job_id"])
 
     def done(self, who: dict[str, str], body: dict[str, Any] | None = None) -> str:
         """Submit and render a job; return its id."""
-        job_id = self.asked(who, body)
+        job_id = self.submit(who, body)
         self.worker.process_job(job_id)
         return job_id
 
@@ -137,8 +137,10 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
         return list(pool.map(run, calls))
 
 
-def one_new(answers: list[Any]) -> str:
+def one_new(responses: list[Any]) -> str:
     """Return the id of the job that all responses name; exactly one response created it."""
-    assert sorted(answer.status_code for answer in answers) == [200] * (len(answers) - 1) + [202]
-    [job_id] = {answer.json()["job_id"] for answer in answers}
+    assert sorted(response.status_code for response in responses) == [200] * (
+        len(responses) - 1
+    ) + [202]
+    [job_id] = {response.json()["job_id"] for response in responses}
     return str(job_id)

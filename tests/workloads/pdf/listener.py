@@ -19,7 +19,7 @@ class Listener(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.connections = 0
         self.paths: list[str] = []
         self.over = threading.Event()
@@ -37,7 +37,7 @@ class Listener(ThreadingHTTPServer):
         """Ignore errors: a browser that is killed closes its connections."""
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: Listener
 
     def do_GET(self) -> None:

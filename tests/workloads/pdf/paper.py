@@ -1,44 +1,38 @@
 """Renders HTML to real PDFs and reads back their text, as a reader would see it."""
 
+from __future__ import annotations
+
+import logging
 from functools import cache
-from shutil import which
 
 import pypdfium2
-from weasyprint import HTML
-from weasyprint.urls import URLFetcher
 
-FLAGS = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-sandbox",
-]
-CHROMIUM = which("chromium")
+
+class _Messages(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
 
 
 @cache
-def weasy(html):
-    """Render with WeasyPrint; a page that requests more than its own data fails."""
+def weasy(html: str) -> tuple[bytes, list[str]]:
+    """Render with WeasyPrint: the PDF and the warnings; a page that requests any URL fails."""
+    from weasyprint import HTML
+    from weasyprint.urls import URLFetcher
+
     fetcher = URLFetcher(allowed_protocols=("data",), allow_redirects=False, fail_on_errors=True)
-    return HTML(string=html, url_fetcher=fetcher).write_pdf()
+    messages, logger = _Messages(), logging.getLogger("weasyprint")
+    logger.addHandler(messages)
+    try:
+        return HTML(string=html, url_fetcher=fetcher).write_pdf(), messages.texts
+    finally:
+        logger.removeHandler(messages)
 
 
-@cache
-def chromium(html):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        try:
-            page = browser.new_context(java_script_enabled=False, offline=True).new_page()
-            page.set_content(html)
-            return page.pdf(prefer_css_page_size=True, print_background=True)
-        finally:
-            browser.close()
-
-
-def pages(pdf):
+def pages(pdf: bytes) -> list[str]:
     """Return the text of every page, with white space collapsed."""
     document = pypdfium2.PdfDocument(pdf)
     try:
@@ -47,7 +41,7 @@ def pages(pdf):
         document.close()
 
 
-def _text(page):
+def _text(page: pypdfium2.PdfPage) -> str:
     text = page.get_textpage()
     try:
         return " ".join(text.get_text_range().split())
@@ -56,6 +50,5 @@ def _text(page):
         page.close()
 
 
-@cache
-def text(html):
-    return "\n".join(pages(weasy(html)))
+def text(html: str) -> str:
+    return "\n".join(pages(weasy(html)[0]))

@@ -82,7 +82,7 @@ class Press:
         self.store = store
         self.queue = Queue("pdf", pdf_lifecycle(), store, clock=self.clock, seed=1)
         self.shelf = Shelf(LocalStorage(folder / "artifacts"))
-        self.artifacts = PdfArtifactStore(self.shelf, self.clock)  # type: ignore[arg-type]
+        self.artifacts = PdfArtifactStore(self.shelf, self.clock)
         self.jobs = PdfJobStore(self.queue, self.artifacts)
         self.engine = QuickEngine()
         self.config = PdfRenderConfig(template_allowlist=set(BOOK.names))

@@ -82,7 +82,7 @@ def _drain(pipe: IO[str]) -> None:
         pipe.read()
 
 
-class Came(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request."""
 
     method: str
@@ -91,7 +91,7 @@ class Came(NamedTuple):
     body: bytes
 
 
-class Said(NamedTuple):
+class ScriptedResponse(NamedTuple):
     """A response. The headers that a client expects are added."""
 
     status: int
@@ -99,13 +99,13 @@ class Said(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def failure(status: int, code: str) -> Said:
+def failure(status: int, code: str) -> ScriptedResponse:
     """Build an error response as S3 sends it."""
     text = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>no</Message></Error>'
-    return Said(status, text.encode(), (("Content-Type", "application/xml"),))
+    return ScriptedResponse(status, text.encode(), (("Content-Type", "application/xml"),))
 
 
-NOTHING_LISTED = Said(
+NOTHING_LISTED = ScriptedResponse(
     200,
     b'<?xml version="1.0"?><ListBucketResult><Name>artifacts</Name><KeyCount>0</KeyCount>'
     b"<IsTruncated>false</IsTruncated></ListBucketResult>",
@@ -113,15 +113,15 @@ NOTHING_LISTED = Said(
 )
 
 
-class ToldServer(ThreadingHTTPServer):
+class ScriptedServer(ThreadingHTTPServer):
     """Sends the next response of ``script`` and records the requests."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.came: list[Came] = []
-        self.script: list[Said] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[ReceivedRequest] = []
+        self.script: list[ScriptedResponse] = []
 
     def storage(self, *, conditional: bool = True, retries: int = 0) -> S3Storage:
         endpoint = f"http://127.0.0.1:{self.server_port}"
@@ -134,14 +134,14 @@ class ToldServer(ThreadingHTTPServer):
         )
 
 
-class _Answers(BaseHTTPRequestHandler):
-    server: ToldServer
+class _Handler(BaseHTTPRequestHandler):
+    server: ScriptedServer
     protocol_version = "HTTP/1.1"
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.came.append(Came(self.command, self.path, headers, body))
+        self.server.requests.append(ReceivedRequest(self.command, self.path, headers, body))
         response = self.server.script.pop(0)
         self.send_response(response.status)
         self.send_header("Content-Length", str(len(response.body)))
@@ -153,15 +153,15 @@ class _Answers(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(response.body)
 
-    do_GET = do_HEAD = do_PUT = do_DELETE = answer  # noqa: N815
+    do_GET = do_HEAD = do_PUT = do_DELETE = respond  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
 
 
 @contextmanager
-def told() -> Iterator[ToldServer]:
-    with ToldServer() as server:
+def scripted_server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

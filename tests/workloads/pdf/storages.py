@@ -10,7 +10,7 @@ KEY = "pdfs/0199-a/1700000000000000.pdf"
 HOUR_US = 3_600_000_000
 
 
-def asks_of(storage: StorageBackend) -> list[Callable[[], object]]:
+def operations_of(storage: StorageBackend) -> list[Callable[[], object]]:
     return [
         lambda: storage.exists(KEY),
         lambda: storage.get_bytes(KEY),
@@ -22,7 +22,7 @@ def asks_of(storage: StorageBackend) -> list[Callable[[], object]]:
     ]
 
 
-def at_once(storage: StorageBackend, folder: str) -> list[BaseException]:
+def run_threads(storage: StorageBackend, folder: str) -> list[BaseException]:
     """Return the errors of threads that put, get and delete their own keys in the same folder."""
     problems: list[BaseException] = []
 

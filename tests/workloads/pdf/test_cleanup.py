@@ -1,4 +1,4 @@
-"""The hourly tidying: what nobody needs any more goes, and nothing else."""
+"""The hourly cleanup deletes what has expired, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ import pytest
 from kesin.engine.sweeper import Sweeper
 from kesin.foundation.clock import ManualClock
 from kesin.store.directory import MetadataEntry
+from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.cleanup import delete_expired
 from kesin.workloads.pdf.jobs.heartbeat import PRUNE_AFTER_S, open_heartbeats
 from kesin.workloads.pdf.services import open_artifacts
 from tests.web.conftest import CRON_SECRET, _plain_logs  # noqa: F401  # one is a fixture
-from tests.workloads.pdf.batching import TTL_S, Bindery, opened_bindery
+from tests.workloads.pdf.batching import TTL_S, BatchWorld, opened_batches
 
 HOUR_S = 3_600
 ORPHAN = "0" * 8 + "-0000-7000-8000-" + "0" * 12
 
 
 @pytest.fixture
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bindery]:
-    with opened_bindery(request.param, tmp_path, request) as bindery:
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchWorld]:
+    with opened_batches(request.param, tmp_path, request) as bindery:
         yield bindery
 
 
 @pytest.fixture(scope="module")
 def shop(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bindery]:
-    with opened_bindery("sqlite", tmp_path_factory.mktemp("shop"), request) as shop:
+) -> Iterator[BatchWorld]:
+    with opened_batches("sqlite", tmp_path_factory.mktemp("shop"), request) as shop:
         yield shop
 
 
 @pytest.fixture
-def bindery(shop: Bindery) -> Iterator[Bindery]:
+def bindery(shop: BatchWorld) -> Iterator[BatchWorld]:
     """One for the module: every test begins when all of the one before has expired."""
     shop.headers = shop.key("pdf")
     yield shop
@@ -47,15 +48,15 @@ def bindery(shop: Bindery) -> Iterator[Bindery]:
     assert files(shop, "pdfs") == []
 
 
-def date_files(bindery: Bindery) -> None:
-    """The storage has a clock of its own: let it be the test's."""
+def date_files(bindery: BatchWorld) -> None:
+    """Give the files the time of the test's clock."""
     now = bindery.clock.monotonic()
     for path in bindery.folder.rglob("*"):
         if path.is_file() and path.stat().st_mtime > now + 365 * 86_400:
             os.utime(path, (now, now))
 
 
-def later(bindery: Bindery, seconds: float) -> int:
+def later(bindery: BatchWorld, seconds: float) -> int:
     """Let time pass, then do what the sweeper does."""
     date_files(bindery)
     bindery.clock.advance(seconds)
@@ -63,12 +64,12 @@ def later(bindery: Bindery, seconds: float) -> int:
     return delete_expired(bindery.context)
 
 
-def files(bindery: Bindery, folder: str) -> list[str]:
-    return sorted(one.key for one in bindery.batches.storage.list(folder))
+def files(bindery: BatchWorld, folder: str) -> list[str]:
+    return sorted(item.key for item in bindery.batches.storage.list(folder))
 
 
 @pytest.mark.parametrize("either", ["sqlite", "postgres"], indirect=True)
-def test_what_expired_takes_its_files_along_and_what_did_not_keeps_them(either):
+def test_expired_batches_lose_their_files_and_others_keep_them(either):
     old = either.order("a", "bad")
     either.work()
     later(either, TTL_S - HOUR_S)
@@ -85,15 +86,15 @@ def test_what_expired_takes_its_files_along_and_what_did_not_keeps_them(either):
     assert either.get(young)["results"] == []
 
 
-def test_what_was_sent_is_forgotten_before_what_was_made(bindery):
+def test_the_rows_of_a_batch_are_deleted_before_its_output(bindery):
     batch_id = bindery.order("a")
     bindery.work()
     later(bindery, TTL_S - 1)
-    assert {one.partition("-")[0] for one in bindery.stored()} == {"out", "results"}
+    assert {name.partition("-")[0] for name in bindery.stored()} == {"out", "results"}
     assert bindery.get(batch_id)["results"][0]["status"] == "succeeded"
 
 
-def test_files_nobody_knows_are_swept_once_they_are_old(bindery):
+def test_unknown_files_are_deleted_once_they_are_old(bindery):
     storage = bindery.batches.storage
     storage.put_bytes(f"batches/{'a' * 32}/rows.json.gz", b"x", "")
     storage.put_bytes(f"batches/{'a' * 32}/out-0000000000000001.zip", b"x", "")
@@ -106,7 +107,7 @@ def test_files_nobody_knows_are_swept_once_they_are_old(bindery):
     storage.delete("batches/of-somebody-else/rows.json.gz")
 
 
-def test_files_of_a_batch_on_its_way_are_kept_however_old(bindery):
+def test_files_of_an_unfinished_batch_are_kept_however_old(bindery):
     batch_id = bindery.order("a")
     bindery.queue.claim("somebody")
     folder = bindery.batch(batch_id).input_key.rpartition("/")[0]
@@ -116,7 +117,7 @@ def test_files_of_a_batch_on_its_way_are_kept_however_old(bindery):
     assert bindery.get(batch_id)["status"] == "running"
 
 
-def test_an_earlier_attempts_file_is_swept_though_the_batch_has_one(bindery):
+def test_the_file_of_an_earlier_attempt_is_deleted(bindery):
     batch_id = bindery.order("a")
     folder = bindery.batch(batch_id).input_key.rpartition("/")[0]
     bindery.batches.storage.put_bytes(f"{folder}/out-0000000000000001.zip", b"x", "")
@@ -126,25 +127,25 @@ def test_an_earlier_attempts_file_is_swept_though_the_batch_has_one(bindery):
     assert f"{folder}/out-0000000000000001.zip" not in files(bindery, "batches")
 
 
-def test_a_batch_that_an_operator_ended_is_forgotten_with_its_rows(bindery):
+def test_a_batch_cancelled_by_an_operator_cancels_its_rows(bindery):
     batch_id = bindery.order("a", "b")
-    worker = bindery.worker(lambda _seconds: worker.stop())
+    worker: BatchWorker = bindery.worker(lambda _seconds: worker.stop())
     worker.run_once()
     other = bindery.batches.jobs.create_job("card", {"variables": {"name": "c"}}, owner="other")
     bindery.queue.act("cancel", actor="tests", ids=[batch_id])
     assert len(bindery.pdf.peek(limit=10)) == 3
     assert later(bindery, 1) == 1
-    assert [one.id for one in bindery.pdf.peek(limit=10)] == [other.job_id]
+    assert [job.id for job in bindery.pdf.peek(limit=10)] == [other.job_id]
     assert not bindery.metadata_names()
 
 
-def test_facts_of_a_batch_that_is_no_more_are_dropped(bindery):
+def test_metadata_of_a_deleted_batch_is_deleted(bindery):
     bindery.accounts.directory.put_metadata(MetadataEntry("pdf", ORPHAN, "rows:0000", "[]", 1))
     assert later(bindery, 1) == 1
     assert not bindery.metadata_names()
 
 
-def test_workers_that_are_long_silent_are_forgotten(bindery):
+def test_heartbeats_of_dead_workers_are_deleted(bindery):
     directory = bindery.accounts.directory
     now = bindery.queue.now()
     directory.put_metadata(MetadataEntry("pdf", "", "worker:old", "{}", now))
@@ -156,7 +157,7 @@ def test_workers_that_are_long_silent_are_forgotten(bindery):
     assert directory.metadata_entry("pdf", "", "ledger") is not None
 
 
-def test_a_storage_that_is_down_keeps_nothing_else_from_being_tidied(bindery):
+def test_a_storage_that_is_down_does_not_stop_the_rest_of_the_cleanup(bindery):
     batch_id = bindery.order("a")
     bindery.work()
     date_files(bindery)
@@ -164,9 +165,8 @@ def test_a_storage_that_is_down_keeps_nothing_else_from_being_tidied(bindery):
     bindery.clock.advance(TTL_S)
     bindery.sweep("expire")
     artifacts = bindery.folder
-    hidden = artifacts.with_name("unmounted")
-    artifacts.rename(hidden)
-    artifacts.mkdir()  # as a disk leaves it that is not mounted
+    hidden = artifacts.rename(artifacts.with_name("unmounted"))
+    artifacts.mkdir()  # an empty mount point
     assert delete_expired(bindery.context) == 1
     assert not bindery.metadata_names()
     artifacts.rmdir()  # nothing was begun there in the place of what is away
@@ -176,7 +176,7 @@ def test_a_storage_that_is_down_keeps_nothing_else_from_being_tidied(bindery):
     assert bindery.get(batch_id)["status"] == "expired"
 
 
-def test_the_sweeper_tidies_once_jobs_have_expired(bindery):
+def test_the_sweeper_cleans_up_once_jobs_have_expired(bindery):
     assert isinstance(bindery.clock, ManualClock)
     batch_id = bindery.order("a")
     bindery.work()
@@ -188,14 +188,14 @@ def test_the_sweeper_tidies_once_jobs_have_expired(bindery):
     assert files(bindery, "batches") == files(bindery, "pdfs") == []
 
 
-def test_the_cron_door_tidies_as_the_sweeper_does(bindery):
-    """A service without a sweeper of its own has nobody else to do it."""
+def test_the_cron_route_cleans_up_as_the_sweeper_does(bindery):
+    """A service without a sweeper depends on it."""
     artifacts = open_artifacts(bindery.context)
     key = artifacts.store_pdf(ORPHAN, b"%PDF-1.4")
     date_files(bindery)
     bindery.clock.advance(TTL_S)
-    answer = bindery.client.post(
+    response = bindery.client.post(
         "/api/cron/sweep", headers={"authorization": f"Bearer {CRON_SECRET}"}
     )
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text
     assert not artifacts.exists(key)

@@ -1,4 +1,4 @@
-"""`kesin pdf …` as somebody types it."""
+"""The commands of `kesin pdf`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from fontTools.ttLib import TTFont
 from markupsafe import Markup
 
 from kesin.engine.queue import Queue
+from kesin.foundation.check import DoctorCheck
 from kesin.foundation.settings import Settings
 from kesin.store.open import open_store
-from kesin.workloads.pdf import doctor
+from kesin.workloads.pdf import doctor, services
 from kesin.workloads.pdf.config import SHIPPED
-from kesin.workloads.pdf.doctor import PdfCheck, _check_fonts, _check_storage, _check_workers
+from kesin.workloads.pdf.doctor import _check_fonts, _check_storage, _check_workers
 from kesin.workloads.pdf.engines import pick_engine
-from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.base import Engine, Paper
 from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
 from kesin.workloads.pdf.errors import RenderFailed
@@ -40,8 +41,8 @@ def pdf(kesin: Pdf) -> Pdf:  # noqa: F811
 
 def sample(name: str) -> dict[str, object]:
     text = (SHIPPED / name / "sample.json").read_text("utf-8")
-    told: dict[str, object] = json.loads(text)
-    return told
+    variables: dict[str, object] = json.loads(text)
+    return variables
 
 
 def text_of(file: Path) -> str:
@@ -49,26 +50,35 @@ def text_of(file: Path) -> str:
         return "\n".join(page.get_textpage().get_text_range() for page in document)
 
 
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Commands print with the engines of all tests: their start is tested by the doctor."""
+
+    class Unclosed:
+        def __init__(self, engine: Engine) -> None:
+            self.render = engine.render
+
+        def close(self) -> None:
+            """Leave it to the other tests."""
+
+    def pick(*wanted: Any) -> Unclosed:
+        return Unclosed(request.getfixturevalue(pick_engine(*wanted).name))
+
+    monkeypatch.setattr(services, "pick_engine", pick)
+
+
+@pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
 def test_a_template_and_its_variables_become_a_pdf(pdf: Pdf, tmp_path: Path, engine: str):
     (tmp_path / "data.json").write_text(json.dumps(sample("invoice")), "utf-8")
     answer = pdf("render", "invoice", "data.json", "-o", "out.pdf", "--engine", engine, "--json")
     assert answer.code == 0
-    told = answer.json
-    assert (told["engine"], told["pages"], told["warnings"]) == (engine, 1, [])
+    summary = answer.json
+    assert (summary["engine"], summary["pages"], summary["warnings"]) == (engine, 1, [])
     assert "Ödenecek tutar" in text_of(tmp_path / "out.pdf")
 
 
-def test_variables_come_from_standard_input_too(pdf: Pdf, tmp_path: Path):
-    text = json.dumps(sample("conversion_report"))
-    words = ("render", "conversion_report", "-", "-o", "out.pdf", "--engine", "weasyprint")
-    answer = pdf(*words, text=text)
-    assert answer.code == 0
-    assert answer.out.startswith("out.pdf: ")
-    assert (tmp_path / "out.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_wrong_variables_are_told_place_by_place_and_nothing_is_written(pdf: Pdf, tmp_path: Path):
+def test_wrong_variables_are_listed_and_nothing_is_written(pdf: Pdf, tmp_path: Path):
     answer = pdf("render", "invoice", "-", "-o", "out.pdf", text='{"number": 7}')
     assert answer.code == 2
     assert "/buyer: is missing" in answer.err
@@ -76,7 +86,7 @@ def test_wrong_variables_are_told_place_by_place_and_nothing_is_written(pdf: Pdf
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "said"),
+    ("words", "text", "problem"),
     [
         (("nope", "-", "-o", "x.pdf"), "{}", "no template"),
         (("invoice", "-", "-o", "x.pdf"), "[", "no JSON"),
@@ -84,61 +94,59 @@ def test_wrong_variables_are_told_place_by_place_and_nothing_is_written(pdf: Pdf
         (("invoice", "no.json", "-o", "x.pdf"), "", "cannot be read"),
     ],
 )
-def test_what_cannot_be_rendered_is_told_in_one_sentence(
-    pdf: Pdf, words: tuple[str, ...], text: str, said: str
+def test_a_wrong_template_or_file_is_one_sentence(
+    pdf: Pdf, words: tuple[str, ...], text: str, problem: str
 ):
     answer = pdf("render", *words, text=text)
     assert answer.code == 2
-    assert said in answer.err
+    assert problem in answer.err
     assert "Traceback" not in answer.err
 
 
 def test_the_templates_are_listed_and_shown_with_schema_and_sample(pdf: Pdf):
-    names = [one["name"] for one in pdf("templates", "--json").json]
+    names = [row["name"] for row in pdf("templates", "--json").json]
     assert names == ["conversion_report", "cutting_plan", "invoice"]
     shown = pdf("templates", "invoice").json
     assert shown["sample"] == sample("invoice")
     assert shown["schema"]["type"] == "object"
 
 
-def test_templates_of_ones_own_are_found_in_the_configured_folder(
+@pytest.mark.usefixtures("shared")
+def test_a_template_of_the_configured_folder_is_rendered_with_variables_of_standard_input(
     pdf: Pdf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    own = tmp_path / "own" / "letter"
-    own.mkdir(parents=True)
-    (own / "template.html").write_text("<html><head></head><body>{{ name }}</body></html>")
+    folder = tmp_path / "own" / "letter"
+    folder.mkdir(parents=True)
+    (folder / "template.html").write_text("<html><head></head><body>{{ name }}</body></html>")
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "title": "Letter"}
-    (own / "schema.json").write_text(json.dumps(schema))
-    (own / "sample.json").write_text('{"name": "Ayşe"}')
+    (folder / "schema.json").write_text(json.dumps(schema))
+    (folder / "sample.json").write_text('{"name": "Ayşe"}')
     monkeypatch.setenv("KESIN_PDF_TEMPLATES", str(tmp_path / "own"))
     words = ("render", "letter", "-", "-o", "out.pdf", "--engine", "weasyprint")
-    assert pdf(*words, text='{"name": "Ayşe"}').code == 0
+    answer = pdf(*words, text='{"name": "Ayşe"}')
+    assert answer.code == 0
+    assert answer.out.startswith("out.pdf: ")
     assert "Ayşe" in text_of(tmp_path / "out.pdf")
 
 
-def test_a_folder_that_is_not_there_is_told(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_template_folder_is_an_error(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KESIN_PDF_TEMPLATES", "nowhere")
     answer = pdf("templates")
     assert answer.code != 0
     assert "KESIN_PDF_TEMPLATES" in answer.err
 
 
-def found(answer: Any) -> dict[str, tuple[bool, str]]:
-    return {one["name"]: (one["ok"], one["detail"]) for one in answer.json}
-
-
-def test_the_doctor_prints_a_test_page_and_looks_at_its_fonts(pdf: Pdf, tmp_path: Path):
+def test_the_doctor_prints_a_test_page_and_checks_its_fonts(pdf: Pdf, tmp_path: Path):
     answer = pdf("doctor", "--json")
     assert answer.code == 0
-    told = found(answer)
-    assert list(told) == ["templates", "browser", "sandbox", "test page", "fonts", "storage"]
-    assert "ğ" in told["fonts"][1]
+    details = {check["name"]: check["detail"] for check in answer.json}
+    assert list(details) == ["templates", "browser", "sandbox", "test page", "fonts", "storage"]
+    assert "ğ" in details["fonts"]
     assert not (tmp_path / "data").exists()
 
 
-def test_the_doctor_says_when_the_browser_asked_for_is_not_there(
-    pdf: Pdf, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.usefixtures("shared")
+def test_the_doctor_reports_a_browser_that_is_missing(pdf: Pdf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KESIN_PDF_CHROMIUM", "no-such-browser")
     answer = pdf("doctor", "--engine", "chromium")
     assert answer.code == 1
@@ -147,32 +155,28 @@ def test_the_doctor_says_when_the_browser_asked_for_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("font", "told"),
+    ("font", "problem"),
     [(lambda: without("ğ"), "lacks ğ"), (lambda: b"no font", "cannot be read: ")],
 )
-def test_the_doctor_finds_a_font_that_does_not_draw_our_letters(
-    font: Callable[[], bytes], told: str
+def test_the_doctor_finds_a_font_that_lacks_turkish_letters(
+    font: Callable[[], bytes], problem: str
 ):
-    book = TemplateLibrary.load()
-    book.fonts["fonts/serif-regular.woff2"] = font()
-    check = _check_fonts(WeasyPrintEngine(), book, 60)
+    library = TemplateLibrary.load()
+    library.fonts["fonts/serif-regular.woff2"] = font()
+    check = _check_fonts(WeasyPrintEngine(), library, 60)
     assert not check.ok
-    assert f"fonts/serif-regular.woff2 {told}" in check.detail
+    assert f"fonts/serif-regular.woff2 {problem}" in check.found
 
 
-@pytest.mark.parametrize("engine", ["chromium", "weasyprint"])
-def test_a_font_that_takes_the_place_of_ours_is_found(engine: str):
-    made = pick_engine(engine)
-    book = TemplateLibrary.load()
-    spoilt = TemplateLibrary.load()
-    spoilt.font_css = Markup(str(book.font_css).replace("Kesin Sans", "Kesin Gone"))
-    try:
-        assert _check_fonts(made, book, 60).ok
-        told = _check_fonts(made, spoilt, 60)
-    finally:
-        made.close()
-    assert not told.ok
-    assert "was used instead" in told.detail
+@pytest.mark.parametrize("name", ["chromium", "weasyprint"])
+def test_the_doctor_finds_a_font_that_replaces_ours(name: str, request: pytest.FixtureRequest):
+    engine = request.getfixturevalue(name)
+    library, spoilt = TemplateLibrary.load(), TemplateLibrary.load()
+    spoilt.font_css = Markup(str(library.font_css).replace("Kesin Sans", "Kesin Gone"))
+    assert _check_fonts(engine, library, 60).ok
+    check = _check_fonts(engine, spoilt, 60)
+    assert not check.ok
+    assert "was used instead" in check.found
 
 
 def without(letter: str) -> bytes:
@@ -180,45 +184,45 @@ def without(letter: str) -> bytes:
     font = TTFont(SHIPPED / "fonts" / "sans-regular.woff2")
     for table in font["cmap"].tables:
         table.cmap.pop(ord(letter), None)
-    kept = io.BytesIO()
-    font.save(kept)
-    return kept.getvalue()
+    file = io.BytesIO()
+    font.save(file)
+    return file.getvalue()
 
 
 def test_the_doctor_tries_the_storage(tmp_path: Path):
-    kept = str(tmp_path / "kept")
-    assert _check_storage(Settings(pdf_artifacts=kept)) == PdfCheck("storage", ok=True, detail=kept)
-    assert list((tmp_path / "kept").rglob("*.pdf")) == []
+    folder = str(tmp_path / "pdfs")
+    assert _check_storage(Settings(pdf_artifacts=folder)) == DoctorCheck("storage", "ok", folder)
+    assert list((tmp_path / "pdfs").rglob("*.pdf")) == []
     (tmp_path / "file").touch()
-    told = _check_storage(Settings(pdf_artifacts=str(tmp_path / "file")))
-    assert not told.ok
-    assert "KESIN_PDF_ARTIFACTS" in told.detail
+    check = _check_storage(Settings(pdf_artifacts=str(tmp_path / "file")))
+    assert not check.ok
+    assert "KESIN_PDF_ARTIFACTS" in check.found
 
 
-def test_the_doctor_says_who_renders_and_whether_somebody_waits(tmp_path: Path):
+def test_the_doctor_counts_workers_and_waiting_jobs(tmp_path: Path):
     settings = Settings(data_dir=tmp_path)
     assert list(_check_workers(settings)) == []
     store = open_store(settings.database)
     try:
         queue = Queue("pdf", pdf_lifecycle(), store)
-        assert [one.ok for one in _check_workers(settings)] == [True]
+        assert [check.ok for check in _check_workers(settings)] == [True]
         queue.enqueue({})
-        (told,) = _check_workers(settings)
-        assert (told.ok, "0 alive, 1 jobs wait" in told.detail) == (False, True)
+        (check,) = _check_workers(settings)
+        assert (check.ok, "0 alive, 1 jobs wait" in check.found) == (False, True)
         Heartbeat(store, "w1").beat()
         assert list(_check_workers(settings)) == [
-            PdfCheck("workers", ok=True, detail="1 alive, 1 jobs wait")
+            DoctorCheck("workers", "ok", "1 alive, 1 jobs wait")
         ]
     finally:
         store.close()
 
 
-def test_root_is_told_what_to_do_about_the_sandbox(monkeypatch: pytest.MonkeyPatch):
+def test_the_doctor_tells_root_what_to_do_about_the_sandbox(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("os.getuid", lambda: 0)
     monkeypatch.setattr(doctor, "is_chromium_available", lambda _: True)
-    (_, told) = doctor._check_browser(Settings(pdf_sandbox="on"), None)
-    assert not told.ok
-    assert "run as another user, or set it to auto" in told.detail
+    (_, check) = doctor._check_browser(Settings(pdf_sandbox="on"), None)
+    assert not check.ok
+    assert "run as another user, or set it to auto" in check.found
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root is refused")

@@ -1,3 +1,5 @@
+"""Allow-lists of templates and URLs, and variables that cannot become HTML."""
+
 import html
 import re
 from datetime import date
@@ -28,13 +30,13 @@ plain = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
     ),
-    max_leaves=20,
+    max_leaves=8,
 )
 variables = st.dictionaries(st.text(max_size=10), plain, max_size=5)
 
 
 class TestTemplates:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(names, st.sets(names, max_size=6))
     def test_a_template_is_allowed_exactly_if_it_is_listed(self, name, listed):
         """Feature: pdf-render-worker, Property 5: allow-list validation."""
@@ -44,7 +46,7 @@ class TestTemplates:
 
 
 class TestUrls:
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(urls, st.lists(urls, max_size=4))
     def test_a_url_is_allowed_exactly_if_a_pattern_is_its_own(self, url, others):
         """Feature: pdf-render-worker, Property 5: allow-list validation."""
@@ -53,7 +55,7 @@ class TestUrls:
         assert not validate_url(url, patterns)
         assert not validate_url(url, [])
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(st.text(max_size=60), st.lists(st.text(max_size=30), max_size=4))
     @example("http://example.com/", ["["])
     @example("http://[", ["http://.*"])
@@ -62,7 +64,7 @@ class TestUrls:
         assert validate_url(url, patterns) in {True, False}
         assert not validate_url(url, [])
 
-    @settings(max_examples=200)
+    @settings(max_examples=100)
     @given(urls, st.text(min_size=1, max_size=10))
     def test_a_pattern_matches_the_whole_and_not_a_part(self, url, more):
         """Feature: pdf-render-worker, Property 5: allow-list validation."""
@@ -83,59 +85,41 @@ class TestUrls:
             ("http://8.8.8.8/", r"http://8\.8\.8\.8/"),
         ],
     )
-    def test_what_a_pattern_means_is_allowed(self, url, pattern):
+    def test_a_url_that_a_pattern_describes_is_allowed(self, url, pattern):
         assert validate_url(url, [pattern])
 
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "https://evil.com/?x=.example.com/",
-            "https://evil.com#.example.com/",
-            "https://example.com.evil.com/x",
-            "https://a.example.com@evil.com/x",
-            "https://user:word@a.example.com/x",
-            "https:\\\\a.example.com/x",
-            "https://evil.com\\.example.com/x",
-            "https:///a.example.com/x",
-            "ftp://a.example.com/x",
-            "file:///etc/passwd",
-            "FILE:///a.example.com/",
-            "javascript://a.example.com/%0aalert(1)",
-            "data:text/html,https://a.example.com/",
-            " https://a.example.com/x",
-            "https://a.example.com/x\n",
-            "https://a.example.com/a/../b",
-            "https://a.example.com/a/%2E%2e/b",
-            "https://a.example.com:0/",
-            "https://a.example.com:99999/",
-            "https://a.exämple.com/",
+    def test_a_host_cannot_be_feigned(self):
+        urls = [
+            "https://evil.com/?x=.example.com/", "https://evil.com#.example.com/",
+            "https://example.com.evil.com/x", "https://a.example.com@evil.com/x",
+            "https://user:word@a.example.com/x", "https:\\\\a.example.com/x",
+            "https://evil.com\\.example.com/x", "https:///a.example.com/x",
+            "ftp://a.example.com/x", "file:///etc/passwd", "FILE:///a.example.com/",
+            "javascript://a.example.com/%0aalert(1)", "data:text/html,https://a.example.com/",
+            " https://a.example.com/x", "https://a.example.com/x\n",
+            "https://a.example.com/a/../b", "https://a.example.com/a/%2E%2e/b",
+            "https://a.example.com:0/", "https://a.example.com:99999/", "https://a.exämple.com/",
             "https://a.example.com/" + "x" * 3000,
-        ],
-    )
-    def test_a_host_cannot_be_feigned(self, url):
-        assert not validate_url(url, [r"https?://.*\.example\.com/.*"])
+        ]  # fmt: skip
+        assert [url for url in urls if validate_url(url, [r"https?://.*\.example\.com/.*"])] == []
 
-    @pytest.mark.parametrize(
-        "host",
-        [
+    def test_private_hosts_are_refused_unless_a_pattern_spells_them_out(self):
+        for host in (
             "127.0.0.1", "10.1.2.3", "172.16.0.9", "192.168.1.1", "169.254.169.254", "0.0.0.0",
             "100.64.0.1", "224.0.0.1", "255.255.255.255", "[::1]", "[::]", "[fe80::1]", "[fc00::1]",
             "[fec0::1]", "[ff02::1]", "[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[::127.0.0.1]",
             "[64:ff9b::a00:1]", "[2002:7f00:1::]", "[2001:db8::1]", "localhost", "LOCALHOST",
             "x.localhost", "printer.local", "metadata.google.internal", "redis",
-        ],
-    )  # fmt: skip
-    def test_the_inside_is_refused_unless_a_pattern_spells_it_out(self, host):
-        url = f"http://{host}:8080/a"
-        assert not validate_url(url, [r"http://.*", r"https?://[^/]+/.*", r"http://.+:8080/a"])
-        assert validate_url(url, [re.escape(url.lower())])
+        ):  # fmt: skip
+            url = f"http://{host}:8080/a"
+            wide = [r"http://.*", r"https?://[^/]+/.*", r"http://.+:8080/a"]
+            assert not validate_url(url, wide), host
+            assert validate_url(url, [re.escape(url.lower())]), host
 
-    @pytest.mark.parametrize(
-        "host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.4.5"]
-    )
-    def test_numbers_that_only_browsers_understand_are_no_hosts(self, host):
-        url = f"http://{host}/"
-        assert not validate_url(url, ["http://.*", re.escape(url)])
+    def test_numbers_that_only_browsers_understand_are_no_hosts(self):
+        for host in ("2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.4.5"):
+            url = f"http://{host}/"
+            assert not validate_url(url, ["http://.*", re.escape(url)]), host
 
     def test_a_pattern_that_repeats_a_letter_does_not_spell_a_host(self):
         assert not validate_url("http://127.0.0.1/", [r"http://127\.0\.0\.1*/"])
@@ -148,7 +132,7 @@ class TestUrls:
 
 
 class TestSanitizing:
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     @given(variables)
     @example({"a": "<script>&\"'</script>", "<k>": ["&lt;", {"'": '"'}]})
     def test_every_text_is_escaped_and_keeps_its_content(self, given_variables):

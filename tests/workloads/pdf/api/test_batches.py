@@ -1,4 +1,4 @@
-"""The doors of batches: who sees what, and what is not taken."""
+"""The routes of batches: who sees them, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from tests.web.conftest import error_of
-from tests.workloads.pdf.batching import Bindery, names, opened_bindery, order_of
-
-# Whose it is
+from tests.workloads.pdf.batching import BatchWorld, names, opened_batches, order_of
 
 
 def test_a_batch_is_its_owners_alone(bindery):
@@ -48,62 +46,45 @@ def test_a_list_goes_on_where_it_ended(bindery):
         bindery.delete(wanted_id)
 
 
-# What is not taken
+# Refusals
 
 
-def test_a_wrong_row_is_named_and_nothing_is_made(bindery):
+def test_wrong_rows_are_named_up_to_a_hundred_and_nothing_is_created(bindery):
     before = bindery.stored()
-    answer = bindery.post([{"name": "a"}, {"name": 5}, {"name": "c", "count": "x"}])
-    error = error_of(answer)
-    assert (answer.status_code, error["code"]) == (422, "bad_rows")
+    response = bindery.post([{"name": "a"}, {"name": 5}, {"name": "c", "count": "x"}])
+    error = error_of(response)
+    assert (response.status_code, error["code"]) == (422, "bad_rows")
     assert error["details"]["more"] is False
-    found = [
-        (problem["row"], problem["path"], problem["rule"])
-        for problem in error["details"]["problems"]
-    ]
-    assert found == [(2, "/name", "type"), (3, "/count", "type")]
+    problems = [(row["row"], row["path"], row["rule"]) for row in error["details"]["problems"]]
+    assert problems == [(2, "/name", "type"), (3, "/count", "type")]
     assert bindery.stored() == before
-
-
-def test_only_the_first_hundred_problems_are_told(bindery):
-    answer = bindery.post([{}] * 150)
-    details = error_of(answer)["details"]
+    details = error_of(bindery.post([{}] * 150))["details"]
     assert (len(details["problems"]), details["more"]) == (100, True)
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
+def test_a_wrong_field_is_named(bindery):
+    for change, field in (
         ({"rows": []}, "rows"),
         ({"rows": [{"name": "a"}] * 2_001}, "rows"),
         ({"rows": [[]]}, "rows.0"),
         ({"output": "rar"}, "output"),
         ({"options": {"timeout": 0}}, "options.timeout"),
         ({"strange": 1}, "strange"),
-    ],
-)
-def test_what_makes_no_sense_is_named(change, field, bindery):
-    answer = bindery.post(**{"rows": [{"name": "a"}], **change})
-    assert answer.status_code == 422
-    assert error_of(answer)["details"]["fields"][0]["field"] == field
+    ):
+        response = bindery.post(**{"rows": [{"name": "a"}], **change})
+        assert response.status_code == 422
+        assert error_of(response)["details"]["fields"][0]["field"] == field
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"row_names": ["x", "y"]}, "bad_row_names"),
-        ({"row_names": ["x"], "name_field": "name"}, "two_names"),
-        ({"name_field": "nmae"}, "bad_name_field"),
-    ],
-)
-def test_names_that_fit_no_row_are_refused(change, code, bindery):
-    answer = bindery.post([{"name": "a"}], **change)
-    assert (answer.status_code, error_of(answer)["code"]) == (422, code)
-
-
-def test_a_template_that_may_not_be_used_is_refused(bindery):
-    answer = bindery.post([{"name": "a"}], template_name="cutting_plan")
-    assert (answer.status_code, error_of(answer)["code"]) == (400, "TEMPLATE_ERROR")
+def test_wrong_names_and_templates_are_refused(bindery):
+    for change, status, code in (
+        ({"row_names": ["x", "y"]}, 422, "bad_row_names"),
+        ({"row_names": ["x"], "name_field": "name"}, 422, "two_names"),
+        ({"name_field": "nmae"}, 422, "bad_name_field"),
+        ({"template_name": "cutting_plan"}, 400, "TEMPLATE_ERROR"),
+    ):
+        response = bindery.post([{"name": "a"}], **change)
+        assert (response.status_code, error_of(response)["code"]) == (status, code)
 
 
 def test_a_row_the_queue_could_not_keep_is_refused(bindery):
@@ -114,18 +95,18 @@ def test_a_row_the_queue_could_not_keep_is_refused(bindery):
 
 def test_another_kind_of_body_is_refused(bindery):
     headers = {**bindery.headers, "content-type": "text/plain"}
-    answer = bindery.client.post("/pdf/batches", content=b"x", headers=headers)
-    assert (answer.status_code, error_of(answer)["code"]) == (400, "unsupported_type")
+    response = bindery.client.post("/pdf/batches", content=b"x", headers=headers)
+    assert (response.status_code, error_of(response)["code"]) == (400, "unsupported_type")
     headers["content-type"] = "application/json"
-    answer = bindery.client.post("/pdf/batches", content=b"{", headers=headers)
-    assert answer.status_code == 422
+    response = bindery.client.post("/pdf/batches", content=b"{", headers=headers)
+    assert response.status_code == 422
 
 
 def test_a_csv_file_makes_a_batch(bindery):
-    answer = bindery.post_csv("name;price\nAyşe;1,5\nİnci;2\n", name_field="name", output="zip")
-    assert answer.status_code == 202, answer.text
+    response = bindery.post_csv("name;price\nAyşe;1,5\nİnci;2\n", name_field="name", output="zip")
+    assert response.status_code == 202, response.text
     bindery.work()
-    entries = bindery.entries(answer.json()["batch_id"])
+    entries = bindery.entries(response.json()["batch_id"])
     assert list(entries)[:2] == ["0001-Ayşe.pdf", "0002-İnci.pdf"]
     error = error_of(bindery.post_csv("name,count\na,1\nb,x\n"))["details"]["problems"]
     assert [(problem["row"], problem["path"]) for problem in error] == [(2, "/count")]
@@ -136,8 +117,8 @@ def test_a_csv_file_makes_a_batch(bindery):
 # Together with others
 
 
-def test_two_who_ask_at_the_same_moment_get_one_batch(bindery):
-    ask = bindery.batches.submit
+def test_equal_requests_at_the_same_moment_create_one_batch(bindery):
+    submit = bindery.batches.submit
     order = order_of(2)
     inner: list[Any] = []
     put = bindery.batches.storage.put_bytes
@@ -146,11 +127,11 @@ def test_two_who_ask_at_the_same_moment_get_one_batch(bindery):
         put(*given)
         if not inner:
             inner.append(None)
-            inner[0] = ask(order, owner="both")
+            inner[0] = submit(order, owner="both")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bindery.batches.storage, "put_bytes", slow)
-        second = ask(order, owner="both")
+        second = submit(order, owner="both")
     assert inner[0].new
     assert not second.new
     assert second.batch.batch_id == inner[0].batch.batch_id
@@ -161,20 +142,20 @@ def test_two_who_ask_at_the_same_moment_get_one_batch(bindery):
     assert left <= known
 
 
-def every(bindery: Bindery) -> list[Any]:
-    return [job for job in bindery.queue.jobs(limit=1_000).jobs if isinstance(job.data, dict)]
+def every(bindery: BatchWorld) -> list[Any]:
+    return [job for job in bindery.queue.jobs(limit=1_000).jobs if isinstance(job.payload, dict)]
 
 
-def test_a_webhook_is_promised_with_the_batch_or_nothing_is(request, tmp_path):
+def test_a_webhook_is_subscribed_with_the_batch_or_there_is_no_batch(request, tmp_path):
     settings = {
         "pdf_webhooks": r"https://hooks\.example\.com/.*",
         "pdf_webhook_secret": "a secret of the tests",
     }
-    with opened_bindery("sqlite", tmp_path, request, **settings) as bindery:
+    with opened_batches("sqlite", tmp_path, request, **settings) as bindery:
         refused = bindery.post([{"name": "a"}], webhook_url="https://elsewhere.example.com/")
         assert error_of(refused)["code"] == "WEBHOOK_REFUSED"
         assert bindery.queue.jobs().jobs == []
         batch_id = bindery.order("a", webhook_url="https://hooks.example.com/x")
-        [promise] = bindery.service.queues["pdf_webhooks"].jobs().jobs
-        assert (promise.data["kind"], promise.data["subject"]) == ("batch", batch_id)
-        assert promise.tenant == bindery.batch(batch_id).owner
+        [delivery] = bindery.service.queues["pdf_webhooks"].jobs().jobs
+        assert (delivery.payload["kind"], delivery.payload["subject"]) == ("batch", batch_id)
+        assert delivery.tenant == bindery.batch(batch_id).owner

@@ -1,4 +1,4 @@
-"""Templates, promises to tell, and what a service without PDFs does not load."""
+"""Templates, webhooks of jobs, and a service without the libraries of PDFs."""
 
 from __future__ import annotations
 
@@ -8,49 +8,46 @@ from pathlib import Path
 from typing import Any
 
 from kesin.workloads import pdf
+from kesin.workloads.pdf.webhooks.worker import Webhooks
 from tests.web.conftest import error_of
-from tests.workloads.pdf.front import (
-    opened_front,
-    order,
-)
+from tests.workloads.pdf.front import opened_front, order
 from tests.workloads.pdf.press import BOOK, SAMPLE
 
 # Templates
 
 
-def test_a_template_tells_what_it_takes(front, me):
+def test_a_template_is_shown_with_its_schema_and_a_sample_that_fits(front, me):
     lines = front.client.get("/pdf/templates", headers=me).json()
-    assert [one["name"] for one in lines] == ["conversion_report", "cutting_plan", "invoice"]
-    told = front.client.get("/pdf/templates/invoice", headers=me).json()
+    assert [line["name"] for line in lines] == ["conversion_report", "cutting_plan", "invoice"]
+    shown = front.client.get("/pdf/templates/invoice", headers=me).json()
     template = BOOK.get("invoice")
-    assert (told["schema"], told["sample"]) == (template.schema, template.sample)
-    assert told["content_hash"] == template.content_hash
+    assert (shown["schema"], shown["sample"]) == (template.schema, template.sample)
+    assert shown["content_hash"] == template.content_hash
     for name in ("nothing", "..%2finvoice", "fonts"):
         assert front.client.get(f"/pdf/templates/{name}", headers=me).status_code == 404
-
-
-def test_a_sample_can_be_asked_for_as_it_is(front, me):
     for name in BOOK.names:
-        told = front.client.get(f"/pdf/templates/{name}", headers=me).json()
-        body = {"template_name": name, "variables": told["sample"]}
-        assert front.post(me, body).status_code == 202
+        sample = front.client.get(f"/pdf/templates/{name}", headers=me).json()["sample"]
+        assert front.post(me, {"template_name": name, "variables": sample}).status_code == 202
 
 
 def test_a_preview_is_the_document_and_runs_nothing(front, me):
     evil = "<script>alert(1)</script>"
-    answer = front.client.post(
+    response = front.client.post(
         "/pdf/templates/invoice/preview",
         json={"variables": {**SAMPLE, "number": evil}},
         headers=me,
     )
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    assert evil not in answer.text
-    assert "&lt;script&gt;" in answer.text
-    policy = answer.headers["content-security-policy"]
+    assert (response.status_code, response.headers["content-type"]) == (
+        200,
+        "text/html; charset=utf-8",
+    )
+    assert evil not in response.text
+    assert "&lt;script&gt;" in response.text
+    policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'")
     assert policy.endswith("frame-ancestors 'self'; sandbox")
-    assert answer.headers["x-frame-options"] == "SAMEORIGIN"
-    assert "x-pdf-fallback" not in answer.headers
+    assert response.headers["x-frame-options"] == "SAMEORIGIN"
+    assert "x-pdf-fallback" not in response.headers
 
 
 def test_a_preview_refuses_what_a_job_would_be_refused_for(front, me):
@@ -59,9 +56,9 @@ def test_a_preview_refuses_what_a_job_would_be_refused_for(front, me):
         return front.client.post(path, json={"variables": variables}, headers=me)
 
     assert preview("nothing", SAMPLE).status_code == 404
-    answer = preview("invoice", {})
-    assert answer.status_code == 422
-    assert error_of(answer)["details"]["fields"][0]["field"].startswith("variables/")
+    response = preview("invoice", {})
+    assert response.status_code == 422
+    assert error_of(response)["details"]["fields"][0]["field"].startswith("variables/")
 
 
 # Webhooks
@@ -74,36 +71,27 @@ HOOKS = {
 HOOK = "https://hooks.example.com/pdf"
 
 
-def test_a_promise_to_tell_is_made_with_the_job(request, tmp_path):
+def test_a_webhook_is_subscribed_with_the_job_or_there_is_no_job(request, tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("no room for subscriptions")
+
     with opened_front("sqlite", tmp_path, request, **HOOKS) as front:
         me, body = front.owner(), order(webhook_url=HOOK)
-        job_id = front.asked(me, body)
-        [promise] = front.service.queues["pdf_webhooks"].jobs().jobs
-        assert (promise.tenant, promise.state) == (front.name_of(me), "waiting")
-        assert promise.dedup_key.startswith(f"job:{job_id}:")
-        assert front.asked(me, {**body, "webhook_url": f"{HOOK}/2"}) == job_id
+        refused = front.post(me, order(webhook_url="https://elsewhere.example.com/"))
+        assert (refused.status_code, error_of(refused)["code"]) == (409, "WEBHOOK_REFUSED")
+        with monkeypatch.context() as patch:
+            patch.setattr(Webhooks, "subscribe", fail)
+            assert front.post(me, body).status_code == 500
+        assert front.queue.jobs().jobs == []
+        job_id = front.submit(me, body)
+        [delivery] = front.service.queues["pdf_webhooks"].jobs().jobs
+        assert (delivery.tenant, delivery.state) == (front.name_of(me), "waiting")
+        assert (delivery.dedup_key or "").startswith(f"job:{job_id}:")
+        assert front.submit(me, {**body, "webhook_url": f"{HOOK}/2"}) == job_id
         assert len(front.service.queues["pdf_webhooks"].jobs().jobs) == 2
 
 
-def test_without_the_promise_there_is_no_job(request, tmp_path, monkeypatch):
-    from kesin.workloads.pdf.webhooks.worker import Webhooks
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("no room for promises")
-
-    with opened_front("sqlite", tmp_path, request, **HOOKS) as front:
-        monkeypatch.setattr(Webhooks, "subscribe", fail)
-        assert front.post(front.owner(), order(webhook_url=HOOK)).status_code == 500
-        assert front.queue.jobs().jobs == []
-
-
-def test_an_address_that_may_not_be_told_is_refused_before_anything_is_made(front, me):
-    answer = front.post(me, order(webhook_url="https://elsewhere.example.com/"))
-    assert (answer.status_code, error_of(answer)["code"]) == (409, "WEBHOOK_REFUSED")
-    assert front.client.get("/pdf/jobs", headers=me).json()["jobs"] == []
-
-
-# The seed's names, and what is not loaded
+# The names of the seed, and missing libraries
 
 
 def test_the_bodies_have_the_seeds_names_and_defaults():
@@ -124,7 +112,7 @@ def test_the_time_limit_and_the_policy_are_the_services_unless_they_are_given(re
         front.done(me)
         front.done(me, order(options={"landscape": True}))
         front.done(me, order(options={"timeout": 60}))
-        assert [one[2] for one in front.engine.printed] == [33, 33, 60]
+        assert [limit_s for _, _, limit_s in front.engine.printed] == [33, 33, 60]
 
 
 WITHOUT = """
@@ -148,13 +136,13 @@ loaded = slow & set(sys.modules)
 key = service.accounts.create_key(system_actor("test"), "test", ["pdf"])[0]
 who = {"x-api-key": key}
 body = {"template_name": "invoice", "variables": {}}
-answers = [
+responses = [
     client.get("/pdf/templates", headers=who),
     client.get("/pdf/jobs", headers=who),
     client.post("/pdf/jobs", json=body, headers=who),
     client.post("/pdf/templates/invoice/preview", json={"variables": {}}, headers=who),
 ]
-print(sorted(loaded), [one.status_code for one in answers], answers[0].json()["error"])
+print(sorted(loaded), [each.status_code for each in responses], responses[0].json()["error"])
 """
 
 

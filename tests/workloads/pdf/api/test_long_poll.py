@@ -1,4 +1,4 @@
-"""Who waits gets the PDF in the answer, and holds up nobody."""
+"""A request that waits gets the PDF in its response and blocks no other."""
 
 from __future__ import annotations
 
@@ -52,57 +52,55 @@ def meanwhile(
     )
 
 
-def test_who_waits_gets_the_pdf(each_front, joined, monkeypatch):
+def test_a_request_that_waits_gets_the_pdf(each_front, joined, monkeypatch):
     front, me, body = each_front, each_front.owner(), order(file_name="now.pdf")
     meanwhile(joined, monkeypatch, front.worker.process_job)
-    answer = front.post(me, body, wait=25)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
-    job = front.get(me, answer.headers["location"].rpartition("/")[2]).json()
-    assert answer.headers["etag"] == f'"{job["sha256"]}"'
-    assert "now.pdf" in answer.headers["content-disposition"]
+    response = front.post(me, body, wait=25)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/pdf")
+    job = front.get(me, response.headers["location"].rpartition("/")[2]).json()
+    assert response.headers["etag"] == f'"{job["sha256"]}"'
+    assert "now.pdf" in response.headers["content-disposition"]
     joined.clear()
     again = front.post(me, body, wait=25)
-    assert (again.status_code, again.content) == (200, answer.content)
+    assert (again.status_code, again.content) == (200, response.content)
     assert not joined.is_set()  # what is there is not waited for
 
 
-def test_who_waits_for_a_job_that_fails_is_told(front, me, joined, monkeypatch):
+def test_a_wait_ends_when_the_job_fails_or_is_cancelled(front, me, joined, monkeypatch):
     front.engine.fails("TEMPLATE_ERROR")
     meanwhile(joined, monkeypatch, front.worker.process_job)
-    answer = front.post(me, wait=25)
-    assert (answer.status_code, error_of(answer)["code"]) == (409, "TEMPLATE_ERROR")
-    assert answer.headers["location"].startswith("/pdf/jobs/")
-
-
-def test_who_waits_for_a_job_that_is_cancelled_is_told(front, me, joined, monkeypatch):
+    response = front.post(me, wait=25)
+    assert (response.status_code, error_of(response)["code"]) == (409, "TEMPLATE_ERROR")
+    assert response.headers["location"].startswith("/pdf/jobs/")
+    joined.clear()
     meanwhile(joined, monkeypatch, lambda job_id: front.cancel(me, job_id))
     assert front.post(me, wait=25).status_code == 410
 
 
-def test_what_is_not_ready_in_time_is_202(front, me):
+def test_a_job_that_is_not_ready_in_time_is_202(front, me):
     body = order()
-    answer = front.post(me, body, wait=0.01)
-    assert (answer.status_code, answer.json()["status"]) == (202, "queued")
-    assert answer.headers["location"] == f"/pdf/jobs/{answer.json()['job_id']}"
+    response = front.post(me, body, wait=0.01)
+    assert (response.status_code, response.json()["status"]) == (202, "queued")
+    assert response.headers["location"] == f"/pdf/jobs/{response.json()['job_id']}"
     assert front.post(me, body, wait=0.01).status_code == 202  # of one that was there too
 
 
-def test_who_waits_is_let_go_when_the_service_stops(own_front, joined, monkeypatch):
+def test_a_wait_ends_when_the_service_stops(own_front, joined, monkeypatch):
     meanwhile(joined, monkeypatch, lambda _: own_front.service.begin_stop())
-    answer = own_front.post(own_front.owner(), wait=25)
-    assert (answer.status_code, answer.json()["status"]) == (202, "queued")
+    response = own_front.post(own_front.owner(), wait=25)
+    assert (response.status_code, response.json()["status"]) == (202, "queued")
     joined.clear()
     assert own_front.post(own_front.owner(), wait=25).status_code == 202  # and nobody begins
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "61", "nan", "inf", "x"])
-def test_nobody_waits_for_ever_or_not_at_all(front, me, seconds):
-    answer = front.post(me, wait=seconds)
-    assert answer.status_code == 422
-    assert error_of(answer)["details"]["fields"][0]["field"] == "wait"
+def test_a_wait_has_limits(front, me):
+    for seconds in ("0", "-1", "61", "nan", "inf", "x"):
+        response = front.post(me, wait=seconds)
+        assert response.status_code == 422
+        assert error_of(response)["details"]["fields"][0]["field"] == "wait"
 
 
-# One thread for all who wait
+# One thread for all waits
 
 
 class Counted(Queue):
@@ -125,57 +123,58 @@ def queue() -> Iterator[Counted]:
     store.close()
 
 
-def test_one_thread_looks_for_all_and_ends_with_the_last(queue):
+def test_one_thread_polls_for_all_waits_and_ends_with_the_last(queue):
     ids = [queue.enqueue({}).id for _ in range(5)]
-    everybody = LongPoll(queue, bool)
+    polls = LongPoll(queue, bool)
     threads = set()
 
     async def wait() -> None:
-        tasks = [asyncio.create_task(everybody.wait_for_end(job_id, 30)) for job_id in ids * 3]
+        tasks = [asyncio.create_task(polls.wait_for_end(job_id, 30)) for job_id in ids * 3]
         await asyncio.sleep(0)  # each has joined
-        threads.add(everybody._thread)
-        assert everybody.count == len(tasks)
+        threads.add(polls._thread)
+        assert polls.count == len(tasks)
         queue.act("cancel", actor="test", ids=ids)
         await asyncio.gather(*tasks)
 
     asyncio.run(wait())
-    [looking] = threads
-    looking.join()
-    assert (everybody.count, everybody.is_polling) == (0, False)
+    [thread] = threads
+    assert thread is not None
+    thread.join()
+    assert (polls.count, polls.is_polling) == (0, False)
     assert queue.looks >= 1
 
     async def again() -> None:
-        await asyncio.gather(*(everybody.wait_for_end(job_id, 30) for job_id in ids))
+        await asyncio.gather(*(polls.wait_for_end(job_id, 30) for job_id in ids))
 
-    asyncio.run(again())  # and it starts anew: what has ended is told at the first look
+    asyncio.run(again())  # it starts again, and the first poll finds what has ended
 
 
 @pytest.mark.timeout(60)
-def test_nobody_is_kept_when_the_service_stops(queue):
+def test_waits_end_when_the_service_stops(queue):
     job_id = queue.enqueue({}).id
     stop = threading.Event()
-    room = LongPoll(queue, stop.is_set)
+    polls = LongPoll(queue, stop.is_set)
 
     async def wait() -> None:
-        task = asyncio.create_task(room.wait_for_end(job_id, 3_600))
+        task = asyncio.create_task(polls.wait_for_end(job_id, 3_600))
         await asyncio.sleep(0)
-        assert room.count == 1
+        assert polls.count == 1
         stop.set()
         await task
-        await room.wait_for_end(job_id, 3_600)  # and nobody begins
+        await polls.wait_for_end(job_id, 3_600)  # and nobody begins
 
     asyncio.run(wait())
 
 
-def test_whoever_comes_when_the_room_is_full_does_not_wait(queue):
+def test_beyond_the_limit_a_request_does_not_wait(queue):
     job_id = queue.enqueue({}).id
-    room = LongPoll(queue, bool, max_waiting=1)
+    polls = LongPoll(queue, bool, max_waiting=1)
 
     async def wait() -> None:
-        first = asyncio.create_task(room.wait_for_end(job_id, 30))
+        first = asyncio.create_task(polls.wait_for_end(job_id, 30))
         await asyncio.sleep(0)
-        await room.wait_for_end(job_id, 30)
-        assert room.count == 1
+        await polls.wait_for_end(job_id, 30)
+        assert polls.count == 1
         queue.act("cancel", actor="test", ids=[job_id])
         await first
 
@@ -186,7 +185,7 @@ def test_a_job_that_is_gone_is_not_waited_for(queue):
     asyncio.run(LongPoll(queue, bool).wait_for_end(NO_JOB, 30))
 
 
-def test_a_store_that_is_away_for_a_moment_keeps_nobody_waiting_for_ever(queue, monkeypatch):
+def test_a_wait_survives_a_store_that_is_unreachable_for_a_moment(queue, monkeypatch):
     job_id = queue.enqueue({}).id
     queue.act("cancel", actor="test", ids=[job_id])
     states, away = queue.states, [StoreUnreachable("once"), StoreUnreachable("twice")]
@@ -201,16 +200,16 @@ def test_a_store_that_is_away_for_a_moment_keeps_nobody_waiting_for_ever(queue, 
     assert away == []
 
 
-def test_who_gives_up_is_forgotten(queue):
+def test_a_cancelled_wait_is_forgotten(queue):
     job_id = queue.enqueue({}).id
-    room = LongPoll(queue, bool)
+    polls = LongPoll(queue, bool)
 
     async def wait() -> None:
-        task = asyncio.create_task(room.wait_for_end(job_id, 30))
+        task = asyncio.create_task(polls.wait_for_end(job_id, 30))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(wait())
-    assert room.count == 0
+    assert polls.count == 0

@@ -1,4 +1,4 @@
-"""The doors for jobs: ask, look, list, cancel; once for each owner, and never another's."""
+"""The routes of jobs: create, show, list, cancel; each key sees its own jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,24 +23,24 @@ from tests.workloads.pdf.front import (
 )
 from tests.workloads.pdf.press import SAMPLE, TTL_S
 
-# The way of a job
+# From request to download
 
 
-def test_a_pdf_is_asked_for_made_and_fetched(each_front):
+def test_a_pdf_is_requested_rendered_and_downloaded(each_front):
     front, me = each_front, each_front.owner()
-    answer = front.post(me)
-    assert answer.status_code == 202
-    told = answer.json()
-    assert told.keys() == {"job_id", "status", "created_at"}
-    assert told["status"] == "queued"
-    path = f"/pdf/jobs/{told['job_id']}"
-    assert answer.headers["location"] == path
+    response = front.post(me)
+    assert response.status_code == 202
+    created = response.json()
+    assert created.keys() == {"job_id", "status", "created_at"}
+    assert created["status"] == "queued"
+    path = f"/pdf/jobs/{created['job_id']}"
+    assert response.headers["location"] == path
 
     waiting_job = front.client.get(path, headers=me).json()
-    in_line = front.queue.stats().states["queued"]
-    assert (waiting_job["position"], waiting_job["download_url"]) == (in_line, None)
+    queued = front.queue.stats().states["queued"]
+    assert (waiting_job["position"], waiting_job["download_url"]) == (queued, None)
     front.clock.advance(3)
-    front.worker.process_job(told["job_id"])
+    front.worker.process_job(created["job_id"])
 
     status = front.client.get(path, headers=me).json()
     assert status["status"] == "succeeded"
@@ -50,18 +49,18 @@ def test_a_pdf_is_asked_for_made_and_fetched(each_front):
     assert (status["position"], status["error_code"], status["retry_count"]) == (None, None, 0)
     fetched = front.client.get(status["download_url"], headers=me)
     assert (fetched.status_code, fetched.headers["content-type"]) == (200, "application/pdf")
-    assert fetched.content == front.artifacts.get_pdf(front.seen(told["job_id"]).artifact_key)
+    assert fetched.content == front.artifacts.get_pdf(front.seen(created["job_id"]).artifact_key)
     assert len(fetched.content) == status["bytes"]
     assert fetched.headers["etag"] == f'"{status["sha256"]}"'
 
 
-def test_a_time_is_told_with_every_microsecond_that_is_kept(own_front):
+def test_times_have_microseconds(own_front):
     me = own_front.owner()
     own_front.clock.time_us = 1_767_225_599_123_457
     own_front.beat()
-    answer = own_front.post(me).json()
-    assert answer["created_at"] == "2025-12-31T23:59:59.123457Z"
-    assert own_front.get(me, answer["job_id"]).json()["created_at"] == answer["created_at"]
+    response = own_front.post(me).json()
+    assert response["created_at"] == "2025-12-31T23:59:59.123457Z"
+    assert own_front.get(me, response["job_id"]).json()["created_at"] == response["created_at"]
 
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -103,145 +102,125 @@ requests = st.fixed_dictionaries(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(body=requests)
-def test_what_was_asked_for_is_found_again(front, body):
+def test_a_created_job_is_found_as_it_was(front, body):
     """Feature: pdf-render-worker, Property 8: a job that was created is found as it was."""
-    who = _everybody(front)
+    who = _one_owner(front)
     created = front.post(who, body)
     assert created.status_code in {200, 202}, created.text
-    told = created.json()
-    found = front.get(who, told["job_id"]).json()
-    assert {name: found[name] for name in ("job_id", "status", "created_at")} == told
+    summary = created.json()
+    job = front.get(who, summary["job_id"]).json()
+    assert {name: job[name] for name in ("job_id", "status", "created_at")} == summary
 
 
-def _everybody(front: Front) -> dict[str, str]:
+def _one_owner(front: Front) -> dict[str, str]:
     if not hasattr(front, "examples"):
         front.examples = front.owner()  # type: ignore[attr-defined]
     who: dict[str, str] = front.examples  # type: ignore[attr-defined]
     return who
 
 
-# The same once
+# Equal requests
 
 
-def test_the_same_request_gets_the_same_job_whatever_became_of_it(front, me):
+def test_an_equal_request_gets_the_same_job_until_it_has_failed(front, me):
     body = order()
-    job_id = front.asked(me, body)
+    job_id = front.submit(me, body)
     again = front.post(me, body)
     assert (again.status_code, again.json()["job_id"]) == (200, job_id)
     assert again.headers["location"] == f"/pdf/jobs/{job_id}"
+    assert front.submit(front.owner(), body) != job_id
     [claimed] = front.queue.claim("one", ids=[job_id])
     assert front.post(me, body).json()["status"] == "running"
     front.jobs.succeed(claimed, front.worker._render_and_store(front.seen(job_id)))
     done = front.post(me, body)
     assert (done.status_code, done.json()["status"]) == (200, "succeeded")
-
-
-def test_what_changes_no_byte_makes_no_other_job(front, me):
-    body = order()
-    job_id = front.asked(me, body)
-    for options in (
-        {"timeout": 7},
-        {"fail_safe": "degrade"},
-        {"format": "A4"},
-        {"margin_mm": [0, 0, 0, 0]},
-    ):
-        assert front.asked(me, {**body, "options": options}) == job_id, options
-    assert front.asked(me, {**body, "file_name": "other.pdf"}) == job_id
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"engine": "weasyprint"}, {"landscape": True}, {"margin_mm": 5}, {"format": "A5"}],
-)
-def test_what_changes_bytes_makes_another_job(front, me, options):
-    body = order()
-    assert front.asked(me, {**body, "options": options}) != front.asked(me, body)
-
-
-def test_two_owners_never_share_a_job(front, me):
-    body = order()
-    assert front.asked(me, body) != front.asked(front.owner(), body)
-
-
-def test_a_job_that_failed_is_made_anew(front, me):
     body = order()
     front.engine.fails("TEMPLATE_ERROR")
     failed = front.done(me, body)
-    answer = front.post(me, body)
-    assert answer.status_code == 202
-    assert answer.json()["job_id"] != failed
+    anew = front.post(me, body)
+    assert (anew.status_code, anew.json()["job_id"] == failed) == (202, False)
 
 
-def test_of_equal_requests_at_once_one_makes_the_job(each_front):
-    me = each_front.owner()
+def test_only_options_that_change_the_bytes_create_another_job(front, me):
     body = order()
-    job_id = one_new(at_once([lambda: each_front.post(me, body)] * AT_ONCE))
-    assert each_front.queue.stats().tenants[each_front.name_of(me)]["queued"] == 1
-    assert each_front.moves(job_id) == ["enqueue"]
+    job_id = front.submit(me, body)
+    same: list[dict[str, Any]] = [
+        {"timeout": 7}, {"fail_safe": "degrade"}, {"format": "A4"}, {"margin_mm": [0, 0, 0, 0]},
+    ]  # fmt: skip
+    for options in same:
+        assert front.submit(me, {**body, "options": options}) == job_id, options
+    assert front.submit(me, {**body, "file_name": "other.pdf"}) == job_id
+    other: list[dict[str, Any]] = [
+        {"engine": "weasyprint"}, {"landscape": True}, {"margin_mm": 5}, {"format": "A5"},
+    ]  # fmt: skip
+    for options in other:
+        assert front.submit(me, {**body, "options": options}) != job_id, options
 
 
 def test_of_equal_requests_to_two_processes_one_makes_the_job(request, tmp_path, postgres_url):
     with ExitStack() as stack:
         front = stack.enter_context(opened_front("postgres", tmp_path, request))
+        assert isinstance(front.store, PostgresStore)
         store = PostgresStore(postgres_url, schema=front.store.schema, listen=False)
         stack.callback(store.close)
         beside = stack.enter_context(front_over(store, tmp_path))
         me = front.owner()
-        assert [one.get(me, NO_JOB).status_code for one in (front, beside)] == [404, 404]
+        assert [each.get(me, NO_JOB).status_code for each in (front, beside)] == [404, 404]
         body = order()
         calls = [lambda: front.post(me, body), lambda: beside.post(me, body)] * (AT_ONCE // 2)
         job_id = one_new(at_once(calls))
         assert beside.get(me, job_id).json() == front.get(me, job_id).json()
 
 
-# Whose it is
+# Owners
 
 
 def test_another_owners_job_does_not_exist(front, me):
     job_id = front.done(me)
     other = front.owner()
-    for ask in (front.get, front.fetch, front.cancel):
-        there, nowhere = ask(other, job_id), ask(other, NO_JOB)
+    for call in (front.get, front.fetch, front.cancel):
+        there, nowhere = call(other, job_id), call(other, NO_JOB)
         assert there.status_code == 404
         assert there.content == nowhere.content
     listed = front.client.get("/pdf/jobs", headers=other).json()
     assert listed == {"jobs": [], "cursor": None}
 
 
-def test_an_admin_sees_everybodys(front, me):
+def test_an_admin_sees_all_jobs(front, me):
     job_id = front.done(me)
     assert front.get(front.boss, job_id).status_code == 200
     assert front.fetch(front.boss, job_id).status_code == 200
     listed = front.client.get("/pdf/jobs?limit=1", headers=front.boss).json()
-    assert [one["job_id"] for one in listed["jobs"]] == [job_id]
+    assert [job["job_id"] for job in listed["jobs"]] == [job_id]
 
 
 def test_the_list_is_ones_own_newest_first_and_in_pages(front, me):
-    ids = [front.asked(me) for _ in range(5)]
-    front.asked(front.owner())
+    ids = [front.submit(me) for _ in range(5)]
+    front.submit(front.owner())
     front.cancel(me, ids[1])
 
     def page(**params: Any) -> dict[str, Any]:
-        answer = front.client.get("/pdf/jobs", headers=me, params=params)
-        assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        response = front.client.get("/pdf/jobs", headers=me, params=params)
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
 
     first = page(limit=3)
-    assert [one["job_id"] for one in first["jobs"]] == ids[:1:-1]
+    assert [job["job_id"] for job in first["jobs"]] == ids[:1:-1]
     rest = page(limit=3, cursor=first["cursor"])
-    assert [one["job_id"] for one in rest["jobs"]] == [ids[1], ids[0]]
+    assert [job["job_id"] for job in rest["jobs"]] == [ids[1], ids[0]]
     assert rest["cursor"] is None
-    assert [one["job_id"] for one in page(status="expired")["jobs"]] == [ids[1]]
+    assert [job["job_id"] for job in page(status="expired")["jobs"]] == [ids[1]]
     assert front.client.get("/pdf/jobs?status=lost", headers=me).status_code == 422
     assert front.client.get("/pdf/jobs?cursor=x", headers=me).status_code == 422
 
 
 def test_a_job_made_by_hand_is_shown_whatever_it_holds(front):
-    for payload in ([], "text", None, {"payload": 5, "manner": {"file_name": 7}}):
+    payloads: tuple[Any, ...] = ([], "text", None, {"payload": 5, "manner": {"file_name": 7}})
+    for payload in payloads:
         job_id = front.queue.enqueue(payload).id
-        told = front.get(front.boss, job_id).json()
-        assert (told["template_name"], told["file_name"]) == ("", None)
+        job = front.get(front.boss, job_id).json()
+        assert (job["template_name"], job["file_name"]) == ("", None)
         assert front.fetch(front.boss, job_id).status_code == 202
         front.cancel(front.boss, job_id)
 
@@ -249,12 +228,12 @@ def test_a_job_made_by_hand_is_shown_whatever_it_holds(front):
 # Back-pressure
 
 
-def test_the_door_shuts_at_the_limit_and_opens_again_when_the_line_is_a_fifth_shorter(
+def test_back_pressure_starts_at_the_limit_and_ends_when_the_queue_is_a_fifth_shorter(
     request, tmp_path
 ):
     with opened_front("sqlite", tmp_path, request, pdf_max_queued=10) as front:
         me, first = front.owner(), order()
-        waiting_jobs = [front.asked(me, first), *(front.asked(me) for _ in range(9))]
+        waiting_jobs = [front.submit(me, first), *(front.submit(me) for _ in range(9))]
         refused = front.post(me)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
         assert error_of(refused)["code"] == "BACKPRESSURE_ACTIVE"
@@ -266,25 +245,24 @@ def test_the_door_shuts_at_the_limit_and_opens_again_when_the_line_is_a_fifth_sh
         assert [front.post(me).status_code for _ in range(4)] == [202, 202, 202, 429]
 
 
-# Wanting it no more
+# Cancelling
 
 
 def test_its_owner_cancels_a_waiting_job(front, me):
-    job_id = front.asked(me)
+    job_id = front.submit(me)
     lines = front.said(lambda: front.cancel(me, job_id, reason="typed twice"))
-    [event] = [one for one in front.queue.events(job_id) if one.move == "cancel"]
+    [event] = [event for event in front.queue.events(job_id) if event.move == "cancel"]
     assert (event.actor, json.loads(event.note)) == (front.name_of(me), {"reason": "typed twice"})
-    assert [(one.action, one.allowed, one.target) for one in lines] == [
-        ("pdf.cancel", True, job_id)
-    ]
+    entries = [(line.action, line.allowed, line.target) for line in lines]
+    assert entries == [("pdf.cancel", True, job_id)]
     assert front.fetch(me, job_id).status_code == 410
     assert front.worker.process_job(job_id) is None
     assert front.seen(job_id).status == "expired"
 
 
-def test_cancelled_twice_is_the_same(front, me):
+def test_cancelling_again_changes_nothing(front, me):
     body = order()
-    job_id = front.asked(me, body)
+    job_id = front.submit(me, body)
     first, again = front.cancel(me, job_id), front.cancel(me, job_id)
     assert (first.status_code, again.status_code) == (200, 200)
     assert first.json() == again.json()
@@ -294,16 +272,16 @@ def test_cancelled_twice_is_the_same(front, me):
 
 
 def test_an_admin_cancels_as_an_operator(front, me):
-    job_id = front.asked(me)
+    job_id = front.submit(me)
     assert front.cancel(front.boss, job_id).status_code == 200
-    [event] = [one for one in front.queue.events(job_id) if one.move == "cancel"]
+    [event] = [event for event in front.queue.events(job_id) if event.move == "cancel"]
     assert event.actor == front.name_of(front.boss)
     assert json.loads(event.note) == {"reason": "cancelled by an admin"}
 
 
 def test_what_is_past_waiting_is_not_cancelled(own_front):
     front, me = own_front, own_front.owner()
-    done, running = front.done(me), front.asked(me)
+    done, running = front.done(me), front.submit(me)
     front.queue.claim("one", ids=[running])
     front.engine.fails("TEMPLATE_ERROR")
     failed = front.done(me)
@@ -312,6 +290,6 @@ def test_what_is_past_waiting_is_not_cancelled(own_front):
     front.jobs._expire()
     for job_id in (done, running, failed, old):
         lines = front.said(lambda job_id=job_id: front.cancel(me, job_id))
-        answer = front.cancel(me, job_id)
-        assert (answer.status_code, error_of(answer)["code"]) == (409, "conflict")
+        response = front.cancel(me, job_id)
+        assert (response.status_code, error_of(response)["code"]) == (409, "conflict")
         assert lines == []

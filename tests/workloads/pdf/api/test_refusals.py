@@ -1,26 +1,20 @@
-"""What is no request for a PDF is refused by name, before anything is made."""
+"""A wrong request is refused with the names of its fields, before a job is created."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
-
 from kesin.workloads.pdf.api.common import MAX_BODY_BYTES
 from tests.web.conftest import error_of
-from tests.workloads.pdf.front import (
-    NO_JOB,
-    opened_front,
-    order,
-)
+from tests.workloads.pdf.front import NO_JOB, opened_front, order
 from tests.workloads.pdf.press import BOOK, SAMPLE
 
 
-@pytest.mark.parametrize("name", ["nothing", "../invoice", "Invoice", "ğ" * 200])
-def test_a_template_nobody_knows_is_400(front, me, name):
-    answer = front.post(me, {**order(), "template_name": name})
-    assert (answer.status_code, error_of(answer)["code"]) == (400, "TEMPLATE_ERROR")
+def test_an_unknown_template_is_400(front, me):
+    for name in ("nothing", "../invoice", "Invoice", "ğ" * 200):
+        response = front.post(me, {**order(), "template_name": name})
+        assert (response.status_code, error_of(response)["code"]) == (400, "TEMPLATE_ERROR")
 
 
 def test_a_template_that_is_not_allowed_looks_like_none(request, tmp_path):
@@ -29,14 +23,14 @@ def test_a_template_that_is_not_allowed_looks_like_none(request, tmp_path):
     ) as front:
         me = front.owner()
         hidden, absent = (
-            front.post(me, {**order(), "template_name": one}) for one in ("invoice", "absent")
+            front.post(me, {**order(), "template_name": name}) for name in ("invoice", "absent")
         )
         assert hidden.status_code == absent.status_code == 400
         assert hidden.content == absent.content
         sample = BOOK.get("cutting_plan").sample
         body = {"template_name": "cutting_plan", "variables": sample}
         assert front.post(me, body).status_code == 202
-        names = [one["name"] for one in front.client.get("/pdf/templates", headers=me).json()]
+        names = [row["name"] for row in front.client.get("/pdf/templates", headers=me).json()]
         assert names == ["cutting_plan"]
         assert front.client.get("/pdf/templates/invoice", headers=me).status_code == 404
 
@@ -44,17 +38,15 @@ def test_a_template_that_is_not_allowed_looks_like_none(request, tmp_path):
 def test_every_wrong_variable_is_named_by_its_path(front, me):
     variables = {**SAMPLE, "lines": [{**SAMPLE["lines"][0], "quantity": "many"}], "colour": "red"}
     del variables["number"]
-    answer = front.post(me, {"template_name": "invoice", "variables": variables})
-    assert answer.status_code == 422
-    told = error_of(answer)
-    fields = [one["field"] for one in told["details"]["fields"]]
+    response = front.post(me, {"template_name": "invoice", "variables": variables})
+    assert response.status_code == 422
+    fields = [problem["field"] for problem in error_of(response)["details"]["fields"]]
     assert fields == ["variables/colour", "variables/lines/0/quantity", "variables/number"]
-    assert "many" not in answer.text
+    assert "many" not in response.text
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
+def test_options_that_no_engine_supports_are_refused_by_name(front, me):
+    for options, field in (
         ({"timeout": 0}, "options.timeout"),
         ({"timeout": 601}, "options.timeout"),
         ({"fail_safe": "hope"}, "options.fail_safe"),
@@ -70,50 +62,38 @@ def test_every_wrong_variable_is_named_by_its_path(front, me):
         ({"page_ranges": "3-1"}, "options.page_ranges"),
         ({"page_ranges": "a"}, "options.page_ranges"),
         ({"javascript": True}, "options.javascript"),
-    ],
-)
-def test_what_no_engine_could_print_is_refused_by_name(front, me, options, field):
-    answer = front.post(me, {**order(), "options": options})
-    assert answer.status_code == 422
-    assert field in [one["field"] for one in error_of(answer)["details"]["fields"]]
+    ):
+        response = front.post(me, {**order(), "options": options})
+        assert response.status_code == 422, options
+        fields = [problem["field"] for problem in error_of(response)["details"]["fields"]]
+        assert field in fields, options
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"template_name": ""},
-        {"template_name": "x" * 201},
-        {"template_name": 5},
-        {"variables": []},
-        {"priority": 1},
-        {"file_name": "a\0b"},
-        {"file_name": ""},
+def test_a_body_of_another_shape_is_422(front, me):
+    changes: list[dict[str, Any]] = [
+        {"template_name": ""}, {"template_name": "x" * 201}, {"template_name": 5},
+        {"variables": []}, {"priority": 1}, {"file_name": "a\0b"}, {"file_name": ""},
         {"options": []},
-    ],
-)
-def test_a_body_of_another_shape_is_422(front, me, change):
-    assert front.post(me, {**order(), **change}).status_code == 422
+    ]  # fmt: skip
+    for change in changes:
+        assert front.post(me, {**order(), **change}).status_code == 422, change
 
 
-@pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", r'"\ud800"', r'"\u0000"', "[" * 40 + "]" * 40, '{"a": 1}']
-)
-def test_values_that_cannot_be_kept_or_printed_are_422(front, me, value):
-    body = json.dumps(order("@")).replace('"@"', value)
-    answer = front.client.post("/pdf/jobs", content=body, headers=_json(me))
-    assert answer.status_code == 422
-    assert error_of(answer)["details"]["fields"][0]["field"].startswith("variables")
+def test_values_that_cannot_be_stored_or_printed_are_422(front, me):
+    deep = "[" * 40 + "]" * 40
+    for value in ("NaN", "Infinity", r'"\ud800"', r'"\u0000"', deep, '{"a": 1}'):
+        body = json.dumps(order("@")).replace('"@"', value)
+        response = front.client.post("/pdf/jobs", content=body, headers=_json(me))
+        assert response.status_code == 422, value
+        assert error_of(response)["details"]["fields"][0]["field"].startswith("variables"), value
+    assert front.post(me, order(r"A\u0000")).status_code == 202  # a text that only looks like one
 
 
-def test_a_text_that_only_looks_like_one_of_them_is_kept(front, me):
-    assert front.post(me, order(r"A\u0000")).status_code == 202
-
-
-@pytest.mark.parametrize("body", ["", "{", "[" * 100_000, "1" * 5_000, "null"])
-def test_what_is_no_request_is_refused(front, me, body):
-    answer = front.client.post("/pdf/jobs", content=body, headers=_json(me))
-    assert answer.status_code in {400, 422}
-    error_of(answer)
+def test_a_body_that_is_no_object_is_refused(front, me):
+    for body in ("", "{", "[" * 100_000, "1" * 5_000, "null"):
+        response = front.client.post("/pdf/jobs", content=body, headers=_json(me))
+        assert response.status_code in {400, 422}
+        error_of(response)
 
 
 def _json(who: dict[str, str]) -> dict[str, str]:
@@ -124,11 +104,11 @@ def test_a_body_of_256_kib_is_taken_and_one_byte_more_is_not(front, me):
     text = json.dumps({**order(), "file_name": "ğ"})
     full = text + " " * (MAX_BODY_BYTES - len(text.encode()))
     assert front.client.post("/pdf/jobs", content=full, headers=_json(me)).status_code == 202
-    answer = front.client.post("/pdf/jobs", content=full + " ", headers=_json(me))
-    assert (answer.status_code, error_of(answer)["code"]) == (413, "too_large")
+    response = front.client.post("/pdf/jobs", content=full + " ", headers=_json(me))
+    assert (response.status_code, error_of(response)["code"]) == (413, "too_large")
 
 
-def test_a_full_body_is_kept_though_the_job_around_it_is_larger(front, me):
+def test_a_full_body_is_stored_though_the_job_around_it_is_larger(front, me):
     line = {**SAMPLE["lines"][0], "description": "x" * 500}
     body = order()
     body["variables"] |= {"notes": "", "lines": [line]}
@@ -136,16 +116,16 @@ def test_a_full_body_is_kept_though_the_job_around_it_is_larger(front, me):
     body["variables"]["lines"] = [line] * (1 + (MAX_BODY_BYTES - len(_compact(body))) // step)
     body["variables"]["notes"] = "n" * (MAX_BODY_BYTES - len(_compact(body)))
     assert len(_compact(body)) == MAX_BODY_BYTES
-    answer = front.client.post("/pdf/jobs", content=_compact(body), headers=_json(me))
-    assert answer.status_code == 202, answer.text
-    assert len(front.found(answer.json()["job_id"]).payload) > MAX_BODY_BYTES
+    response = front.client.post("/pdf/jobs", content=_compact(body), headers=_json(me))
+    assert response.status_code == 202, response.text
+    assert len(front.found(response.json()["job_id"]).payload_json) > MAX_BODY_BYTES
 
 
 def _compact(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-@pytest.mark.parametrize("job_id", [NO_JOB, "nothing", "1", "%00", NO_JOB.upper() + "x"])
-def test_an_id_nobody_has_is_404_in_every_way(front, me, job_id):
-    answers = [front.get(me, job_id), front.fetch(me, job_id), front.cancel(me, job_id)]
-    assert {one.status_code for one in answers} == {404}
+def test_an_unknown_id_is_404_on_every_route(front, me):
+    for job_id in (NO_JOB, "nothing", "1", "%00", NO_JOB.upper() + "x"):
+        responses = [front.get(me, job_id), front.fetch(me, job_id), front.cancel(me, job_id)]
+        assert {response.status_code for response in responses} == {404}

@@ -1,4 +1,4 @@
-"""Many PDFs to one file, read back by others."""
+"""Many PDFs become one file, which other libraries read."""
 
 import io
 import zipfile
@@ -20,7 +20,7 @@ from tests.workloads.pdf.paper import pages
 NOTES = {"results.json": b"[]", "results.csv": b"row\r\n"}
 
 
-def made(output, folder, pdfs, notes=NOTES):
+def assembled(output, folder, pdfs, notes=NOTES):
     folder.mkdir()
     whole = open_assembly(output, folder)
     for name, pdf in pdfs.items():
@@ -37,45 +37,45 @@ def longer(*texts):
     out = io.BytesIO()
     with pikepdf.new() as pdf:
         for text in texts:
-            with pikepdf.open(io.BytesIO(one_page(text))) as one:
-                pdf.pages.extend(one.pages)
+            with pikepdf.open(io.BytesIO(one_page(text))) as part:
+                pdf.pages.extend(part.pages)
         pdf.save(out)
     return out.getvalue()
 
 
 @pytest.mark.parametrize("output", ["zip", "merged"])
 def test_the_same_pdfs_give_the_same_bytes(output, tmp_path):
-    first = made(output, tmp_path / "a", some(3))
-    assert made(output, tmp_path / "b", some(3)) == first
-    assert made(output, tmp_path / "c", some(2)) != first
+    first = assembled(output, tmp_path / "a", some(3))
+    assert assembled(output, tmp_path / "b", some(3)) == first
+    assert assembled(output, tmp_path / "c", some(2)) != first
 
 
 def test_a_zip_has_everything_in_order_with_its_letters_and_one_date(tmp_path):
     pdfs = some(3)
-    with zipfile.ZipFile(io.BytesIO(made("zip", tmp_path / "a", pdfs))) as archive:
+    with zipfile.ZipFile(io.BytesIO(assembled("zip", tmp_path / "a", pdfs))) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == [*pdfs, *NOTES]
         assert {archive.read(name) for name in pdfs} == set(pdfs.values())
-        assert {one.date_time for one in archive.infolist()} == {(2000, 1, 1, 0, 0, 0)}
-        assert all(one.external_attr >> 16 == 0o644 for one in archive.infolist())
+        assert {entry.date_time for entry in archive.infolist()} == {(2000, 1, 1, 0, 0, 0)}
+        assert all(entry.external_attr >> 16 == 0o644 for entry in archive.infolist())
 
 
 def test_a_merged_pdf_has_the_pages_in_order_and_leads_to_each_row(tmp_path, monkeypatch):
     monkeypatch.setattr(assembling, "GROUP_SIZE", 3)  # so that there are several groups
     pdfs = some(7)
     pdfs["0002-Sayfa ğış.pdf"] = longer("page 2", "still page 2")
-    data = made("merged", tmp_path / "a", pdfs)
+    data = assembled("merged", tmp_path / "a", pdfs)
     expected = [f"page {number}" for number in range(7)]
     assert pages(data) == [*expected[:3], "still page 2", *expected[3:]]
     document = pypdfium2.PdfDocument(data)
-    outline = [(one.get_title(), one.get_dest().get_index()) for one in document.get_toc()]
+    outline = [(item.get_title(), item.get_dest().get_index()) for item in document.get_toc()]
     document.close()
     assert outline == [(f"{number:04d}-Sayfa ğış", number + (number > 2)) for number in range(7)]
     assert sorted(path.name for path in (tmp_path / "a").glob("part-*")) == []
 
 
 def test_a_merged_pdf_says_nothing_of_when_it_was_made(tmp_path):
-    with pikepdf.open(io.BytesIO(made("merged", tmp_path / "a", some(1)))) as pdf:
+    with pikepdf.open(io.BytesIO(assembled("merged", tmp_path / "a", some(1)))) as pdf:
         assert not set(pdf.docinfo) & {"/CreationDate", "/ModDate"}
 
 
@@ -94,7 +94,7 @@ def test_what_would_be_too_large_is_noticed_on_the_way(output, tmp_path):
 @pytest.mark.parametrize("output", ["zip", "merged"])
 def test_what_is_too_large_only_as_a_whole_is_noticed_at_the_end(output, tmp_path):
     pdfs = some(4)
-    size = len(made(output, tmp_path / "whole", pdfs, {}))
+    size = len(assembled(output, tmp_path / "whole", pdfs, {}))
     whole = open_assembly(output, tmp_path, max_bytes=size - 1)
     for name, pdf in pdfs.items():
         whole.add(name, pdf)

@@ -1,6 +1,8 @@
 """Rows of a batch: what a spreadsheet says, and what their files are called."""
 
 import json
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +10,6 @@ from hypothesis import strategies as st
 
 from kesin.foundation.problems import Invalid
 from kesin.workloads.pdf.batches.rows import (
-    MAX_ROWS,
     allowed_types,
     entry_name,
     parse_cell,
@@ -16,10 +17,11 @@ from kesin.workloads.pdf.batches.rows import (
     row_file_names,
     safe_name,
 )
-from kesin.workloads.pdf.templating.library import TemplateLibrary
+from kesin.workloads.pdf.schemas import MAX_ROWS
 from tests.workloads.pdf.batching import SCHEMA
+from tests.workloads.pdf.press import BOOK
 
-INVOICE = TemplateLibrary.load().get("invoice")
+INVOICE = BOOK.get("invoice")
 
 
 def rows(text, schema=SCHEMA):
@@ -38,27 +40,21 @@ def refusal(text):
 # Tables
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("part", [b",", b";"])
-def test_every_spreadsheets_spelling_is_the_same_table(mark, end, part):
+def test_every_spelling_of_a_spreadsheet_is_the_same_table():
     lines = [b"name,count,paid", "Işıl,3,true".encode(), b"b,,0", b""]
-    text = mark + end.join(line.replace(b",", part) for line in lines)
-    assert rows(text) == [{"name": "Işıl", "count": 3, "paid": True}, {"name": "b", "paid": False}]
+    for mark, end, separator in product((b"", b"\xef\xbb\xbf"), (b"\n", b"\r\n"), (b",", b";")):
+        text = mark + end.join(line.replace(b",", separator) for line in lines)
+        table = [{"name": "Işıl", "count": 3, "paid": True}, {"name": "b", "paid": False}]
+        assert rows(text) == table, text
 
 
-def test_quoted_cells_hold_anything():
-    found = rows('name,kind\n"a, ""b"";\nc",a\n')
-    assert found == [{"name": 'a, "b";\nc', "kind": "a"}]
-
-
-def test_the_sign_that_parts_cells_is_looked_for_outside_of_quotes():
+def test_quoted_cells_hold_anything_and_do_not_decide_the_separator():
+    assert rows('name,kind\n"a, ""b"";\nc",a\n') == [{"name": 'a, "b";\nc', "kind": "a"}]
     assert rows('"name";"buyer.name"\n"a,b,c";x\n') == [{"name": "a,b,c", "buyer": {"name": "x"}}]
 
 
 def test_dots_lead_deeper_and_empty_cells_are_left_out():
-    found = rows("name,buyer.name,buyer.age\na,x,7\nb,,\nc,,8\n")
-    assert found == [
+    assert rows("name,buyer.name,buyer.age\na,x,7\nb,,\nc,,8\n") == [
         {"name": "a", "buyer": {"name": "x", "age": 7}},
         {"name": "b"},
         {"name": "c", "buyer": {"age": 8}},
@@ -84,16 +80,13 @@ def test_lines_that_say_nothing_are_no_rows_and_columns_without_a_name_are_no_va
 
 def test_a_cell_in_a_column_without_a_name_is_a_problem_of_its_row():
     table = read_csv(b"name,\na,\nb,x\nc,,y\n", SCHEMA)
-    assert [(problem.row, problem.rule) for problem in table.problems] == [
-        (2, "cells"),
-        (3, "cells"),
-    ]
+    problems = [(problem.row, problem.rule) for problem in table.problems]
+    assert problems == [(2, "cells"), (3, "cells")]
     assert len(table.rows) == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
+def test_what_is_no_table_is_refused():
+    for text, code in (
         ("", "no_header"),
         ("\n;;\n", "no_header"),
         ("name,name\na,b\n", "column_twice"),
@@ -106,17 +99,9 @@ def test_a_cell_in_a_column_without_a_name_is_a_problem_of_its_row():
         ("name\ni\u015f\n".encode("iso-8859-9"), "not_utf8"),
         ("name\na\n".encode("utf-16"), "not_utf8"),
         ("name\n" + "a\n" * (MAX_ROWS + 1), "too_many_rows"),
-    ],
-)
-def test_what_is_no_table_is_refused(text, code):
-    assert refusal(text) == code
-
-
-def test_as_many_rows_as_are_taken_are_taken():
+    ):
+        assert refusal(text) == code
     assert len(rows("name\n" + "a\n" * MAX_ROWS)) == MAX_ROWS
-
-
-def test_a_large_cell_is_a_cell():
     assert rows("name\n" + "x" * 200_000 + "\n") == [{"name": "x" * 200_000}]
 
 
@@ -130,15 +115,15 @@ def test_a_large_cell_is_a_cell():
         max_size=5,
     )
 )
-def test_what_was_written_as_csv_is_read_as_it_was(wanted):
+def test_rows_written_as_csv_are_read_back(expected):
     lines = [["name", "count", "paid"]]
-    for row in wanted:
+    for row in expected:
         if "\r" in row["name"] or "\x00" in row["name"]:
             row["name"] = "x"
         lines.append([_cell(row.get(name)) for name in lines[0]])
     text = "\n".join(",".join(line) for line in lines)
     assert rows(text.encode(errors="ignore")) == [
-        {**row, "name": row["name"].encode(errors="ignore").decode()} for row in wanted
+        {**row, "name": row["name"].encode(errors="ignore").decode()} for row in expected
     ]
 
 
@@ -173,56 +158,33 @@ NUMBER, WHOLE = frozenset({"number"}), frozenset({"integer"})
 EITHER = frozenset({"number", "string"})
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds", "value"),
-    [
-        ("5", NUMBER, 5),
-        ("-0.5", NUMBER, -0.5),
-        (" 5 ", NUMBER, 5),
-        ("1e3", NUMBER, 1000.0),
-        ("5.5", WHOLE, "5.5"),
-        ("NaN", NUMBER, "NaN"),
-        ("1e999", NUMBER, "1e999"),
-        ("٣", NUMBER, "٣"),
-        ("9" * 5_000, NUMBER, "9" * 5_000),
-        ("007", EITHER, "007"),
-        ("1234.50", EITHER, 1234.5),
-        ("0.1234567890123456789", EITHER, "0.1234567890123456789"),
-        ("evet", frozenset({"boolean"}), True),
-        ("Hayır", frozenset({"boolean"}), False),
-        ("maybe", frozenset({"boolean"}), "maybe"),
-        ("[1", frozenset({"array"}), "[1"),
+def test_a_cell_that_does_not_fit_its_type_stays_text():
+    boolean, array = frozenset({"boolean"}), frozenset({"array"})
+    for text, kinds, value in (
+        ("5", NUMBER, 5), ("-0.5", NUMBER, -0.5), (" 5 ", NUMBER, 5), ("1e3", NUMBER, 1000.0),
+        ("5.5", WHOLE, "5.5"), ("NaN", NUMBER, "NaN"), ("1e999", NUMBER, "1e999"),
+        ("٣", NUMBER, "٣"), ("9" * 5_000, NUMBER, "9" * 5_000), ("007", EITHER, "007"),
+        ("1234.50", EITHER, 1234.5), ("0.1234567890123456789", EITHER, "0.1234567890123456789"),
+        ("evet", boolean, True), ("Hayır", boolean, False), ("maybe", boolean, "maybe"),
+        ("[1", array, "[1"), ("[" * 100_000, array, "[" * 100_000),
         ('{"a": 1}', frozenset({"object"}), {"a": 1}),
-        ("[" * 100_000, frozenset({"array"}), "[" * 100_000),
         (" as it is ", frozenset({"string"}), " as it is "),
-    ],
-)
-def test_a_cell_that_cannot_be_what_it_should_stays_text(text, kinds, value):
-    found = parse_cell(text, kinds)
-    assert (found, type(found)) == (value, type(value))
+    ):  # fmt: skip
+        cell = parse_cell(text, kinds)
+        assert (cell, type(cell)) == (value, type(value))
 
 
 # Names
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Fatura Şubat İğdır", "Fatura Şubat İğdır"),
-        ("S\u0327ubat", "Şubat"),
-        ("../../etc/passwd", "_.._etc_passwd"),
-        ("a/b\\c:d*e?f", "a_b_c_d_e_f"),
-        ("x.PDF", "x"),
-        ("  two\n lines\t", "two lines"),
-        ("\u202egnp.exe", "gnp.exe"),
-        ("a\x00b\ud800c", "abc"),
-        ("...", ""),
-        ("", ""),
-        ("x" * 500, "x" * 100),
-    ],
-)
-def test_a_name_leads_nowhere_and_keeps_its_letters(text, name):
-    assert safe_name(text) == name
+def test_a_file_name_leads_nowhere_and_keeps_its_letters():
+    for text, name in (
+        ("Fatura Şubat İğdır", "Fatura Şubat İğdır"), ("S\u0327ubat", "Şubat"),
+        ("../../etc/passwd", "_.._etc_passwd"), ("a/b\\c:d*e?f", "a_b_c_d_e_f"), ("x.PDF", "x"),
+        ("  two\n lines\t", "two lines"), ("\u202egnp.exe", "gnp.exe"), ("a\x00b\ud800c", "abc"),
+        ("...", ""), ("", ""), ("x" * 500, "x" * 100),
+    ):  # fmt: skip
+        assert safe_name(text) == name
 
 
 @given(st.text(max_size=200))
@@ -235,12 +197,13 @@ def test_no_name_can_leave_its_folder(text):
     name.encode()
 
 
-def test_equal_names_are_told_apart_by_their_number():
+def test_equal_names_differ_by_their_number():
     names = row_file_names([{}] * 3, ["a", "a", "A"], None)
     assert len({entry_name(row, name, "x").lower() for row, name in enumerate(names, 1)}) == 3
 
 
 def test_a_row_is_named_by_a_variable_wherever_it_lies():
-    found = [{"buyer": {"name": "Ayşe"}}, {"buyer": {"name": 7}}, {"buyer": []}, {}]
-    assert row_file_names(found, None, "buyer.name") == ["Ayşe", "7", "", ""]
-    assert row_file_names(found, None, None) == [""] * 4
+    buyers: list[Any] = [{"name": "Ayşe"}, {"name": 7}, {}, []]
+    named: list[dict[str, Any]] = [*({"buyer": buyer} for buyer in buyers), {}]
+    assert row_file_names(named, None, "buyer.name") == ["Ayşe", "7", "", "", ""]
+    assert row_file_names(named, None, None) == [""] * 5

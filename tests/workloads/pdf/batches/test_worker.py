@@ -1,16 +1,18 @@
-"""Batches: fed in, seen to their end, and told of row by row."""
+"""A batch from its rows to its file, and the result of every row."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from kesin.workloads.pdf.batches import output as output_module
 from kesin.workloads.pdf.batches import worker as module
+from kesin.workloads.pdf.batches.worker import BatchWorker
 from kesin.workloads.pdf.services import create_worker as pdf_worker_of
 from tests.cli.programs import wait_until
 from tests.web.conftest import error_of
@@ -18,59 +20,46 @@ from tests.workloads.pdf.batching import names, one_page
 from tests.workloads.pdf.paper import pages
 
 
-def test_a_zip_has_a_pdf_for_each_row_and_tells_of_all(bindery):
+def test_a_zip_has_a_pdf_for_each_row_and_the_results(bindery):
     batch_id = bindery.order(*names(3), name_field="name", file_name="kartlar")
     assert bindery.get(batch_id)["status"] == "queued"
     bindery.work()
-    told = bindery.get(batch_id)
-    assert {name: told[name] for name in ("status", "rows", "made", "failed", "waiting")} == {
-        "status": "succeeded",
-        "rows": 3,
-        "made": 3,
-        "failed": 0,
-        "waiting": 0,
-    }
-    assert told["download_url"] == f"/pdf/batches/{batch_id}/download"
-    assert told["started_at"]
-    assert told["pages"] == 3
+    batch = bindery.get(batch_id)
+    counts = [batch[name] for name in ("status", "rows", "made", "failed", "waiting")]
+    assert counts == ["succeeded", 3, 3, 0, 0]
+    assert batch["download_url"] == f"/pdf/batches/{batch_id}/download"
+    assert batch["started_at"]
+    assert batch["pages"] == 3
     entries = bindery.entries(batch_id)
-    assert list(entries) == [
-        "0001-row 1.pdf",
-        "0002-row 2.pdf",
-        "0003-row 3.pdf",
-        "results.json",
-        "results.csv",
-    ]
-    assert [pages(entries[name]) for name in list(entries)[:3]] == [[name] for name in names(3)]
+    files = [f"000{number}-row {number}.pdf" for number in (1, 2, 3)]
+    assert list(entries) == [*files, "results.json", "results.csv"]
+    assert [pages(entries[name]) for name in files] == [[name] for name in names(3)]
     results = json.loads(entries["results.json"])
-    assert [result["file"] for result in results] == list(entries)[:3]
+    assert [result["file"] for result in results] == files
     [header, *lines] = csv.reader(io.StringIO(entries["results.csv"].decode("utf-8-sig")))
     assert [dict(zip(header, line, strict=True))["status"] for line in lines] == ["succeeded"] * 3
-    answer = bindery.download(batch_id)
-    assert answer.headers["content-type"] == "application/zip"
-    assert 'filename="kartlar.zip"' in answer.headers["content-disposition"]
-    assert answer.headers["etag"] == f'"{told["sha256"]}"'
+    response = bindery.download(batch_id)
+    assert response.headers["content-type"] == "application/zip"
+    assert 'filename="kartlar.zip"' in response.headers["content-disposition"]
+    assert response.headers["etag"] == f'"{batch["sha256"]}"'
     assert not bindery.metadata_names()
 
 
 def test_one_pdf_has_the_rows_in_their_order(bindery):
     batch_id = bindery.order(*names(4), output="merged")
     bindery.work()
-    answer = bindery.download(batch_id)
-    assert answer.headers["content-type"] == "application/pdf"
-    assert pages(answer.content) == names(4)
+    response = bindery.download(batch_id)
+    assert response.headers["content-type"] == "application/pdf"
+    assert pages(response.content) == names(4)
 
 
-def test_a_part_of_the_file_can_be_had(bindery):
+def test_a_part_of_the_file_can_be_downloaded(bindery):
     batch_id = bindery.order("only")
     bindery.work()
     whole = bindery.download(batch_id)
     part = bindery.download(batch_id, range="bytes=0-1")
-    assert (part.status_code, part.content, part.headers["content-type"]) == (
-        206,
-        b"PK",
-        "application/zip",
-    )
+    assert (part.status_code, part.content) == (206, b"PK")
+    assert part.headers["content-type"] == "application/zip"
     known = bindery.download(batch_id, **{"if-none-match": whole.headers["etag"]})
     assert known.status_code == 304
     path = f"/pdf/batches/{batch_id}/download"
@@ -92,7 +81,7 @@ def test_an_equal_batch_is_the_same_one_and_another_order_is_not(bindery):
     assert (again.status_code, again.json()["batch_id"]) == (200, batch_id)
 
 
-def test_an_equal_batch_is_made_anew_when_the_file_of_the_first_is_lost(bindery):
+def test_an_equal_batch_is_created_when_the_file_of_the_first_is_lost(bindery):
     rows = [{"name": "lost"}]
     first = bindery.order("lost")
     bindery.work()
@@ -108,7 +97,7 @@ def test_an_equal_batch_is_made_anew_when_the_file_of_the_first_is_lost(bindery)
     assert bindery.post(rows).json()["batch_id"] == second
 
 
-def test_rows_are_the_jobs_that_would_have_been_made_one_by_one(bindery):
+def test_equal_rows_share_a_job_like_single_requests(bindery):
     batch_id = bindery.order("a", "b", "a")
     bindery.work()
     rows = bindery.get(batch_id)["results"]
@@ -119,70 +108,56 @@ def test_rows_are_the_jobs_that_would_have_been_made_one_by_one(bindery):
     assert job["status"] == "succeeded"
 
 
-# What goes wrong with rows
+# Failed rows
 
 
 def test_rows_that_fail_leave_a_file_of_the_others(bindery):
     batch_id = bindery.order("a", "bad", "c")
     bindery.work()
-    told = bindery.get(batch_id)
-    assert (told["status"], told["made"], told["failed"]) == ("partial", 2, 1)
-    assert told["error_code"] is None
-    assert [result["status"] for result in told["results"]] == ["succeeded", "failed", "succeeded"]
-    assert told["results"][1]["error_code"] == "TEMPLATE_ERROR"
-    assert told["results"][1]["error_message"] == "so the test wants it"
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["made"], batch["failed"]) == ("partial", 2, 1)
+    assert batch["error_code"] is None
+    assert [result["status"] for result in batch["results"]] == ["succeeded", "failed", "succeeded"]
+    assert batch["results"][1]["error_code"] == "TEMPLATE_ERROR"
+    assert batch["results"][1]["error_message"] == "so the test wants it"
     entries = bindery.entries(batch_id)
     assert list(entries)[:2] == ["0001-card.pdf", "0003-card.pdf"]
-    again = bindery.post([{"name": one} for one in ("a", "bad", "c")])
-    assert again.status_code == 202  # what is not whole is no answer to the same wish
+    again = bindery.post([{"name": name} for name in ("a", "bad", "c")])
+    assert again.status_code == 202  # a partial file does not answer an equal request
 
 
-def test_a_batch_of_which_no_row_comes_through_fails(bindery):
+def test_a_batch_without_a_rendered_row_fails(bindery):
     batch_id = bindery.order("bad 1", "bad 2")
     bindery.work()
-    told = bindery.get(batch_id)
-    assert (told["status"], told["error_code"]) == ("failed", "EVERY_ROW_FAILED")
-    assert told["failed"] == 2
-    assert [result["error_code"] for result in told["results"]] == ["TEMPLATE_ERROR"] * 2
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["error_code"]) == ("failed", "EVERY_ROW_FAILED")
+    assert batch["failed"] == 2
+    assert [result["error_code"] for result in batch["results"]] == ["TEMPLATE_ERROR"] * 2
     refused = bindery.download(batch_id)
     assert (refused.status_code, error_of(refused)["code"]) == (409, "EVERY_ROW_FAILED")
 
 
 @pytest.mark.parametrize("output", ["zip", "merged"])
 def test_a_file_that_would_be_too_large_is_not_made(output, bindery, monkeypatch):
-    monkeypatch.setattr(module, "assemble_output", _gathering_at_most(1_000))
+    limited = partial(output_module.open_assembly, max_bytes=1_000)
+    monkeypatch.setattr(output_module, "open_assembly", limited)
     batch_id = bindery.order(*names(5), output=output)
     bindery.work()
-    told = bindery.get(batch_id)
-    assert (told["status"], told["error_code"]) == ("failed", "TOO_LARGE")
-    assert [result["status"] for result in told["results"]] == ["succeeded"] * 5
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["error_code"]) == ("failed", "TOO_LARGE")
+    assert [result["status"] for result in batch["results"]] == ["succeeded"] * 5
 
 
-def _gathering_at_most(most: int) -> Callable[..., Any]:
-    from kesin.workloads.pdf.batches import output as assembling
-    from kesin.workloads.pdf.batches import output as gathering
-
-    def gathered(*given: Any) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            make = assembling.open_assembly
-            patch.setattr(
-                gathering, "open_assembly", lambda output, folder: make(output, folder, most)
-            )
-            return gathering.assemble_output(*given)
-
-    return gathered
-
-
-def test_a_pdf_that_was_lost_is_made_again(bindery):
+def test_a_lost_pdf_is_rendered_again(bindery):
     batch_id = bindery.order(*names(3))
     lost: list[str] = []
 
     def wait(_seconds: float) -> None:
         bindery.print_all()
         if not lost:
-            [job] = [job for job in bindery.pdf.jobs().jobs if "row 2" in job.payload][:1]
+            [job] = [job for job in bindery.pdf.jobs().jobs if "row 2" in job.payload_json][:1]
             lost.append(job.id)
-            bindery.batches.storage.delete(job.outcome["artifact_key"])
+            bindery.batches.storage.delete(job.result["artifact_key"])
 
     bindery.work(wait)
     rows = bindery.get(batch_id)["results"]
@@ -192,116 +167,116 @@ def test_a_pdf_that_was_lost_is_made_again(bindery):
     assert pages(bindery.entries(batch_id)["0002-card.pdf"]) == ["row 2"]
 
 
-def test_a_pdf_that_is_lost_each_time_is_given_up(bindery):
+def test_a_pdf_that_is_lost_each_time_fails_its_row(bindery):
     batch_id = bindery.order("keeps", "vanishes")
 
     def wait(_seconds: float) -> None:
         bindery.print_all()
         for job in bindery.pdf.jobs().jobs:
-            if "vanishes" in job.payload and job.state == "succeeded":
-                bindery.batches.storage.delete(job.outcome["artifact_key"])
+            if "vanishes" in job.payload_json and job.state == "succeeded":
+                bindery.batches.storage.delete(job.result["artifact_key"])
 
     bindery.work(wait)
-    told = bindery.get(batch_id)
-    assert told["status"] == "partial"
-    assert told["results"][1]["error_code"] == "ARTIFACT_GONE"
+    batch = bindery.get(batch_id)
+    assert batch["status"] == "partial"
+    assert batch["results"][1]["error_code"] == "ARTIFACT_GONE"
     assert bindery.engine.printed.count("vanishes") == 1 + module.MAX_ROW_RETRIES
 
 
-def test_a_pdf_nobody_can_read_is_a_failed_row_of_a_merged_one(bindery, monkeypatch):
+def test_an_unreadable_pdf_is_a_failed_row_of_a_merged_file(bindery, monkeypatch):
     prints = {"fine": one_page("fine"), "broken": b"no PDF at all"}
     monkeypatch.setattr("tests.workloads.pdf.batching.one_page", prints.__getitem__)
     batch_id = bindery.order("fine", "broken", output="merged")
     bindery.work(lambda _seconds: bindery.print_all())
-    told = bindery.get(batch_id)
-    assert (told["status"], told["results"][1]["error_code"]) == ("partial", "UNREADABLE")
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["results"][1]["error_code"]) == ("partial", "UNREADABLE")
     assert pages(bindery.download(batch_id).content) == ["fine"]
 
 
-def test_a_pdf_that_was_damaged_is_made_again(bindery):
+def test_a_damaged_pdf_is_rendered_again(bindery):
     batch_id = bindery.order("fine", "spoilt", output="merged")
     spoilt: list[str] = []
 
     def wait(_seconds: float) -> None:
         bindery.print_all()
         if not spoilt:
-            [job] = [job for job in bindery.pdf.jobs().jobs if "spoilt" in job.payload]
+            [job] = [job for job in bindery.pdf.jobs().jobs if "spoilt" in job.payload_json]
             spoilt.append(job.id)
-            (bindery.folder / job.outcome["artifact_key"]).write_bytes(one_page("wrong"))
+            (bindery.folder / job.result["artifact_key"]).write_bytes(one_page("wrong"))
 
     bindery.work(wait)
-    told = bindery.get(batch_id)
-    assert (told["status"], told["results"][1]["job_id"] in spoilt) == ("succeeded", False)
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["results"][1]["job_id"] in spoilt) == ("succeeded", False)
     assert pages(bindery.download(batch_id).content) == ["fine", "spoilt"]
     assert bindery.engine.printed == ["fine", "spoilt", "spoilt"]
 
 
-def test_what_was_sent_or_told_and_is_damaged_is_not_believed(bindery):
-    def spoil(batch_id, which):
-        batch = bindery.batches.get(batch_id)
-        path = bindery.folder / (batch.result.get(which) or batch.input_key)
+def test_damaged_rows_and_results_are_not_used(bindery):
+    def damage(batch_id, which):
+        stored = bindery.batches.get(batch_id)
+        path = bindery.folder / (stored.result.get(which) or stored.input_key)
         data = path.read_bytes()
         path.write_bytes(data[:20] + b"\0" + data[21:])
 
-    sent = bindery.order("a", "b")
-    spoil(sent, "input_key")
+    batch_id = bindery.order("a", "b")
+    damage(batch_id, "input_key")
     bindery.work()
-    assert bindery.get(sent)["error_code"] == "ROWS_MISSING"
-    told = bindery.order("c", "d")
+    assert bindery.get(batch_id)["error_code"] == "ROWS_MISSING"
+    batch_id = bindery.order("c", "d")
     bindery.work()
-    assert len(bindery.get(told)["results"]) == 2
-    spoil(told, "results_key")
-    assert bindery.get(told)["results"] == []
+    assert len(bindery.get(batch_id)["results"]) == 2
+    damage(batch_id, "results_key")
+    assert bindery.get(batch_id)["results"] == []
 
 
-def test_a_row_somebody_cancelled_stays_cancelled(bindery):
+def test_a_cancelled_row_stays_cancelled(bindery):
     batch_id = bindery.order("a", "b")
 
     def wait(_seconds: float) -> None:
-        jobs = [one for one in bindery.pdf.peek(limit=10) if '"b"' in one.payload]
+        jobs = [job for job in bindery.pdf.peek(limit=10) if '"b"' in job.payload_json]
         bindery.pdf.act("cancel", actor="tests", ids=[job.id for job in jobs])
         bindery.print_all()
 
     bindery.work(wait)
-    told = bindery.get(batch_id)
-    assert (told["status"], told["results"][1]["error_code"]) == ("partial", "CANCELLED")
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["results"][1]["error_code"]) == ("partial", "CANCELLED")
 
 
-def test_rows_that_wait_longer_than_anything_is_kept_are_given_up(bindery):
+def test_rows_that_wait_until_they_expire_fail_the_batch(bindery):
     batch_id = bindery.order("a", "b")
 
     def wait(_seconds: float) -> None:
         bindery.clock.advance(86_401)
         bindery.sweep("expire")
 
-    bindery.work(wait)  # nobody holds a job for more than a day: it is given back
+    bindery.work(wait)  # no claim lasts more than a day: it is released
     assert bindery.get(batch_id)["status"] == "queued"
     bindery.work()
-    told = bindery.get(batch_id)
-    assert (told["status"], told["error_code"]) == ("failed", "EVERY_ROW_FAILED")
-    assert {result["error_code"] for result in told["results"]} == {"EXPIRED"}
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["error_code"]) == ("failed", "EVERY_ROW_FAILED")
+    assert {result["error_code"] for result in batch["results"]} == {"EXPIRED"}
 
 
-# The line
+# The queue of rows
 
 
-def test_rows_are_fed_as_the_line_allows_and_never_refused(bindery, monkeypatch):
+def test_rows_are_enqueued_as_the_queue_allows_and_never_refused(bindery, monkeypatch):
     monkeypatch.setattr(module, "MAX_ROWS_IN_QUEUE", 6)
-    monkeypatch.setattr(module, "REFILL_BELOW_BELOW", 3)
+    monkeypatch.setattr(module, "REFILL_BELOW", 3)
     batch_id = bindery.order(*names(20))
-    in_line: list[int] = []
+    queued: list[int] = []
 
     def wait(_seconds: float) -> None:
-        in_line.append(len(bindery.pdf.peek(limit=100)))
+        queued.append(len(bindery.pdf.peek(limit=100)))
         bindery.print_all(most=2)
 
     bindery.work(wait)
     assert bindery.get(batch_id)["made"] == 20
-    assert max(in_line) == 6
+    assert max(queued) == 6
     assert bindery.engine.printed == names(20)
 
 
-def test_a_full_line_is_waited_for_and_others_keep_their_place(bindery):
+def test_a_batch_waits_for_a_full_queue_and_other_jobs_keep_their_place(bindery):
     others = [{"variables": {"name": f"other {n}"}} for n in range(8)]
     for other in others:
         bindery.batches.jobs.create_job("card", other, owner="somebody")
@@ -309,7 +284,7 @@ def test_a_full_line_is_waited_for_and_others_keep_their_place(bindery):
     seen: list[set[str]] = []
 
     def wait(_seconds: float) -> None:
-        seen.append({one.tenant for one in bindery.pdf.peek(limit=100)})
+        seen.append({job.tenant for job in bindery.pdf.peek(limit=100)})
         bindery.print_all(most=3)
 
     bindery.work(wait, max_queued=10)  # eight are waiting: no row goes in before one is gone
@@ -318,9 +293,9 @@ def test_a_full_line_is_waited_for_and_others_keep_their_place(bindery):
     assert bindery.print_all() == 0
 
 
-def test_how_far_it_is_is_told_while_it_runs(bindery, monkeypatch):
+def test_progress_is_shown_while_a_batch_runs(bindery, monkeypatch):
     monkeypatch.setattr(module, "MAX_ROWS_IN_QUEUE", 3)
-    monkeypatch.setattr(module, "REFILL_BELOW_BELOW", 2)
+    monkeypatch.setattr(module, "REFILL_BELOW", 2)
     batch_id = bindery.order("a", "bad", *names(4))
     seen: list[dict[str, Any]] = []
 
@@ -343,26 +318,24 @@ def test_how_far_it_is_is_told_while_it_runs(bindery, monkeypatch):
 def test_results_come_in_pages(bindery):
     batch_id = bindery.order(*names(5))
     running = bindery.get(batch_id, offset=3, limit=10)["results"]
-    assert [one["row"] for one in running] == [4, 5]
+    assert [result["row"] for result in running] == [4, 5]
     bindery.work()
-    assert [result["row"] for result in bindery.get(batch_id, offset=1, limit=2)["results"]] == [
-        2,
-        3,
-    ]
+    page = bindery.get(batch_id, offset=1, limit=2)["results"]
+    assert [result["row"] for result in page] == [2, 3]
     assert bindery.get(batch_id, offset=5)["results"] == []
     assert bindery.get(batch_id, limit=0)["results"] == []
 
 
-# Giving up
+# Cancelling
 
 
 def test_a_waiting_batch_is_cancelled_at_once(bindery):
     batch_id = bindery.order("a")
-    said = bindery.said(lambda: bindery.delete(batch_id))
-    assert [(one.action, one.target) for one in said] == [("pdf.cancel_batch", batch_id)]
-    told = bindery.delete(batch_id)  # again is the same
-    assert (told.status_code, told.json()["status"]) == (200, "expired")
-    assert told.json()["error_code"] == "CANCELLED"
+    lines = bindery.said(lambda: bindery.delete(batch_id))
+    assert [(line.action, line.target) for line in lines] == [("pdf.cancel_batch", batch_id)]
+    batch = bindery.delete(batch_id)  # again is the same
+    assert (batch.status_code, batch.json()["status"]) == (200, "expired")
+    assert batch.json()["error_code"] == "CANCELLED"
     bindery.work()
     assert bindery.engine.printed == []
     assert bindery.download(batch_id).status_code == 410
@@ -371,31 +344,26 @@ def test_a_waiting_batch_is_cancelled_at_once(bindery):
 def test_a_running_batch_stops_and_its_waiting_rows_with_it(bindery):
     batch_id = bindery.order("a", "b", "c")
     job = bindery.found(batch_id)
-    payload = {**job.data["options"]["payload"], "variables": {"name": "b"}}
+    payload = {**job.payload["options"]["payload"], "variables": {"name": "b"}}
     before = bindery.batches.jobs.create_job("card", payload, owner=job.tenant)
 
     def wait(_seconds: float) -> None:
         assert len(bindery.pdf.peek(limit=10)) == 3
-        answer = bindery.delete(batch_id)
-        assert (answer.status_code, answer.json()["cancel_asked"]) == (200, True)
+        response = bindery.delete(batch_id)
+        assert (response.status_code, response.json()["cancel_asked"]) == (200, True)
         assert bindery.delete(batch_id).status_code == 200
 
     bindery.work(wait)
     assert bindery.get(batch_id)["status"] == "expired"
     assert bindery.get(batch_id)["error_code"] == "CANCELLED"
-    assert [one.id for one in bindery.pdf.peek(limit=10)] == [before.job_id]
+    assert [job.id for job in bindery.pdf.peek(limit=10)] == [before.job_id]
     assert not bindery.metadata_names()
 
 
-def test_a_row_of_two_batches_is_made_for_the_one_that_goes_on(bindery):
+def test_a_row_of_two_batches_is_rendered_for_the_one_that_goes_on(bindery):
     first, second = bindery.order("a", "b"), bindery.order("b", "c")
 
-    def leave(_seconds: float) -> None:
-        bindery.clock.advance(1)  # so that the second is next
-        worker.stop()
-
-    worker = bindery.worker(leave)
-    worker.run_once()
+    stop_while_rows_wait(bindery, after_s=1)  # so that the second is next
     assert len(bindery.pdf.peek(limit=10)) == 2
 
     def wait(_seconds: float) -> None:
@@ -410,17 +378,27 @@ def test_a_row_of_two_batches_is_made_for_the_one_that_goes_on(bindery):
     assert bindery.engine.printed == ["c", "b"]
 
 
-def test_a_batch_that_is_over_is_not_cancelled(bindery):
+def test_a_finished_batch_is_not_cancelled(bindery):
     batch_id = bindery.order("a")
     bindery.work()
-    answer = bindery.delete(batch_id)
-    assert (answer.status_code, error_of(answer)["details"]) == (409, {"status": "succeeded"})
+    response = bindery.delete(batch_id)
+    assert (response.status_code, error_of(response)["details"]) == (409, {"status": "succeeded"})
 
 
-def test_a_batch_is_given_back_when_its_worker_stops(bindery):
-    batch_id = bindery.order(*names(3))
-    worker = bindery.worker(lambda _seconds: worker.stop())
+def stop_while_rows_wait(bindery, after_s: float = 0) -> None:
+    """A worker that enqueues the rows of the next batch, and stops."""
+
+    def stop(_seconds: float) -> None:
+        bindery.clock.advance(after_s)
+        worker.stop()
+
+    worker: BatchWorker = bindery.worker(stop)
     worker.run_once()
+
+
+def test_a_batch_is_released_when_its_worker_stops(bindery):
+    batch_id = bindery.order(*names(3))
+    stop_while_rows_wait(bindery)
     assert bindery.get(batch_id)["status"] == "queued"
     assert bindery.found(batch_id).attempts_left == 5
     bindery.work()
@@ -428,22 +406,21 @@ def test_a_batch_is_given_back_when_its_worker_stops(bindery):
     assert bindery.engine.printed == names(3)
 
 
-def test_a_cancelled_batch_that_was_given_back_takes_its_rows_along(bindery):
+def test_a_cancelled_batch_that_was_released_cancels_its_rows(bindery):
     batch_id = bindery.order(*names(3))
-    worker = bindery.worker(lambda _seconds: worker.stop())
-    worker.run_once()
+    stop_while_rows_wait(bindery)
     assert len(bindery.pdf.peek(limit=10)) == 3
     bindery.delete(batch_id)
     assert bindery.pdf.peek(limit=10) == []
     assert not bindery.metadata_names()
 
 
-# Together with those who render
+# Together with render workers
 
 
-def test_rows_are_rendered_by_workers_of_their_own_and_come_as_one_pdf(bindery):
-    wanted = ["Ğüş ı İ 1", "Ğüş ı İ 2", "Ğüş ı İ 3"]
-    batch_id = bindery.order(*wanted, output="merged", options={"engine": "weasyprint"})
+def test_render_workers_and_the_batch_worker_produce_one_pdf(bindery):
+    texts = ["Ğüş ı İ 1", "Ğüş ı İ 2"]
+    batch_id = bindery.order(*texts, output="merged", options={"engine": "weasyprint"})
     workers = [pdf_worker_of(bindery.context), module.build_worker(bindery.context)]
     for worker in workers:
         worker.start()
@@ -453,6 +430,6 @@ def test_rows_are_rendered_by_workers_of_their_own_and_come_as_one_pdf(bindery):
         for worker in workers:
             worker.stop()
             worker.join()
-    told = bindery.get(batch_id)
-    assert (told["status"], told["made"], told["pages"]) == ("succeeded", 3, 3)
-    assert pages(bindery.download(batch_id).content) == wanted
+    batch = bindery.get(batch_id)
+    assert (batch["status"], batch["made"], batch["pages"]) == ("succeeded", 2, 2)
+    assert pages(bindery.download(batch_id).content) == texts

@@ -1,6 +1,9 @@
+"""Whatever ends or stops under a document, the next document is printed."""
+
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
 from kesin.workloads.pdf.errors import RenderFailed
 from kesin.workloads.pdf.limits import soft_timeout_s
 from kesin.workloads.pdf.safe_fetch import FetchedResource
-from tests.workloads.pdf.documents import invoice, page
+from tests.workloads.pdf.documents import page
 from tests.workloads.pdf.listener import PIXEL
 
 A4 = Paper()
@@ -22,14 +25,12 @@ NOW = SystemClock().monotonic
 
 
 class Meanwhile:
-    """Does something in the middle of a document: when the picture in it is asked for."""
+    """Does something in the middle of a document: when its picture is requested."""
 
     def __init__(self) -> None:
-        self.act = []
-        self.asked = 0
+        self.act: list[Callable[[], object]] = []
 
     def __call__(self, url: str) -> FetchedResource:
-        self.asked += 1
         if self.act:
             self.act.pop(0)()
         return FetchedResource("image/png", PIXEL)
@@ -41,13 +42,13 @@ def meanwhile():
 
 
 @pytest.fixture(scope="module")
-def others():
-    """Drivers that are none of ours: the tests of pages have a browser in this process too."""
+def others() -> set[int]:
+    """The drivers of other browsers in this process."""
     return browser_process.find_drivers()
 
 
 @pytest.fixture(scope="module")
-def engine(meanwhile, others):
+def engine(meanwhile, others) -> Iterator[ChromiumEngine]:
     """Scripts run and pictures are fetched, so that there is a middle of a document."""
     settings = ChromiumSettings(javascript=True, is_url_allowed=lambda _: True, fetch=meanwhile)
     engine = ChromiumEngine(settings)
@@ -62,39 +63,38 @@ def failed(engine, html, timeout_s=30) -> RenderFailed:
     return caught.value
 
 
-def works(engine) -> None:
-    assert engine.render(invoice(), A4, timeout_s=30).pages == 1
+def works(engine) -> int:
+    """Print a document, wait until the next page is ready, and return the browser's process."""
+    assert engine.render(page("x"), A4, timeout_s=30).pages == 1
+    engine.wait_idle()
+    return int(engine.browser_pid)
 
 
-def renderers(leader: int) -> list[int]:
-    found = [
-        pid
-        for pid in browser_process._pids()
-        if b"--type=renderer" in b" ".join(browser_process._command(pid))
-        and browser_process._stat(pid)[2:3] == [str(leader)]
-    ]
-    assert found
-    return found
+def group(leader: int) -> list[int]:
+    """The living processes of a browser."""
+    members = (
+        pid for pid in browser_process._pids() if browser_process._stat(pid)[2:3] == [str(leader)]
+    )
+    return [pid for pid in members if is_alive(pid)]
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and browser_process._stat(pid)[:1] not in (["Z"], [])
 
 
 def test_an_endless_script_is_ended_and_the_browser_lives(engine):
-    works(engine)
-    pid = engine.browser_pid
-    problem = failed(engine, page("<script>for (;;) {}</script>"), timeout_s=2)
+    pid = works(engine)
+    problem = failed(engine, page("<script>for (;;) {}</script>"), timeout_s=1)
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "timeout")
-    assert problem.message == "the document was not printed within 2 s"
-    works(engine)
-    assert engine.browser_pid == pid
-
-
-def test_a_script_that_never_ends_while_printing_is_ended_too(engine):
+    assert problem.message == "the document was not printed within 1 s"
     html = page("<script>addEventListener('beforeprint', () => { for (;;) {} })</script>")
     problem = failed(engine, html, timeout_s=2)
     assert (problem.code, problem.details["step"]) == ("NAVIGATION_TIMEOUT", "print")
-    works(engine)
+    assert works(engine) == pid
 
 
 def test_a_picture_that_never_comes_is_a_time_out(engine, meanwhile):
+    works(engine)
     over = threading.Event()
     meanwhile.act = [lambda: over.wait(30)]
     problem = failed(engine, MEANWHILE, timeout_s=2)
@@ -103,29 +103,36 @@ def test_a_picture_that_never_comes_is_a_time_out(engine, meanwhile):
     works(engine)
 
 
-def test_a_script_that_leaves_is_an_error_of_the_template(engine):
+def test_a_script_that_navigates_away_is_an_error_of_the_template(engine):
     problem = failed(engine, page("<script>location = 'https://shop.example/'</script>"))
     assert problem.code == "TEMPLATE_ERROR"
     works(engine)
 
 
-def test_a_browser_killed_under_a_document_costs_the_document_nothing(engine, meanwhile):
-    works(engine)
-    pid = engine.browser_pid
+def test_a_browser_killed_under_or_between_documents_fails_none(engine, meanwhile):
+    pid = works(engine)
     meanwhile.act = [lambda: os.kill(pid, signal.SIGKILL)]
     assert engine.render(MEANWHILE, A4, timeout_s=30).pages == 1
-    assert engine.browser_pid not in (0, pid)
-
-
-def test_a_crashed_page_costs_the_document_nothing_once(engine, meanwhile):
-    works(engine)
     engine.wait_idle()
-    pid, crashed = engine.browser_pid, []
+    second = engine.browser_pid
+    assert second not in (0, pid)
+    os.kill(second, signal.SIGKILL)
+    assert works(engine) not in (0, second)
+
+
+def test_a_page_that_crashes_once_fails_no_document_and_twice_fails_it(engine, meanwhile):
+    pid, crashed = works(engine), []
 
     def crash() -> None:
         crashed.append(engine.browser_pid)
-        for one in renderers(engine.browser_pid):
-            os.kill(one, signal.SIGKILL)
+        renderers = [
+            member
+            for member in group(engine.browser_pid)
+            if b"--type=renderer" in b" ".join(browser_process._command(member))
+        ]
+        assert renderers
+        for member in renderers:
+            os.kill(member, signal.SIGKILL)
 
     meanwhile.act = [crash]
     assert engine.render(MEANWHILE, A4, timeout_s=30).pages == 1
@@ -138,32 +145,20 @@ def test_a_crashed_page_costs_the_document_nothing_once(engine, meanwhile):
     works(engine)
 
 
-def test_a_browser_that_died_between_two_documents_is_replaced(engine):
-    works(engine)
-    engine.wait_idle()
-    os.kill(engine.browser_pid, signal.SIGKILL)
-    works(engine)
-
-
 def test_a_frozen_browser_is_killed_with_its_group(engine, meanwhile):
-    works(engine)
-    engine.wait_idle()
-    pid = engine.browser_pid
+    pid = works(engine)
     meanwhile.act = [lambda: os.kill(pid, signal.SIGSTOP)]
     began = NOW()
     assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
     assert NOW() - began < 2 + browser.CLOSE_S + 3
-    assert not [
-        one
-        for one in browser_process._pids()
-        if browser_process._stat(one)[2:3] == [str(pid)] and _alive(one)
-    ]
+    assert group(pid) == []
     works(engine)
 
 
-def test_a_frozen_driver_is_replaced(engine, meanwhile, others):
+def test_a_frozen_driver_is_replaced(engine, meanwhile, others, monkeypatch):
+    for name in ("CLOSE_CONTEXT_S", "CLOSE_BROWSER_S", "STOP_DRIVER_S"):
+        monkeypatch.setattr(browser, name, 0.5)
     works(engine)
-    engine.wait_idle()
     (driver,) = browser_process.find_drivers() - others
     meanwhile.act = [lambda: os.kill(driver, signal.SIGSTOP)]
     assert failed(engine, MEANWHILE, timeout_s=2).code == "NAVIGATION_TIMEOUT"
@@ -171,9 +166,8 @@ def test_a_frozen_driver_is_replaced(engine, meanwhile, others):
     assert driver not in browser_process.find_drivers()
 
 
-def test_a_stuck_loop_is_left_behind(engine, monkeypatch):
-    works(engine)
-    engine.wait_idle()
+def test_a_stuck_loop_is_abandoned(engine, monkeypatch):
+    pid = works(engine)
     monkeypatch.setattr(chromium, "_PREPARE_S", 0.5)
     monkeypatch.setattr(browser_process, "_STOP_S", 0.1)
     release = threading.Event()
@@ -181,13 +175,13 @@ def test_a_stuck_loop_is_left_behind(engine, monkeypatch):
     async def stick() -> None:
         release.wait(30)
 
-    stuck, pid = engine._loop, engine.browser_pid
+    stuck = engine._loop
     stuck.start(stick())
-    problem = failed(engine, invoice())
+    problem = failed(engine, page("x"))
     assert (problem.code, problem.details["reason"]) == ("NAVIGATION_TIMEOUT", "stuck")
     release.set()
     stuck._thread.join(30)
-    assert not _alive(pid)
+    assert not is_alive(pid)
     monkeypatch.undo()
     works(engine)
 
@@ -199,94 +193,6 @@ def test_nothing_is_left_after_closing(engine, others):
     engine.close()
     assert browser_process.find_marked(mark) == []
     assert browser_process.find_drivers() <= others
-    works(engine)  # and it can be used again
-
-
-def test_a_browser_that_exits_at_once_failed_to_launch(script):
-    engine = ChromiumEngine(ChromiumSettings(executable=script("exit 3")))
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "BROWSER_LAUNCH_FAILED"
-
-
-@pytest.mark.parametrize("words", ["FATAL: No usable sandbox!", "Failed to move to new namespace"])
-def test_a_browser_without_its_sandbox_says_what_to_install(words, script, monkeypatch):
-    monkeypatch.setattr(browser.os, "getuid", lambda: 1000)  # root gets no sandbox at all
-    told = script(f"echo '[1:1] {words}: PID namespaces supported' >&2; exit 1")
-    engine = ChromiumEngine(ChromiumSettings(executable=told))
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "BROWSER_LAUNCH_FAILED"
-    assert "chromium-sandbox" in str(problem)
-
-
-def test_a_browser_in_a_folder_of_a_long_name_says_what_to_set(monkeypatch, tmp_path):
-    folder = tmp_path / ("long" * 25)
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    engine = ChromiumEngine(ChromiumSettings())
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "BROWSER_LAUNCH_FAILED"
-    assert "TMPDIR" in str(problem)
-
-
-def test_a_driver_that_does_not_run_says_what_may_be_missing(script, monkeypatch):
-    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script("exit 127"))
-    engine = ChromiumEngine(ChromiumSettings())
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "BROWSER_LAUNCH_FAILED"
-    assert "libatomic1" in str(problem)
-
-
-def test_a_browser_that_never_answers_failed_to_launch_and_is_killed(script, monkeypatch, tmp_path):
-    monkeypatch.setattr(browser, "LAUNCH_S", 4.0)
-    engine = ChromiumEngine(ChromiumSettings(executable=script("echo $$ > {pid}; exec sleep 1000")))
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "BROWSER_LAUNCH_FAILED"
-    if (tmp_path / "pid").exists():  # else the machine was too busy even to start it
-        assert not _alive(int((tmp_path / "pid").read_text("ascii")))
-
-
-def test_no_browser_at_all_is_an_unsupported_platform(tmp_path):
-    engine = ChromiumEngine(ChromiumSettings(executable=str(tmp_path / "none")))
-    problem = failed(engine, invoice())
-    engine.close()
-    assert problem.code == "UNSUPPORTED_PLATFORM"
-
-
-def test_a_document_leaves_time_for_taking_its_page_away():
-    assert [soft_timeout_s(limit) for limit in (60, 10, 8, 5, 1)] == [55, 5, 4, 4, 0.8]
-
-
-def test_profiles_of_the_dead_are_swept_and_those_in_use_are_not(tmp_path):
-    dead = tmp_path / "playwright_chromiumdev_profile-dead"
-    other = tmp_path / "another"
-    link = tmp_path / "playwright_chromiumdev_profile-link"
-    dead.mkdir()
-    (dead / "Default").write_text("x", "utf-8")
-    other.mkdir()
-    link.symlink_to(other)
-    for name in ("empty", "full/x"):
-        (tmp_path / f"playwright-artifacts-{name}").mkdir(parents=True)
-    born_us = int(dead.stat().st_mtime * 1_000_000)
-    assert browser_process.delete_stale_profiles(tmp_path, now_us=lambda: born_us + 1_000_000) == []
-    assert browser_process.delete_stale_profiles(
-        tmp_path, now_us=lambda: born_us + 999_000_000
-    ) == [dead]
-    assert other.exists()
-    browser_process.delete_stale_profiles(tmp_path, now_us=lambda: born_us + 90_000_000_000)
-    assert [one.name for one in tmp_path.glob("*-artifacts-*")] == ["playwright-artifacts-full"]
-
-
-def test_the_sandbox_is_on_unless_root_or_told_otherwise(monkeypatch):
-    for user, on in ((1000, True), (0, False)):
-        monkeypatch.setattr(os, "getuid", lambda user=user: user)
-        assert ChromiumSettings().sandboxed is on
-        assert ChromiumSettings(sandbox="on").sandboxed is True
-        assert ChromiumSettings(sandbox="off").sandboxed is False
 
 
 @pytest.fixture
@@ -300,5 +206,78 @@ def script(tmp_path):
     return write
 
 
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and browser_process._stat(pid)[:1] not in (["Z"], [])
+def launch_failure(executable: str = "") -> str:
+    """The message of a browser that does not start."""
+    engine = ChromiumEngine(ChromiumSettings(executable=executable))
+    problem = failed(engine, page("x"))
+    engine.close()
+    assert problem.code == "BROWSER_LAUNCH_FAILED"
+    return str(problem)
+
+
+def test_a_browser_without_its_sandbox_says_what_to_install(script, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 1000)  # root gets no sandbox at all
+    body = "echo '[1:1] FATAL: No usable sandbox!: PID namespaces supported' >&2; exit 1"
+    assert "chromium-sandbox" in launch_failure(script(body))
+    other = browser._launch_failure(Exception("Failed to move to new namespace"), sandboxed=True)
+    assert "chromium-sandbox" in other
+
+
+def test_a_browser_in_a_folder_of_a_long_name_says_what_to_set(monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    assert "TMPDIR" in launch_failure()
+
+
+def test_a_driver_that_does_not_run_says_what_may_be_missing(script, monkeypatch):
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script("exit 127"))
+    assert "libatomic1" in launch_failure()
+
+
+def test_a_browser_that_never_answers_failed_to_launch_and_is_killed(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(browser, "LAUNCH_S", 3.0)
+    launch_failure(script("echo $$ > {pid}; exec sleep 1000"))
+    if (tmp_path / "pid").exists():  # else the machine was too busy even to start it
+        assert not is_alive(int((tmp_path / "pid").read_text("ascii")))
+
+
+def test_no_browser_at_all_is_an_unsupported_platform(tmp_path):
+    engine = ChromiumEngine(ChromiumSettings(executable=str(tmp_path / "none")))
+    problem = failed(engine, page("x"))
+    engine.close()
+    assert problem.code == "UNSUPPORTED_PLATFORM"
+
+
+def test_a_document_leaves_time_for_closing_its_page():
+    assert [soft_timeout_s(limit) for limit in (60, 10, 8, 5, 1)] == [55, 5, 4, 4, 0.8]
+
+
+def test_stale_profiles_are_deleted_and_those_in_use_are_not(tmp_path):
+    dead = tmp_path / "playwright_chromiumdev_profile-dead"
+    other = tmp_path / "another"
+    link = tmp_path / "playwright_chromiumdev_profile-link"
+    dead.mkdir()
+    (dead / "Default").write_text("x", "utf-8")
+    other.mkdir()
+    link.symlink_to(other)
+    for name in ("empty", "full/x"):
+        (tmp_path / f"playwright-artifacts-{name}").mkdir(parents=True)
+    created_us = int(dead.stat().st_mtime * 1_000_000)
+
+    def delete_after(seconds: int) -> list[Path]:
+        now_us = created_us + seconds * 1_000_000
+        return browser_process.delete_stale_profiles(tmp_path, now_us=lambda: now_us)
+
+    assert [delete_after(1), delete_after(999)] == [[], [dead]]
+    assert other.exists()
+    delete_after(90_000)
+    assert [path.name for path in tmp_path.glob("*-artifacts-*")] == ["playwright-artifacts-full"]
+
+
+def test_the_sandbox_is_on_unless_root_or_set_otherwise(monkeypatch):
+    for user, on in ((1000, True), (0, False)):
+        monkeypatch.setattr(os, "getuid", lambda user=user: user)
+        assert ChromiumSettings().sandboxed is on
+        assert ChromiumSettings(sandbox="on").sandboxed is True
+        assert ChromiumSettings(sandbox="off").sandboxed is False

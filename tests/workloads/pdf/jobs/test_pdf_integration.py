@@ -24,7 +24,7 @@ from kesin.workloads.pdf.storage.local import LocalStorage
 from tests.cli.programs import Programs, is_alive, wait_until
 from tests.web.serving import Served, opened, own_settings, serve
 from tests.workloads.pdf.documents import text
-from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE
+from tests.workloads.pdf.press import BOOK, LEASE_S, SAMPLE, QuickEngine
 
 ROWS = BOOK.get("conversion_report").sample["rows"]
 
@@ -49,7 +49,7 @@ def pids(folder: Path) -> list[int]:
         return [int(name.rsplit("-", 2)[1]) for name in workers_alive(store)]
 
 
-def asked(number: str, **more: Any) -> dict[str, Any]:
+def request_for(number: str, **more: Any) -> dict[str, Any]:
     return {"template_name": "invoice", "variables": {**SAMPLE, "number": number}, **more}
 
 
@@ -65,48 +65,41 @@ def finished(served: Served, job_id: str) -> dict[str, Any]:
     return seen
 
 
-def test_a_pdf_is_asked_for_rendered_and_fetched(served):
-    answer = served.client.post("/pdf/jobs", json=asked("ÖĞ-1"))
-    assert answer.status_code == 202, answer.text
-    job = answer.json()
+def test_a_pdf_is_requested_rendered_and_downloaded(served):
+    response = served.client.post("/pdf/jobs", json=request_for("ÖĞ-1"))
+    assert response.status_code == 202, response.text
+    job = response.json()
     done = finished(served, job["job_id"])
     assert (done["status"], done["retry_count"], done["error_code"]) == ("succeeded", 0, None)
-    fetched = served.client.get(done["download_url"])
-    assert fetched.headers["content-type"] == "application/pdf"
-    assert hashlib.sha256(fetched.content).hexdigest() == done["sha256"]
-    assert "ÖĞ-1" in text(fetched.content)
-    again = served.client.post("/pdf/jobs", json=asked("ÖĞ-1"))
+    pdf = served.client.get(done["download_url"])
+    assert pdf.headers["content-type"] == "application/pdf"
+    assert hashlib.sha256(pdf.content).hexdigest() == done["sha256"]
+    assert "ÖĞ-1" in text(pdf.content)
+    again = served.client.post("/pdf/jobs", json=request_for("ÖĞ-1"))
     assert (again.status_code, again.json()["job_id"]) == (200, job["job_id"])
 
 
-def test_who_waits_gets_the_pdf_itself(served):
-    answer = served.client.post("/pdf/jobs?wait=25", json=asked("W-1"))
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
-    assert "W-1" in text(answer.content)
-
-
-def test_what_cannot_be_printed_fails_with_its_reason_and_the_next_one_works(served):
-    report = BOOK.get("conversion_report").sample
-    asked_for = {
-        "template_name": "conversion_report",
-        "variables": report,
-        "options": {"page_ranges": "9"},
-    }
-    job = served.client.post("/pdf/jobs", json=asked_for).json()
+def test_a_document_that_cannot_be_printed_fails_and_the_next_is_returned_at_once(served):
+    sample = BOOK.get("conversion_report").sample
+    report = {"template_name": "conversion_report", "variables": sample}
+    report["options"] = {"page_ranges": "9"}
+    job = served.client.post("/pdf/jobs", json=report).json()
     done = finished(served, job["job_id"])
     assert (done["status"], done["error_code"]) == ("failed", "TEMPLATE_ERROR")
     refused = served.client.get(f"/pdf/jobs/{job['job_id']}/download")
     assert refused.status_code == 409
-    assert served.client.post("/pdf/jobs?wait=25", json=asked("W-2")).status_code == 200
+    response = served.client.post("/pdf/jobs?wait=25", json=request_for("W-1"))
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/pdf")
+    assert "W-1" in text(response.content)
 
 
 def test_a_batch_becomes_one_archive(served):
     rows = [{**SAMPLE, "number": f"B-{n}"} for n in range(3)]
-    answer = served.client.post(
+    response = served.client.post(
         "/pdf/batches", json={"template_name": "invoice", "rows": rows, "name_field": "number"}
     )
-    assert answer.status_code == 202, answer.text
-    where, seen = answer.headers["location"], {}
+    assert response.status_code == 202, response.text
+    where, seen = response.headers["location"], {}
 
     def ended() -> bool:
         seen.update(served.client.get(where).json())
@@ -119,17 +112,17 @@ def test_a_batch_becomes_one_archive(served):
     assert [f"B-{n}" in text(archive.read(name)) for n, name in enumerate(pdfs)] == [True] * 3
 
 
-def test_a_worker_killed_in_the_middle_costs_a_try_and_no_pdf(served, folder):
+def test_a_worker_killed_while_it_renders_costs_an_attempt_and_no_pdf(served, folder):
     [before] = pids(folder)
     report = {**BOOK.get("conversion_report").sample, "rows": ROWS * 150}
-    asked_for = {"template_name": "conversion_report", "variables": report}
+    body = {"template_name": "conversion_report", "variables": report}
     os.kill(before, signal.SIGSTOP)  # it must not be quicker than we are
-    job = served.client.post("/pdf/jobs", json=asked_for).json()["job_id"]
+    job = served.client.post("/pdf/jobs", json=body).json()["job_id"]
     os.kill(before, signal.SIGCONT)
     wait_until(lambda: served.client.get(f"/pdf/jobs/{job}").json()["status"] == "running")
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: [one for one in pids(folder) if one != before])
-    assert served.client.post("/pdf/jobs?wait=25", json=asked("W-3")).status_code == 200
+    wait_until(lambda: [pid for pid in pids(folder) if pid != before])
+    assert served.client.post("/pdf/jobs?wait=25", json=request_for("W-3")).status_code == 200
     _render_a_minute_later(folder, job)
     done = finished(served, job)
     assert (done["status"], done["retry_count"]) == ("succeeded", 1)
@@ -137,32 +130,40 @@ def test_a_worker_killed_in_the_middle_costs_a_try_and_no_pdf(served, folder):
 
 
 def _render_a_minute_later(folder: Path, job: str) -> None:
-    """Take the job back when its lease is over, and render it: on a clock that is ahead."""
+    """Recover the job when its lease is over, and render it: on a clock that is ahead."""
     later = ManualClock(wall_clock_us() + (LEASE_S + 1) * 1_000_000)
     artifacts = PdfArtifactStore(LocalStorage(folder / "data" / "artifacts"))
     with opened(folder) as store:
         queue = Queue("pdf", pdf_lifecycle(), store, clock=later)
         assert Sweeper([queue]).sweep(("recover",)).total == 1
         config = PdfRenderConfig(template_allowlist=set(BOOK.names))
-        renderer = PdfRenderWorker(PdfJobStore(queue, artifacts), artifacts, config, library=BOOK)
-        renderer.process_job(job)
-        renderer.close()
+        PdfRenderWorker(
+            PdfJobStore(queue, artifacts),
+            artifacts,
+            config,
+            library=BOOK,
+            engines=lambda _: QuickEngine(),
+        ).process_job(job)
 
 
-def test_the_end_of_the_service_is_the_end_of_what_it_started(folder, tmp_path, monkeypatch):
+def test_the_service_ends_the_processes_that_it_started(served, folder):
+    """The last test of the module: it ends the service of all."""
+    started = pids(folder)
+    assert served.client.get("/health/ready").status_code == 200
+    served.signal(signal.SIGTERM)
+    assert served.end() == 0
+    assert not any(is_alive(pid) for pid in started)
+    assert pids(folder) == []
+
+
+def test_a_killed_service_ends_the_processes_that_it_started(tmp_path, monkeypatch):
     own_settings(monkeypatch, tmp_path)
-    with Programs(tmp_path) as programs:
-        with serve(programs, tmp_path, KESIN_PDF_PROCESSES="2") as ending:
-            wait_until(lambda: len(pids(tmp_path)) == 2)
-            first = pids(tmp_path)
-            assert ending.client.get("/health/ready").status_code == 200
-            ending.signal(signal.SIGTERM)
-            assert ending.end() == 0
-        assert not any(is_alive(one) for one in first)
-        assert pids(tmp_path) == []
-        with serve(programs, tmp_path, KESIN_PDF_PROCESSES="1") as dying:
-            wait_until(lambda: pids(tmp_path))
-            [child] = pids(tmp_path)
-            dying.signal(signal.SIGKILL)
-            dying.end()
-            wait_until(lambda: not is_alive(child))
+    with (
+        Programs(tmp_path) as programs,
+        serve(programs, tmp_path, KESIN_PDF_PROCESSES="2") as service,
+    ):
+        wait_until(lambda: len(pids(tmp_path)) == 2)
+        children = pids(tmp_path)
+        service.signal(signal.SIGKILL)
+        service.end()
+        wait_until(lambda: not any(is_alive(pid) for pid in children))

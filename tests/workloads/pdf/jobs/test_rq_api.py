@@ -1,4 +1,4 @@
-"""The doors while PDFs live in Redis: all of them work, and only PDFs wait when it is away."""
+"""Routes and pages with PDFs in Redis: without Redis only PDFs wait."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def front(
     with front_over(store, folder) as front:
         yield front
     for queue in PDF_QUEUES:
-        assert [str(one) for one in verify(store, queue).differences] == []
+        assert [str(each) for each in verify(store, queue).differences] == []
     store.close()
 
 
@@ -62,18 +62,18 @@ def page(front: Front, path: str, who: dict[str, str]) -> Any:
 
 def measured(front: Front, name: str) -> dict[str, float]:
     lines = page(front, "/metrics", front.boss).text.splitlines()
-    found = (line.rsplit(" ", 1) for line in lines if line.startswith(name))
-    return {label.removeprefix(name): float(value) for label, value in found}
+    samples = (line.rsplit(" ", 1) for line in lines if line.startswith(name))
+    return {label.removeprefix(name): float(value) for label, value in samples}
 
 
-def test_a_job_goes_through_every_door(front, admin):
+def test_a_job_works_on_every_route_and_page(front, admin):
     me = front.owner()
-    job_id = front.asked(me)
+    job_id = front.submit(me)
     assert front.get(me, job_id).json()["position"] == 1
     assert PdfRqWorker(front.queue, front.worker).drain() == 1
     assert front.fetch(me, job_id).content.startswith(b"%PDF-")
     listed = front.client.get("/pdf/jobs", headers=me).json()["jobs"]
-    assert [one["job_id"] for one in listed] == [job_id]
+    assert [job["job_id"] for job in listed] == [job_id]
     for path in ("/dashboard", "/dashboard/queues/pdf", f"/dashboard/jobs/{job_id}"):
         shown = page(front, path, admin)
         assert (shown.status_code, AWAY in shown.text) == (200, False), path
@@ -89,7 +89,7 @@ def test_while_redis_is_away_only_pdfs_wait_and_afterwards_nothing_was_restarted
     front, admin, server
 ):
     me = front.owner()
-    before = front.asked(me)
+    before = front.submit(me)
     server.kill()
     try:
         _only_pdfs_wait(front, me, admin, before)
@@ -111,7 +111,7 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
     instead = front.post(me, order(options={"fail_safe": "degrade"}))
     assert (instead.status_code, instead.headers[FALLBACK_HEADER]) == (200, "html")
     rows = {"template_name": "invoice", "rows": [SAMPLE]}
-    for answer in (
+    for response in (
         front.get(me, before),
         front.get(me, NO_JOB),
         front.fetch(me, before),
@@ -120,7 +120,9 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
         front.client.get("/pdf/batches", headers=me),
         front.client.post("/pdf/batches", json=rows, headers=me),
     ):
-        assert (answer.status_code, error_of(answer)["code"]) == (503, "store_away"), answer.url
+        assert (response.status_code, error_of(response)["code"]) == (503, "store_away"), (
+            response.url
+        )
     for path in ("/dashboard/queues/pdf", f"/dashboard/jobs/{before}", "/dashboard/pdf"):
         assert page(front, path, admin).status_code == 503, path
     for path in ("/dashboard", "/dashboard/nav", "/dashboard/workers"):
@@ -128,7 +130,7 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
         assert (shown.status_code, AWAY in shown.text) == (200, True), path
     assert page(front, "/dashboard/queues/task", admin).status_code == 200
     queues = page(front, "/api/queues", front.boss).json()
-    assert {one["name"]: one["reachable"] for one in queues}.items() >= {
+    assert {queue["name"]: queue["reachable"] for queue in queues}.items() >= {
         ("pdf", False), ("task", True),
     }  # fmt: skip
     up = measured(front, "kesin_queue_up")
@@ -142,23 +144,26 @@ def _only_pdfs_wait(front: Front, me: dict[str, str], admin: dict[str, str], bef
         call()
 
 
-def test_kesin_serve_has_its_pdfs_rendered_over_rq(tmp_path, monkeypatch):
+def test_kesin_serve_renders_pdfs_through_rq(tmp_path, monkeypatch):
     """The whole way, begun without Redis: the service, the process beside it and a real browser."""
     own_settings(monkeypatch, tmp_path)
     with RedisServer() as server, Programs(tmp_path) as programs:
         server.kill()
-        told = {"KESIN_REDIS_URL": server.url(), "KESIN_PDF_PROCESSES": "1"}
-        with serve(programs, tmp_path, **told) as served:
+        settings = {"KESIN_REDIS_URL": server.url(), "KESIN_PDF_PROCESSES": "1"}
+        with serve(programs, tmp_path, **settings) as served:
             assert served.client.post("/pdf/jobs", json=order("RQ-0")).status_code == 503
             server.start()
-            looking = RedisStore(server.url(), listen=False).client
-            wait_until(lambda: looking.keys("pdf:worker:*"))
-            wait_until(lambda: len(looking.smembers("rq:workers:pdf")) == 2)
-            answer = served.client.post("/pdf/jobs?wait=25", json=order("RQ-1"))
-            assert (answer.status_code, answer.headers["content-type"]) == (200, "application/pdf")
-            assert "RQ-1" in text(answer.content)
+            client = RedisStore(server.url(), listen=False).client
+            wait_until(lambda: client.keys("pdf:worker:*"))
+            wait_until(lambda: len(client.smembers("rq:workers:pdf")) == 2)
+            response = served.client.post("/pdf/jobs?wait=25", json=order("RQ-1"))
+            assert (response.status_code, response.headers["content-type"]) == (
+                200,
+                "application/pdf",
+            )
+            assert "RQ-1" in text(response.content)
             served.signal(signal.SIGTERM)
             assert served.end() == 0
-            assert looking.keys("pdf:worker:*") == []
-            assert looking.smembers("rq:workers:pdf") == set()
-            looking.close()
+            assert client.keys("pdf:worker:*") == []
+            assert client.smembers("rq:workers:pdf") == set()
+            client.close()

@@ -1,4 +1,4 @@
-"""PDFs over Redis and RQ: messages are lost, doubled and forged, and every job is made once."""
+"""PDFs over Redis and RQ: messages are lost, repeated and forged; a job is rendered once."""
 
 import json
 import os
@@ -24,11 +24,17 @@ from kesin.workloads.pdf.jobs import rq_queue
 from kesin.workloads.pdf.jobs.dispatch import dispatch_waiting, enqueue_pdf_job
 from kesin.workloads.pdf.jobs.heartbeat import Heartbeat, check_worker_health, workers_alive
 from kesin.workloads.pdf.jobs.rq_queue import DISPATCHED_KEY, RQ_QUEUE_NAME, TASK
-from tests.apart import APART
+from tests.apart import APART, crew
 from tests.cli.programs import PATIENCE_S, wait_until
 from tests.redis_server import RedisServer
-from tests.workloads.pdf.called import HOLDING, Workshop, ask_apart, hands, workshop
 from tests.workloads.pdf.press import payload
+from tests.workloads.pdf.rq_workers import (
+    HOLDING,
+    Workshop,
+    ask_apart,
+    worker_processes,
+    workshop,
+)
 
 
 @pytest.fixture
@@ -40,8 +46,8 @@ def shop(redis_server: RedisServer, tmp_path: Path) -> Iterator[Workshop]:
 
 
 def messages(shop: Workshop) -> list[str]:
-    """The jobs in RQ's line."""
-    return [name[:36] for name in shop.client.lrange(f"rq:queue:{RQ_QUEUE_NAME}", 0, -1)]
+    """The jobs with a message in RQ's queue."""
+    return [str(name)[:36] for name in shop.client.lrange(f"rq:queue:{RQ_QUEUE_NAME}", 0, -1)]
 
 
 # Messages
@@ -64,40 +70,36 @@ def test_keys_are_laid_out_as_promised_and_a_message_is_an_id_in_json(shop):
         assert b"\x80\x04" not in bare.dump(key)
         assert b"\x80\x05" not in bare.dump(key)
     bare.close()
-    told = {name: int(client.hget(message, name)) for name in ("timeout", "result_ttl")}
-    assert told == {"timeout": 720, "result_ttl": 0}
+    limits = {name: int(client.hget(message, name)) for name in ("timeout", "result_ttl")}
+    assert limits == {"timeout": 720, "result_ttl": 0}
     assert shop.worker().drain() == 1
     assert shop.status(job) == "succeeded"
     assert client.keys("rq:job:*") == []
 
 
-def test_of_equal_requests_to_two_processes_one_makes_the_job_and_one_pdf(shop, tmp_path):
-    numbers = [f"E-{n}" for n in range(10)]
+def test_equal_requests_to_two_processes_create_one_job_and_one_pdf(shop, tmp_path):
+    numbers = [f"E-{n}" for n in range(5)]
     together = APART.Barrier(2)
-    ours, theirs = APART.Pipe()
-    told = (shop.store.url, tmp_path, numbers, together, theirs)
-    other = APART.Process(target=ask_apart, args=told, daemon=True)
-    other.start()
-    ids = shop.ask_together(numbers, together)
-    assert ours.poll(PATIENCE_S)
-    assert ours.recv() == ids
-    other.join(PATIENCE_S)
-    assert (other.exitcode, len(set(ids))) == (0, 10)
+    with crew() as start:
+        other = start(ask_apart, shop.store.url, tmp_path, numbers, together)
+        ids = shop.ask_together(numbers, together)
+        assert other.hear() == ids
+        assert (other.wait(), len(set(ids))) == (0, 5)
     assert sorted(messages(shop)) == sorted(ids)
     enqueue_pdf_job(ids[0], store=shop.store)  # and once more than needed
-    assert shop.worker().drain() == 11
-    assert (len(shop.engine.printed), len(shop.files())) == (10, 10)
+    assert shop.worker().drain() == 6
+    assert (len(shop.engine.printed), len(shop.files())) == (5, 5)
 
 
-done: list[object] = []
+executed: list[object] = []
 
 
 def do(*given: object) -> None:
-    """What nobody should be able to have done by a message."""
-    done.append(given)
+    """A function that no message may execute."""
+    executed.append(given)
 
 
-def test_what_is_no_message_of_ours_is_not_done(shop):
+def test_foreign_messages_are_not_executed(shop):
     bare = rq_queue.connect_redis(shop.store.url)
     pickled = rq.Queue(RQ_QUEUE_NAME, connection=bare)
     spelled = rq.Queue(RQ_QUEUE_NAME, connection=bare, serializer=JSONSerializer)
@@ -114,30 +116,30 @@ def test_what_is_no_message_of_ours_is_not_done(shop):
     wait_until(lambda: shop.status(job) == "succeeded" and not messages(shop))
     worker.stop()
     worker.join()
-    assert done == []
+    assert executed == []
     assert len(shop.engine.printed) == 2
 
 
 # Losses
 
 
-def test_messages_that_are_lost_are_sent_again(shop, monkeypatch):
+def test_lost_messages_are_sent_again(shop, monkeypatch):
     jobs = [shop.ask(f"L-{n}") for n in range(3)]
     assert dispatch_waiting(shop.queue) == 0  # sent a moment ago
     monkeypatch.setattr(rq_queue, "RESEND_S", 0)
-    assert dispatch_waiting(shop.queue) == 0  # still in the line
+    assert dispatch_waiting(shop.queue) == 0  # still in the queue
     shop.client.delete(*shop.client.keys("rq:*"))
     assert dispatch_waiting(shop.queue) == 3
-    assert sorted(messages(shop)) == sorted(one.job_id for one in jobs)
+    assert sorted(messages(shop)) == sorted(job.job_id for job in jobs)
     shop.client.delete(DISPATCHED_KEY, *shop.client.keys("rq:*"))
-    by_hand = shop.jobs.create_job("invoice", payload("L-9"))  # nobody was ever sent for
+    by_hand = shop.jobs.create_job("invoice", payload("L-9"))  # it never had a message
     assert dispatch_waiting(shop.queue) == 4
     assert shop.worker().drain() == 4
-    assert all(shop.status(one) == "succeeded" for one in (*jobs, by_hand))
+    assert all(shop.status(job) == "succeeded" for job in (*jobs, by_hand))
     assert dispatch_waiting(shop.queue) == 0
 
 
-def test_a_retry_is_sent_for_when_it_is_due(shop):
+def test_a_retry_gets_a_message_when_it_is_due(shop):
     shop.engine.fails("NAVIGATION_TIMEOUT")
     shop.engine.fails("NAVIGATION_TIMEOUT")
     job = shop.ask()
@@ -148,7 +150,7 @@ def test_a_retry_is_sent_for_when_it_is_due(shop):
     assert int(due) > shop.queue.stats().now
 
 
-def test_a_worker_that_stops_gives_its_job_back_and_sends_for_another(shop):
+def test_a_worker_that_stops_releases_its_job_with_a_new_message(shop):
     began, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -192,20 +194,20 @@ def test_a_long_render_keeps_its_lease(shop):
     assert (renewed, shop.status(job)) == ([True], "succeeded")
 
 
-def test_of_three_workers_one_is_killed_and_its_job_is_made_by_another(shop, tmp_path, monkeypatch):
+def test_a_killed_workers_job_is_rendered_by_another(shop, tmp_path, monkeypatch):
     monkeypatch.setattr(rq_queue, "RESEND_S", 0.2)
-    with hands(shop.store.url, tmp_path, 3):
-        held, *others = [shop.ask(number) for number in ("HOLD-1", "K-1", "K-2", "K-3", "K-4")]
+    with worker_processes(shop.store.url, tmp_path, 2):
+        held, *others = [shop.ask(number) for number in ("HOLD-1", "K-1", "K-2")]
         _, pid = shop.client.blpop([HOLDING], PATIENCE_S)
         wait_until(lambda: shop.over(*others))
         os.kill(int(pid), signal.SIGKILL)
         wait_until(lambda: shop.over(held))
     assert shop.moves(held) == ["enqueue", "claim", "lose", "requeue", "claim", "succeed"]
-    assert {tuple(shop.moves(one)) for one in others} == {("enqueue", "claim", "succeed")}
-    assert len(shop.files()) == 5
+    assert {tuple(shop.moves(job)) for job in others} == {("enqueue", "claim", "succeed")}
+    assert len(shop.files()) == 3
 
 
-def test_redis_dies_under_load_and_nothing_is_lost_or_made_twice(tmp_path, monkeypatch):
+def test_redis_dies_under_load_and_no_job_is_lost_or_rendered_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(rq_queue, "RESEND_S", 0.2)
     with RedisServer(durable=True) as server, workshop(server.url(), tmp_path) as shop:
         jobs = [shop.ask(f"D-{n}") for n in range(12)]
@@ -221,16 +223,16 @@ def test_redis_dies_under_load_and_nothing_is_lost_or_made_twice(tmp_path, monke
         assert dead.wait(PATIENCE_S)
         with pytest.raises(StoreUnreachable):
             shop.ask("D-99")
-        enqueue_pdf_job(jobs[0].job_id, store=shop.store)  # is told, and does not matter
+        enqueue_pdf_job(jobs[0].job_id, store=shop.store)  # is logged, and does not matter
         server.start()
         wait_until(lambda: shop.over(*jobs))
         worker.stop()
         worker.join()
         assert len(shop.files()) == len(shop.engine.printed) == len(jobs)
-        assert all(shop.moves(one) == ["enqueue", "claim", "succeed"] for one in jobs)
+        assert all(shop.moves(job) == ["enqueue", "claim", "succeed"] for job in jobs)
 
 
-def test_idle_lanes_listen_again_as_soon_as_redis_is_back(tmp_path):
+def test_idle_threads_and_transactions_survive_the_death_of_redis(tmp_path, monkeypatch):
     with RedisServer(durable=True) as server, workshop(server.url(), tmp_path) as shop:
         worker = shop.worker()
         failed: set[str] = set()
@@ -240,7 +242,7 @@ def test_idle_lanes_listen_again_as_soon_as_redis_is_back(tmp_path):
             failed.add(threading.current_thread().name)
             pause(seconds)
 
-        worker.pause = noted
+        monkeypatch.setattr(worker, "pause", noted)
         worker.start()
         wait_until(lambda: shop.client.scard("rq:workers:pdf") == worker.threads)
         server.kill()
@@ -252,20 +254,16 @@ def test_idle_lanes_listen_again_as_soon_as_redis_is_back(tmp_path):
         worker.stop()
         worker.join()
 
-
-def test_a_transaction_that_redis_dies_under_is_undone_and_holds_nobody_up(tmp_path):
-    with RedisServer(durable=True) as server, workshop(server.url(), tmp_path) as shop:
-
-        def die() -> None:
+        def die_in_transaction() -> None:
             with shop.store.transaction():
-                shop.jobs.create_job("invoice", payload())
+                shop.jobs.create_job("invoice", payload("T-1"))
                 server.kill()
 
         with pytest.raises(StoreUnreachable):
-            die()
+            die_in_transaction()
         server.start()
         since = time.monotonic()
-        assert shop.queue.jobs().jobs == []
+        assert [job.id for job in shop.queue.jobs().jobs] == [job.job_id]  # it was undone
         assert time.monotonic() - since < TRANSACTION_TIMEOUT_S / 2
 
 
@@ -285,10 +283,10 @@ def test_a_redis_that_does_not_answer_is_waited_for_once(tmp_path, monkeypatch):
         shop.store.close()
 
 
-# Who is alive
+# Heartbeats
 
 
-def test_a_sign_of_life_is_a_key_that_ends_after_fifteen_seconds(shop):
+def test_a_heartbeat_is_a_key_that_expires_after_fifteen_seconds(shop):
     heart = Heartbeat(shop.store, "w-1", lambda: {"done": 3}, now=lambda: shop.queue.stats().now)
     heart.beat()
     assert 14_000 < shop.client.pttl("pdf:worker:w-1") <= 15_000
@@ -297,7 +295,7 @@ def test_a_sign_of_life_is_a_key_that_ends_after_fifteen_seconds(shop):
     assert not check_worker_health(shop.store)
 
 
-def test_rq_own_workers_count_while_rq_hears_of_them(shop):
+def test_rqs_own_workers_count_while_rq_has_their_heartbeat(shop):
     plain = rq.SimpleWorker(
         [RQ_QUEUE_NAME],
         name="plain",
@@ -318,7 +316,7 @@ def test_rq_own_workers_count_while_rq_hears_of_them(shop):
     worker.start()
     ours = f"rq:worker:{worker.name}/"
     wait_until(
-        lambda: sum(one.startswith(ours) for one in shop.client.smembers("rq:workers:pdf")) == 2
+        lambda: sum(name.startswith(ours) for name in shop.client.smembers("rq:workers:pdf")) == 2
     )
     assert list(workers_alive(shop.store)) == [worker.name]
     shop.client.delete(f"pdf:worker:{worker.name}")  # killed: what RQ has of it says nothing
@@ -337,20 +335,18 @@ def test_a_plain_rq_worker_renders(shop, tmp_path):
         sys.executable, "-m", "rq.cli", "worker", RQ_QUEUE_NAME, "--burst", "--url", shop.store.url,
         "--serializer", "rq.serializers.JSONSerializer",
     ]  # fmt: skip
-    told = {"KESIN_REDIS_URL": shop.store.url, "KESIN_DATA_DIR": str(tmp_path)}
+    settings = {"KESIN_REDIS_URL": shop.store.url, "KESIN_DATA_DIR": str(tmp_path)}
     env = {name: value for name, value in os.environ.items() if not name.startswith("KESIN_")}
     done = subprocess.run(
-        command, env={**env, **told}, capture_output=True, timeout=PATIENCE_S, check=False
+        command, env={**env, **settings}, capture_output=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = shop.jobs.get_job(job.job_id)
-    assert (found.status, found.result["engine"].partition(" ")[0].lower()) == (
-        "succeeded",
-        "weasyprint",
-    ), done.stderr
-    assert shop.artifacts.get_pdf(found.artifact_key).startswith(b"%PDF-")
+    rendered = shop.jobs.get_job(job.job_id)
+    assert rendered.status == "succeeded", done.stderr
+    assert rendered.result["engine"].lower().startswith("weasyprint")
+    assert shop.artifacts.get_pdf(rendered.artifact_key).startswith(b"%PDF-")
 
 
-def test_without_redis_nobody_is_sent_for(monkeypatch, tmp_path):
+def test_without_redis_no_message_is_sent(monkeypatch, tmp_path):
     monkeypatch.delenv("KESIN_REDIS_URL", raising=False)
     enqueue_pdf_job("0" * 36)

@@ -1,8 +1,8 @@
-"""What every storage promises, and which one an address means."""
+"""The promises of every storage, and which storage an address means."""
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,55 +19,18 @@ from kesin.workloads.pdf.storage.base import (
     attachment_header,
 )
 from kesin.workloads.pdf.storage.local import MARKER, LocalStorage
-from tests.workloads.pdf.s3 import BUCKET, ENVIRON, S3Server
-from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, at_once
+from tests.workloads.pdf.s3 import BUCKET, ENVIRON
+from tests.workloads.pdf.storages import HOUR_US, KEY, PDF, run_threads
 
 HOSTILE = [
-    "",
-    "/",
-    ".",
-    "..",
-    "../secret.pdf",
-    "pdfs/../../secret.pdf",
-    "pdfs/..",
-    "pdfs/./a.pdf",
-    "/etc/passwd",
-    "//server/share",
-    "pdfs//a.pdf",
-    "pdfs/",
-    "~/a.pdf",
-    "-rf",
-    ".hidden",
-    f"pdfs/{MARKER}",
-    "pdfs/a.pdf\0.txt",
-    "pdfs/a\n.pdf",
-    "pdfs/a.pdf\n",
-    "C:\\windows\\a.pdf",
-    "C:a.pdf",
-    "..\\a.pdf",
-    "pdfs\\a.pdf",
-    "\\\\?\\C:\\a.pdf",
-    "a.pdf:stream",
-    "pdfs/a.",
-    "pdfs/a ",
-    "pdfs/%2e%2e/a.pdf",
-    "file:///etc/passwd",
-    "pdfs/a?b#c",
-    "pdfs/ş.pdf",
-    "pdfs/\u2215a",
-    "pdfs/٣.pdf",
-    "pdfs/\ud800.pdf",
-    "a" * 129,
-    "a" * 100_000,
-    "/".join(["a"] * 17),
-    "/".join(["a" * 100] * 6),
-]
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
+    "", "/", ".", "..", "../secret.pdf", "pdfs/../../secret.pdf", "pdfs/..", "pdfs/./a.pdf",
+    "/etc/passwd", "//server/share", "pdfs//a.pdf", "pdfs/", "~/a.pdf", "-rf", ".hidden",
+    f"pdfs/{MARKER}", "pdfs/a.pdf\0.txt", "pdfs/a\n.pdf", "pdfs/a.pdf\n", "C:\\windows\\a.pdf",
+    "C:a.pdf", "..\\a.pdf", "pdfs\\a.pdf", "\\\\?\\C:\\a.pdf", "a.pdf:stream", "pdfs/a.",
+    "pdfs/a ", "pdfs/%2e%2e/a.pdf", "file:///etc/passwd", "pdfs/a?b#c", "pdfs/ş.pdf",
+    "pdfs/\u2215a", "pdfs/٣.pdf", "pdfs/\ud800.pdf", "a" * 129, "a" * 100_000,
+    "/".join(["a"] * 17), "/".join(["a" * 100] * 6),
+]  # fmt: skip
 
 
 NEW = itertools.count(1)
@@ -87,38 +50,29 @@ def storage(make) -> StorageBackend:
     return make()
 
 
-# What every storage promises.
+# Every storage
 
 
-def test_what_is_put_is_got(storage):
-    storage.put_bytes(KEY, b"%PDF-1.7 \0\xff", PDF)
-    assert storage.get_bytes(KEY) == b"%PDF-1.7 \0\xff"
-    assert storage.exists(KEY) is True
-
-
-def test_nothing_is_something_too(storage):
-    storage.put_bytes(KEY, b"", PDF)
-    assert storage.get_bytes(KEY) == b""
-    assert storage.head(KEY).size == 0
-
-
-def test_megabytes_survive(storage):
-    data = bytes(range(256)) * 4096 * 12
+@pytest.mark.parametrize("data", [b"%PDF-1.7 \0\xff", b"", bytes(range(256)) * 4096 * 12])
+def test_stored_bytes_are_read_back(storage, data):
     storage.put_bytes(KEY, data, PDF)
+    storage.put_bytes(KEY, data, PDF)  # the same may be put again
     assert storage.get_bytes(KEY) == data
+    assert storage.exists(KEY) is True
+    assert storage.head(KEY).size == len(data)
 
 
-def test_what_is_missing_is_said_to_be_missing(storage):
+def test_a_missing_object_is_not_stored(storage):
     storage.put_bytes("pdfs/other/1.pdf", b"x", PDF)
     assert storage.exists(KEY) is False
-    for ask in (
+    for call in (
         storage.get_bytes,
         storage.head,
         lambda key: storage.get_range(key, 0, 5),
         lambda key: storage.get_range(key, 5, 5),
     ):
         with pytest.raises(NotStored) as caught:
-            ask(KEY)
+            call(KEY)
         assert caught.value.key == KEY
 
 
@@ -131,50 +85,30 @@ def test_a_folder_of_keys_is_no_object(storage):
     assert storage.get_bytes(KEY) == b"x"
 
 
-def test_deleting_says_whether_it_was_there_and_can_be_done_again(storage):
-    storage.put_bytes(KEY, b"x", PDF)
-    assert storage.delete(KEY) is True
-    assert storage.delete(KEY) is False
+def test_deleting_returns_whether_the_object_was_there_and_touches_no_other(storage):
+    other = "pdfs/0199-a/2.pdf"
+    storage.put_bytes(KEY, b"old", PDF)
+    storage.put_bytes(other, b"other", PDF)
+    assert [storage.delete(KEY), storage.delete(KEY)] == [True, False]
     assert storage.exists(KEY) is False
+    assert storage.get_bytes(other) == b"other"
+    storage.put_bytes(KEY, b"new", PDF)
+    assert storage.get_bytes(KEY) == b"new"
+    assert [storage.delete(KEY), storage.delete(other)] == [True, True]
     assert list(storage.list()) == []
 
 
-def test_a_neighbour_outlives_a_delete(storage):
-    storage.put_bytes("pdfs/a/1.pdf", b"1", PDF)
-    storage.put_bytes("pdfs/a/2.pdf", b"2", PDF)
-    storage.delete("pdfs/a/1.pdf")
-    assert storage.get_bytes("pdfs/a/2.pdf") == b"2"
+def test_a_range_is_cut_as_python_cuts(storage):
+    data = b"0123456789"
+    storage.put_bytes(KEY, data, PDF)
+    for start, end in ((0, 4), (3, 7), (0, 10), (8, 99), (10, 11), (50, 60), (4, 4), (0, 0)):
+        assert storage.get_range(KEY, start, end) == data[start:end], (start, end)
+    for start, end in ((-1, 4), (5, 4), (-3, -1)):
+        with pytest.raises(ValueError, match="0 <= start <= end"):
+            storage.get_range(KEY, start, end)
 
 
-def test_a_key_can_be_used_again_after_a_delete(storage):
-    storage.put_bytes(KEY, b"old", PDF)
-    storage.delete(KEY)
-    storage.put_bytes(KEY, b"new", PDF)
-    assert storage.get_bytes(KEY) == b"new"
-
-
-def test_the_same_bytes_may_be_put_again(storage):
-    storage.put_bytes(KEY, b"same", PDF)
-    storage.put_bytes(KEY, b"same", PDF)
-    assert storage.get_bytes(KEY) == b"same"
-
-
-@pytest.mark.parametrize(
-    ("start", "end"), [(0, 4), (3, 7), (0, 10), (8, 99), (10, 11), (50, 60), (4, 4), (0, 0)]
-)
-def test_a_part_is_cut_as_python_cuts(storage, start, end):
-    storage.put_bytes(KEY, b"0123456789", PDF)
-    assert storage.get_range(KEY, start, end) == b"0123456789"[start:end]
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, 4), (5, 4), (-3, -1)])
-def test_a_part_needs_its_ends_in_order(storage, start, end):
-    storage.put_bytes(KEY, b"0123456789", PDF)
-    with pytest.raises(ValueError, match="0 <= start <= end"):
-        storage.get_range(KEY, start, end)
-
-
-def test_the_head_tells_size_and_age(storage):
+def test_the_head_has_size_and_age(storage):
     before = wall_clock_us()
     storage.put_bytes(KEY, b"12345", PDF)
     head = storage.head(KEY)
@@ -186,54 +120,53 @@ def test_a_list_goes_by_whole_segments(storage):
     for key in ("pdfs/a/1.pdf", "pdfs/a/2.pdf", "pdfs/ab/3.pdf", "zips/4.zip"):
         storage.put_bytes(key, key.encode(), PDF)
     keys = ["pdfs/a/1.pdf", "pdfs/a/2.pdf", "pdfs/ab/3.pdf", "zips/4.zip"]
-    assert sorted(one.key for one in storage.list()) == keys
-    assert sorted(one.key for one in storage.list("pdfs")) == keys[:3]
-    assert sorted(one.key for one in storage.list("pdfs/a")) == keys[:2]
-    assert [one.key for one in storage.list("pdf")] == []
-    assert [one.key for one in storage.list("nothing/here")] == []
-    assert {one.size for one in storage.list("pdfs/ab")} == {len("pdfs/ab/3.pdf")}
+    assert sorted(item.key for item in storage.list()) == keys
+    assert sorted(item.key for item in storage.list("pdfs")) == keys[:3]
+    assert sorted(item.key for item in storage.list("pdfs/a")) == keys[:2]
+    assert [item.key for item in storage.list("pdf")] == []
+    assert [item.key for item in storage.list("nothing/here")] == []
+    assert {item.size for item in storage.list("pdfs/ab")} == {len("pdfs/ab/3.pdf")}
 
 
-def test_a_list_can_leave_out_what_is_fresh(storage):
+def test_a_list_can_omit_new_objects(storage):
     storage.put_bytes(KEY, b"x", PDF)
     now = wall_clock_us()
-    assert [one.key for one in storage.list("pdfs", before_us=now + HOUR_US)] == [KEY]
+    assert [item.key for item in storage.list("pdfs", before_us=now + HOUR_US)] == [KEY]
     assert list(storage.list("pdfs", before_us=now - HOUR_US)) == []
     changed = next(storage.list()).modified_us
     assert list(storage.list(before_us=changed)) == []
-    assert [one.key for one in storage.list(before_us=changed + 1)] == [KEY]
+    assert [item.key for item in storage.list(before_us=changed + 1)] == [KEY]
 
 
-def test_what_is_listed_may_be_deleted_meanwhile(storage):
+def test_objects_may_be_deleted_while_they_are_listed(storage):
     for number in range(7):
         storage.put_bytes(f"pdfs/job-{number}/1.pdf", b"x", PDF)
-    deleted = [storage.delete(one.key) for one in storage.list("pdfs")]
+    deleted = [storage.delete(item.key) for item in storage.list("pdfs")]
     assert deleted == [True] * 7
     assert list(storage.list()) == []
 
 
-@pytest.mark.parametrize("key", HOSTILE, ids=lambda key: ascii(key[:24]))
-def test_no_key_leaves_its_place(make, key):
-    storage = make()
-    asks = (
-        lambda: storage.put_bytes(key, b"x", PDF),
-        lambda: storage.get_bytes(key),
-        lambda: storage.get_range(key, 0, 1),
-        lambda: storage.get_range(key, 1, 1),
-        lambda: storage.head(key),
-        lambda: storage.exists(key),
-        lambda: storage.delete(key),
-        lambda: storage.presign(key, 60, "a.pdf"),
-        *([lambda: list(storage.list(key))] if key else []),
-    )
-    for ask in asks:
-        with pytest.raises(BadKey) as caught:
-            ask()
-        assert len(str(caught.value)) < 500
+def test_no_key_leads_out_of_the_storage(storage):
+    for key in HOSTILE:
+        calls = (
+            lambda key: storage.put_bytes(key, b"x", PDF),
+            storage.get_bytes,
+            lambda key: storage.get_range(key, 0, 1),
+            lambda key: storage.get_range(key, 1, 1),
+            storage.head,
+            storage.exists,
+            storage.delete,
+            lambda key: storage.presign(key, 60, "a.pdf"),
+            *([lambda key: list(storage.list(key))] if key else []),
+        )
+        for call in calls:
+            with pytest.raises(BadKey) as caught:
+                call(key)
+            assert len(str(caught.value)) < 500
     assert list(storage.list()) == []
 
 
-def test_tidying_takes_no_object(storage):
+def test_deleting_partial_writes_takes_no_object(storage):
     storage.put_bytes(KEY, b"x", PDF)
     assert storage.delete_partial_writes(wall_clock_us() + HOUR_US) == 0
     assert storage.get_bytes(KEY) == b"x"
@@ -241,8 +174,8 @@ def test_tidying_takes_no_object(storage):
 
 def test_many_threads_may_put_and_delete_at_once(storage):
     storage.put_bytes("pdfs/shared/stays.pdf", b"x", PDF)
-    assert at_once(storage, "pdfs/shared") == []
-    assert [one.key for one in storage.list()] == ["pdfs/shared/stays.pdf"]
+    assert run_threads(storage, "pdfs/shared") == []
+    assert [item.key for item in storage.list()] == ["pdfs/shared/stays.pdf"]
 
 
 SEGMENTS = st.text("abzAZ09._=@-", min_size=1, max_size=12).filter(
@@ -297,21 +230,26 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def lists_what_it_holds(self):
-        listed = {one.key: one.size for one in self.storage.list()}
+        listed = {item.key: item.size for item in self.storage.list()}
         assert listed == {key: len(data) for key, data in self.held.items()}
 
 
-def test_a_storage_behaves_as_a_dictionary(make):
+def test_a_storage_behaves_as_a_dictionary(make, request):
     patient = settings(
-        max_examples=100,
+        max_examples=100 if request.config.getoption("--long") else 20,
         stateful_step_count=15,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(lambda: Model(make()), settings=patient)
+
+    class OverNewStorage(Model):
+        def __init__(self):
+            super().__init__(make())
+
+    run_state_machine_as_test(OverNewStorage, settings=patient)
 
 
-# Which storage an address means.
+# Addresses
 
 
 def test_a_path_is_a_folder(tmp_path, monkeypatch):
@@ -340,7 +278,7 @@ def test_the_environment_may_name_the_server(s3_server):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "problem"),
     [
         ("", "empty"),
         ("  ", "empty"),
@@ -358,8 +296,8 @@ def test_the_environment_may_name_the_server(s3_server):
         ("s3://bucket?conditional=maybe", "on or off"),
     ],
 )
-def test_an_address_that_makes_no_sense_is_explained(url, said):
-    with pytest.raises(StorageMisconfigured, match=said):
+def test_a_wrong_address_is_explained(url, problem):
+    with pytest.raises(StorageMisconfigured, match=problem):
         open_storage(url, {})
 
 

@@ -1,4 +1,4 @@
-"""A part of a large PDF costs one reading of all of it, and none that was damaged gets through."""
+"""Ranges of a large PDF cost one verification, and a damaged file is refused."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ OLD = StoredObject("pdfs/a/1.pdf", 5_000, NOW_US - MIN_VERIFIED_AGE_S * 1_000_00
 
 @pytest.fixture
 def large(own_front, monkeypatch) -> Front:
-    """Every PDF is a large one, and an old one when it is fetched."""
+    """Every PDF is large, and old when it is downloaded."""
     monkeypatch.setattr(download, "CHUNK_BYTES", PIECE)
     monkeypatch.setattr(artifacts, "CHUNK_BYTES", PIECE)
     own_front.clock.time_us = wall_clock_us() + 60_000_000
@@ -34,15 +34,15 @@ def large(own_front, monkeypatch) -> Front:
 @pytest.fixture
 def readings(large, monkeypatch) -> list[tuple[int, int]]:
     """Every part of a file that is read."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     read = large.shelf.get_range
 
     def noted(key: str, start: int, end: int) -> bytes:
-        found.append((start, end))
+        ranges.append((start, end))
         return bytes(read(key, start, end))
 
     monkeypatch.setattr(large.shelf, "get_range", noted, raising=False)
-    return found
+    return ranges
 
 
 def in_place(path: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_file_that_was_sound_and_is_not_any_more_is_refused(
     assert large.fetch(me, job_id, range="bytes=0-9").status_code == 206
     damage(large.settings.data_dir / "artifacts" / (large.seen(job_id).artifact_key or ""))
     with capture_logs():
-        answer = large.fetch(me, job_id, range="bytes=0-9")
-    assert (answer.status_code, error_of(answer)["code"]) == (410, "ARTIFACT_DAMAGED")
+        response = large.fetch(me, job_id, range="bytes=0-9")
+    assert (response.status_code, error_of(response)["code"]) == (410, "ARTIFACT_DAMAGED")
 
 
 def test_only_what_can_be_known_again_is_remembered(monkeypatch):
@@ -96,9 +96,13 @@ def test_only_what_can_be_known_again_is_remembered(monkeypatch):
     known = VerifiedFiles(lambda: clock.time_us)
     young = StoredObject("pdfs/a/2.pdf", 5_000, OLD.modified_us + 1, "mark")
     unmarked = StoredObject("pdfs/a/3.pdf", 5_000, OLD.modified_us)
-    for one in (OLD, young, unmarked):
-        known.add(one, "sha")
-    assert [known.contains(one, "sha") for one in (OLD, young, unmarked)] == [True, False, False]
+    for stored in (OLD, young, unmarked):
+        known.add(stored, "sha")
+    assert [known.contains(stored, "sha") for stored in (OLD, young, unmarked)] == [
+        True,
+        False,
+        False,
+    ]
     assert known.contains(OLD, "another") is False
     clock.advance(-1)
     assert known.contains(OLD, "sha") is False  # a clock that was set back knows nothing

@@ -1,3 +1,5 @@
+"""Filters write values as the language of the document does."""
+
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -34,13 +36,12 @@ def test_money_is_written_as_the_language_writes_it(value, currency, lang, text)
     assert filters.money(value, currency, lang=lang).replace(NBSP, " ") == text
 
 
-@pytest.mark.parametrize(
-    "value", ["1,5", "abc", "", True, None, [], float("nan"), float("inf"), 10**15, "1e5"]
-)
-def test_what_is_no_number_is_refused_without_being_repeated(value):
-    with pytest.raises(Unprintable, match="expected a number") as refused:
-        filters.money(value)
-    assert "abc" not in str(refused.value)
+def test_a_wrong_number_is_refused_without_being_repeated():
+    values = ["1,5", "abc", "", True, None, list[str](), float("nan"), float("inf"), 10**15, "1e5"]
+    for value in values:
+        with pytest.raises(Unprintable, match="expected a number") as refused:
+            filters.money(value)
+        assert "abc" not in str(refused.value)
 
 
 def test_a_currency_has_three_letters():
@@ -76,7 +77,7 @@ def test_dates_are_read_as_iso_and_written_with_dots():
     assert filters.date("2026-11-05", lang="en") == "2026-11-05"
 
 
-def test_a_moment_is_shown_on_the_wall_that_is_asked_for():
+def test_a_time_is_shown_in_the_given_time_zone():
     assert filters.datetime("2026-11-15T21:30:00+00:00", "Europe/Istanbul") == "16.11.2026 00:30"
     assert filters.datetime("2026-11-15T21:30:00Z") == "15.11.2026 21:30"
     assert filters.datetime(datetime(2026, 11, 15, 9, 5, tzinfo=UTC)) == "15.11.2026 09:05"
@@ -86,10 +87,10 @@ def test_a_moment_is_shown_on_the_wall_that_is_asked_for():
             filters.datetime("2026-11-15T21:30:00Z", zone)
 
 
-@pytest.mark.parametrize("value", ["15.11.2026", "2026-02-30", "20261115", "", None, 5])
-def test_other_dates_are_refused(value):
-    with pytest.raises(Unprintable, match="expected a date"):
-        filters.date(value)
+def test_other_dates_are_refused():
+    for value in ("15.11.2026", "2026-02-30", "20261115", "", None, 5):
+        with pytest.raises(Unprintable, match="expected a date"):
+            filters.date(value)
 
 
 def test_turkish_letters_keep_their_dots():
@@ -98,34 +99,19 @@ def test_turkish_letters_keep_their_dots():
 
 
 @given(st.text(alphabet="abcçdefgğhıijklmnoöprsştuüvyz "))
-def test_turkish_letters_come_back(text):
+def test_lower_case_undoes_upper_case(text):
     assert filters.lower_tr(filters.upper_tr(text)) == text
 
 
-@pytest.mark.parametrize(
-    "value", ["#0a5", "#00AA55", "tomato", "rgb(1, 2, 3)", "12mm", "-1.5em", "0"]
-)
-def test_colours_and_lengths_may_stand_in_styles(value):
-    assert filters.css(value) == value
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "red;position:fixed",
-        "url(x)",
-        "expression(1)",
-        "#12",
-        "12",
-        "}",
-        "</style>",
-        "rgb(url(x))",
-        "",
-    ],
-)
-def test_nothing_else_may(value):
-    with pytest.raises(Unprintable):
-        filters.css(value)
+def test_only_colours_and_lengths_may_stand_in_styles():
+    for value in ("#0a5", "#00AA55", "tomato", "rgb(1, 2, 3)", "12mm", "-1.5em", "0"):
+        assert filters.css(value) == value
+    for value in (
+        "red;position:fixed", "url(x)", "expression(1)", "#12", "12", "}", "</style>",
+        "rgb(url(x))", "",
+    ):  # fmt: skip
+        with pytest.raises(Unprintable):
+            filters.css(value)
 
 
 @given(st.text())
@@ -138,21 +124,16 @@ def test_a_text_in_css_cannot_end_its_string(value):
     assert written.endswith('"')
 
 
-@pytest.mark.parametrize(
-    "value", ["https://a.example/x?y=1", "http://a.example", "mailto:a@b.example"]
-)
-def test_links_go_to_pages_and_people(value):
-    assert filters.url(value) == value
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["javascript:alert(1)", "JaVaScript:alert(1)", "data:text/html,x", "//a.example", "https:",
-     "a b", "\x01javascript:x", "java\nscript:x", "file:///etc/passwd", "mailto:", "http://[", ""],
-)  # fmt: skip
-def test_links_run_nothing(value):
-    with pytest.raises(Unprintable):
-        filters.url(value)
+def test_links_lead_to_pages_and_addresses_and_run_nothing():
+    for value in ("https://a.example/x?y=1", "http://a.example", "mailto:a@b.example"):
+        assert filters.url(value) == value
+    for value in (
+        "javascript:alert(1)", "JaVaScript:alert(1)", "data:text/html,x", "//a.example", "https:",
+        "a b", "\x01javascript:x", "java\nscript:x", "file:///etc/passwd", "mailto:", "http://[",
+        "",
+    ):  # fmt: skip
+        with pytest.raises(Unprintable):
+            filters.url(value)
 
 
 def test_pictures_are_part_of_the_data_and_no_drawings():

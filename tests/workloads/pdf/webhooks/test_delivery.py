@@ -1,4 +1,4 @@
-"""A webhook goes to the address that was looked at, within its time, and nowhere else."""
+"""A webhook goes to the address that was checked, within its time, and nowhere else."""
 
 import datetime as dt
 import socket
@@ -28,11 +28,11 @@ NAME = "hooks.example.com"
 def claimed(small, receiver) -> Job:
     """A delivery in the hands of a worker."""
     small.ready(receiver)
-    small.messenger().scan()
+    small.sender().scan()
     return small.queue.claim("test")[0]
 
 
-def answer(claimed: Job, url: str) -> Any:
+def deliver_to(claimed: Job, url: str) -> Any:
     return deliver(claimed, Subscription("job", "x", url), b"{}", {}, SystemClock())
 
 
@@ -46,14 +46,13 @@ def body_that_trickles(request: Any) -> None:
         pass
 
 
-@pytest.mark.parametrize("does", [hang_up, nonsense, silence, trickle])
-def test_no_answer_in_time_is_unreachable(claimed, receiver, monkeypatch, does):
+@pytest.mark.parametrize("act", [hang_up, nonsense, silence, trickle])
+def test_no_response_in_time_is_unreachable(claimed, receiver, monkeypatch, act):
     monkeypatch.setattr(delivery, "TIMEOUT_S", 0.3)
-    receiver.script = [does]
-    result = answer(claimed, receiver.url)
+    receiver.script = [act]
+    result = deliver_to(claimed, receiver.url)
     assert result.code == "HOOK_UNREACHABLE"
-    late = does in (silence, trickle)
-    assert (result.message == "no answer came in time") == late
+    assert (result.message == "no answer came in time") == (act in (silence, trickle))
     assert len(receiver.came) == 1
 
 
@@ -62,10 +61,10 @@ def test_a_good_answer_is_one_whatever_comes_after_it(receiver, monkeypatch):
     assert post(receiver.url, b"{}", {}).status == 200
 
 
-def test_a_closed_door_is_unreachable(claimed):
+def test_a_closed_port_is_unreachable(claimed):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        result = answer(claimed, f"http://127.0.0.1:{taken.getsockname()[1]}/hook")
+        result = deliver_to(claimed, f"http://127.0.0.1:{taken.getsockname()[1]}/hook")
     assert result.code == "HOOK_UNREACHABLE"
     assert "127.0.0.1" not in result.message
 
@@ -74,20 +73,19 @@ def test_a_closed_door_is_unreachable(claimed):
 
 
 class Names:
-    """A name server that answers as it is told, and notes who was called in the end."""
+    """A scripted name server, which records the connections."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: list[list[str]] = []
-        self.asked: list[str] = []
+        self.resolved: list[str] = []
         self.called: list[str] = []
-        self.calls = socket.create_connection
         monkeypatch.setattr(socket, "getaddrinfo", self.look_up)
         monkeypatch.setattr(socket, "create_connection", self.call)
 
     def look_up(self, host: str, port: int, *_: Any, **__: Any) -> list[Any]:
-        self.asked.append(host)
-        found = self.answers.pop(0)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (entry, port)) for entry in found]
+        self.resolved.append(host)
+        addresses = self.answers.pop(0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (entry, port)) for entry in addresses]
 
     def call(self, address: tuple[str, int], *_: Any) -> socket.socket:
         self.called.append(address[0])
@@ -99,37 +97,36 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return Names(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "addresses", [["127.0.0.1"], ["10.0.0.5"], ["169.254.169.254"], [PUBLIC, "10.0.0.5"], ["::1"]]
-)
-def test_a_public_name_that_leads_inside_is_refused(claimed, names, addresses):
-    names.answers = [addresses]
-    result = answer(claimed, f"https://{NAME}/x")  # though the list spells it out
-    assert (result.code, names.called) == ("HOOK_REFUSED", [])
+def test_a_public_name_that_leads_inside_is_refused(claimed, names):
+    inside = [["127.0.0.1"], ["10.0.0.5"], ["169.254.169.254"], [PUBLIC, "10.0.0.5"], ["::1"]]
+    for addresses in inside:
+        names.answers = [addresses]
+        result = deliver_to(claimed, f"https://{NAME}/x")  # though the list spells it out
+        assert (result.code, names.called) == ("HOOK_REFUSED", [])
 
 
-def test_a_name_that_changes_its_mind_is_asked_once(claimed, names):
+def test_a_name_is_resolved_once(claimed, names):
     names.answers = [[PUBLIC], ["127.0.0.1"]]
-    result = answer(claimed, f"https://{NAME}/x")
+    result = deliver_to(claimed, f"https://{NAME}/x")
     assert result.code == "HOOK_UNREACHABLE"
-    assert (names.asked, names.called) == ([NAME], [PUBLIC])
+    assert (names.resolved, names.called) == ([NAME], [PUBLIC])
 
 
 def test_every_address_of_a_name_is_tried(claimed, names):
     names.answers = [[PUBLIC, "93.184.216.35", PUBLIC]]
-    assert answer(claimed, f"https://{NAME}/x").code == "HOOK_UNREACHABLE"
+    assert deliver_to(claimed, f"https://{NAME}/x").code == "HOOK_UNREACHABLE"
     assert names.called == [PUBLIC, "93.184.216.35"]
 
 
-def test_a_name_nobody_knows_is_unreachable(claimed, monkeypatch):
+def test_an_unknown_name_is_unreachable(claimed, monkeypatch):
     def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert answer(claimed, f"https://{NAME}/x").code == "HOOK_UNREACHABLE"
+    assert deliver_to(claimed, f"https://{NAME}/x").code == "HOOK_UNREACHABLE"
 
 
-def test_a_private_address_by_number_is_told_only_from_the_list(small, receiver):
+def test_a_private_address_needs_the_list(small, receiver):
     assert small.hooks.allows(receiver.url)
     with pytest.raises(FetchRefused, match="not a public one"):
         fetch(receiver.url)  # documents have no such list
@@ -141,19 +138,19 @@ def test_a_private_address_by_number_is_told_only_from_the_list(small, receiver)
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 that nobody has heard of, with its key."""
+    """A self-signed certificate for localhost, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     day = dt.timedelta(days=1)
-    born = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
-    made = (
+    start = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(born)
-        .not_valid_after(born + 36_500 * day)
+        .not_valid_before(start)
+        .not_valid_after(start + 36_500 * day)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -161,7 +158,8 @@ def certificate(tmp_path: Path) -> Path:
     path = tmp_path / "certificate.pem"
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     path.write_bytes(
-        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        certificate.public_bytes(pem)
+        + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
     )
     return path
 
@@ -177,25 +175,16 @@ def secure(certificate) -> Iterator[Receiver]:
         yield server
 
 
-def test_who_cannot_prove_its_name_is_told_nothing(claimed, secure):
-    result = answer(claimed, f"https://localhost:{secure.server_port}/hook")
-    assert result.code == "HOOK_UNREACHABLE"
-    assert "certificate" in result.message
-    assert secure.came == []
-
-
-def test_who_proves_its_name_is_told(claimed, secure, certificate, monkeypatch):
+def test_a_receiver_must_prove_its_name(claimed, secure, certificate, monkeypatch):
+    url = f"https://localhost:{secure.server_port}/hook?a=b"
+    unknown = deliver_to(claimed, url)
+    assert unknown.code == "HOOK_UNREACHABLE"
+    assert "certificate" in unknown.message
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    result = answer(claimed, f"https://localhost:{secure.server_port}/hook?a=b")
-    assert result.result["status"] == 200
-    (came,) = secure.came
-    assert (came.path, came.headers["Host"]) == (
-        "/hook?a=b", f"localhost:{secure.server_port}",
-    )  # fmt: skip
-
-
-def test_a_certificate_is_good_for_its_own_name_alone(claimed, secure, certificate, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    result = answer(claimed, f"https://127.0.0.1:{secure.server_port}/hook")
-    assert result.code == "HOOK_UNREACHABLE"
+    other_name = deliver_to(claimed, f"https://127.0.0.1:{secure.server_port}/hook")
+    assert other_name.code == "HOOK_UNREACHABLE"
     assert secure.came == []
+    assert deliver_to(claimed, url).result["status"] == 200
+    (request,) = secure.came
+    assert request.path == "/hook?a=b"
+    assert request.headers["Host"] == f"localhost:{secure.server_port}"

@@ -56,27 +56,18 @@ def test_we_take_what_the_reference_library_signs(message_id, text):
     assert verify(SECRET, headers, text.encode(), now_s=AT_S + 1)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"webhook-id": "other"},
-        {"webhook-id": ""},
-        {"webhook-timestamp": str(AT_S + 1)},
-        {"webhook-timestamp": ""},
-        {"webhook-timestamp": "yesterday"},
-        {"webhook-timestamp": f"{AT_S}.0"},
-        {"webhook-timestamp": "\u0661700000000"},
-        {"webhook-signature": ""},
-        {"webhook-signature": "v1,"},
-        {"webhook-signature": "v1,ı"},
-        {"webhook-signature": "nonsense"},
-    ],
-    ids=str,
-)
-def test_headers_that_were_changed_are_seen(changed):
+def test_a_changed_header_does_not_verify():
     headers = signature_headers(SECRET, "id", AT_S, BODY)
     assert verify(SECRET, headers, BODY, now_s=AT_S)
-    assert not verify(SECRET, headers | changed, BODY, now_s=AT_S)
+    for name, values in {
+        "webhook-id": ["other", ""],
+        "webhook-timestamp": [
+            str(AT_S + 1), "", "yesterday", f"{AT_S}.0", "\u0661700000000",
+        ],
+        "webhook-signature": ["", "v1,", "v1,ı", "nonsense"],
+    }.items():  # fmt: skip
+        for value in values:
+            assert not verify(SECRET, headers | {name: value}, BODY, now_s=AT_S), (name, value)
 
 
 def test_another_body_secret_or_version_does_not_fit():
@@ -95,12 +86,11 @@ def test_one_of_several_signatures_is_enough():
     assert verify(SECRET, headers | {"webhook-signature": both}, BODY, now_s=AT_S)
 
 
-@pytest.mark.parametrize("late_s", [TOLERANCE_S, -TOLERANCE_S])
-def test_a_message_is_good_for_five_minutes(late_s):
+def test_a_message_is_valid_for_five_minutes():
     headers = signature_headers(SECRET, "id", AT_S, BODY)
-    further = late_s + (1 if late_s > 0 else -1)
-    assert verify(SECRET, headers, BODY, now_s=AT_S + late_s)
-    assert not verify(SECRET, headers, BODY, now_s=AT_S + further)
+    for sign in (1, -1):
+        assert verify(SECRET, headers, BODY, now_s=AT_S + sign * TOLERANCE_S)
+        assert not verify(SECRET, headers, BODY, now_s=AT_S + sign * (TOLERANCE_S + 1))
 
 
 def test_without_a_time_the_present_is_meant():
@@ -112,13 +102,13 @@ def test_without_a_time_the_present_is_meant():
 
 
 def test_no_two_owners_and_no_two_masters_share_a_secret():
-    made = {
+    secrets = {
         derive_secret(master, owner)
         for master in ("the master of all secrets", "another master secret")
         for owner in ("key:ayse", "key:omer", "key:ayse ", "user:ayse")
     }
-    assert len(made) == 8
-    assert all(item.startswith("whsec_") for item in made)
+    assert len(secrets) == 8
+    assert all(item.startswith("whsec_") for item in secrets)
 
 
 def test_a_secret_that_is_none_is_refused():

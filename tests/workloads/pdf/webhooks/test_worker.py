@@ -1,4 +1,4 @@
-"""The worker of webhooks: what a look costs, who looks, and what a stop leaves behind."""
+"""The worker of webhooks: what a scan costs, who scans, and what a stop releases."""
 
 import threading
 from collections import Counter
@@ -6,42 +6,44 @@ from contextlib import closing
 
 import pytest
 
-from kesin.engine.queue import New
+from kesin.engine.queue import NewJob
 from kesin.lifecycle.budget import SECOND_US
-from kesin.store.records import Filter
+from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.pdf.webhooks.lifecycle import MAX_ATTEMPTS, MAX_WAIT_S
 from kesin.workloads.pdf.webhooks.worker import MAX_SCANNED, build_worker
 from tests.cli.programs import wait_until
-from tests.workloads.pdf.post_office import AYSE, OMER, PostOffice
+from tests.workloads.pdf.webhook_queues import AYSE, OMER, WebhookQueues
 from tests.workloads.receiver import silence
 
 # Many
 
 
-def test_ten_thousand_that_wait_cost_a_few_statements_a_look(tmp_path, monkeypatch):
+def test_thousands_of_waiting_deliveries_cost_a_few_statements_a_scan(tmp_path, monkeypatch):
     with closing(SqliteStore(":memory:")) as store:
-        office = PostOffice(store, tmp_path)
-        jobs = [office.asked() for _ in range(10)]
+        office = WebhookQueues(store, tmp_path)
+        jobs = [office.new_job() for _ in range(10)]
         far = office.clock.time_us + MAX_WAIT_S * SECOND_US
         promise = {"kind": "job", "url": "https://hooks.example.com/x"}
         news = [
-            New({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far)
-            for number in range(10_000)
+            NewJob({**promise, "subject": jobs[number % 10]}, tenant=AYSE, run_at=far)
+            for number in range(4_000)
         ]
         first, second = office.queue.enqueue_many(news)[:2]
+        assert isinstance(first, Outcome)
+        assert isinstance(second, Outcome)
         office.end(jobs[0])
         calls = counted(store, monkeypatch)
-        messenger = office.messenger()
-        found = [messenger.scan() for _ in range(10_000 // MAX_SCANNED)]
-        assert sum(found) == 1_000
-        assert calls == Counter(_read=20, apply=10)  # a page and its jobs, a thousand each
+        sender = office.sender()
+        due = [sender.scan() for _ in range(4_000 // MAX_SCANNED)]
+        assert sum(due) == 400
+        assert calls == Counter(_read=8, apply=4)  # a page and its jobs, a thousand each
         assert office.seen(first.id).state == "pending"
         assert [event.move for event in office.queue.events(second.id)] == ["enqueue"]
 
 
 def counted(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the store reads and moves from here on."""
+    """How often the store reads and moves from now on."""
     calls: Counter[str] = Counter()
     for name in ("_read", "apply"):
         made = getattr(store, name)
@@ -54,35 +56,35 @@ def counted(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     return calls
 
 
-def test_looks_go_on_where_the_last_one_ended_and_then_begin_anew(small, receiver, monkeypatch):
+def test_a_scan_goes_on_where_the_last_one_ended_and_then_begins_anew(small, receiver, monkeypatch):
     monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MAX_PAGE", 2)
     monkeypatch.setattr("kesin.workloads.pdf.webhooks.worker.MAX_SCANNED", 4)
-    jobs = [small.asked() for _ in range(6)]
+    jobs = [small.new_job() for _ in range(6)]
     for job_id in jobs:
-        small.promised(receiver, job_id)
-    messenger = small.messenger()
+        small.subscribe(receiver, job_id)
+    sender = small.sender()
     small.end(jobs[0])  # the oldest comes last
-    assert [messenger.scan() for _ in range(2)] == [0, 1]
+    assert [sender.scan() for _ in range(2)] == [0, 1]
     small.end(jobs[5])
-    assert messenger.scan() == 1
+    assert sender.scan() == 1
 
 
-def test_lanes_share_the_looking(small, receiver, monkeypatch):
-    messenger = small.messenger()
-    looked = []
-    monkeypatch.setattr(messenger, "scan", lambda: looked.append(threading.get_ident()))
+def test_worker_threads_share_the_scans(small, receiver, monkeypatch):
+    sender = small.sender()
+    scanned: list[int] = []
+    monkeypatch.setattr(sender, "scan", lambda: scanned.append(threading.get_ident()))
     for _ in range(5):
-        list(messenger.plan())
-    assert len(looked) == 1
+        list(sender.plan())
+    assert len(scanned) == 1
     small.clock.advance(2)
-    list(messenger.plan())
-    assert len(looked) == 2
+    list(sender.plan())
+    assert len(scanned) == 2
 
 
 # Workers
 
 
-def test_a_worker_that_stops_gives_back_what_it_is_sending(office, receiver):
+def test_a_worker_that_stops_releases_what_it_is_sending(office, receiver):
     delivery = office.ready(receiver)
     receiver.script = [silence]
     worker = build_worker(office.context)
@@ -100,8 +102,8 @@ def test_a_worker_that_stops_gives_back_what_it_is_sending(office, receiver):
     assert {request.headers["webhook-id"] for request in receiver.came} == {delivery}
 
 
-def test_several_workers_tell_everybody_once(office, receiver):
-    wanted = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
+def test_several_workers_send_each_delivery_once(office, receiver):
+    deliveries = {office.ready(receiver, owner) for owner in (AYSE, OMER) for _ in range(10)}
     workers = [build_worker(office.context) for _ in range(2)]
     threads = [threading.Thread(target=worker.drain) for worker in workers]
     for thread in threads:
@@ -109,5 +111,5 @@ def test_several_workers_tell_everybody_once(office, receiver):
     for thread in threads:
         thread.join()
     office.work()
-    assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(wanted)
+    assert sorted(request.headers["webhook-id"] for request in receiver.came) == sorted(deliveries)
     assert {job.state for job in office.queue.jobs(Filter()).jobs} == {"delivered"}

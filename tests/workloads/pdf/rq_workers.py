@@ -1,13 +1,8 @@
-"""RQ workers for tests: jobs in Redis with its own clock, and worker processes that can be killed.
-
-Run as a program, `python -m tests.workloads.pdf.called URL FOLDER`, it is such a worker.
-"""
+"""RQ workers for tests: jobs in Redis with its own clock, and workers that can be killed."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -30,6 +25,7 @@ from kesin.workloads.pdf.jobs.worker import PdfRenderWorker
 from kesin.workloads.pdf.lifecycle import PdfLimits, pdf_lifecycle
 from kesin.workloads.pdf.storage.artifacts import PdfArtifactStore
 from kesin.workloads.pdf.storage.local import LocalStorage
+from tests.apart import crew
 from tests.cli.programs import PATIENCE_S
 from tests.workloads.pdf.press import BOOK, QuickEngine, payload
 
@@ -62,10 +58,10 @@ class Workshop:
 
     def ask(self, number: str = "A-1", **more: Any) -> PdfJob:
         """Submit a job as the route does."""
-        asked = self.jobs.enqueue(RenderRequest("invoice", {**payload(number), **more}))
-        if asked.new:
-            enqueue_pdf_job(asked.job.job_id, store=self.store)
-        return asked.job
+        enqueued = self.jobs.enqueue(RenderRequest("invoice", {**payload(number), **more}))
+        if enqueued.new:
+            enqueue_pdf_job(enqueued.job.job_id, store=self.store)
+        return enqueued.job
 
     def ask_together(self, numbers: Sequence[str], together: Barrier) -> list[str]:
         """Request each number at the same moment as another process; return the job ids."""
@@ -76,8 +72,8 @@ class Workshop:
         return job_ids
 
     def status(self, job: PdfJob) -> str:
-        found = self.jobs.get_job(job.job_id)
-        return "" if found is None else found.status.value
+        current = self.jobs.get_job(job.job_id)
+        return "" if current is None else current.status.value
 
     def over(self, *jobs: PdfJob) -> bool:
         """Sweep, and return whether all jobs have succeeded."""
@@ -104,7 +100,7 @@ def workshop(url: str, folder: Path) -> Iterator[Workshop]:
 
 
 def ask_apart(
-    url: str, folder: Path, numbers: Sequence[str], together: Barrier, pipe: Connection
+    url: str, pipe: Connection, folder: Path, numbers: Sequence[str], together: Barrier
 ) -> None:
     """Request each number from a separate process, and send the job ids through the pipe."""
     shop = Workshop(url, folder)
@@ -113,21 +109,12 @@ def ask_apart(
 
 
 @contextmanager
-def hands(url: str, folder: Path, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def worker_processes(url: str, folder: Path, count: int) -> Iterator[None]:
     """Start worker processes; the block begins when all are ready."""
-    command = [sys.executable, "-m", "tests.workloads.pdf.called", url, str(folder)]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
-    try:
-        for process in started:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-        yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+    with crew() as start:
+        for process in [start(work_apart, url, folder) for _ in range(count)]:
+            assert process.hear() == "ready"
+        yield
 
 
 class HeldEngine(QuickEngine):
@@ -144,11 +131,9 @@ class HeldEngine(QuickEngine):
         return super().render(html, *given, **how)
 
 
-if __name__ == "__main__":
-    where = sys.argv[1]
-    bare = redis.Redis.from_url(where)
-    mine = Workshop(where, Path(sys.argv[2]), HeldEngine(bare)).worker()
-    mine.start()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    mine._threads[0].join()
+def work_apart(url: str, pipe: Connection, folder: Path) -> None:
+    """Work in a process of its own until it is killed."""
+    worker = Workshop(url, folder, HeldEngine(redis.Redis.from_url(url))).worker()
+    worker.start()
+    pipe.send("ready")
+    worker._threads[0].join()

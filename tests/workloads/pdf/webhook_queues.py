@@ -1,4 +1,4 @@
-"""Jobs, batches and the webhooks that tell of them, under a clock the test moves."""
+"""Jobs, batches and their webhooks, under a manual clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
-from kesin.engine.queue import Queue
+from kesin.engine.queue import Queue, apply_changes
 from kesin.engine.replay import verify
 from kesin.engine.sweeper import Sweeper
 from kesin.engine.workload import WorkloadContext
@@ -39,8 +39,8 @@ MADE = {
 }  # fmt: skip
 
 
-class PostOffice:
-    """A house with the three queues of the workload, and short words for what happens in it."""
+class WebhookQueues:
+    """The three queues of the workload, and short names for what happens to their jobs."""
 
     def __init__(self, store: Store, folder: Path, **settings: Any) -> None:
         self.clock = ManualClock(wall_clock_us())  # receivers look at their own
@@ -48,52 +48,52 @@ class PostOffice:
         self.pdf = self._queue("pdf", pdf_lifecycle())
         self.batches = self._queue("pdf_batches", batch_lifecycle(24))
         self.queue = self._queue("pdf_webhooks", webhook_lifecycle())
-        told = {"pdf_webhooks": LIST, "pdf_webhook_secret": MASTER, **settings}
-        queues = {one.name: one for one in (self.pdf, self.batches, self.queue)}
+        values = {"pdf_webhooks": LIST, "pdf_webhook_secret": MASTER, **settings}
+        queues = {queue.name: queue for queue in (self.pdf, self.batches, self.queue)}
         commands = Commands(queues, Accounts(Directory(store), self.clock), frozenset(queues))
-        self.context = WorkloadContext(Settings(data_dir=folder, **told), commands, self.queue)
+        self.context = WorkloadContext(Settings(data_dir=folder, **values), commands, self.queue)
         self.hooks = Webhooks(self.context)
 
     def _queue(self, name: str, lifecycle: Any) -> Queue:
         return Queue(name, lifecycle, self.store, clock=self.clock, seed=len(name))
 
-    # What is told of
+    # Jobs and batches
 
-    def asked(self, owner: str = AYSE) -> str:
-        """A job that waits."""
+    def new_job(self, owner: str = AYSE) -> str:
+        """Create a job."""
         return self.pdf.enqueue({"template": "invoice", "payload": {}}, tenant=owner).id
 
     def end(self, job_id: str, call: str = "succeed", **how: Any) -> None:
-        """A worker's end of a job or a batch."""
+        """End a job or a batch as its worker does."""
         queue = self.pdf if self.pdf.job(job_id) else self.batches
         (job,) = queue.claim("press", ids=[job_id])
         result = json.dumps(MADE) if call in {"succeed", "settle"} else None
         change = Change(job.id, job.claim_seq, result=result, **how)
-        assert queue.apply(call, [change], actor="press")[0].result == "moved"
+        assert apply_changes(queue, call, [change], actor="press")[0].result == "moved"
 
     def sweep(self) -> None:
-        """Everything the clock does."""
+        """Make all scheduled moves."""
         Sweeper([self.pdf, self.batches, self.queue]).sweep(STAGES)
 
-    # What is told
+    # Webhooks
 
-    def promised(self, receiver: Receiver, job_id: str | None = None, owner: str = AYSE) -> str:
-        """A promise to tell of a job; its id."""
-        subject = job_id or self.asked(owner)
+    def subscribe(self, receiver: Receiver, job_id: str | None = None, owner: str = AYSE) -> str:
+        """Subscribe to a job; return the id of the delivery."""
+        subject = job_id or self.new_job(owner)
         return self.hooks.subscribe("job", subject, owner, receiver.url).id
 
     def ready(self, receiver: Receiver, owner: str = AYSE) -> str:
-        """A promise to tell of a job that has its PDF."""
-        job_id = self.asked(owner)
-        delivery = self.promised(receiver, job_id, owner)
+        """Subscribe to a job that has its PDF; return the id of the delivery."""
+        job_id = self.new_job(owner)
+        delivery = self.subscribe(receiver, job_id, owner)
         self.end(job_id)
         return delivery
 
-    def messenger(self) -> WebhookSender:
+    def sender(self) -> WebhookSender:
         return WebhookSender(self.context)
 
     def work(self) -> None:
-        """What a worker does until nothing is due."""
+        """Send until nothing is due."""
         worker = build_worker(self.context)
         worker.threads = 1
         worker.drain()
@@ -104,19 +104,19 @@ class PostOffice:
         return job
 
     def after(self, delivery: str) -> tuple[str, str | None]:
-        """Its state after one round of work, and what is wrong with it."""
+        """Work once; return the state of the delivery and its error."""
         self.work()
         job = self.seen(delivery)
         return job.state, job.error_code
 
 
 @contextmanager
-def opened_office(
+def opened_queues(
     kind: str, folder: Path, request: pytest.FixtureRequest, **settings: Any
-) -> Iterator[PostOffice]:
-    """An office on this kind of store; whatever a test does to it, its history replays."""
+) -> Iterator[WebhookQueues]:
+    """Open the queues on this kind of store; their history must replay after the test."""
     with ExitStack() as stack:
         store = opened(kind, folder, request, stack)
-        yield PostOffice(store, folder, **settings)
+        yield WebhookQueues(store, folder, **settings)
         for name in ("pdf", "pdf_batches", "pdf_webhooks"):
             assert [str(difference) for difference in verify(store, name).differences] == []

@@ -1,0 +1,104 @@
+"""What both engines promise, and which of them is picked."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kesin.workloads.pdf import limits
+from kesin.workloads.pdf.engines import availability, pick_engine
+from kesin.workloads.pdf.engines.availability import find_chromium
+from kesin.workloads.pdf.engines.base import Paper
+from kesin.workloads.pdf.engines.chromium import ChromiumEngine
+from kesin.workloads.pdf.engines.chromium_settings import ChromiumSettings
+from kesin.workloads.pdf.engines.weasyprint import WeasyPrintEngine
+from kesin.workloads.pdf.errors import RenderFailed
+from tests.workloads.pdf.documents import TURKISH, invoice, page, sizes_mm, text
+
+A4 = Paper()
+FIVE = page("".join(f'<p style="break-after: page">page {n}</p>' for n in range(1, 6)))
+
+
+@pytest.fixture(params=["chromium", "weasyprint"])
+def engine(request):
+    return request.getfixturevalue(request.param)
+
+
+def refused(engine, html, paper=A4) -> RenderFailed:
+    with pytest.raises(RenderFailed) as caught:
+        engine.render(html, paper, timeout_s=30)
+    return caught.value
+
+
+def test_turkish_text_comes_out_as_it_went_in(engine):
+    done = engine.render(invoice(), A4, timeout_s=30)
+    assert TURKISH in text(done.pdf)
+    assert (done.pages, done.engine, done.warnings) == (1, engine.name, ())
+    assert sizes_mm(done.pdf) == [(210, 297)]
+
+
+@pytest.mark.parametrize(
+    ("paper", "css", "size"),
+    [
+        (Paper(format="A5"), "", (148, 210)),
+        (Paper(landscape=True), "", (297, 210)),
+        (Paper(width_mm=100, height_mm=50), "", (100, 50)),
+        (Paper(scale=0.5), "", (210, 297)),
+        (Paper(), "<style>@page { size: 80mm 60mm }</style>", (80, 60)),
+        (Paper(prefer_css_page_size=False), "<style>@page { size: 60mm 80mm }</style>", (210, 297)),
+    ],
+)
+def test_the_page_has_the_requested_size(engine, paper, css, size):
+    assert sizes_mm(engine.render(page("x", css), paper, timeout_s=30).pdf) == [size]
+
+
+def test_only_the_requested_pages_are_printed(engine):
+    done = engine.render(FIVE, replace(A4, page_ranges="2, 4-"), timeout_s=30)
+    words = text(done.pdf)
+    assert [f"page {n}" in words for n in range(1, 6)] == [False, True, False, True, True]
+    assert done.pages == 3
+    for ranges in ("9", "3-2", "x", "-", "0"):
+        assert refused(engine, FIVE, replace(A4, page_ranges=ranges)).code == "TEMPLATE_ERROR"
+
+
+def test_too_many_pages_are_refused(engine, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_PAGES", 4)
+    problem = refused(engine, FIVE)
+    assert (problem.code, problem.details["pages"]) == ("TEMPLATE_ERROR", 5)
+
+
+def test_an_engine_is_picked_by_its_name():
+    assert isinstance(pick_engine("chromium"), ChromiumEngine)
+    assert isinstance(pick_engine("weasyprint"), WeasyPrintEngine)
+    assert isinstance(pick_engine(), ChromiumEngine)
+    with pytest.raises(RenderFailed, match="UNSUPPORTED_PLATFORM"):
+        pick_engine("prince")
+
+
+def test_without_a_browser_weasyprint_is_picked_unless_chromium_is_named(tmp_path):
+    settings = ChromiumSettings(executable=str(tmp_path / "none"))
+    assert isinstance(pick_engine(None, settings), WeasyPrintEngine)
+    with pytest.raises(RenderFailed, match="UNSUPPORTED_PLATFORM"):
+        pick_engine("chromium", settings)
+
+
+def test_without_playwright_there_is_no_chromium_either(monkeypatch):
+    monkeypatch.setattr(availability, "find_spec", lambda name: None if name == "playwright" else 1)
+    assert isinstance(pick_engine(), WeasyPrintEngine)
+    monkeypatch.setattr(availability, "find_spec", lambda _: None)
+    with pytest.raises(RenderFailed, match="UNSUPPORTED_PLATFORM"):
+        pick_engine()
+
+
+def test_a_browser_is_searched_on_the_path_and_in_playwrights_folder(monkeypatch, tmp_path):
+    assert find_chromium(sys.executable) == Path(sys.executable)
+    assert find_chromium(str(tmp_path / "none")) is None
+    shell = tmp_path / "chromium_headless_shell-1200" / "chrome-linux" / "headless_shell"
+    shell.parent.mkdir(parents=True)
+    shell.touch(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_chromium() == shell
+    (tmp_path / "google-chrome").touch(0o755)
+    assert find_chromium() == tmp_path / "google-chrome"
