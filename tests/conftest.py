@@ -1,5 +1,7 @@
 import gc
 import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,19 +20,59 @@ settings.register_profile("ci", PATIENT, derandomize=True, max_examples=50)
 settings.register_profile("long", PATIENT, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# `make check` runs these: what starts nothing and takes no seconds.
+FAST = re.compile(
+    r"tests/(foundation|lifecycle(/drawing)?|engine|engine/access(/accounts)?|store(/sql)?"
+    r"|workloads/(oci/conversions|optiplan/orders|pdf/templating))/test_\w+\.py"
+)
+SERVERS = frozenset({"postgres", "postgres_server", "postgres_url", "redis", "redis_server"})
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long forms too, as `make soak` does")
+    parser.addoption("--fast", action="store_true", help="what starts nothing: `make check`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked ``long`` to the long form."""
-    if config.getoption("--long"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
+    """Leave what is marked ``long`` to the long form, and what starts processes to the full one."""
+    long, fast = config.getoption("--long"), config.getoption("--fast")
+    left_out = {
+        item
+        for item in items
+        if (not long and item.get_closest_marker("long")) or (fast and not is_fast(item))
+    }
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules that ``--fast`` leaves out are not even imported."""
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    left_out = config.getoption("--fast") and path.endswith(".py") and not FAST.match(path)
+    return True if left_out else None
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """Whether a test starts no server and no program."""
+    if item.get_closest_marker("starts"):
+        return False
+    given = getattr(item, "callspec", None)
+    values = set(map(str, given.params.values())) if given else set()
+    return SERVERS.isdisjoint(values | set(getattr(item, "fixturenames", ())))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--fast``: a test that starts a program fails, and wants the mark ``starts``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--fast"):
+            patch.setattr(subprocess, "Popen", _refuse_to_start)
+        yield
+
+
+def _refuse_to_start(*_: object, **__: object) -> None:
+    raise RuntimeError("a test of `make check` starts no process: mark it with `starts`")
 
 
 gc.disable()  # thirteen thousand tests are collected, and nothing of them is ever garbage

@@ -12,6 +12,8 @@ from importlinter.cli import lint_imports
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from tests.workloads.conftest import ON_BOTH
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 MAX_LINES = 450
@@ -57,7 +59,7 @@ def test_imports_run_downwards_only():
 
 def test_imports_have_no_circle():
     paths = modules()
-    graph = {name: imported_by(path, paths.keys()) - {name} for name, path in paths.items()}
+    graph = {name: imported_by(path, set(paths)) - {name} for name, path in paths.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as problem:
@@ -100,6 +102,11 @@ def test_nothing_outside_a_workload_names_it():
             if isinstance(node, ast.Constant) and node.value in WORKLOAD_NAMES:
                 naming.add((where, node.value))
     assert naming == set()
+
+
+def test_modules_named_for_both_databases_exist():
+    modules = {path.stem for path in (ROOT / "tests" / "workloads").rglob("test_*.py")}
+    assert modules >= ON_BOTH
 
 
 def test_the_pinned_libraries_install_on_the_oldest_python_we_promise():

@@ -45,7 +45,7 @@ def sources() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(ROOT)), path.read_text("utf-8")
     for page in [*PAGES, ROOT / "README.md"]:
         for block in blocks(page):
-            if block.language == "python":
+            if block.language == "python" and page.parent.name != "reference":  # signatures
                 yield str(page.relative_to(ROOT)), block.text
 
 

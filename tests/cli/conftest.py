@@ -14,9 +14,11 @@ import typer.testing
 from typer.testing import CliRunner
 
 from kesin.cli import app
+from kesin.cli.support import store_checks
 from kesin.cli.support.inspection import open_for_reading
 from kesin.foundation import passwords
 from kesin.foundation.settings import load_settings
+from kesin.lifecycle.proof.rules import prove
 from kesin.store.contract import Store
 from kesin.store.open import open_store
 from tests.cli.programs import Answer, Programs
@@ -26,7 +28,7 @@ _numbers = count()
 
 @pytest.fixture(autouse=True)
 def _own_settings(tmp_path, monkeypatch):
-    """A folder of its own for every test, and none of the settings of whoever runs it."""
+    """A new folder for every test, and none of the KESIN_ variables of the environment."""
     for name in [name for name in os.environ if name.startswith("KESIN_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "data"))
@@ -46,24 +48,32 @@ def _logs_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Passwords that take no second to check; how slow they are is argon2's own test."""
+    """Hash passwords with the cheapest parameters of argon2."""
     quick = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argon2, "PasswordHasher", quick)
-        _forget_hashes()
+        _clear_hashers()
         yield
-    _forget_hashes()
+    _clear_hashers()
 
 
-def _forget_hashes() -> None:
+def _clear_hashers() -> None:
     passwords._hasher.cache_clear()
     passwords.unmatched_hash.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lifecycles_proved_once() -> Iterator[None]:
+    """`kesin doctor` proves every lifecycle, which takes most of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_checks, "prove", cache(prove))
+        yield
 
 
 Kesin = Callable[..., Answer]
 
 
-_command = cache(typer.main.get_command)  # as in a process of its own: once an app, at 50 ms
+_command = cache(typer.main.get_command)  # once for all runs: it takes 50 ms
 
 
 @pytest.fixture
@@ -84,14 +94,14 @@ def kesin() -> Kesin:
 
 @pytest.fixture
 def programs(tmp_path) -> Iterator[Programs]:
-    """Run commands as processes of their own; none outlives the test."""
+    """Run commands in their own processes; none outlives the test."""
     with Programs(tmp_path) as programs:
         yield programs
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request, tmp_path, monkeypatch) -> str:
-    """Each kind of database in turn, its schema ready."""
+    """A database of each kind, with its schema. Without it a test runs on SQLite alone."""
     if request.param == "sqlite":
         path = tmp_path / "data" / "kesin.db"
         path.parent.mkdir()
@@ -106,7 +116,7 @@ def database(request, tmp_path, monkeypatch) -> str:
 
 @pytest.fixture
 def empty_postgres(postgres_server, monkeypatch) -> str:
-    """A server's database in which nothing has been made yet."""
+    """A PostgreSQL database without a schema."""
     address = postgres_server.create_database(f"cli_{os.getpid()}_{next(_numbers)}")
     monkeypatch.setenv("KESIN_DATABASE_URL", address)
     return address
@@ -114,7 +124,7 @@ def empty_postgres(postgres_server, monkeypatch) -> str:
 
 @pytest.fixture
 def module(tmp_path, monkeypatch) -> Callable[[str], str]:
-    """Write a module of the user's own into the current folder; its name."""
+    """Write a Python module into the current folder; its name."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write(text: str) -> str:
@@ -127,16 +137,16 @@ def module(tmp_path, monkeypatch) -> Callable[[str], str]:
 
 @pytest.fixture
 def states() -> Iterator[Callable[[str], dict[str, int]]]:
-    """How many jobs of a queue are in each state, asked again and again at little cost."""
+    """The number of jobs of a queue in each state, through one connection."""
     opened: list[Store] = []
 
-    def look(queue: str) -> dict[str, int]:
+    def count_jobs(queue: str) -> dict[str, int]:
         if not opened:
             opened.append(open_store(load_settings().database, migrate=False))
         open_for_reading(opened[0], queue)
         return opened[0].stats(queue).states
 
-    yield look
+    yield count_jobs
     for store in opened:
         store.close()
 

@@ -1,4 +1,4 @@
-"""Commands as processes of their own, watched through what they print."""
+"""Commands in their own processes, watched through their output."""
 
 import fcntl
 import json
@@ -18,15 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.cli.mother import Born, can_be_born
+from tests.cli.fork_server import ForkedProcess, can_fork
 
+KESIN = [sys.executable, "-m", "kesin.cli"]
 PATIENCE_S = 60.0
 LOOK_S, SELDOM_S = 0.02, 0.1
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -46,7 +47,7 @@ class Program:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.said: list[str] = []
+        self.output: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -57,9 +58,9 @@ class Program:
         self._lines.put(None)
 
     def read_line(self) -> str:
-        """The next line it says on standard error; '' at its end."""
+        """The next line of standard error; '' at its end."""
         line = self._lines.get(timeout=PATIENCE_S) or ""
-        self.said.append(line)
+        self.output.append(line)
         return line
 
     def hear(self, event: str) -> dict[str, Any]:
@@ -67,17 +68,17 @@ class Program:
         while True:
             line = self.read_line()
             if not line:
-                raise AssertionError(f"it ended without {event!r}:\n{''.join(self.said)}")
+                raise AssertionError(f"it ended without {event!r}:\n{''.join(self.output)}")
             with suppress(ValueError):
-                found = json.loads(line)
-                if found.get("event") == event:
-                    return found
+                record = json.loads(line)
+                if record.get("event") == event:
+                    return record
 
     def rest(self) -> str:
-        """All it said on standard error, once it has ended."""
-        while self.said[-1:] != [""]:
+        """All of standard error, once the program has ended."""
+        while self.output[-1:] != [""]:
             self.read_line()
-        return "".join(self.said)
+        return "".join(self.output)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -88,7 +89,7 @@ class Program:
 
 
 class Programs:
-    """Starts `kesin` in a folder and ends whatever is left of it."""
+    """Starts `kesin` in a folder and kills what still runs at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -109,9 +110,9 @@ class Programs:
                     stream.close()
 
     def start(self, *words: object, **env: str) -> Program:
-        """Start a command that goes on; its log is JSON."""
+        """Start a command that keeps running; its log is JSON."""
         whole = {**os.environ, "KESIN_LOG": "json", **env}
-        process = (Born if can_be_born(whole) else subprocess.Popen)(
+        process = (ForkedProcess if can_fork(whole) else subprocess.Popen)(
             _command(words),
             cwd=self._folder,
             env=whole,
@@ -127,7 +128,7 @@ class Programs:
     def run(self, *words: object, text: str = "", **env: str) -> Answer:
         """Run a command to its end."""
         whole = {**os.environ, **env}
-        with (Born if can_be_born(whole) else subprocess.Popen)(
+        with (ForkedProcess if can_fork(whole) else subprocess.Popen)(
             _command(words),
             cwd=self._folder,
             env=whole,
@@ -144,9 +145,9 @@ class Programs:
         return Answer(process.returncode, out, err)
 
     def on_terminal(self, *words: object, after: str = "", type_in: str = "") -> Answer:
-        """Run a command on a terminal of its own; what the screen would show, and the code.
+        """Run a command on its own terminal; the screen's text, and the exit code.
 
-        What is typed is typed once ``after`` has been shown.
+        ``type_in`` is typed once ``after`` is shown.
         """
         return on_terminal(_command(words), self._folder, [(after, type_in)])
 
@@ -154,21 +155,24 @@ class Programs:
 def on_terminal(
     command: list[str], folder: Path, typed: Sequence[tuple[str, str]], **env: str
 ) -> Answer:
-    """Sit at a terminal: start a program, and type something each time something was shown."""
+    """Start a program on a terminal, and type each text once the text before it is shown."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    whole = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50", **env}
+    forked = command[: len(KESIN)] == KESIN and can_fork(whole)
+    process = (ForkedProcess if forked else subprocess.Popen)(
         command,
         cwd=folder,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "50", **env},
+        env=whole,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
+        text=True,
         start_new_session=True,
-        preexec_fn=_take_terminal,  # noqa: PLW1509  # nothing but system calls
+        preexec_fn=_take_terminal,  # nothing but system calls
     )
     os.close(theirs)
     shown, left = b"", [(after.encode(), keys.encode()) for after, keys in typed if keys]
-    seen = 0  # up to where it was answered
+    seen = 0  # the end of the last text that was waited for
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         ready, _, _ = select.select([ours], [], [], 1.0)
@@ -185,39 +189,39 @@ def on_terminal(
             after, keys = left.pop(0)
             seen = at + len(after)
             os.write(ours, keys)
-    os.close(ours)
     try:
         code = process.wait(PATIENCE_S)
     finally:
         process.kill()
+        os.close(ours)  # earlier it would end the process by SIGHUP
     return Answer(code, shown.decode(errors="replace"))
 
 
 def _take_terminal() -> None:
     """Make standard input the terminal that Ctrl-C comes from.
 
-    Who was started in the background ignores Ctrl-C, and so would whatever it starts.
+    A process started in the background ignores Ctrl-C, and its children inherit that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _command(words: tuple[object, ...]) -> list[str]:
-    return [sys.executable, "-m", "kesin.cli", *map(str, words)]
+    return [*KESIN, *map(str, words)]
 
 
-def wait_until(fact: Callable[[], object]) -> None:
-    """Look until it is so; fails when patience ends."""
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds; fails after ``PATIENCE_S``."""
     pause, until = threading.Event(), time.monotonic() + PATIENCE_S
     seconds = LOOK_S
-    while not fact():
-        assert time.monotonic() < until, "it did not come about in time"
+    while not condition():
+        assert time.monotonic() < until, "the condition did not hold in time"
         pause.wait(seconds)
-        seconds = min(1.2 * seconds, SELDOM_S)  # looking takes from what it waits for
+        seconds = min(1.2 * seconds, SELDOM_S)  # polling slows down what it waits for
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that waits to be buried does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -7,7 +7,7 @@ def state_of(kesin, job):
     return kesin("jobs", "show", job, "--json").json["state"]
 
 
-def test_chosen_jobs_are_moved_and_the_reason_is_kept(kesin, database, fill):
+def test_named_jobs_are_moved_with_a_reason(kesin, database, fill):
     ids = fill("task", 3)
     answer = kesin("jobs", "act", "task", "cancel", *ids[:2], "--reason", "ordered twice")
     assert (answer.code, answer.out) == (0, "moved 2, already there 0, refused 0\n")
@@ -18,7 +18,7 @@ def test_chosen_jobs_are_moved_and_the_reason_is_kept(kesin, database, fill):
 
 
 @pytest.fixture
-def done(kesin, database, fill, module) -> list[str]:
+def done(kesin, fill, module) -> list[str]:
     """Two jobs that are done."""
     ids = fill("task", 2)
     handler = f"{module('def work(job): pass')}:work"
@@ -26,7 +26,7 @@ def done(kesin, database, fill, module) -> list[str]:
     return ids
 
 
-def test_what_is_refused_is_told_by_its_reason(kesin, done, fill):
+def test_refused_jobs_are_counted_by_reason(kesin, done, fill):
     ready, failed = fill("task", 2)
     kesin("jobs", "act", "task", "cancel", failed)
     jobs = (done[0], failed, ready, first_id_at(1), "not-an-id")
@@ -35,7 +35,7 @@ def test_what_is_refused_is_told_by_its_reason(kesin, done, fill):
     assert answer.json == {"moved": 1, "already": 1, "refused": {"state": 1, "unknown": 2}}
 
 
-def test_nothing_moved_and_something_refused_is_a_failure(kesin, done):
+def test_the_command_fails_if_every_job_is_refused(kesin, done):
     answer = kesin("jobs", "act", "task", "requeue", *done)
     assert answer.code == 1
     assert answer.lines == [
@@ -44,7 +44,7 @@ def test_nothing_moved_and_something_refused_is_a_failure(kesin, done):
     ]
 
 
-def test_all_that_match_are_moved_with_yes(kesin, database, fill):
+def test_all_matching_jobs_are_moved_with_yes(kesin, fill):
     fill("task", 1_100, "--tenant", "north")
     fill("task", 5)
     answer = kesin("jobs", "act", "task", "cancel", "--all-matching", "--tenant", "north", "--yes")
@@ -60,8 +60,8 @@ def test_without_a_terminal_a_filter_needs_yes(kesin, fill):
     assert kesin("stats", "--json").json[0]["states"]["ready"] == 3
 
 
-@pytest.mark.parametrize(("typed", "moved"), [("y\n", 3), ("n\n", 0), ("\n", 0), ("\x03", 0)])
-def test_on_a_terminal_a_filter_is_counted_and_asked_about(kesin, fill, programs, typed, moved):
+@pytest.mark.parametrize(("typed", "moved"), [("y\n", 3), ("\n", 0), ("\x03", 0)])
+def test_on_a_terminal_a_filter_asks_for_confirmation(kesin, fill, programs, typed, moved):
     fill("task", 3)
     words = ("jobs", "act", "task", "cancel", "--all-matching")
     answer = programs.on_terminal(*words, after="cancel 3 jobs of task?", type_in=typed)
@@ -70,13 +70,13 @@ def test_on_a_terminal_a_filter_is_counted_and_asked_about(kesin, fill, programs
     assert kesin("stats", "--json").json[0]["states"]["failed"] == moved
 
 
-def test_nothing_that_matches_needs_no_question(kesin, fill):
+def test_a_filter_without_matches_needs_no_confirmation(kesin, fill):
     fill("task", 1)
     answer = kesin("jobs", "act", "task", "requeue", "--all-matching", "--state", "failed")
     assert (answer.code, answer.out) == (0, "moved 0, already there 0, refused 0\n")
 
 
-def test_a_dry_run_counts_and_moves_nothing(kesin, database, fill):
+def test_a_dry_run_counts_and_moves_nothing(kesin, fill):
     ids = fill("task", 3)
     kesin("jobs", "act", "task", "cancel", ids[0])
     answer = kesin("jobs", "act", "task", "cancel", "--all-matching", "--dry-run", "--json")
@@ -102,14 +102,14 @@ def test_a_dry_run_counts_and_moves_nothing(kesin, database, fill):
         (("cancel", first_id_at(1), "--error-category", "x"), "there is no error category 'X'"),
     ],
 )
-def test_what_does_not_fit_together_is_bad_usage(kesin, fill, words, sentence):
+def test_arguments_that_do_not_fit_are_a_usage_error(kesin, fill, words, sentence):
     fill("task", 1)
     answer = kesin("jobs", "act", "task", *words)
     assert answer.code == 2
     assert sentence in answer.err
 
 
-def test_an_option_of_the_call_decides_which_move_it_is(kesin, fill):
+def test_an_option_of_the_action_decides_which_move_is_made(kesin, fill):
     job = fill("oci", 1)[0]
     kesin("jobs", "act", "oci", "MARK_FAILED", job, "--error-code", "BY_HAND", "--reason", "why")
     shown = kesin("jobs", "show", job, "--json").json

@@ -4,27 +4,34 @@ from contextlib import closing
 
 import pytest
 
+from kesin.engine.access.accounts import Accounts
 from kesin.engine.replay import fold
+from kesin.foundation.permissions import Actor
+from kesin.foundation.problems import Problem
+from kesin.foundation.settings import load_settings
+from kesin.store.directory import Directory
+from kesin.store.open import open_store
+from kesin.store.records import Event
 
 HANDLER = """
 from kesin import Done, Failed
 from kesin.lifecycle.errors import Category
 
 def work(job):
-    if job.data["n"] % 2:
+    if job.payload["n"] % 2:
         raise Failed("NO_LUCK", "not today", category=Category.PERMANENT)
-    return Done({"n": job.data["n"]})
+    return Done({"n": job.payload["n"]})
 """
 
 
 @pytest.fixture
-def worked(kesin, database, fill, module) -> list[str]:
+def worked(kesin, fill, module) -> list[str]:
     ids = fill("task", 20)
     kesin("worker", "task", "--handler", f"{module(HANDLER)}:work", "--until-idle")
     return ids
 
 
-def test_the_history_says_the_same_as_the_rows(kesin, worked):
+def test_the_events_agree_with_the_rows(kesin, database, worked):
     answer = kesin("audit", "verify", "--json")
     assert answer.code == 0
     assert answer.json == [
@@ -40,8 +47,8 @@ def test_the_history_says_the_same_as_the_rows(kesin, worked):
     assert kesin("audit", "verify", "task").lines[1].split() == ["task", "20", "60", "0", "agree"]
 
 
-def tampered(path, statement) -> None:
-    """Change a row behind the guard's back: its triggers are dropped first."""
+def tamper(path, statement) -> None:
+    """Change rows without the guard: its triggers are dropped first."""
     with closing(sqlite3.connect(path)) as database, database:
         names = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for (name,) in names:
@@ -49,9 +56,9 @@ def tampered(path, statement) -> None:
         assert database.execute(statement).rowcount > 0
 
 
-def test_a_row_that_was_tampered_with_is_found(kesin, fill, tmp_path):
+def test_a_changed_row_is_found(kesin, fill, tmp_path):
     job = fill("task", 3)[0]
-    tampered(tmp_path / "data" / "kesin.db", f"UPDATE job SET error_code = 'X' WHERE id = '{job}'")
+    tamper(tmp_path / "data" / "kesin.db", f"UPDATE job SET error_code = 'X' WHERE id = '{job}'")
     answer = kesin("audit", "verify")
     assert answer.code == 1
     assert answer.err == f"kesin: {job}: error_code is 'X', its events say None\n"
@@ -59,17 +66,9 @@ def test_a_row_that_was_tampered_with_is_found(kesin, fill, tmp_path):
     assert (report.code, report.json[0]["different"]) == (1, 1)
 
 
-def test_a_missing_event_is_found(kesin, fill, tmp_path):
-    job = fill("task", 1)[0]
-    tampered(tmp_path / "data" / "kesin.db", f"DELETE FROM event WHERE job_id = '{job}'")
-    answer = kesin("audit", "verify")
-    assert answer.code == 1
-    assert "the event sequence" in answer.err
-
-
-def test_a_counter_that_was_tampered_with_is_found(kesin, fill, tmp_path):
+def test_a_changed_counter_is_found(kesin, fill, tmp_path):
     fill("task", 3)
-    tampered(tmp_path / "data" / "kesin.db", "UPDATE flow SET n = n + 1")
+    tamper(tmp_path / "data" / "kesin.db", "UPDATE flow SET n = n + 1")
     answer = kesin("audit", "verify")
     assert answer.code == 1
     assert "the count of default/ready is 3, its events say 4" in answer.err
@@ -86,13 +85,10 @@ def test_every_event_is_exported_as_a_line(kesin, worked):
 
 
 def test_the_export_is_enough_to_replay_a_job(kesin, worked):
-    from kesin.foundation.settings import load_settings
-    from kesin.store.open import open_store
-    from kesin.store.records import Event
-
     store = open_store(load_settings().database)
     job = store.job(worked[1])
     store.close()
+    assert job is not None
     lines = map(json.loads, kesin("audit", "export", "task").lines)
     events = [
         Event(**{name: line.get(name) for name in Event._fields})
@@ -108,7 +104,7 @@ def test_the_export_is_enough_to_replay_a_job(kesin, worked):
     }
 
 
-def test_an_export_goes_into_a_file_that_appears_when_it_is_whole(kesin, worked, tmp_path):
+def test_an_export_to_a_file_is_renamed_when_complete(kesin, worked, tmp_path):
     answer = kesin("audit", "export", "--out", "events.ndjson")
     assert (answer.code, answer.out) == (0, "")
     assert "wrote 60 events to events.ndjson" in answer.err
@@ -121,24 +117,19 @@ def test_on_a_terminal_there_is_a_progress_bar(kesin, fill, programs):
     assert "replaying" in programs.on_terminal("audit", "verify").out
 
 
-def test_one_queue_can_be_verified_alone(kesin, fill):
+def test_a_single_queue_can_be_verified(kesin, fill):
     fill("task", 1)
     fill("pdf", 1)
-    assert [one["queue"] for one in kesin("audit", "verify", "pdf", "--json").json] == ["pdf"]
+    [report] = kesin("audit", "verify", "pdf", "--json").json
+    assert report["queue"] == "pdf"
 
 
 @pytest.fixture
-def asked(kesin, database) -> None:
-    """Two sites, a sign-in that failed, and somebody who was refused."""
-    from kesin.engine.access.accounts import Accounts
-    from kesin.foundation.permissions import Actor
-    from kesin.foundation.problems import Problem
-    from kesin.store.directory import Directory
-    from kesin.store.open import open_store
-
+def logged(kesin) -> None:
+    """Audit lines of two sites, a failed sign-in and a refused action."""
     kesin("site", "add", "north")
     kesin("site", "add", "south")
-    store = open_store(database, migrate=False)
+    store = open_store(load_settings().database, migrate=False)
     accounts = Accounts(Directory(store))
     with pytest.raises(Problem):
         accounts.sign_in("can", "no password at all", "10.0.0.7")
@@ -148,10 +139,9 @@ def asked(kesin, database) -> None:
     store.close()
 
 
-def test_who_asked_for_what_is_told_newest_first_refused_or_not(kesin, asked):
+def test_the_log_shows_allowed_and_refused_actions_newest_first(kesin, database, logged):
     lines = kesin("audit", "log", "--json").json
-    told = [(one["action"], one["allowed"]) for one in lines]
-    assert told == [
+    assert [(line["action"], line["allowed"]) for line in lines] == [
         ("queue.requeue", False),
         ("session.start", False),
         ("site.add", True),
@@ -177,12 +167,12 @@ def test_who_asked_for_what_is_told_newest_first_refused_or_not(kesin, asked):
         (("--action", "site.add", "--site", "west"), []),
     ],
 )
-def test_the_log_is_searched(kesin, asked, words, actions):
+def test_the_log_is_filtered(kesin, logged, words, actions):
     answer = kesin("audit", "log", *words, "--json")
-    assert [one["action"] for one in answer.json] == actions
+    assert [line["action"] for line in answer.json] == actions
 
 
-def test_a_log_without_a_match_says_so_and_one_without_a_database_where_it_looked(kesin):
+def test_a_log_without_matches_or_without_a_database_says_so(kesin):
     missing = kesin("audit", "log")
     assert missing.code == 1
     assert "there is no database at" in missing.err

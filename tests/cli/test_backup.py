@@ -25,7 +25,7 @@ _numbers = count()
 
 @pytest.fixture
 def elsewhere(database, request, tmp_path, monkeypatch):
-    """Lets the settings name another, empty place of the same kind; its address."""
+    """Points the settings to a new, empty database of the same kind; its address."""
 
     def move():
         place = tmp_path / f"elsewhere-{next(_numbers)}"
@@ -41,7 +41,7 @@ def elsewhere(database, request, tmp_path, monkeypatch):
 
 
 def populate(kesin, database, tmp_path):
-    """A row of every kind, and a claim of a dead worker; the token of a session and the claim."""
+    """Add rows of every kind and a claim of a dead worker; a session token and the claimed job."""
     file = tmp_path / "data" / "artifacts" / "pdfs" / "a" / "1.pdf"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"%PDF")
@@ -76,9 +76,9 @@ def check_jobs(kesin, store, claimed):
     assert queue.claim("new", limit=1) == []
     assert store.paused("task")[0].reason.startswith("restored from b, a backup of ")
     assert kesin("resume", "task").code == 0
-    assert queue.job(claimed.id).state == "running"  # its lease is not over
+    assert store.find("task", [claimed.id])[claimed.id].state == "running"  # its lease is not over
     (job,) = queue.claim("new", limit=1)
-    changes = [Change(each.id, each.claim_seq) for each in (claimed, job)]
+    changes = [Change(claim.id, claim.claim_seq) for claim in (claimed, job)]
     outcomes = apply_changes(queue, "complete", changes, actor="w")
     assert {outcome.result for outcome in outcomes} == {"moved"}
     store.add_note("task", kind="k", actor="a", job_id=job.id)
@@ -106,7 +106,7 @@ def test_an_installation_is_restored_elsewhere_with_everything(
     data = load_settings().data_dir
     for name in ("artifacts/pdfs/a/1.pdf", "paths.json", "optiplan/import/order.xlsx"):
         assert (data / name).read_bytes() == Path("data", name).read_bytes()
-    assert not list(data.rglob("cut.xml"))  # the saw has it, and would cut it again
+    assert not list(data.rglob("cut.xml"))  # the saw has read it, and would cut it again
     with closing(open_store(address, migrate=False)) as store:
         check_accounts(store, token)
         check_jobs(kesin, store, claimed)
@@ -146,7 +146,7 @@ def test_a_backup_of_an_older_schema_is_migrated_by_the_restore(kind, kesin, req
         assert Directory(store).users()[0].name == "ayse"
 
 
-def test_a_backup_tells_what_is_kept_elsewhere(kesin, fill, monkeypatch):
+def test_a_backup_lists_what_is_stored_elsewhere(kesin, fill, monkeypatch):
     fill("task", 1)
     monkeypatch.setenv("KESIN_REDIS_URL", "redis://:hush@127.0.0.1:1/0")
     monkeypatch.setenv("KESIN_PDF_ARTIFACTS", "s3://bucket/pdfs")
@@ -154,6 +154,6 @@ def test_a_backup_tells_what_is_kept_elsewhere(kesin, fill, monkeypatch):
     answer = kesin("backup", "b")
     assert answer.code == 0, answer.err
     lines = [line for line in answer.lines if line.startswith("not in it: ")]
-    for what in ("PDFs in s3://bucket/pdfs", "templates in own", "PDF jobs in redis://:…@127"):
-        assert any(what in line for line in lines)
+    for part in ("PDFs in s3://bucket/pdfs", "templates in own", "PDF jobs in redis://:…@127"):
+        assert any(part in line for line in lines)
     assert "hush" not in answer.out + Path("b/manifest.json").read_text()

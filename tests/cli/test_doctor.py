@@ -1,25 +1,30 @@
+import shutil
 import sqlite3
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from kesin.foundation.encryption import new_key
+from kesin.lifecycle.task import task_lifecycle
+from kesin.workloads import lifecycles
 
 
-def found(answer):
-    return {one["name"]: one for one in answer.json["checks"]}
+def checks_of(answer):
+    return {check["name"]: check for check in answer.json["checks"]}
 
 
-def test_a_fresh_folder_is_healthy_and_nothing_is_made(kesin, tmp_path):
+def test_a_fresh_folder_is_healthy_and_nothing_is_created(kesin, tmp_path):
     answer = kesin("doctor", "--json")
     assert (answer.code, answer.json["ok"]) == (0, True)
-    checks = found(answer)
-    assert {one["status"] for one in checks.values()} == {"ok"}
+    checks = checks_of(answer)
+    assert {check["status"] for check in checks.values()} == {"ok"}
     assert "made at first use" in checks["database"]["found"]
     assert not (tmp_path / "data").exists()
 
 
-def test_everything_needed_is_looked_at(kesin, database):
-    checks = found(kesin("doctor", "--json"))
+def test_settings_lifecycles_and_database_are_checked(kesin, database):
+    checks = checks_of(kesin("doctor", "--json"))
     assert {
         *("python", "sqlite", "data folder", "disk space", "database", "schema"),
         *("lifecycle oci", "lifecycle pdf", "lifecycle optiplan", "lifecycle task"),
@@ -28,10 +33,6 @@ def test_everything_needed_is_looked_at(kesin, database):
     assert checks["schema"]["found"] == "up to date"
     assert checks["KESIN_DATA_DIR"]["found"].endswith("(environment)")
     assert checks["KESIN_LOG"]["found"] == "console (default)"
-
-
-def test_a_server_is_asked_for_its_clock_and_its_oldest_snapshot(kesin, database):
-    checks = found(kesin("doctor", "--json"))
     if database.startswith("postgresql"):
         assert checks["clocks"]["status"] == "ok"
         assert checks["oldest snapshot"]["status"] == "ok"
@@ -41,7 +42,7 @@ def test_a_server_is_asked_for_its_clock_and_its_oldest_snapshot(kesin, database
         assert checks["database"]["found"].startswith("sqlite 3.")
 
 
-def test_for_people_it_is_a_table_with_a_sum(kesin):
+def test_without_json_the_checks_are_a_table_with_a_summary(kesin):
     lines = kesin("doctor").lines
     assert lines[0].split() == ["CHECK", "FOUND", "WHAT", "TO", "DO"]
     assert lines[1].startswith("✓  python")
@@ -52,7 +53,7 @@ def test_a_bad_setting_fails_and_the_rest_is_still_checked(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_PORT", "http")
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    checks = found(answer)
+    checks = checks_of(answer)
     assert checks["settings"]["status"] == "failure"
     assert "KESIN_PORT" in checks["settings"]["found"]
     assert checks["lifecycle oci"]["status"] == "ok"
@@ -63,7 +64,7 @@ def test_a_misspelt_setting_is_a_warning_with_the_right_name(kesin, monkeypatch)
     monkeypatch.setenv("KESIN_ZZZ", "x")
     answer = kesin("doctor", "--json")
     assert answer.code == 0
-    checks = found(answer)
+    checks = checks_of(answer)
     assert checks["KESIN_DATABSE_URL"]["remedy"] == "did you mean KESIN_DATABASE_URL?"
     assert checks["KESIN_ZZZ"]["status"] == "warning"
 
@@ -77,10 +78,10 @@ def test_passwords_are_not_shown(kesin, monkeypatch):
     assert "PostgreSQL is not reachable" in answer.out
 
 
-def test_an_unmigrated_server_fails_with_what_to_run(kesin, empty_postgres):
+def test_a_missing_schema_fails_with_the_command_to_run(kesin, empty_postgres):
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    assert found(answer)["schema"]["remedy"] == "run `kesin migrate`"
+    assert checks_of(answer)["schema"]["remedy"] == "run `kesin migrate`"
 
 
 @pytest.mark.parametrize("below", ["", "below"])
@@ -89,15 +90,15 @@ def test_a_data_folder_that_is_a_file_fails(kesin, monkeypatch, tmp_path, below)
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "file" / below))
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    assert found(answer)["data folder"]["remedy"] == "set KESIN_DATA_DIR"
+    assert checks_of(answer)["data folder"]["remedy"] == "set KESIN_DATA_DIR"
 
 
 def test_a_file_that_is_no_database_fails(kesin, monkeypatch, tmp_path):
-    (tmp_path / "notes.txt").write_text("no database, but long enough to be looked at\n" * 9)
+    (tmp_path / "notes.txt").write_text("no database, but long enough to be checked\n" * 9)
     monkeypatch.setenv("KESIN_DATABASE_URL", str(tmp_path / "notes.txt"))
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    assert found(answer)["database"]["status"] == "failure"
+    assert checks_of(answer)["database"]["status"] == "failure"
 
 
 def test_a_newer_schema_fails(kesin, tmp_path):
@@ -107,62 +108,54 @@ def test_a_newer_schema_fails(kesin, tmp_path):
     database.close()
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    assert "upgrade kesin" in found(answer)["schema"]["remedy"]
+    assert "upgrade kesin" in checks_of(answer)["schema"]["remedy"]
 
 
-def test_what_is_paused_is_a_warning_with_the_way_back(kesin, database, fill):
+def test_a_pause_is_a_warning_with_the_command_to_resume(kesin, fill):
     fill("task", 1)
     kesin("pause", "task", "--reason", "inventory")
     kesin("pause", "task", "--tenant", "north")
     answer = kesin("doctor", "--json")
     assert answer.code == 0
-    checks = found(answer)
+    checks = checks_of(answer)
     assert checks["paused task"]["remedy"] == "`kesin resume task`"
     assert checks["paused task"]["found"].endswith(": inventory")
     assert checks["paused north of task"]["remedy"] == "`kesin resume task --tenant north`"
 
 
 def test_a_broken_lifecycle_fails(kesin, monkeypatch):
-    from dataclasses import replace
-
-    from kesin.lifecycle.task import task_lifecycle
-    from kesin.workloads import lifecycles
-
     plain = task_lifecycle()
     moves = tuple(move for move in plain.moves if move.name != "recover")
     known = {**lifecycles(), "task": lambda: replace(plain, moves=moves)}
     monkeypatch.setattr("kesin.workloads.lifecycles", lambda: known)
     answer = kesin("doctor", "--json")
     assert answer.code == 1
-    assert found(answer)["lifecycle task"]["remedy"] == "see `kesin lifecycle prove task`"
+    assert checks_of(answer)["lifecycle task"]["remedy"] == "see `kesin lifecycle prove task`"
 
 
-def test_little_room_on_the_disk_is_told(kesin, monkeypatch):
-    import shutil
-    from types import SimpleNamespace
-
+def test_little_disk_space_is_found(kesin, monkeypatch):
     for free, status in ((10, "failure"), (500 * 1024**2, "warning"), (5 * 1024**3, "ok")):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        assert found(kesin("doctor", "--json"))["disk space"]["status"] == status
+        assert checks_of(kesin("doctor", "--json"))["disk space"]["status"] == status
 
 
-def test_a_store_nobody_can_enter_is_warned_about(kesin, database):
+def test_a_store_without_accounts_is_a_warning(kesin):
     kesin("migrate")
-    assert found(kesin("doctor", "--json"))["access"]["status"] == "warning"
+    assert checks_of(kesin("doctor", "--json"))["access"]["status"] == "warning"
     kesin("key", "create", "--name", "watch", "--scope", "metrics")
-    assert found(kesin("doctor", "--json"))["access"]["found"] == "0 users, 1 key"
+    assert checks_of(kesin("doctor", "--json"))["access"]["found"] == "0 users, 1 key"
 
 
 def test_a_broken_key_ring_is_found_without_showing_it(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", "canary-7f3a")
     answer = kesin("doctor", "--json")
-    assert found(answer)["secret keys"]["status"] == "failure"
+    assert checks_of(answer)["secret keys"]["status"] == "failure"
     assert "canary" not in answer.out
 
 
-def test_a_secret_whose_key_is_gone_is_found(kesin, monkeypatch):
+def test_a_secret_without_its_key_is_found(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("old"))
     kesin("secrets", "put", "google", text="hush\n")
-    assert "secrets" not in found(kesin("doctor", "--json"))
+    assert "secrets" not in checks_of(kesin("doctor", "--json"))
     monkeypatch.setenv("KESIN_SECRET_KEYS", new_key("new"))
-    assert found(kesin("doctor", "--json"))["secrets"]["found"] == "cannot be opened: google"
+    assert checks_of(kesin("doctor", "--json"))["secrets"]["found"] == "cannot be opened: google"

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from kesin.foundation.ids import first_id_at
@@ -15,14 +12,14 @@ READING = [
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_reading_makes_no_database_and_says_where_it_looked(kesin, tmp_path, words):
+def test_reading_creates_no_database_and_names_the_missing_one(kesin, tmp_path, words):
     answer = kesin(*words)
     assert (answer.code, answer.out) == (1, "")
     assert f"there is no database at {tmp_path}/data/kesin.db" in answer.err
     assert not (tmp_path / "data").exists()
 
 
-def test_an_unreachable_postgres_is_told_at_once_and_without_the_password(kesin, monkeypatch):
+def test_an_unreachable_postgres_is_an_error_without_the_password(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_DATABASE_URL", UNREACHABLE)
     for words in (("stats",), ("migrate",), ("worker", "task", "--handler", "json:dumps")):
         answer = kesin(*words)
@@ -32,7 +29,7 @@ def test_an_unreachable_postgres_is_told_at_once_and_without_the_password(kesin,
         assert answer.err.count("\n") == 1
 
 
-def test_a_file_that_is_no_database_gets_a_sentence(kesin, monkeypatch, tmp_path):
+def test_a_file_that_is_no_database_is_a_one_line_error(kesin, monkeypatch, tmp_path):
     (tmp_path / "notes.txt").write_text(
         "this is no database, but long enough to be looked at\n" * 9
     )
@@ -43,14 +40,14 @@ def test_a_file_that_is_no_database_gets_a_sentence(kesin, monkeypatch, tmp_path
     assert answer.err.count("\n") == 1
 
 
-def test_a_bad_setting_is_bad_usage(kesin, monkeypatch):
+def test_a_bad_setting_is_a_usage_error(kesin, monkeypatch):
     monkeypatch.setenv("KESIN_PORT", "http")
     answer = kesin("stats")
     assert answer.code == 2
     assert answer.err == "kesin: KESIN_PORT must be a whole number in 1…65535, got 'http'\n"
 
 
-def test_an_unknown_queue_gets_the_nearest_one(kesin):
+def test_an_unknown_queue_gets_a_suggestion(kesin):
     kesin("enqueue", "task", "1")
     for words in (
         ("stats", "tusk"),
@@ -63,13 +60,13 @@ def test_an_unknown_queue_gets_the_nearest_one(kesin):
         assert "there is no queue 'tusk': did you mean 'task'?" in answer.err
 
 
-def test_a_queue_name_that_is_none_is_refused(kesin):
+def test_a_bad_queue_name_is_refused(kesin):
     answer = kesin("enqueue", "No Name", "1", "--lifecycle", "task")
     assert answer.code == 1
     assert "is no queue name" in answer.err
 
 
-def test_a_data_folder_that_is_a_file_gets_a_sentence(kesin, monkeypatch, tmp_path):
+def test_a_data_folder_that_is_a_file_is_a_one_line_error(kesin, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("KESIN_DATA_DIR", str(tmp_path / "file" / "below"))
     answer = kesin("enqueue", "task", "1")
@@ -77,14 +74,10 @@ def test_a_data_folder_that_is_a_file_gets_a_sentence(kesin, monkeypatch, tmp_pa
     assert answer.err.count("\n") == 1
 
 
-def test_a_reader_who_goes_away_is_no_traceback(fill):
-    fill("task", 2_000)
-    with subprocess.Popen(
-        [sys.executable, "-m", "kesin.cli", "audit", "export"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        process.stdout.read(10)
-        process.stdout.close()
-        said = process.stderr.read().decode()
-    assert "Traceback" not in said
+def test_a_reader_that_closes_the_pipe_causes_no_traceback(fill, programs):
+    fill("task", 1_000)  # more than a pipe holds
+    program = programs.start("audit", "export")
+    program.process.stdout.read(10)
+    program.process.stdout.close()
+    program.end()
+    assert "Traceback" not in program.rest()

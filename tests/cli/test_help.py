@@ -8,6 +8,7 @@ import typer
 from kesin import __version__
 from kesin.cli import app
 from kesin.workloads import COMMAND_GROUPS
+from tests.cli.programs import KESIN, on_terminal
 
 HEAVY = ("pydantic", "psycopg", "structlog", "rich", "asyncio", "kesin.store.sql.store")
 
@@ -22,83 +23,67 @@ def commands(command, path=()):
 ALL = list(commands(typer.main.get_command(app)))
 NAMED = dict(ALL)
 LEAVES = {path for path, command in ALL if not hasattr(command, "list_commands")}
-each = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     ("path", "command"), ALL, ids=["-".join(path) or "kesin" for path, _ in ALL]
 )
-
-
-@each
-def test_every_command_has_a_help_text_that_ends_as_a_sentence(path, command):
-    assert command.help
+def test_every_command_has_a_help_that_fits_a_terminal(kesin, monkeypatch, path, command):
     assert command.help.strip().split("\n")[0].endswith(".")
-
-
-@each
-def test_the_help_of_every_command_works(kesin, path, command):
+    options = [param for param in command.params if not getattr(param, "hidden", False)]
+    assert [option.name for option in options if not getattr(option, "help", None)] == []
+    monkeypatch.setenv("COLUMNS", "80")
     answer = kesin(*path, "--help")
-    assert answer.code == 0
+    assert (answer.code, answer.err) == (0, "")
     assert "Usage: " in answer.out
-    assert answer.err == ""
+    assert [line for line in answer.lines if len(line) > 80] == []
+    if path not in LEAVES:
+        assert not any(line.endswith("...") for line in answer.lines[1:]), "a summary is cut short"
+    assert not any("<int" in line or "<float" in line for line in answer.lines)
 
 
-def test_the_groups_are_told_in_the_list_as_they_tell_themselves():
+def test_the_list_shows_each_group_with_its_own_help():
     assert {name: NAMED[name,].help for name in COMMAND_GROUPS} == COMMAND_GROUPS
     groups = [path[0] for path in NAMED if len(path) == 1][-len(COMMAND_GROUPS) :]
     assert groups == list(COMMAND_GROUPS)
 
 
-def test_every_help_fits_a_terminal_and_no_summary_is_cut_short(kesin, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    for path, _ in ALL:
-        told = kesin(*path, "--help").out.splitlines()
-        assert [line for line in told if len(line) > 80] == [], path
-        if path not in LEAVES:
-            assert not any(line.endswith("...") for line in told[1:]), path
-        assert not any("<int" in line or "<float" in line for line in told), path
-
-
-def test_every_command_shows_an_example_of_itself_and_every_example_can_be_typed():
+def test_every_command_has_an_example_and_every_example_parses():
     for path, command in ALL:
         if path not in LEAVES:
             continue
         shown = [line.strip() for line in (command.epilog or "").splitlines()[2:]]
-        words = [shlex.split(line.partition(" < ")[0].partition(" > ")[0]) for line in shown]
-        assert any(tuple(one[1 : len(path) + 1]) == path for one in words), path
-        for _, *given in words:
-            asked = tuple(given[: 1 + next(n for n in range(3) if tuple(given[: n + 1]) in LEAVES)])
-            NAMED[asked].make_context("kesin", given[len(asked) :])
+        examples = [shlex.split(line.partition(" < ")[0].partition(" > ")[0]) for line in shown]
+        assert any(tuple(example[1 : len(path) + 1]) == path for example in examples), path
+        for _, *words in examples:
+            length = next(n for n in range(1, 4) if tuple(words[:n]) in LEAVES)
+            NAMED[tuple(words[:length])].make_context("kesin", words[length:])
 
 
-@each
-def test_every_option_is_explained(path, command):
-    hidden = [one for one in command.params if not getattr(one, "hidden", False)]
-    assert [one.name for one in hidden if not getattr(one, "help", None)] == []
-
-
-def test_the_version_is_told(kesin):
+def test_the_version_is_shown(kesin):
     assert kesin("--version").out == f"kesin {__version__}\n"
 
 
-def test_no_command_at_all_is_bad_usage_and_shows_the_help(kesin):
+def test_no_command_is_a_usage_error_and_shows_the_help(kesin):
     answer = kesin()
     assert answer.code == 2
     assert "Commands:" in answer.err + answer.out
 
 
-def test_an_unknown_command_gets_one_sentence_with_a_suggestion(kesin):
+def test_an_unknown_command_gets_a_suggestion(kesin):
     answer = kesin("statz")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.count("\n") == 1
     assert "'stats'" in answer.err
 
 
-def test_a_missing_argument_gets_one_sentence_that_names_the_help(kesin):
+def test_a_missing_argument_names_the_help(kesin):
     answer = kesin("jobs", "list")
     assert answer.code == 2
     assert answer.err == "kesin: Missing argument 'QUEUE'. (try 'kesin jobs list --help')\n"
 
 
-def test_the_help_imports_nothing_that_takes_long():
+def test_the_help_imports_no_heavy_module():
     script = (
         "import sys, kesin; before = set(sys.modules); import kesin.cli; "
         "print(*sorted(set(sys.modules) - before))"
@@ -110,12 +95,13 @@ def test_the_help_imports_nothing_that_takes_long():
     assert [name for name in new if name.startswith(HEAVY)] == []
 
 
-def test_the_command_is_called_kesin_wherever_it_is_started(programs):
+def test_the_usage_names_kesin_also_under_python_m(programs):
     assert "Usage: kesin " in programs.run("--help").out
 
 
-def test_on_a_terminal_the_help_is_drawn(programs):
-    assert "╭─" in programs.on_terminal("--help").out
+def test_on_a_terminal_the_help_has_panels(tmp_path):
+    answer = on_terminal([*KESIN, "--help"], tmp_path, [], PYTHONHASHSEED="0")  # a fresh start
+    assert "╭─" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -129,17 +115,17 @@ def test_on_a_terminal_the_help_is_drawn(programs):
         ("fish", "kesin jobs sh", ["show"]),
     ],
 )
-def test_the_shell_is_told_how_to_go_on(programs, monkeypatch, shell, typed, offered):
+def test_completion_offers_commands_and_names(programs, monkeypatch, shell, typed, offered):
     monkeypatch.setenv("_KESIN_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", typed)
     monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
-    told = programs.run().out
+    output = programs.run().out
     if shell == "bash":
-        assert told.split() == offered
+        assert output.split() == offered
     else:
-        assert all(word in told for word in offered)
+        assert all(word in output for word in offered)
 
 
 def test_the_completion_of_each_shell_is_shown(programs):

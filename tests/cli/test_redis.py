@@ -1,4 +1,4 @@
-"""Commands while PDFs live in Redis: they read it there, and go on without it."""
+"""Commands while PDF queues are in Redis, and while Redis is unreachable."""
 
 from contextlib import closing
 
@@ -17,26 +17,26 @@ def server(monkeypatch):
         yield server
 
 
-def test_queues_in_redis_are_read_like_all_others_and_missed_while_it_is_away(kesin, fill, server):
+def test_queues_in_redis_are_read_like_others_and_reported_while_unreachable(kesin, fill, server):
     ids = fill("pdf", 3)
     fill("task", 2)
-    records = {one["queue"]: one for one in kesin("stats", "--json").json}
+    records = {record["queue"]: record for record in kesin("stats", "--json").json}
     assert (records["pdf"]["states"]["queued"], records["task"]["jobs"]) == (3, 2)
     listed = kesin("jobs", "list", "pdf", "--json").json
-    assert sorted(one["id"] for one in listed["jobs"]) == sorted(ids)
+    assert sorted(job["id"] for job in listed["jobs"]) == sorted(ids)
     assert kesin("jobs", "show", ids[0]).code == 0
     verified = kesin("audit", "verify", "pdf", "--json")
     assert (verified.code, verified.json[0]["differences"]) == (0, [])
-    assert kesin("sweep").code == 0  # and somebody was sent for
-    told = kesin("doctor").out
-    assert "not used" not in told
-    assert "no append-only file" in told
+    assert kesin("sweep").code == 0
+    report = kesin("doctor").out
+    assert "not used" not in report
+    assert "no append-only file" in report
 
     server.kill()
     idle = kesin("worker", "pdf", "--rq", "--until-idle")
     assert idle.code == 1
     assert idle.err.splitlines()[-1].startswith("kesin: Redis is not reachable")
-    away = {one["queue"]: one["reachable"] for one in kesin("stats", "--json").json}
+    away = {record["queue"]: record["reachable"] for record in kesin("stats", "--json").json}
     assert (away["pdf"], away["task"]) == (False, True)
     assert "not reachable" in kesin("stats").out
     swept = kesin("sweep")
@@ -48,7 +48,7 @@ def test_queues_in_redis_are_read_like_all_others_and_missed_while_it_is_away(ke
     assert kesin("jobs", "list", "task").code == 0
 
 
-def test_redis_is_asked_for_before_there_is_a_database(kesin, server, tmp_path):
+def test_doctor_checks_redis_before_there_is_a_database(kesin, server, tmp_path):
     assert "no append-only file" in kesin("doctor").out
     server.kill()
     ill = kesin("doctor")
@@ -56,7 +56,7 @@ def test_redis_is_asked_for_before_there_is_a_database(kesin, server, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_jobs_that_were_there_before_redis_are_told_of_until_they_are_copied(
+def test_jobs_left_in_the_database_are_reported_until_they_are_copied(
     kesin, fill, server, monkeypatch, tmp_path
 ):
     monkeypatch.delenv("KESIN_REDIS_URL")
@@ -65,43 +65,35 @@ def test_jobs_that_were_there_before_redis_are_told_of_until_they_are_copied(
     assert kesin("jobs", "act", "pdf", "cancel", ids[0]).code == 0
     monkeypatch.setenv("KESIN_REDIS_URL", server.url())
 
-    def told() -> dict[str, str]:
+    def left_behind() -> dict[str, int]:
         checks = kesin("doctor", "--json").json["checks"]
-        return {one["name"]: one["found"] for one in checks if "store copy" in one["remedy"]}
+        left = [check for check in checks if "store copy" in check["remedy"]]
+        return {check["name"]: int(check["found"].split()[0]) for check in left}
 
-    assert {name: int(found.split()[0]) for name, found in told().items()} == {
-        "pdf before redis": 2,
-        "pdf_webhooks before redis": 1,
-    }
+    assert left_behind() == {"pdf before redis": 2, "pdf_webhooks before redis": 1}
     started = kesin("serve", "--no-workers", "--host", "0.0.0.0", "--port", 0)
-    assert started.code == 1  # nobody can sign in
+    assert started.code == 1  # there is no account
     assert started.err.count("jobs_left_in_database") == 2
     kesin("store", "copy", tmp_path / "data" / "kesin.db", server.url(), "--yes")
-    assert told() == {}
+    assert left_behind() == {}
 
 
-def test_batches_and_webhooks_that_nobody_serves_are_told_of(kesin, server, monkeypatch):
+def test_overdue_batches_and_webhooks_are_a_warning(kesin, server, monkeypatch):
     monkeypatch.setenv("KESIN_PDF_PROCESSES", "0")
 
-    def told() -> tuple[str, str]:
-        [found] = [
-            one
-            for one in kesin("doctor", "--json").json["checks"]
-            if one["name"] == "redis workers"
-        ]
-        return found["status"], found["found"]
+    def workers() -> tuple[str, str]:
+        checks = kesin("doctor", "--json").json["checks"]
+        [check] = [check for check in checks if check["name"] == "redis workers"]
+        return check["status"], check["found"]
 
-    assert told()[0] == "ok"
+    assert workers()[0] == "ok"
     with closing(open_redis(server.url())) as store:
         queue = Queue("pdf_webhooks", webhook_lifecycle(), store)
         queue.enqueue({}, run_at=queue.stats().now - 61_000_000)
-    assert told() == (
-        "warning",
-        "nobody works on pdf_webhooks: jobs wait for more than 60 s",
-    )
+    assert workers() == ("warning", "nobody works on pdf_webhooks: jobs wait for more than 60 s")
 
 
-def test_rq_is_for_queues_that_are_sent_for_and_live_in_redis(kesin):
+def test_rq_is_refused_for_other_queues_and_options(kesin):
     assert "none of these queues" in kesin("worker", "oci", "--rq").err
     for option in ("--handler", "--tenant"):
         assert "leave out --handler" in kesin("worker", "pdf", "--rq", option, "a:b").err

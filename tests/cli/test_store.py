@@ -8,7 +8,7 @@ from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 QUEUES = ("pdf", "pdf_batches", "pdf_webhooks")
 
 
-def test_pdf_queues_move_to_redis_with_what_belongs_to_them(kesin, tmp_path, redis_server):
+def test_pdf_queues_are_copied_to_redis_with_their_metadata(kesin, tmp_path, redis_server):
     redis = redis_server.empty_url()
     file = tmp_path / "data" / "kesin.db"
     for queue in ("task", *QUEUES):
@@ -43,7 +43,7 @@ def test_pdf_queues_move_to_redis_with_what_belongs_to_them(kesin, tmp_path, red
     assert kesin("resume", "pdf").lines == ["resumed pdf"]
 
 
-def test_everything_of_a_file_moves_to_postgres(kesin, tmp_path, empty_postgres, monkeypatch):
+def test_a_file_is_copied_to_postgres_with_everything(kesin, tmp_path, empty_postgres, monkeypatch):
     monkeypatch.delenv("KESIN_DATABASE_URL")
     file = tmp_path / "data" / "kesin.db"
     assert kesin("enqueue", "task", "1").code == 0

@@ -1,4 +1,4 @@
-"""`kesin worker --processes`: several under one, restarted when they die, stopped together."""
+"""`kesin worker --processes`: children are restarted when they die and stopped together."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kesin.cli.support.supervisor import WorkerProcesses, _Slot, worker_command
+from kesin.cli.support.supervisor import FIRST_PAUSE_S, WorkerProcesses, _Slot, worker_command
 from tests.cli.programs import is_alive, kill, wait_until
 
 HANDLERS = """
@@ -33,17 +33,16 @@ def own(module) -> str:
     return module(HANDLERS)
 
 
-def crew(programs, own, handler, *words):
-    rules = ("--lifecycle", f"{own}:quick")
+def start_workers(programs, own, handler, *words):
+    lifecycle = ("--lifecycle", f"{own}:quick")
     return programs.start(
-        "worker", "quick", "--handler", f"{own}:{handler}", *rules, "--processes", 2, *words
+        "worker", "quick", "--handler", f"{own}:{handler}", *lifecycle, "--processes", 2, *words
     )
 
 
-@pytest.mark.usefixtures("database")
 def test_a_killed_child_is_replaced_and_its_jobs_are_not_lost(kesin, fill, own, programs, states):
-    fill("quick", 400, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "brief")
+    fill("quick", 200, "--lifecycle", f"{own}:quick")
+    program = start_workers(programs, own, "brief")
     first = [program.hear("process_started")["pid"] for _ in range(2)]
     wait_until(lambda: states("quick")["done"] >= 20)
     kill(first[0])
@@ -53,7 +52,7 @@ def test_a_killed_child_is_replaced_and_its_jobs_are_not_lost(kesin, fill, own, 
 
     def all_done():
         kesin("sweep", "quick", "--lifecycle", f"{own}:quick", "--stage", "recover")
-        return states("quick")["done"] == 400
+        return states("quick")["done"] == 200
 
     wait_until(all_done)
     program.signal(signal.SIGTERM)
@@ -62,20 +61,22 @@ def test_a_killed_child_is_replaced_and_its_jobs_are_not_lost(kesin, fill, own, 
     assert kesin("audit", "verify").code == 0
 
 
-def test_until_idle_all_of_them_end(kesin, fill, own, programs, states):
+def test_until_idle_all_children_end(kesin, fill, own, programs, states):
     fill("quick", 40, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "brief", "--until-idle", "--threads", 2, "--batch", 5)
+    program = start_workers(programs, own, "brief", "--until-idle", "--threads", 2, "--batch", 5)
     assert program.end() == 0
     assert states("quick")["done"] == 40
 
 
-def test_who_dies_again_and_again_is_started_ever_more_slowly(kesin, fill, own, programs):
+def test_a_child_that_dies_repeatedly_is_restarted_with_growing_pauses(kesin, fill, own, programs):
     fill("quick", 50, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "deadly")
-    pauses = {}
-    while max(pauses.values(), default=0) < 0.8:
+    program = start_workers(programs, own, "deadly")
+    pauses: dict[int, float] = {}
+    while max(pauses.values(), default=0) < 4 * FIRST_PAUSE_S:
         died = program.hear("process_died")
-        assert died["again_in_s"] > pauses.get(died["slot"], 0)
+        doubled = 2 * pauses.get(died["slot"], FIRST_PAUSE_S / 2)
+        # On a slow machine a start may take so long that the process counts as steady.
+        assert died["again_in_s"] in (doubled, FIRST_PAUSE_S)
         pauses[died["slot"]] = died["again_in_s"]
     program.signal(signal.SIGTERM)
     assert program.end() == 0
@@ -83,8 +84,9 @@ def test_who_dies_again_and_again_is_started_ever_more_slowly(kesin, fill, own, 
 
 def test_a_stop_reaches_every_child_once(kesin, fill, own, programs):
     fill("quick", 1, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "brief")
+    program = start_workers(programs, own, "brief")
     pids = [program.hear("process_started")["pid"] for _ in range(2)]
+    assert {os.getpgid(pid) for pid in pids} == set(pids), "Ctrl-C of a terminal reaches them twice"
     for _ in pids:
         program.hear("worker_started")
     program.signal(signal.SIGINT)
@@ -96,7 +98,7 @@ def test_a_stop_reaches_every_child_once(kesin, fill, own, programs):
 
 def test_children_end_when_their_parent_is_killed(kesin, fill, own, programs):
     fill("quick", 1, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "brief")
+    program = start_workers(programs, own, "brief")
     pids = [program.hear("process_started")["pid"] for _ in range(2)]
     for _ in pids:
         program.hear("worker_started")
@@ -105,24 +107,15 @@ def test_children_end_when_their_parent_is_killed(kesin, fill, own, programs):
     wait_until(lambda: not any(map(is_alive, pids)))
 
 
-def test_a_handler_that_is_not_there_starts_no_child(programs, own):
+def test_an_unknown_handler_starts_no_child(programs, own):
     program = programs.start("worker", "task", "--handler", f"{own}:nothing", "--processes", 2)
     assert program.end() == 2
     assert "process_started" not in "".join(iter(program.read_line, ""))
 
 
-def test_the_children_are_in_no_terminals_way(kesin, fill, own, programs):
-    fill("quick", 1, "--lifecycle", f"{own}:quick")
-    program = crew(programs, own, "brief")
-    pids = [program.hear("process_started")["pid"] for _ in range(2)]
-    assert {os.getpgid(pid) for pid in pids} == set(pids)
-    program.signal(signal.SIGTERM)
-    assert program.end() == 0
-
-
 @pytest.mark.parametrize("restart_always", [False, True])
-def test_whoever_ends_well_is_done_or_started_again(restart_always):
-    """`kesin serve` needs its processes: who was told to stop by somebody else comes back."""
+def test_a_child_that_exits_with_success_is_done_or_restarted(restart_always):
+    """`kesin serve` restarts always, for example a worker that an operator stopped."""
     processes = WorkerProcesses([sys.executable, "-c", ""], 1, 1, restart_always=restart_always)
     assert processes.reap_and_start() is None
     [first] = processes.pids
@@ -133,7 +126,7 @@ def test_whoever_ends_well_is_done_or_started_again(restart_always):
     processes.kill()
 
 
-def test_a_process_that_could_not_be_started_is_tried_again(tmp_path):
+def test_a_failed_start_is_retried(tmp_path):
     program = tmp_path / "program"
     processes = WorkerProcesses([str(program)], 1, 1)
     assert processes.reap_and_start() is None
@@ -144,15 +137,15 @@ def test_a_process_that_could_not_be_started_is_tried_again(tmp_path):
     processes.kill()
 
 
-def test_a_child_is_told_what_was_asked_for_and_nothing_else():
-    told = worker_command(["-q"], grace=0.0, batch=5, handler=None, until_idle=True, rq=False)
-    assert told[-6:] == ["--child", "--grace=0.0", "--batch=5", "--until-idle", "--", "-q"]
+def test_a_child_gets_only_the_given_options():
+    command = worker_command(["-q"], grace=0.0, batch=5, handler=None, until_idle=True, rq=False)
+    assert command[-6:] == ["--child", "--grace=0.0", "--batch=5", "--until-idle", "--", "-q"]
     assert worker_command(["q"], tenant=["a", "b"])[-4:-2] == ["--tenant=a", "--tenant=b"]
 
 
-def test_who_asks_for_the_processes_while_one_is_buried_is_answered(monkeypatch):
-    """`kesin serve` asks from other threads than the one that buries."""
+def test_pids_can_be_read_while_a_child_is_reaped(monkeypatch):
+    """`kesin serve` reads them from other threads than the one that reaps."""
     processes = WorkerProcesses([], 1, 1)
-    looks = iter([SimpleNamespace(pid=7), None])
-    monkeypatch.setattr(_Slot, "process", property(lambda _place: next(looks)))
+    reads = iter([SimpleNamespace(pid=7), None])
+    monkeypatch.setattr(_Slot, "process", property(lambda _slot: next(reads)))
     assert processes.pids == [7]

@@ -3,6 +3,11 @@ import signal
 
 import pytest
 
+from kesin.engine.queue import Queue
+from kesin.foundation.settings import load_settings
+from kesin.lifecycle.task import task_lifecycle
+from kesin.store.open import open_store
+
 OWN = """
 from kesin import task_lifecycle
 
@@ -20,49 +25,42 @@ def own(module) -> str:
 
 
 @pytest.fixture
-def abandoned(kesin, database, fill, own) -> list[str]:
-    """Jobs claimed by a worker that is no more, their leases about to end."""
-    from kesin.engine.queue import Queue
-    from kesin.lifecycle.task import task_lifecycle
-    from kesin.store.open import open_store
-
+def abandoned(kesin, fill, own) -> list[str]:
+    """Jobs claimed by a dead worker, their leases about to end."""
     ids = fill("quick", 3, "--lifecycle", f"{own}:quick")
-    store = open_store(database)
+    store = open_store(load_settings().database, migrate=False)
     queue = Queue("quick", task_lifecycle("quick", lease_seconds=1), store)
     assert len(queue.claim("gone", limit=3, lease_seconds=0.001)) == 3
     store.close()
     return ids
 
 
-def test_what_a_dead_worker_held_is_taken_back(kesin, abandoned, own):
+def test_the_claims_of_a_dead_worker_are_recovered(kesin, database, abandoned, own):
     answer = kesin("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
     assert answer.code == 0
-    assert answer.json == {
-        "moved": 3,
-        "moves": [{"queue": "quick", "move": "recover", "jobs": 3}],
-    }
+    assert answer.json == {"moved": 3, "moves": [{"queue": "quick", "move": "recover", "jobs": 3}]}
     assert kesin("stats", "--json").json[0]["states"]["ready"] == 3
 
 
-def test_for_people_it_is_a_table_or_a_word(kesin, abandoned, own):
+def test_without_json_the_result_is_a_table_or_a_sentence(kesin, abandoned, own):
     words = ("sweep", "quick", "--lifecycle", f"{own}:quick")
     assert kesin(*words).lines[1].split() == ["quick", "recover", "3"]
     assert kesin(*words).out == "nothing was due\n"
 
 
-def test_only_the_stages_asked_for_are_made(kesin, abandoned, own):
+def test_only_the_given_stages_are_run(kesin, abandoned, own):
     words = ("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
     assert kesin(*words, "--stage", "cap", "--stage", "prune").json["moved"] == 0
     assert kesin(*words, "--stage", "recover").json["moved"] == 3
 
 
-def test_an_unknown_stage_is_bad_usage(kesin):
+def test_an_unknown_stage_is_a_usage_error(kesin):
     answer = kesin("sweep", "--stage", "recovery")
     assert answer.code == 2
     assert "there is no stage 'recovery': did you mean 'recover'?" in answer.err
 
 
-def test_all_queues_are_swept_by_default_and_one_of_unknown_rules_is_skipped_aloud(
+def test_all_queues_are_swept_by_default_and_unknown_lifecycles_skipped_with_a_warning(
     kesin, fill, abandoned
 ):
     fill("task", 1)
@@ -72,17 +70,17 @@ def test_all_queues_are_swept_by_default_and_one_of_unknown_rules_is_skipped_alo
     assert "task" not in answer.err.split("skipped quick")[0]
 
 
-def test_a_lifecycle_without_queues_is_bad_usage(kesin):
+def test_a_lifecycle_without_queues_is_a_usage_error(kesin):
     assert kesin("sweep", "--lifecycle", "task").code == 2
 
 
-def test_every_so_often_it_goes_on(kesin, abandoned, own):
+def test_every_repeats_the_sweep(kesin, abandoned, own):
     words = ("sweep", "quick", "--lifecycle", f"{own}:quick", "--json")
     answer = kesin(*words, "--every", "0.01", "--count", "3")
     assert [json.loads(line)["moved"] for line in answer.lines] == [3, 0, 0]
 
 
-def test_a_stop_ends_it_with_success(programs, kesin, fill):
+def test_sigterm_ends_the_sweeper_with_success(programs, kesin, fill):
     fill("task", 1)
     program = programs.start("sweep", "--every", "60", "--json")
     assert program.process.stdout.readline()
@@ -90,14 +88,14 @@ def test_a_stop_ends_it_with_success(programs, kesin, fill):
     assert program.end() == 0
 
 
-def test_it_outlives_a_database_that_is_away_for_a_while(
+def test_the_sweeper_survives_an_unreachable_database(
     programs, kesin, postgres_server, empty_postgres
 ):
     assert kesin("migrate").code == 0
     assert kesin("enqueue", "task", "1").code == 0
     program = programs.start("sweep", "--every", "0.05", "--json")
     assert program.process.stdout.readline()
-    postgres_server.stop()  # not at once: this one flushes late, and would forget the migration
+    postgres_server.stop()  # not killed: without fsync it would lose the migration
     try:
         while "is tried again in" not in (line := program.read_line()):
             assert line

@@ -6,7 +6,7 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from kesin.engine.worker import GRACE_S
 from kesin.foundation.settings import Settings, variable

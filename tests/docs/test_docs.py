@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from kesin import Queue
 from kesin.store.contract import Store
-from tests.cli.mother import path_with_kesin
+from tests.cli.fork_server import path_with_kesin
 from tests.docs.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, matches
 from tests.docs.shell import run
 from tests.docs.test_followed import ALERTS, FIRST, FOLLOWED

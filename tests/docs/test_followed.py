@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.pdf.jobs.heartbeat import check_worker_health
-from tests.cli.mother import path_with_kesin
+from tests.cli.fork_server import path_with_kesin
 from tests.cli.programs import Programs, wait_until
 from tests.docs.pages import DOCS, blocks
 from tests.docs.shell import URL, follow, run

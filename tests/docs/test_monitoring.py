@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from kesin.engine.queue import apply_changes
 from kesin.foundation.settings import Settings

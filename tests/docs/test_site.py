@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.docs.pages import DOCS, PAGES, ROOT
 

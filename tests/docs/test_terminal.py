@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from rq import Worker
 
-from tests.cli.mother import path_with_kesin
+from tests.cli.fork_server import path_with_kesin
 from tests.cli.programs import PATIENCE_S, on_terminal, wait_until
 from tests.docs.pages import ROOT, Block, blocks
 from tests.redis_server import STANDING as DATABASE

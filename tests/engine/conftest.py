@@ -1,4 +1,4 @@
-"""A queue on a store in memory under a clock that the test moves, and what threads need to meet."""
+"""A queue on a store in memory under a clock that the test moves; helpers for worker threads."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,16 +30,15 @@ def store() -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def queue(store: SqliteStore, clock: ManualClock) -> Iterator[Queue]:
-    """The plain lifecycle; whatever a test does to it, its history replays."""
+    """A queue of tasks; after the test its history must replay."""
     lifecycle = task_lifecycle(max_attempts=3, backoff=Backoff((10, 100)))
-    made = Queue("work", lifecycle, store, clock=clock, seed=1)
-    yield made
+    yield Queue("work", lifecycle, store, clock=clock, seed=1)
     assert [str(difference) for difference in verify(store, "work").differences] == []
 
 
 @pytest.fixture
 def running() -> Iterator[Start]:
-    """Starts workers and, at the end, stops them and sees that their threads are gone."""
+    """Starts workers; after the test stops them and checks that their threads have ended."""
     started: list[Worker] = []
 
     def start(worker: Worker) -> Worker:
@@ -58,19 +57,19 @@ def running() -> Iterator[Start]:
 
 
 class Meeting:
-    """A handler that stops where the test wants it: it says that it began, and waits to go on."""
+    """A handler that signals its start and waits until the test lets it return."""
 
-    def __init__(self, answer: Any = None) -> None:
+    def __init__(self, result: Any = None) -> None:
         self.began = threading.Semaphore(0)
         self.go_on = threading.Event()
         self.jobs: list[Job] = []
-        self.answer = answer
+        self.result = result
 
     def __call__(self, job: Job) -> Any:
         self.jobs.append(job)
         self.began.release()
         assert self.go_on.wait(PATIENCE_S)
-        return self.answer
+        return self.result
 
     def wait(self, jobs: int = 1) -> None:
         for _ in range(jobs):
@@ -82,7 +81,7 @@ def fill(queue: Queue, jobs: int, **kwargs: Any) -> list[str]:
 
 
 class Spy:
-    """Records the calls of one method of a store, and may fail in its place."""
+    """Records the calls of a store's method and raises the given failures first."""
 
     def __init__(self, store: Any, method: str, failures: Sequence[Exception] = ()) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -104,12 +103,18 @@ class Spy:
 
 
 def states(queue: Queue) -> dict[str, int]:
-    """State → jobs, without the empty ones."""
+    """State → number of jobs, without empty states."""
     return {state: n for state, n in queue.stats().states.items() if n}
 
 
 def only(queue: Queue) -> Job:
     [job] = queue.jobs().jobs
+    return job
+
+
+def job_of(queue: Queue, job_id: str) -> Job:
+    job = queue.job(job_id)
+    assert job is not None
     return job
 
 

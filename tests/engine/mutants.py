@@ -138,9 +138,7 @@ MUTANTS = (
     ),
     Mutant("a claim before its time", ((r"j\.run_at <= :now", "TRUE"),), {"guard"}),
     Mutant(
-        "a claim that ignores a pause",
-        ((r"p\.tenant IN \('', t\.tenant\)", "FALSE"),),
-        {"pause"},
+        "a claim that ignores a pause", ((r"p\.tenant IN \('', t\.tenant\)", "FALSE"),), {"pause"}
     ),
     Mutant(
         "a claim whose token is an old one",
@@ -149,12 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "an event not written",
-        (
-            (
-                r"result, new_payload ON job",
-                "result, new_payload ON job WHEN NEW.move <> 'release'",
-            ),
-        ),
+        ((r"result, new_payload ON job", "result, new_payload ON job WHEN NEW.move <> 'release'"),),
         {"event", "replay"},
     ),
     Mutant(
@@ -172,11 +165,7 @@ MUTANTS = (
         ((r"WHEN 0 THEN 15000000", "WHEN 0 THEN 5000000"),),
         {"effect"},
     ),
-    Mutant(
-        "a release without an end",
-        ((r"j\.return_count < 2", "TRUE"),),
-        {"guard", "budget"},
-    ),
+    Mutant("a release without an end", ((r"j\.return_count < 2", "TRUE"),), {"guard", "budget"}),
     Mutant(
         "a requeue that keeps the old budget",
         ((r"attempt_base = j\.attempt_count,", "attempt_base = j.attempt_base,"),),

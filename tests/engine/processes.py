@@ -1,4 +1,4 @@
-"""What the processes of ``test_processes`` do: each a process with a pipe to the test."""
+"""The programs that ``test_processes`` starts: each is a process with a pipe to the test."""
 
 import random
 import signal
@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from kesin import Done, Job, New, Queue, Sweeper, Worker, task_lifecycle
+from kesin import Done, Job, NewJob, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.lifecycle.declare import Lifecycle
 from kesin.store.contract import Store
 from kesin.store.postgres.store import PostgresStore
-from kesin.store.records import Filter
+from kesin.store.records import Filter, Outcome
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 
@@ -21,7 +21,7 @@ LEASE_S = 600
 
 @dataclass(frozen=True)
 class Address:
-    """Where the store is, in words that travel to another process."""
+    """The address of a store, which can be sent to another process."""
 
     url: str
     schema: str = ""
@@ -37,19 +37,18 @@ def lifecycle() -> Lifecycle:
 
 
 def claim_and_finish(address: Address, pipe: Connection, batch: int) -> None:
-    """Claim and complete until nothing is left; tells the ids it got."""
+    """Claim and complete jobs until none is left; sends their ids."""
     with closing(address.open()) as store:
         queue = Queue("work", lifecycle(), store)
         pipe.send("ready")
         pipe.recv()
-        got: list[str] = []
-        worker = Worker(queue, lambda job: got.append(job.id), batch=batch)  # type: ignore[func-returns-value]
-        worker.drain()
-        pipe.send(got)
+        claimed: list[str] = []
+        Worker(queue, lambda job: claimed.append(job.id), batch=batch).drain()
+        pipe.send(claimed)
 
 
 def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
-    """Enqueue the same keys as everyone else, in an order of its own; tells what became of them."""
+    """Enqueue the same keys as all other processes, in its own order; sends the results."""
     with closing(address.open()) as store:
         queue = Queue("work", lifecycle(), store)
         keys = [f"key-{number}" for number in range(300)]
@@ -59,23 +58,22 @@ def enqueue_keys(address: Address, pipe: Connection, seed: int) -> None:
         results: list[tuple[str, str, str]] = []
         for start in range(0, len(keys), 30):
             part = keys[start : start + 30]
-            outcomes = queue.enqueue_many(New({"key": key}, key=key) for key in part)
-            results += [
-                (key, outcome.result, outcome.id)
-                for key, outcome in zip(part, outcomes, strict=True)
-            ]  # type: ignore[union-attr]
+            outcomes = queue.enqueue_many(NewJob({"key": key}, key=key) for key in part)
+            for key, outcome in zip(part, outcomes, strict=True):
+                assert isinstance(outcome, Outcome)
+                results.append((key, outcome.result, outcome.id))
         pipe.send(results)
 
 
 def work_until_killed(address: Address, pipe: Connection, batch: int) -> None:
-    """Complete jobs and tell each, as fast as it can; it never ends by itself."""
+    """Complete jobs as fast as possible and send each id; never ends by itself."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with closing(address.open()) as store:
         queue = Queue("work", lifecycle(), store)
 
         def handler(job: Job) -> Done:
             pipe.send(job.id)
-            return Done(job.data)
+            return Done(job.payload)
 
         pipe.send("ready")
         pipe.recv()
@@ -85,7 +83,7 @@ def work_until_killed(address: Address, pipe: Connection, batch: int) -> None:
 
 
 def claim_and_hang(address: Address, pipe: Connection, limit: int) -> None:
-    """Claim a batch and die with it in hand."""
+    """Claim a batch and wait to be killed with it."""
     with closing(address.open()) as store:
         queue = Queue("work", lifecycle(), store)
         pipe.send("ready")
@@ -107,8 +105,8 @@ def die_inside_a_transaction(address: Address, pipe: Connection, limit: int) -> 
             pipe.recv()
 
 
-def take_the_slot(address: Address, pipe: Connection, orders: int) -> None:
-    """Bring orders to the one optimiser until all are done; tells what it met."""
+def run_orders(address: Address, pipe: Connection, orders: int) -> None:
+    """Run orders through the exclusive state until all are done; sends the results."""
     with closing(address.open()) as store:
         queue = Queue("orders", optiplan_lifecycle(), store)
         pipe.send("ready")
@@ -126,14 +124,14 @@ def take_the_slot(address: Address, pipe: Connection, orders: int) -> None:
                     queue.move(job, "wait", run_in_s=0)
                     continue
                 inside = queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs
-                assert [one.id for one in inside] == [job.id]
-                for call in ("collect", "validate", "deliver", "done"):
-                    assert queue.move(job, call).result == "moved"
+                assert [running.id for running in inside] == [job.id]
+                for action in ("collect", "validate", "deliver", "done"):
+                    assert queue.move(job, action).result == "moved"
         pipe.send(results)
 
 
 def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:
-    """A sweeper and a worker whose clock is already beyond every lease."""
+    """A sweeper and a worker whose clock is past every lease."""
     with closing(address.open()) as store:
         clock = ManualClock(wall_clock_us() + later_s * 1_000_000)
         queue = Queue("work", lifecycle(), store, clock=clock)
@@ -142,5 +140,5 @@ def sweep_and_work(address: Address, pipe: Connection, later_s: int) -> None:
         moved = 0
         for _ in range(20):
             moved += Sweeper([queue], batch=7).sweep(("recover",)).total
-            Worker(queue, lambda job: Done(job.data), batch=5).drain()
+            Worker(queue, lambda job: Done(job.payload), batch=5).drain()
         pipe.send(moved)

@@ -1,8 +1,5 @@
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,9 @@ from kesin.engine.leases import Leases
 from kesin.foundation.clock import ManualClock
 from kesin.store.errors import StoreError
 from kesin.store.sqlite.store import SqliteStore
-from tests.engine.conftest import PATIENCE_S, only
+from tests.engine.conftest import PATIENCE_S, Spy, only
+
+Renewals = Callable[[], list[int]]
 
 LEASE_S = 60.0
 SECOND = 1_000_000
@@ -23,19 +22,11 @@ def leases(queue: Queue) -> Leases:
     return Leases(queue, LEASE_S)
 
 
-@contextmanager
-def renewals(queue: Queue) -> Iterator[list[int]]:
-    """How many claims each renewal statement was about."""
-    asked: list[int] = []
-    renew = queue.store.renew
-
-    def counted(name: str, claims: Any, **kwargs: Any) -> set[str]:
-        asked.append(len(claims))
-        return renew(name, claims, **kwargs)
-
-    queue.store.renew = counted  # type: ignore[method-assign]
-    yield asked
-    queue.store.renew = renew  # type: ignore[method-assign]
+@pytest.fixture
+def renewals(store: SqliteStore) -> Renewals:
+    """The number of claims in each renewal statement so far."""
+    spy = Spy(store, "renew")
+    return lambda: [len(call["args"][1]) for call in spy.calls]
 
 
 def claimed(queue: Queue, jobs: int = 1) -> list[Job]:
@@ -45,28 +36,30 @@ def claimed(queue: Queue, jobs: int = 1) -> list[Job]:
 
 
 def test_a_claim_is_renewed_once_a_third_of_its_lease_is_over(
-    queue: Queue, leases: Leases, clock: ManualClock
+    queue: Queue, leases: Leases, clock: ManualClock, renewals: Renewals
 ):
     leases.take(claimed(queue))
-    with renewals(queue) as asked:
-        clock.advance(LEASE_S / 3 - 0.001)
-        assert leases.renew() == 0
-        assert asked == []
-        clock.advance(0.001)
-        assert leases.renew() == 1
-        assert asked == [1]
+    clock.advance(LEASE_S / 3 - 0.001)
+    assert leases.renew() == 0
+    assert renewals() == []
+    clock.advance(0.001)
+    assert leases.renew() == 1
+    assert renewals() == [1]
     assert only(queue).lease_until == clock.time_us + round(LEASE_S * SECOND)
 
 
 def test_more_claims_than_one_call_takes_are_renewed_in_several(
-    queue: Queue, leases: Leases, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    queue: Queue,
+    leases: Leases,
+    clock: ManualClock,
+    renewals: Renewals,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(kesin.engine.leases, "MAX_BATCH", 2)
     leases.take(claimed(queue, 5))
     clock.advance(LEASE_S / 3)
-    with renewals(queue) as asked:
-        assert leases.renew() == 5
-    assert asked == [2, 2, 1]
+    assert leases.renew() == 5
+    assert renewals() == [2, 2, 1]
 
 
 def test_a_renewed_claim_waits_another_third(queue: Queue, leases: Leases, clock: ManualClock):
@@ -78,18 +71,17 @@ def test_a_renewed_claim_waits_another_third(queue: Queue, leases: Leases, clock
     assert leases.renew() == 1
 
 
-def test_all_that_are_old_enough_are_renewed_in_one_statement(
-    queue: Queue, leases: Leases, clock: ManualClock
+def test_all_claims_that_are_old_enough_are_renewed_in_one_statement(
+    queue: Queue, leases: Leases, clock: ManualClock, renewals: Renewals
 ):
     leases.take(claimed(queue, 5))
     clock.advance(LEASE_S / 3)
     leases.take(claimed(queue, 2))
-    with renewals(queue) as asked:
-        assert leases.renew() == 5
-    assert asked == [5]
+    assert leases.renew() == 5
+    assert renewals() == [5]
 
 
-def test_a_claim_that_was_written_back_is_not_renewed(
+def test_a_claim_whose_result_was_written_is_not_renewed(
     queue: Queue, leases: Leases, clock: ManualClock
 ):
     jobs = claimed(queue, 2)
@@ -100,8 +92,8 @@ def test_a_claim_that_was_written_back_is_not_renewed(
     assert [job.id for job in leases.held()] == [jobs[1].id]
 
 
-def test_a_claim_that_was_lost_is_reported_and_no_longer_asked_for(
-    queue: Queue, leases: Leases, clock: ManualClock
+def test_a_lost_claim_is_reported_and_no_longer_renewed(
+    queue: Queue, leases: Leases, clock: ManualClock, renewals: Renewals
 ):
     [job] = claimed(queue)
     leases.take([job])
@@ -111,13 +103,12 @@ def test_a_claim_that_was_lost_is_reported_and_no_longer_asked_for(
     assert leases.renew() == 0
     assert leases.is_lost(job)
     assert leases.held() == []
-    with renewals(queue) as asked:
-        clock.advance(LEASE_S)
-        assert leases.renew() == 0
-    assert asked == []
+    clock.advance(LEASE_S)
+    assert leases.renew() == 0
+    assert renewals() == [1]
 
 
-def test_a_lease_that_ran_out_but_was_not_recovered_is_still_ours(
+def test_an_expired_lease_that_was_not_recovered_can_be_renewed(
     queue: Queue, leases: Leases, clock: ManualClock
 ):
     [job] = claimed(queue)
@@ -162,54 +153,33 @@ def test_the_end_of_an_old_claim_does_not_drop_a_newer_one_of_the_same_job(
 # The thread
 
 
-def test_the_thread_renews_without_being_asked(queue: Queue, clock: ManualClock):
-    renewed = threading.Event()
-    [job] = queue_of_one(queue)
-    leases = Leases(queue, 0.3)
-    leases.take([job])
-    clock.advance(0.2)
-    renew = queue.store.renew
-
-    def watched(*args: Any, **kwargs: Any) -> set[str]:
-        kept = renew(*args, **kwargs)
-        renewed.set()
-        return kept
-
-    queue.store.renew = watched  # type: ignore[method-assign]
-    leases.start()
-    try:
-        assert renewed.wait(PATIENCE_S)
-    finally:
-        leases.stop()
-    assert not leases._thread.is_alive()  # type: ignore[union-attr]
-
-
-def queue_of_one(queue: Queue) -> list[Job]:
+def short_claim(queue: Queue) -> list[Job]:
     queue.enqueue({})
     return queue.claim("w", lease_seconds=0.3)
 
 
-def test_the_thread_outlives_an_error_of_the_store(queue: Queue, clock: ManualClock):
-    [job] = queue_of_one(queue)
+def test_the_thread_renews_claims_by_itself(queue: Queue, clock: ManualClock):
+    leases = Leases(queue, 0.3)
+    leases.take(short_claim(queue))
+    clock.advance(0.2)
+    renewals = Spy(queue.store, "renew")
+    leases.start()
+    try:
+        assert renewals.made.acquire(timeout=PATIENCE_S)
+    finally:
+        leases.stop()
+    assert not leases._thread.is_alive()
+
+
+def test_the_thread_survives_errors_of_the_store(queue: Queue, clock: ManualClock):
+    [job] = short_claim(queue)
     leases = Leases(queue, 0.3)
     leases.take([job])
     clock.advance(0.2)
-    tries: list[int] = []
-    worked = threading.Event()
-    renew = queue.store.renew
-
-    def flaky(*args: Any, **kwargs: Any) -> set[str]:
-        tries.append(1)
-        if len(tries) < 3:
-            raise StoreError("gone for a moment")
-        kept = renew(*args, **kwargs)
-        worked.set()
-        return kept
-
-    queue.store.renew = flaky  # type: ignore[method-assign]
+    renewals = Spy(queue.store, "renew", [StoreError("gone for a moment")] * 2)
     leases.start()
     try:
-        assert worked.wait(PATIENCE_S)
+        assert renewals.made.acquire(timeout=PATIENCE_S)
     finally:
         leases.stop()
     assert not leases.is_lost(job)

@@ -1,4 +1,4 @@
-"""A worker with a plan: whom it serves, and with how many jobs at a time."""
+"""A worker with a plan: the tenants it serves, and how many jobs it claims of each."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,40 +18,40 @@ def fill(queue: Queue, tenant: str, jobs: int) -> None:
         queue.enqueue({"n": n}, tenant=tenant)
 
 
-def test_a_turn_claims_each_share_for_itself(queue: Queue):
+def test_each_share_of_the_plan_is_claimed_separately(queue: Queue):
     fill(queue, "north", 5)
     fill(queue, "south", 5)
     batches: list[list[str]] = []
 
-    def keep(jobs: Sequence[Job]) -> list[HandlerResult]:
+    def record(jobs: Sequence[Job]) -> list[HandlerResult]:
         batches.append([job.tenant for job in jobs])
         return done(jobs)
 
     plan = [ClaimShare(("south",), 3), ClaimShare(("north",), 2), ClaimShare(("west",), 2)]
-    ended = Worker(queue, batch_handler=keep, plan=lambda: plan).run_once()
+    results = Worker(queue, batch_handler=record, plan=lambda: plan).run_once()
     assert batches == [["south"] * 3, ["north"] * 2]
-    assert ended == {"done": 5}
+    assert results == {"done": 5}
 
 
-def test_a_share_is_worked_off_before_the_plan_goes_on(queue: Queue):
+def test_a_share_is_finished_before_the_next_is_planned(queue: Queue):
     fill(queue, "north", 1)
     fill(queue, "south", 1)
     calls: list[str] = []
 
     def plan() -> Iterator[ClaimShare]:
         for tenant in ("north", "south"):
-            calls.append(f"asks for {tenant}")
+            calls.append(f"plan {tenant}")
             yield ClaimShare((tenant,), 1)
 
-    def keep(jobs: Sequence[Job]) -> list[HandlerResult]:
-        calls.append(f"works for {jobs[0].tenant}")
+    def record(jobs: Sequence[Job]) -> list[HandlerResult]:
+        calls.append(f"work for {jobs[0].tenant}")
         return done(jobs)
 
-    Worker(queue, batch_handler=keep, plan=plan).run_once()
-    assert calls == ["asks for north", "works for north", "asks for south", "works for south"]
+    Worker(queue, batch_handler=record, plan=plan).run_once()
+    assert calls == ["plan north", "work for north", "plan south", "work for south"]
 
 
-def test_a_worker_that_stops_takes_no_further_share(queue: Queue):
+def test_a_stopping_worker_claims_no_further_share(queue: Queue):
     fill(queue, "north", 2)
     workers: list[Worker] = []
 

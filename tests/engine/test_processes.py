@@ -8,16 +8,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kesin import Done, New, Queue, Sweeper, Worker
+from kesin import Done, NewJob, Queue, Sweeper, Worker
 from kesin.engine.replay import verify
 from kesin.foundation.clock import ManualClock, wall_clock_us
 from kesin.store.postgres.store import PostgresStore
+from kesin.store.records import Outcome
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
 from tests.apart import Member, Start, crew
 from tests.engine import processes
 from tests.engine.conftest import states
 from tests.engine.processes import LEASE_S, Address, lifecycle
+
+pytestmark = pytest.mark.starts
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -33,12 +36,12 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
 
 @pytest.fixture
 def queue(address: Address) -> Iterator[Queue]:
-    """The test's own view of the queue, by a clock that it can move beyond every lease."""
+    """The queue as the test sees it, with a clock that it can move past every lease."""
     with closing(address.open()) as store:
         yield Queue("work", lifecycle(), store, clock=ManualClock(wall_clock_us()))
 
 
-def let_leases_run_out(queue: Queue) -> None:
+def expire_leases(queue: Queue) -> None:
     assert isinstance(queue.clock, ManualClock)
     queue.clock.time_us = wall_clock_us() + 2 * LEASE_S * 1_000_000
 
@@ -57,23 +60,23 @@ def start(address: Address) -> Iterator[Start]:
 
 
 def fill(queue: Queue, jobs: int) -> set[str]:
-    outcomes = queue.enqueue_many(New({"n": n}) for n in range(jobs))
-    return {outcome.id for outcome in outcomes}  # type: ignore[union-attr]
+    outcomes = queue.enqueue_many(NewJob({"n": n}) for n in range(jobs))
+    return {outcome.id for outcome in outcomes if isinstance(outcome, Outcome)}
 
 
-def bring_to_the_end(queue: Queue, jobs: int) -> None:
-    """Sweep and work until everything is done; a dying connection may hold a row for a moment."""
-    let_leases_run_out(queue)
+def finish_all(queue: Queue, jobs: int) -> None:
+    """Sweep and work until all jobs are done; a dying connection may lock a row for a moment."""
+    expire_leases(queue)
     for _ in range(200):
         Sweeper([queue]).sweep(("cap", "recover"))
-        Worker(queue, lambda job: Done(job.data), name="heir").drain()
+        Worker(queue, lambda job: Done(job.payload), name="heir").drain()
         if queue.stats().states["done"] == jobs:
             return
     raise AssertionError(f"not everything was done: {states(queue)}")
 
 
 def check(queue: Queue, ids: set[str]) -> None:
-    """Nothing is lost, nothing was done twice, and the file and the history are whole."""
+    """No job is lost or was done twice, and the file and the history are intact."""
     store = queue.store
     assert states(queue) == {"done": len(ids)}
     seen = set()
@@ -82,7 +85,7 @@ def check(queue: Queue, ids: set[str]) -> None:
         ends = [event for event in events if event.to_state == "done"]
         assert len(ends) == 1, [event.move for event in events]
         assert ends[0].seq == job.seq
-        assert job.data == job.outcome or job.result is None
+        assert job.payload == job.result or job.result is None
         claims = sum(event.claim == 1 for event in events)
         assert claims == job.attempt_count <= job.max_attempts
     assert seen == ids
@@ -91,23 +94,22 @@ def check(queue: Queue, ids: set[str]) -> None:
         assert store._read("PRAGMA integrity_check", {}) == [("ok",)]
 
 
-# Together
+# Concurrent processes
 
 
-def test_processes_that_claim_at_once_never_share_a_job(queue: Queue, start: Start):
-    ids = fill(queue, 600)
+def test_concurrent_claims_never_share_a_job(queue: Queue, start: Start):
+    ids = fill(queue, 300)
     members = [start(processes.claim_and_finish, batch) for batch in (1, 7, 50)]
     for member in members:
         member.go()
-    got = [member.hear() for member in members]
-    shared = Counter(job_id for some in got for job_id in some)
-    assert set(shared) == ids
-    assert set(shared.values()) == {1}
+    claims = Counter(job_id for member in members for job_id in member.hear())
+    assert set(claims) == ids
+    assert set(claims.values()) == {1}
     check(queue, ids)
     assert {job.seq for job, _ in queue.store.scan("work")} == {3}
 
 
-def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(queue: Queue, start: Start):
+def test_concurrent_enqueues_of_the_same_keys_insert_each_once(queue: Queue, start: Start):
     members = [start(processes.enqueue_keys, seed) for seed in range(3)]
     for member in members:
         member.go()
@@ -120,11 +122,11 @@ def test_processes_that_enqueue_the_same_keys_agree_on_the_jobs(queue: Queue, st
     assert verify(queue.store, "work")
 
 
-def test_processes_that_want_one_slot_take_turns(address: Address, queue: Queue, start: Start):
+def test_an_exclusive_state_holds_one_job_at_a_time(address: Address, queue: Queue, start: Start):
     with closing(address.open()) as store:
         orders = Queue("orders", optiplan_lifecycle(), store)
-        orders.enqueue_many(New({"n": n}) for n in range(12))
-        members = [start(processes.take_the_slot, 12) for _ in range(2)]
+        orders.enqueue_many(NewJob({"n": n}) for n in range(12))
+        members = [start(processes.run_orders, 12) for _ in range(2)]
         for member in members:
             member.go()
         results: Counter[str] = Counter()
@@ -136,7 +138,7 @@ def test_processes_that_want_one_slot_take_turns(address: Address, queue: Queue,
         assert verify(store, "orders")
 
 
-def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Start):
+def test_concurrent_sweepers_recover_every_job_once(queue: Queue, start: Start):
     ids = fill(queue, 100)
     lost = queue.claim("dead", limit=60)
     members = [start(processes.sweep_and_work, 20 * LEASE_S) for _ in range(3)]
@@ -146,10 +148,10 @@ def test_sweepers_that_overlap_recover_every_job_once(queue: Queue, start: Start
     check(queue, ids)
 
 
-# Killed
+# Killed processes
 
 
-def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Start):
+def test_the_claims_of_a_killed_process_are_recovered(queue: Queue, start: Start):
     ids = fill(queue, 50)
     doomed = start(processes.claim_and_hang, 20)
     doomed.go()
@@ -158,22 +160,22 @@ def test_what_a_killed_process_had_claimed_is_recovered(queue: Queue, start: Sta
     assert len(claimed) == 20
     assert states(queue) == {"ready": 30, "running": 20}
     assert Sweeper([queue]).sweep(("recover",)).total == 0
-    let_leases_run_out(queue)
+    expire_leases(queue)
     assert Sweeper([queue]).sweep(("recover",)).total == 20
-    bring_to_the_end(queue, 50)
+    finish_all(queue, 50)
     check(queue, ids)
     for job, _ in queue.store.scan("work"):
         used = job.attempt_count - job.attempt_base
         assert used == (2 if job.id in claimed else 1)
 
 
-def test_a_process_killed_inside_a_transaction_leaves_nothing_behind(queue: Queue, start: Start):
+def test_the_transaction_of_a_killed_process_is_rolled_back(queue: Queue, start: Start):
     ids = fill(queue, 30)
     doomed = start(processes.die_inside_a_transaction, 10)
     doomed.go()
     assert doomed.hear() == "inside"
     doomed.kill()
-    bring_to_the_end(queue, 30)
+    finish_all(queue, 30)
     check(queue, ids)
     assert {job.seq for job, _ in queue.store.scan("work")} == {3}
 
@@ -191,11 +193,11 @@ def test_a_worker_killed_at_any_moment_loses_nothing_and_nothing_is_done_twice(
     beside.go()
     doomed.kill()
     beside.hear()
-    bring_to_the_end(queue, 300)
+    finish_all(queue, 300)
     check(queue, ids)
 
 
-def test_killing_worker_after_worker_still_brings_every_job_to_its_end(queue: Queue, start: Start):
+def test_every_job_ends_although_worker_after_worker_is_killed(queue: Queue, start: Start):
     ids = fill(queue, 300)
     for after in (3, 11, 40):
         doomed = start(processes.work_until_killed, 20)
@@ -203,5 +205,5 @@ def test_killing_worker_after_worker_still_brings_every_job_to_its_end(queue: Qu
         for _ in range(after):
             doomed.hear()
         doomed.kill()
-    bring_to_the_end(queue, 300)
+    finish_all(queue, 300)
     check(queue, ids)

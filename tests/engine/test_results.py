@@ -7,6 +7,7 @@ import pytest
 from kesin import Act, Done, Failed, Job, Queue, Sweeper, Wait, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.errors import Category
+from kesin.store.records import Filter
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -15,10 +16,10 @@ from tests.engine.conftest import moves, only, states
 SECOND = 1_000_000
 
 
-def answered(queue: Queue, answer: Any, **options: Any) -> Job:
-    """The job after one pass of a worker whose handler answers this."""
+def returned(queue: Queue, result: Any, **options: Any) -> Job:
+    """The job after a worker ran a handler that returns this."""
     queue.enqueue({"n": 1})
-    Worker(queue, lambda _job: answer, name="w", **options).drain()
+    Worker(queue, lambda _job: result, name="w", **options).drain()
     return only(queue)
 
 
@@ -39,17 +40,17 @@ def error(job: Job) -> tuple[str | None, str | None, str | None]:
 
 
 def test_nothing_means_done(queue: Queue):
-    job = answered(queue, None)
-    assert (job.state, job.result, job.worker) == ("done", None, None)
+    job = returned(queue, None)
+    assert (job.state, job.result_json, job.worker) == ("done", None, None)
 
 
 def test_done_keeps_its_result_as_canonical_json(queue: Queue):
-    job = answered(queue, Done({"b": 1, "a": ["ü", None]}))
-    assert (job.state, job.result) == ("done", '{"a":["ü",null],"b":1}')
-    assert job.outcome == {"a": ["ü", None], "b": 1}
+    job = returned(queue, Done({"b": 1, "a": ["ü", None]}))
+    assert (job.state, job.result_json) == ("done", '{"a":["ü",null],"b":1}')
+    assert job.result == {"a": ["ü", None], "b": 1}
 
 
-def test_answers_are_values_that_do_not_change():
+def test_results_are_immutable_values():
     assert Done(1) == Done(1)
     assert Wait(5) == Wait(5, "wait")
     assert Act("hold") == Act("hold", options=frozenset())
@@ -60,14 +61,14 @@ def test_answers_are_values_that_do_not_change():
 # Failed
 
 
-@pytest.mark.parametrize("how", [answered, raised])
-def test_failed_is_returned_or_raised_alike(queue: Queue, how: Callable[..., Job]):
+@pytest.mark.parametrize("how", [returned, raised])
+def test_failed_may_be_returned_or_raised(queue: Queue, how: Callable[..., Job]):
     job = how(queue, Failed("NO_PAPER", "the tray is empty", category=Category.PERMANENT))
     assert job.state == "failed"
     assert error(job) == ("NO_PAPER", "PERMANENT", "the tray is empty")
 
 
-def test_an_exception_becomes_its_class_name_and_is_tried_again(queue: Queue, clock: ManualClock):
+def test_an_exception_is_retried_with_its_class_name_as_code(queue: Queue, clock: ManualClock):
     job = raised(queue, ConnectionResetError("peer went away"))
     assert job.state == "ready"
     assert error(job) == ("ConnectionResetError", "TRANSIENT", "peer went away")
@@ -76,7 +77,7 @@ def test_an_exception_becomes_its_class_name_and_is_tried_again(queue: Queue, cl
 
 
 def test_an_unknown_code_is_transient_unless_the_handler_says_otherwise(queue: Queue):
-    assert answered(queue, Failed("WHO_KNOWS")).error_category == "TRANSIENT"
+    assert returned(queue, Failed("WHO_KNOWS")).error_category == "TRANSIENT"
 
 
 @pytest.mark.parametrize(
@@ -89,24 +90,26 @@ def test_an_unknown_code_is_transient_unless_the_handler_says_otherwise(queue: Q
         (Category.PERMANENT, "failed"),
     ],
 )
-def test_the_category_decides_the_verdict(queue: Queue, category: Category, state: str):
-    job = answered(queue, Failed("WHO_KNOWS", category=category))
+def test_the_category_decides_whether_a_job_is_retried(
+    queue: Queue, category: Category, state: str
+):
+    job = returned(queue, Failed("WHO_KNOWS", category=category))
     assert (job.state, job.error_category) == (state, category.value)
 
 
 def test_a_declared_code_has_the_category_that_was_declared(queue: Queue):
-    job = answered(queue, Failed("CANCELLED", category=Category.TRANSIENT))
+    job = returned(queue, Failed("CANCELLED", category=Category.TRANSIENT))
     assert (job.state, job.error_category) == ("failed", "PERMANENT")
 
 
-def test_a_failure_without_words_says_its_code(queue: Queue):
-    assert answered(queue, Failed("NO_PAPER")).error_message == "NO_PAPER"
+def test_a_failure_without_a_message_has_its_code_as_message(queue: Queue):
+    assert returned(queue, Failed("NO_PAPER")).error_message == "NO_PAPER"
     assert str(Failed("NO_PAPER", "empty")) == "NO_PAPER: empty"
     assert str(Failed("NO_PAPER")) == "NO_PAPER"
 
 
-def test_what_a_failure_says_is_cut_to_what_the_store_takes(queue: Queue):
-    job = answered(queue, Failed("C" * 500, "m\x00" * 5_000 + "\ud800"))
+def test_code_and_message_of_a_failure_are_cut_to_their_limits(queue: Queue):
+    job = returned(queue, Failed("C" * 500, "m\x00" * 5_000 + "\ud800"))
     assert job.error_code == "C" * 64
     assert job.error_message == "m" * 1_000
 
@@ -114,16 +117,16 @@ def test_what_a_failure_says_is_cut_to_what_the_store_takes(queue: Queue):
 @pytest.mark.parametrize(
     ("channel", "state"), [("script", "FAILED"), ("api", "RETRY"), ("data_manager", "RETRY")]
 )
-def test_the_channel_decides_where_channels_judge_differently(
+def test_the_channel_decides_where_codes_differ_by_channel(
     store: SqliteStore, clock: ManualClock, channel: str, state: str
 ):
     queue = Queue("oci", oci_lifecycle(), store, clock=clock)
-    assert answered(queue, Failed("UPLOAD_EXCEPTION"), channel=channel).state == state
+    assert returned(queue, Failed("UPLOAD_EXCEPTION"), channel=channel).state == state
 
 
-def test_a_code_may_name_a_move_of_its_own(store: SqliteStore, clock: ManualClock):
+def test_a_code_may_name_its_own_move(store: SqliteStore, clock: ManualClock):
     queue = Queue("oci", oci_lifecycle(), store, clock=clock)
-    job = answered(queue, Failed("ORDER_ID_ALREADY_IN_USE", "known"), channel="api")
+    job = returned(queue, Failed("ORDER_ID_ALREADY_IN_USE", "known"), channel="api")
     assert (job.state, job.error_code) == ("COMPLETED", "ORDER_ID_ALREADY_IN_USE")
     assert moves(queue, job.id)[-1] == "ack_duplicate"
 
@@ -136,7 +139,7 @@ def orders(store: SqliteStore, clock: ManualClock) -> Queue:
     return Queue("orders", optiplan_lifecycle(), store, clock=clock)
 
 
-def test_wait_lets_go_of_the_claim_and_sets_a_wake_up_time(orders: Queue, clock: ManualClock):
+def test_wait_drops_the_claim_and_sets_a_wake_up_time(orders: Queue, clock: ManualClock):
     def handler(job: Job, run: Any) -> Wait:
         run.move("prepare")
         run.move("import")
@@ -151,7 +154,7 @@ def test_wait_lets_go_of_the_claim_and_sets_a_wake_up_time(orders: Queue, clock:
     assert Worker(orders, lambda _job: None, name="w").drain() == 0
 
 
-def test_make_makes_the_move_it_names_with_what_it_records(orders: Queue):
+def test_act_makes_the_named_move_with_its_details(orders: Queue):
     hold = Act(
         "hold",
         code="E_CRM_NO_MATCH",
@@ -159,16 +162,16 @@ def test_make_makes_the_move_it_names_with_what_it_records(orders: Queue):
         category=Category.VALIDATION,
         note={"seen": "Müller"},
     )
-    job = answered(orders, hold)
+    job = returned(orders, hold)
     assert job.state == "HOLD"
     assert error(job) == ("E_CRM_NO_MATCH", "VALIDATION", "which customer?")
     assert job.note == '{"seen":"Müller"}'
 
 
-def test_make_may_give_a_result_and_a_time(orders: Queue, clock: ManualClock):
+def test_act_may_set_a_wake_up_time(orders: Queue, clock: ManualClock):
     def handler(job: Job, run: Any) -> Act:
-        for call in ("prepare", "import", "run"):
-            assert run.move(call).result == "moved"
+        for action in ("prepare", "import", "run"):
+            assert run.move(action).result == "moved"
         return Act("wait", run_in_s=90)
 
     orders.enqueue({})
@@ -178,7 +181,7 @@ def test_make_may_give_a_result_and_a_time(orders: Queue, clock: ManualClock):
 
 
 @pytest.mark.parametrize(("fenced", "state"), [(True, "RETRY"), (False, "COMPLETED")])
-def test_an_unfenced_answer_counts_after_the_claim_was_lost(
+def test_an_unfenced_result_counts_after_the_claim_was_lost(
     store: SqliteStore, clock: ManualClock, fenced: bool, state: str
 ):
     queue = Queue("oci", oci_lifecycle(), store, clock=clock)
@@ -193,32 +196,30 @@ def test_an_unfenced_answer_counts_after_the_claim_was_lost(
     assert only(queue).state == state
 
 
-# Answers that are none
+# Bad results
 
 BAD = {
     "no JSON": Done(object()),
     "not a number": Done(float("nan")),
     "a note that is no JSON": Act("complete", note={"x": object()}),
-    "no answer at all": "finished!",
-    "a dictionary": {"ok": True},
+    "an object": object(),
+    "a yes or no": True,
+    "a class": Failed,
+    "JSON with something else in it": {"at": object()},
     "a wait where nothing waits": Wait(5),
-    "a move nobody declared": Act("dance"),
-    "a move of somebody else": Act("requeue"),
-    "an option nobody declared": Act("complete", options=frozenset({"loudly"})),
+    "an undeclared action": Act("dance"),
+    "an action of operators": Act("requeue"),
+    "an undeclared option": Act("complete", options=frozenset({"loudly"})),
 }
 
 
-@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_bad_answer_fails_the_job_for_good_and_says_so(queue: Queue, answer: Any):
-    job = answered(queue, answer)
-    assert (job.state, job.error_code, job.error_category) == ("failed", "BAD_ANSWER", "PERMANENT")
-    assert job.error_message
-
-
-@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_bad_answer_does_no_harm_to_the_jobs_beside_it(queue: Queue, answer: Any):
+@pytest.mark.parametrize("result", BAD.values(), ids=BAD)
+def test_a_bad_result_fails_its_job_permanently_and_no_other(queue: Queue, result: Any):
     for n in range(5):
         queue.enqueue({"n": n})
-    worker = Worker(queue, batch_handler=lambda jobs: [answer, *[None] * (len(jobs) - 1)], batch=5)
+    worker = Worker(queue, batch_handler=lambda jobs: [result, *[None] * (len(jobs) - 1)], batch=5)
     assert worker.drain() == 5
     assert states(queue) == {"done": 4, "failed": 1}
+    [job] = queue.jobs(Filter(states=("failed",))).jobs
+    assert (job.error_code, job.error_category) == ("BAD_ANSWER", "PERMANENT")
+    assert job.error_message

@@ -1,8 +1,8 @@
-"""The Run of a handler: actions while it works, and a lost lease."""
+"""The RunContext of a handler: actions while it works, and a lost lease."""
 
 from typing import Any
 
-from kesin import Done, Job, Queue, Run, StaleClaim, Sweeper, Wait, Worker
+from kesin import Done, Job, Queue, RunContext, StaleClaim, Sweeper, Wait, Worker
 from kesin.foundation.clock import ManualClock
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -12,9 +12,9 @@ from tests.engine.conftest import fill, only, states
 
 
 def test_a_handler_may_take_the_run_as_its_second_argument(queue: Queue):
-    runs: list[Run] = []
+    runs: list[RunContext] = []
 
-    def handler(_job: Job, run: Run) -> None:
+    def handler(_job: Job, run: RunContext) -> None:
         runs.append(run)
         assert not run.lost
         assert not run.stopping
@@ -33,32 +33,30 @@ def test_a_handler_with_an_optional_second_argument_gets_the_job_alone(queue: Qu
     assert states(queue) == {"done": 1}
 
 
-def test_moves_in_the_middle_of_the_work_are_made_under_the_claim(
-    store: SqliteStore, clock: ManualClock
-):
+def test_moves_of_a_handler_are_made_under_its_claim(store: SqliteStore, clock: ManualClock):
     orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
 
-    def handler(_job: Job, run: Run) -> Done:
-        for call in ("prepare", "import", "run", "collect", "validate", "deliver"):
-            assert run.move(call, note={"step": call}).result == "moved"
+    def handler(_job: Job, run: RunContext) -> Done:
+        for action in ("prepare", "import", "run", "collect", "validate", "deliver"):
+            assert run.move(action, note={"step": action}).result == "moved"
         return Done({"plates": 3})
 
     orders.enqueue({})
     Worker(orders, handler, name="runner").drain()
     job = only(orders)
-    assert (job.state, job.result, job.attempt_count) == ("DONE", '{"plates":3}', 1)
+    assert (job.state, job.result_json, job.attempt_count) == ("DONE", '{"plates":3}', 1)
     steps = orders.events(job.id)[2:-1]
     assert {event.worker for event in steps} == {"runner"}
     assert steps[0].note == '{"step":"prepare"}'
 
 
-def test_a_slot_that_is_taken_is_an_answer_and_not_an_exception(
+def test_a_busy_exclusive_state_is_a_result_and_not_an_exception(
     store: SqliteStore, clock: ManualClock
 ):
     orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
     seen: list[str] = []
 
-    def handler(_job: Job, run: Run) -> Any:
+    def handler(_job: Job, run: RunContext) -> Any:
         run.move("prepare")
         run.move("import")
         seen.append(run.move("run").result)
@@ -82,12 +80,12 @@ def steal(queue: Queue, clock: ManualClock) -> Job:
     return job
 
 
-def test_a_lost_lease_is_told_and_the_finish_refused_as_stale_and_noted(
+def test_after_a_lost_lease_the_finish_is_refused_as_stale_and_noted(
     queue: Queue, clock: ManualClock
 ):
     lost: list[bool] = []
 
-    def handler(_job: Job, run: Run) -> Done:
+    def handler(_job: Job, run: RunContext) -> Done:
         stolen = steal(queue, clock)
         lost.append(run.lost)
         worker.leases.renew()
@@ -100,18 +98,18 @@ def test_a_lost_lease_is_told_and_the_finish_refused_as_stale_and_noted(
     worker.drain()
     assert lost == [False, True]
     job = only(queue)
-    assert (job.state, job.worker, job.result) == ("running", "thief", None)
+    assert (job.state, job.worker, job.result_json) == ("running", "thief", None)
     [note] = queue.notes(job_id)
     assert (note.kind, note.actor, note.details) == ("stale", "slow", "complete")
     assert worker.completed == 0
     assert worker.leases.held() == []
 
 
-def test_a_move_under_a_lost_claim_is_a_stale_claim(store: SqliteStore, clock: ManualClock):
+def test_a_move_under_a_lost_claim_raises_stale_claim(store: SqliteStore, clock: ManualClock):
     orders = Queue("orders", optiplan_lifecycle(), store, clock=clock)
     problems: list[str] = []
 
-    def handler(_job: Job, run: Run) -> Any:
+    def handler(_job: Job, run: RunContext) -> Any:
         steal(orders, clock)
         try:
             run.move("prepare")
@@ -126,12 +124,12 @@ def test_a_move_under_a_lost_claim_is_a_stale_claim(store: SqliteStore, clock: M
     assert only(orders).worker == "thief"
 
 
-def test_the_run_of_a_lost_claim_stays_lost_when_the_same_worker_gets_the_job_again(
+def test_a_lost_run_stays_lost_when_the_same_worker_claims_the_job_again(
     queue: Queue, clock: ManualClock
 ):
     lost: list[bool] = []
 
-    def handler(_job: Job, run: Run) -> None:
+    def handler(_job: Job, run: RunContext) -> None:
         clock.advance(queue.lifecycle.lease_seconds + 1)
         Sweeper([queue]).sweep(("recover",))
         worker.leases.renew()

@@ -1,4 +1,4 @@
-"""Stopping a worker: what is at hand is finished or given back, and its signals returned."""
+"""Stopping a worker: claims are finished or released, and signal handlers restored."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from kesin.store.sqlite.store import SqliteStore
 from tests.engine.conftest import PATIENCE_S, Meeting, Spy, Start, fill, moves, only, states
 
 
-def test_a_graceful_stop_finishes_the_job_at_hand(queue: Queue, running: Start):
+def test_a_graceful_stop_finishes_the_running_job(queue: Queue, running: Start):
     fill(queue, 3)
     meeting = Meeting(Done("in time"))
     worker = running(Worker(queue, meeting, poll_s=1_000))
@@ -27,7 +27,7 @@ def test_a_graceful_stop_finishes_the_job_at_hand(queue: Queue, running: Start):
     assert len(meeting.jobs) == 1
 
 
-def test_a_stop_in_the_middle_of_a_batch_releases_the_rest_of_it(queue: Queue):
+def test_a_stop_during_a_batch_releases_its_rest(queue: Queue):
     fill(queue, 7)
     handled: list[str] = []
 
@@ -65,7 +65,7 @@ def test_an_attempt_is_returned_at_most_twice_in_a_budget(queue: Queue, clock: M
     assert (only(queue).state, only(queue).attempts_left) == ("ready", 2)
 
 
-def test_more_claims_than_one_call_takes_are_given_back_in_several(
+def test_more_claims_than_one_call_takes_are_released_in_several(
     queue: Queue, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kesin.engine.worker, "MAX_BATCH", 2)
@@ -75,7 +75,7 @@ def test_more_claims_than_one_call_takes_are_given_back_in_several(
     assert [len(call["args"][2]) for call in applied.calls] == [2, 2, 1]
 
 
-def test_what_outlives_the_grace_period_is_released_and_its_late_finish_refused(
+def test_a_job_running_after_the_grace_period_is_released_and_its_finish_refused(
     queue: Queue, running: Start
 ):
     [job_id] = fill(queue, 1)
@@ -89,7 +89,7 @@ def test_what_outlives_the_grace_period_is_released_and_its_late_finish_refused(
     for thread in worker._threads:
         thread.join(PATIENCE_S)
     assert only(queue).state == "ready"
-    assert only(queue).result is None
+    assert only(queue).result_json is None
     assert [note.kind for note in queue.notes(job_id)] == ["stale"]
 
 
@@ -109,20 +109,20 @@ def test_a_worker_that_waits_for_work_stops_at_once(queue: Queue, running: Start
     assert not any(thread.is_alive() for thread in worker._threads)
 
 
-def test_what_is_claimed_after_the_grace_period_is_given_back(
-    queue: Queue, store: SqliteStore, running: Start
+def test_a_claim_made_after_the_grace_period_is_released(
+    queue: Queue, store: SqliteStore, running: Start, monkeypatch: pytest.MonkeyPatch
 ):
-    """A thread may be calling the store when the worker is asked to stop."""
+    """A thread may be calling the store when the worker is stopped."""
     fill(queue, 1)
-    asking, go_on = threading.Event(), threading.Event()
+    claiming, go_on = threading.Event(), threading.Event()
     claim = store.claim
 
-    def slow(*args: Any, **details: Any) -> list[Job]:
-        asking.set()
+    def claim_slowly(*args: Any, **details: Any) -> list[Job]:
+        claiming.set()
         assert go_on.wait(PATIENCE_S)
         return claim(*args, **details)
 
-    store.claim = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "claim", claim_slowly)
     ran: list[Job] = []
 
     def together(jobs: Sequence[Job]) -> list[Done]:
@@ -130,7 +130,7 @@ def test_what_is_claimed_after_the_grace_period_is_given_back(
         return [Done()] * len(jobs)
 
     worker = running(Worker(queue, batch_handler=together, poll_s=1_000, grace_s=0))
-    assert asking.wait(PATIENCE_S)
+    assert claiming.wait(PATIENCE_S)
     worker.stop()
     worker.join()
     go_on.set()
@@ -144,7 +144,7 @@ def own_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
-        assert signal.getsignal(number) is handler, "the worker kept a signal for itself"
+        assert signal.getsignal(number) is handler, "the worker did not restore a signal handler"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -165,7 +165,7 @@ def test_a_signal_stops_a_running_worker_gracefully(queue: Queue, number: signal
 
 
 @pytest.mark.usefixtures("own_signals")
-def test_a_second_signal_gives_everything_back_at_once(queue: Queue):
+def test_a_second_signal_releases_everything_at_once(queue: Queue):
     fill(queue, 1)
     ended = threading.Event()
 

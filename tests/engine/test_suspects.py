@@ -1,37 +1,38 @@
-"""A job whose worker never answered may have killed it: it is worked on alone, or among few."""
+"""A job whose worker died may be the cause: it is claimed alone, or in a small group."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kesin import Done, Failed, New, Queue, Sweeper, Worker, task_lifecycle
+from kesin import Done, Failed, Queue, Sweeper, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
-from tests.engine.conftest import moves
+from tests.engine.conftest import fill, job_of, moves
 
 LEASE_S = 60
 
 
-def made(clock: ManualClock, **changes) -> Queue:
+def new_queue(clock: ManualClock, **changes: Any) -> Queue:
     lifecycle = replace(task_lifecycle(max_attempts=4, lease_seconds=LEASE_S), **changes)
     return Queue("work", lifecycle, SqliteStore(":memory:"), clock=clock, seed=1)
 
 
 def lose(queue: Queue, clock: ManualClock, jobs: int) -> list[str]:
-    """So many jobs in the hands of a worker that dies with them."""
-    outcomes = queue.enqueue_many(New({"n": n}) for n in range(jobs))
+    """Enqueue jobs that a worker claims and dies with."""
+    ids = fill(queue, jobs)
     queue.claim("dead", limit=jobs)
     clock.advance(LEASE_S + 1)
     Sweeper([queue]).sweep(("recover",))
-    return [one.id for one in outcomes]
+    return ids
 
 
-def test_a_suspect_is_given_back_and_claimed_alone(clock):
-    queue = made(clock)
+def test_a_suspect_is_released_and_claimed_alone(clock):
+    queue = new_queue(clock)
     suspects = lose(queue, clock, 3)
-    [fresh] = [one.id for one in queue.enqueue_many([New({"n": 9})])]
+    [fresh] = fill(queue, 1)
     held: list[tuple[str, set[str]]] = []
 
     def handler(job: Job) -> None:
@@ -40,36 +41,36 @@ def test_a_suspect_is_given_back_and_claimed_alone(clock):
     worker = Worker(queue, handler)
     worker.work_on([*suspects, fresh])
     assert held == [(fresh, {fresh}), *((job_id, {job_id}) for job_id in suspects)]
-    story = ["enqueue", "claim", "recover", "claim", "release", "claim", "complete"]
-    assert [moves(queue, one) for one in suspects] == [story] * 3
+    expected = ["enqueue", "claim", "recover", "claim", "release", "claim", "complete"]
+    assert [moves(queue, job_id) for job_id in suspects] == [expected] * 3
     assert moves(queue, fresh) == ["enqueue", "claim", "complete"]
-    assert {queue.job(one).attempts_left for one in suspects} == {2}  # of four: dead, and this one
+    assert {job_of(queue, job_id).attempts_left for job_id in suspects} == {2}  # of four
 
 
-def test_one_that_failed_and_is_tried_again_is_no_suspect(clock):
-    queue = made(clock)
-    ids = [one.id for one in queue.enqueue_many(New({"n": n}) for n in range(3))]
-    answers = iter([Failed("BUSY", "later"), Failed("BUSY", "later"), Failed("BUSY", "later")])
-    worker = Worker(queue, lambda _: next(answers, Done()))
+def test_a_failed_job_that_is_retried_is_no_suspect(clock):
+    queue = new_queue(clock)
+    ids = fill(queue, 3)
+    results = iter([Failed("BUSY", "later")] * 3)
+    worker = Worker(queue, lambda _: next(results, Done()))
     worker.work_on(ids)
     clock.advance(86_400)
     assert worker.work_on(ids) == {"done": 3}
     assert "release" not in {move for job_id in ids for move in moves(queue, job_id)}
 
 
-def test_a_stop_is_no_death(clock):
-    queue = made(clock)
-    ids = [one.id for one in queue.enqueue_many(New({"n": n}) for n in range(2))]
+def test_a_job_released_by_a_stopping_worker_is_no_suspect(clock):
+    queue = new_queue(clock)
+    ids = fill(queue, 2)
     Worker(queue, Done).release_claims(queue.claim("stopping", limit=2))
     Worker(queue, lambda _: Done()).work_on(ids)
-    assert {moves(queue, one).count("release") for one in ids} == {1}
+    assert {moves(queue, job_id).count("release") for job_id in ids} == {1}
 
 
-def test_what_cannot_be_given_back_comes_last_and_the_others_are_written_before(clock):
-    """A lifecycle that gives no attempt back: the suspects keep their claims."""
-    queue = made(clock, max_returns=0)
+def test_suspects_that_cannot_be_released_run_last_and_other_results_are_written_first(clock):
+    """This lifecycle gives no attempt back, so the suspects keep their claims."""
+    queue = new_queue(clock, max_returns=0)
     suspects = lose(queue, clock, 2)
-    [fresh] = [one.id for one in queue.enqueue_many([New({"n": 9})])]
+    [fresh] = fill(queue, 1)
     done: list[tuple[str, int]] = []
 
     def handler(job: Job) -> None:
@@ -82,8 +83,8 @@ def test_what_cannot_be_given_back_comes_last_and_the_others_are_written_before(
     assert queue.stats().states["done"] == 3
 
 
-def test_a_worker_told_to_stop_leaves_suspects_for_the_next(clock):
-    queue = made(clock)
+def test_a_stopping_worker_leaves_suspects_for_the_next_worker(clock):
+    queue = new_queue(clock)
     suspects = lose(queue, clock, 3)
     worker = Worker(queue, lambda _: worker.stop())
     worker.work_on(suspects)
@@ -91,9 +92,9 @@ def test_a_worker_told_to_stop_leaves_suspects_for_the_next(clock):
     assert Worker(queue, lambda _: Done()).drain() == 2
 
 
-def test_one_that_somebody_gave_back_unworked_is_still_a_suspect(clock):
+def test_a_suspect_that_was_released_unworked_is_still_a_suspect(clock):
     """Between the release and the claim alone, another thread may claim it in its batch."""
-    queue = made(clock)
+    queue = new_queue(clock)
     suspects = lose(queue, clock, 2)
     other = Worker(queue, lambda _: Done())
     assert other.release_claims(queue.claim("other", limit=2)) == set(suspects)
@@ -103,8 +104,8 @@ def test_one_that_somebody_gave_back_unworked_is_still_a_suspect(clock):
     assert held == [1, 1]
 
 
-def test_many_suspects_are_claimed_in_groups_and_those_of_a_group_that_died_alone(clock):
-    queue = made(clock)
+def test_many_suspects_are_claimed_in_groups_and_alone_after_a_group_died(clock):
+    queue = new_queue(clock)
     suspects = lose(queue, clock, 100)
     largest: list[int] = []
 
@@ -125,26 +126,26 @@ def test_many_suspects_are_claimed_in_groups_and_those_of_a_group_that_died_alon
     assert claims == [100, *[9] * 10, *[1] * 10]
 
 
-def test_a_store_that_is_away_keeps_the_suspects_and_not_the_others(clock, monkeypatch):
-    queue = made(clock)
+def test_an_unreachable_store_does_not_keep_other_jobs_from_running(clock, monkeypatch):
+    queue = new_queue(clock)
     suspects = lose(queue, clock, 2)
-    [fresh] = [one.id for one in queue.enqueue_many([New({"n": 9})])]
-    apply = queue.apply
+    [fresh] = fill(queue, 1)
+    apply = queue.store.apply
 
-    def away(call: str, *args, **how):
-        if call == "release":
+    def away(queue_name: str, action: str, *args, **how):
+        if action == "release":
             raise StoreUnreachable("away")
-        return apply(call, *args, **how)
+        return apply(queue_name, action, *args, **how)
 
-    monkeypatch.setattr(queue, "apply", away)
+    monkeypatch.setattr(queue.store, "apply", away)
     worker = Worker(queue, lambda _: Done())
     assert worker.work_on([*suspects, fresh]) == {"done": 1}
     assert worker.leases.held() == []
-    assert {queue.job(one).state for one in suspects} == {"running"}
-    assert queue.job(fresh).state == "done"
+    assert {job_of(queue, job_id).state for job_id in suspects} == {"running"}
+    assert job_of(queue, fresh).state == "done"
 
 
-def test_what_was_given_back_is_counted_once(clock):
-    queue = made(clock)
+def test_a_released_suspect_is_counted_once(clock):
+    queue = new_queue(clock)
     lose(queue, clock, 40)
     assert Worker(queue, lambda _: Done()).drain() == 40

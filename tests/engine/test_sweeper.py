@@ -10,13 +10,13 @@ from kesin.lifecycle.vocabulary import STAGES, Stage
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads import lifecycles
-from tests.engine.conftest import only, states
+from tests.engine.conftest import Spy, only, states
 
 DAY_S = 86_400
 
 
 class Rounds:
-    """Stands in for the sweeper's stop event: waiting lets the clock run, until it is enough."""
+    """Replaces the sweeper's stop event: a wait moves the clock; it is set at the end time."""
 
     def __init__(self, clock: ManualClock, until_s: float) -> None:
         self.clock = clock
@@ -35,22 +35,28 @@ class Rounds:
         return self.is_set()
 
 
-def recorded(sweeper: Sweeper, clock: ManualClock) -> list[tuple[float, tuple[Stage, ...]]]:
-    """(seconds since now, stages) of every pass the sweeper makes."""
-    passes: list[tuple[float, tuple[Stage, ...]]] = []
-    start, sweep = clock.monotonic(), sweeper.sweep
+Passes = list[tuple[float, tuple[Stage, ...]]]
 
-    def watched(stages: Any = STAGES) -> Any:
+
+def run_for(sweeper: Sweeper, clock: ManualClock, seconds: float) -> tuple[Passes, list[float]]:
+    """Run the sweeper; (seconds since the start, stages) of every pass, and the waits between."""
+    passes: Passes = []
+    start, sweep, rounds = clock.monotonic(), sweeper.sweep, Rounds(clock, seconds)
+
+    def record(stages: Any = STAGES) -> Any:
         passes.append((round(clock.monotonic() - start, 3), tuple(stages)))
         return sweep(stages)
 
-    sweeper.sweep = watched  # type: ignore[method-assign]
-    return passes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeper, "sweep", record)
+        patch.setattr(sweeper, "_stop", rounds)
+        sweeper.run()
+    return passes, rounds.waited
 
 
 @pytest.fixture
 def lost(queue: Queue, clock: ManualClock) -> Callable[[int], None]:
-    """Leaves so many jobs behind with a worker that died."""
+    """Leaves so many jobs claimed by a worker that died."""
 
     def leave(jobs: int) -> None:
         for n in range(jobs):
@@ -65,22 +71,13 @@ def lost(queue: Queue, clock: ManualClock) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("name", lifecycles())
-def test_the_clocks_moves_are_made_stage_by_stage(
-    store: SqliteStore, clock: ManualClock, name: str
-):
+def test_scheduled_moves_run_stage_by_stage(store: SqliteStore, clock: ManualClock, name: str):
     queue = Queue(name, lifecycles()[name](), store, clock=clock)
-    made: list[Stage | None] = []
-    sweep = queue.sweep
-
-    def watched(move: Any, **kwargs: Any) -> int:
-        made.append(move.stage)
-        return sweep(move, **kwargs)
-
-    queue.sweep = watched  # type: ignore[method-assign]
+    sweeps = Spy(queue, "sweep")
     Sweeper([queue]).sweep()
-    places = [STAGES.index(stage) for stage in made if stage]
-    assert places == sorted(places)
-    assert len(made) == len(queue.lifecycle.scheduled_moves)
+    stages = [STAGES.index(move.stage) for (move,) in sweeps.values("args")]
+    assert stages == sorted(stages)
+    assert len(stages) == len(queue.lifecycle.scheduled_moves)
     assert STAGES == ("cap", "recover", "expire", "revive", "timeout", "prune")
 
 
@@ -96,20 +93,12 @@ def test_a_pass_goes_on_batch_by_batch_until_nothing_is_left(
     queue: Queue, store: SqliteStore, lost: Callable[[int], None]
 ):
     lost(5)
-    limits: list[int] = []
-    sweep = store.sweep
-
-    def watched(*args: Any, **kwargs: Any) -> int:
-        limits.append(kwargs["limit"])
-        return sweep(*args, **kwargs)
-
-    store.sweep = watched  # type: ignore[method-assign]
+    sweeps = Spy(store, "sweep")
     assert Sweeper([queue], batch=2).sweep(("recover",)).total == 5
-    assert set(limits) == {2}
-    assert len(limits) == 3 + 1  # two, two, one; and the other kind of recovery found none
+    assert sweeps.values("limit") == [2] * 4  # 2, 2 and 1 jobs; the other kind of recovery has none
 
 
-def test_only_the_stages_asked_for_are_swept(queue: Queue, lost: Callable[[int], None]):
+def test_only_the_requested_stages_are_swept(queue: Queue, lost: Callable[[int], None]):
     lost(1)
     assert Sweeper([queue]).sweep(("cap", "prune")).total == 0
     assert Sweeper([queue]).sweep(("recover",)).total == 1
@@ -149,20 +138,16 @@ def test_finished_jobs_are_pruned_when_they_are_old_enough(queue: Queue, clock: 
 
 
 def test_the_counters_are_compacted_in_every_pass(queue: Queue, store: SqliteStore):
-    compacted: list[str] = []
-    store.compact = lambda name: compacted.append(name) or 0  # type: ignore[method-assign,func-returns-value]
+    compactions = Spy(store, "compact")
     Sweeper([queue]).sweep()
-    assert compacted == ["work"]
+    assert compactions.values("args") == [("work",)]
 
 
-# For ever
+# Continuously
 
 
 def test_each_stage_is_swept_at_its_own_interval(queue: Queue, clock: ManualClock):
-    sweeper = Sweeper([queue])
-    sweeper._stop = Rounds(clock, until_s=3_700)  # type: ignore[assignment]
-    passes = recorded(sweeper, clock)
-    sweeper.run()
+    passes, _ = run_for(Sweeper([queue]), clock, 3_700)
     minutely = ("cap", "recover", "revive", "timeout")
     assert passes[0] == (0, STAGES)
     assert [at for at, stages in passes if "recover" in stages] == [60 * n for n in range(62)]
@@ -173,96 +158,77 @@ def test_each_stage_is_swept_at_its_own_interval(queue: Queue, clock: ManualCloc
 
 def test_intervals_can_be_set(queue: Queue, clock: ManualClock):
     sweeper = Sweeper([queue], every_s={"recover": 5, "prune": 20})
-    sweeper._stop = Rounds(clock, until_s=41)  # type: ignore[assignment]
-    passes = recorded(sweeper, clock)
-    sweeper.run()
+    passes, _ = run_for(sweeper, clock, 41)
     assert [at for at, stages in passes if "recover" in stages] == [5 * n for n in range(9)]
     assert [at for at, stages in passes if "prune" in stages] == [0, 20, 40]
     assert [at for at, stages in passes if "cap" in stages] == [0]
 
 
-def test_the_sweeper_outlives_errors_of_the_store_and_waits_longer_each_time(
+def test_the_sweeper_survives_errors_of_the_store_and_waits_longer_each_time(
     queue: Queue, store: SqliteStore, clock: ManualClock
 ):
-    problems = [StoreError("gone"), ValueError("odd"), StoreError("gone")]
-    sweep = store.sweep
-
-    def flaky(*args: Any, **kwargs: Any) -> int:
-        if problems:
-            raise problems.pop(0)
-        return sweep(*args, **kwargs)
-
-    store.sweep = flaky  # type: ignore[method-assign]
+    sweeps = Spy(store, "sweep", [StoreError("gone"), ValueError("odd"), StoreError("gone")])
     sweeper = Sweeper([queue])
-    sweeper._stop = rounds = Rounds(clock, until_s=30)  # type: ignore[assignment]
-    passes = recorded(sweeper, clock)
-    sweeper.run()
-    assert problems == []
-    assert [stages for _, stages in passes[:4]] == [STAGES] * 4  # nothing was taken for done
-    assert rounds.waited[0] < rounds.waited[2]
+    passes, waits = run_for(sweeper, clock, 30)
+    assert sweeps.failures == []
+    assert [stages for _, stages in passes[:4]] == [STAGES] * 4  # no stage counts as done
+    assert waits[0] < waits[2]
     assert sweeper.last_success is not None
 
 
 def test_a_failed_pass_is_no_success(queue: Queue, store: SqliteStore, clock: ManualClock):
-    def broken(*_args: Any, **_told: Any) -> int:
-        raise StoreError("gone")
-
-    store.sweep = broken  # type: ignore[method-assign]
+    Spy(store, "sweep", [StoreError("gone")] * 1_000)
     sweeper = Sweeper([queue])
-    sweeper._stop = Rounds(clock, until_s=100)  # type: ignore[assignment]
-    sweeper.run()
+    run_for(sweeper, clock, 100)
     assert sweeper.last_success is None
 
 
-def test_stop_ends_the_sweeper_after_the_batch_at_hand(
-    queue: Queue, store: SqliteStore, lost: Callable[[int], None]
+def test_stop_ends_the_sweeper_after_the_current_batch(
+    queue: Queue, store: SqliteStore, lost: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ):
     lost(5)
     sweeper = Sweeper([queue], batch=1)
     sweep = store.sweep
 
-    def stopping(*args: Any, **kwargs: Any) -> int:
+    def sweep_and_stop(*args: Any, **kwargs: Any) -> int:
         moved = sweep(*args, **kwargs)
         if moved:
             sweeper.stop()
         return moved
 
-    store.sweep = stopping  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "sweep", sweep_and_stop)
     sweeper.run()
     assert states(queue) == {"ready": 1, "running": 4}
 
 
-def test_a_sweeper_without_queues_does_nothing_and_harms_nobody():
+def test_a_sweeper_without_queues_does_nothing():
     assert Sweeper([]).sweep().total == 0
 
 
-def test_a_chore_is_done_once_the_jobs_of_its_queue_have_expired(queue: Queue) -> None:
-    done: list[str] = []
-    sweeper = Sweeper([queue], after_sweep={"work": lambda: done.append("work")})
-    sweeper.sweep(("recover", "expire"))
-    assert done == ["work"]
-
-
-def test_a_chore_waits_for_the_stage_that_expires(queue: Queue) -> None:
-    done: list[str] = []
-    sweeper = Sweeper([queue], after_sweep={"work": lambda: done.append("work")})
+def test_after_sweep_is_called_when_jobs_have_expired_and_not_before(queue: Queue) -> None:
+    calls: list[str] = []
+    sweeper = Sweeper([queue], after_sweep={"work": lambda: calls.append("work")})
     sweeper.sweep(("recover", "cap"))
-    assert done == []
+    assert calls == []
+    sweeper.sweep(("recover", "expire"))
+    assert calls == ["work"]
 
 
-def test_a_chore_that_fails_does_not_stop_the_sweep(store: SqliteStore, clock: ManualClock) -> None:
-    done: list[str] = []
+def test_after_sweep_that_fails_does_not_stop_the_sweep(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    calls: list[str] = []
 
     def fail() -> None:
         raise OSError("the storage is away")
 
     queues = [Queue(name, task_lifecycle(), store, clock=clock) for name in ("a", "b")]
-    sweeper = Sweeper(queues, after_sweep={"a": fail, "b": lambda: done.append("b")})
+    sweeper = Sweeper(queues, after_sweep={"a": fail, "b": lambda: calls.append("b")})
     sweeper.sweep()
-    assert done == ["b"]
+    assert calls == ["b"]
 
 
-def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) -> None:
+def test_after_sweep_that_takes_long_does_not_delay_the_sweep(store: SqliteStore) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -289,29 +255,28 @@ def test_a_chore_that_takes_long_does_not_hold_up_the_sweep(store: SqliteStore) 
 # Several stores
 
 
-def test_a_store_that_is_away_keeps_nobody_from_the_others(store: SqliteStore, clock: ManualClock):
+def test_an_unreachable_store_does_not_keep_the_others_from_being_swept(
+    store: SqliteStore, clock: ManualClock
+):
     there, away = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("there", "away"))
     there.enqueue({})
     there.claim("dead")
     clock.advance(there.lifecycle.lease_seconds)
 
-    def unreachable(*_: Any, **__: Any) -> int:
-        raise StoreUnreachable("Redis is not reachable")
-
-    away.sweep = unreachable  # type: ignore[method-assign]
-    errands: list[str] = []
+    Spy(away, "sweep", [StoreUnreachable("Redis is not reachable")] * 100)
+    calls: list[str] = []
 
     def fail() -> None:
         raise StoreUnreachable("Redis is not reachable")
 
-    sweeper = Sweeper([away, there], periodic={"away": fail, "there": lambda: errands.append("x")})
+    sweeper = Sweeper([away, there], periodic={"away": fail, "there": lambda: calls.append("x")})
     swept = sweeper.sweep(("recover",))
-    assert (swept.total, swept.unreachable, errands) == (1, ["away"], ["x"])
+    assert (swept.total, swept.unreachable, calls) == (1, ["away"], ["x"])
     with pytest.raises(StoreUnreachable):  # no queue was reached
         Sweeper([away]).sweep()
 
 
-def test_a_queue_that_fails_keeps_nobody_from_the_others_and_is_told(
+def test_the_error_of_a_queue_is_raised_after_the_others_were_swept(
     store: SqliteStore, clock: ManualClock
 ):
     bad, good = (Queue(name, task_lifecycle(), store, clock=clock) for name in ("bad", "good"))
@@ -319,19 +284,15 @@ def test_a_queue_that_fails_keeps_nobody_from_the_others_and_is_told(
     good.claim("dead")
     clock.advance(good.lifecycle.lease_seconds)
 
-    def broken(*_: Any, **__: Any) -> int:
-        raise ValueError("odd")
-
-    bad.sweep = broken  # type: ignore[method-assign]
+    Spy(bad, "sweep", [ValueError("odd")] * 100)
     with pytest.raises(ValueError, match="odd"):
         Sweeper([bad, good]).sweep()
     assert states(good) == {"ready": 1}
 
 
-def test_errands_are_run_between_the_stages_too(queue: Queue, clock: ManualClock):
-    ran: list[float] = []
+def test_periodic_calls_run_between_the_stages_too(queue: Queue, clock: ManualClock):
+    times: list[float] = []
     start = clock.monotonic()
-    sweeper = Sweeper([queue], periodic={"work": lambda: ran.append(clock.monotonic() - start)})
-    sweeper._stop = Rounds(clock, 12)  # type: ignore[assignment]
-    sweeper.run()
-    assert [round(at) for at in ran] == [0, 5, 10]
+    sweeper = Sweeper([queue], periodic={"work": lambda: times.append(clock.monotonic() - start)})
+    run_for(sweeper, clock, 12)
+    assert [round(at) for at in times] == [0, 5, 10]

@@ -1,8 +1,10 @@
-"""How a worker that waits learns of a job, and what a pause holds back."""
+"""How a waiting worker learns of a job, and what a pause holds back."""
 
 import threading
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from kesin import Queue, Worker, task_lifecycle
 from kesin.foundation.clock import ManualClock
@@ -23,7 +25,7 @@ def test_a_job_enqueued_in_the_same_process_wakes_the_worker_at_once(
     meeting.wait()
 
 
-def test_a_job_that_nobody_announced_is_found_by_polling(clock: ManualClock, tmp_path: Path):
+def test_a_job_without_a_notification_is_found_by_polling(clock: ManualClock, tmp_path: Path):
     path = tmp_path / "shared.db"
     with closing(SqliteStore(path)) as here, closing(SqliteStore(path)) as there:
         ours = Queue("work", task_lifecycle(), here, clock=clock)
@@ -35,17 +37,17 @@ def test_a_job_that_nobody_announced_is_found_by_polling(clock: ManualClock, tmp
         worker.start()
         try:
             assert waits.made.acquire(timeout=PATIENCE_S)
-            pulse = here.notification_count("work")
+            count = here.notification_count("work")
             theirs.enqueue({})
-            assert here.notification_count("work") == pulse
+            assert here.notification_count("work") == count
             meeting.wait()
         finally:
             worker.stop()
             worker.join()
 
 
-def test_polls_are_spread_so_that_workers_do_not_march_in_step(
-    queue: Queue, store: SqliteStore, running: Start
+def test_polling_intervals_have_jitter(
+    queue: Queue, store: SqliteStore, running: Start, monkeypatch: pytest.MonkeyPatch
 ):
     waited: list[float] = []
     enough = threading.Event()
@@ -56,7 +58,7 @@ def test_polls_are_spread_so_that_workers_do_not_march_in_step(
             enough.set()
             threading.Event().wait(0.01)
 
-    store.wait = wait  # type: ignore[method-assign]
+    monkeypatch.setattr(store, "wait", wait)
     running(Worker(queue, lambda _job: None, poll_s=10))
     assert enough.wait(PATIENCE_S)
     assert all(5 <= seconds <= 15 for seconds in waited)
@@ -73,11 +75,3 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(queue: Queue, runn
     assert queue.resume()
     meeting.wait(2)
     assert not queue.resume()
-
-
-def test_a_paused_tenant_leaves_the_others_alone(queue: Queue):
-    fill(queue, 2, tenant="ankara")
-    fill(queue, 2, tenant="izmir")
-    queue.pause(actor="operator", tenant="ankara")
-    assert Worker(queue, lambda _job: None).drain() == 2
-    assert queue.stats().tenants["izmir"]["done"] == 2

@@ -1,4 +1,4 @@
-"""What a worker claims, hands to its handlers and writes back."""
+"""What a worker claims, passes to its handlers and writes back."""
 
 import threading
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tests.engine.conftest import PATIENCE_S, Spy, Start, fill, moves, only, sta
 # Batches
 
 
-def test_quick_jobs_come_in_ever_larger_batches(queue: Queue, store: SqliteStore):
+def test_batches_of_quick_jobs_grow(queue: Queue, store: SqliteStore):
     fill(queue, 40)
     claims = Spy(store, "claim")
     assert Worker(queue, lambda _job: None).drain() == 40
@@ -22,16 +22,14 @@ def test_quick_jobs_come_in_ever_larger_batches(queue: Queue, store: SqliteStore
     assert states(queue) == {"done": 40}
 
 
-def test_a_batch_is_never_larger_than_asked_for(queue: Queue, store: SqliteStore):
+def test_a_batch_is_never_larger_than_its_limit(queue: Queue, store: SqliteStore):
     fill(queue, 20)
     claims = Spy(store, "claim")
     Worker(queue, lambda _job: None, batch=4).drain()
     assert max(claims.values("limit")) == 4
 
 
-def test_slow_jobs_make_batches_shrink_until_they_come_singly(
-    queue: Queue, store: SqliteStore, clock: ManualClock
-):
+def test_batches_of_slow_jobs_shrink_to_one(queue: Queue, store: SqliteStore, clock: ManualClock):
     fill(queue, 40)
     claims = Spy(store, "claim")
     handled = []
@@ -62,7 +60,8 @@ def test_jobs_are_handled_the_longest_due_first(queue: Queue, clock: ManualClock
     handled: list[int] = []
 
     def together(jobs: Sequence[Job]) -> list[None]:
-        return [handled.append(job.data["due"]) for job in jobs]  # type: ignore[func-returns-value]
+        handled.extend(job.payload["due"] for job in jobs)
+        return [None] * len(jobs)
 
     Worker(queue, batch_handler=together).drain()
     assert handled == [40, 30, 20, 10]
@@ -97,7 +96,9 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
     applied = Spy(store, "apply")
 
     def together(jobs: Sequence[Job]) -> list[Any]:
-        return [Failed("E") if job.data["n"] % 3 == 0 else Done(job.data["n"]) for job in jobs]
+        return [
+            Failed("E") if job.payload["n"] % 3 == 0 else Done(job.payload["n"]) for job in jobs
+        ]
 
     worker = Worker(queue, batch_handler=together, batch=30)
     worker.drain()
@@ -106,7 +107,7 @@ def test_results_of_one_kind_are_written_in_one_statement(queue: Queue, store: S
     assert worker.completed == 30
 
 
-def test_a_worker_tells_when_it_last_got_through_to_the_store(queue: Queue, clock: ManualClock):
+def test_a_worker_has_the_time_of_its_last_store_call(queue: Queue, clock: ManualClock):
     worker = Worker(queue, lambda _job: None)
     assert worker.last_success is None
     clock.advance(5)
@@ -130,18 +131,18 @@ def test_a_batch_handler_gets_a_whole_batch_at_once(queue: Queue):
     assert states(queue) == {"done": 25}
 
 
-@pytest.mark.parametrize("answers", [0, 2, 4])
-def test_the_wrong_number_of_answers_fails_the_whole_batch(queue: Queue, answers: int):
+@pytest.mark.parametrize("results", [0, 2, 4])
+def test_the_wrong_number_of_results_fails_the_whole_batch(queue: Queue, results: int):
     fill(queue, 3)
-    Worker(queue, batch_handler=lambda _jobs: [None] * answers, batch=3).drain()
+    Worker(queue, batch_handler=lambda _jobs: [None] * results, batch=3).drain()
     jobs = queue.jobs().jobs
     assert {job.state for job in jobs} == {"ready"}
     assert {job.error_code for job in jobs} == {"RuntimeError"}
-    assert f"3 jobs went in, {answers} answers came out" in (jobs[0].error_message or "")
+    assert f"3 jobs went in, {results} answers came out" in (jobs[0].error_message or "")
 
 
 @pytest.mark.parametrize("problem", [Failed("NO_PAPER", "empty"), KeyError("x")])
-def test_what_a_batch_handler_raises_is_the_answer_of_every_job(queue: Queue, problem: Exception):
+def test_an_error_of_a_batch_handler_is_the_result_of_every_job(queue: Queue, problem: Exception):
     def together(_jobs: Sequence[Job]) -> list[None]:
         raise problem
 
@@ -154,12 +155,12 @@ def test_what_a_batch_handler_raises_is_the_answer_of_every_job(queue: Queue, pr
 # Running out of attempts
 
 
-def test_a_job_that_always_fails_rests_with_its_last_words(queue: Queue, clock: ManualClock):
+def test_a_job_out_of_attempts_fails_with_its_last_error(queue: Queue, clock: ManualClock):
     [job_id] = fill(queue, 1)
-    said = iter(["first", "second", "third"])
+    errors = iter(["first", "second", "third"])
 
     def handler(_job: Job) -> None:
-        raise ValueError(next(said))
+        raise ValueError(next(errors))
 
     for _ in range(5):
         Worker(queue, handler).drain()
@@ -191,7 +192,7 @@ def test_several_threads_share_the_work_and_never_a_job(queue: Queue, running: S
     assert worker.completed == 200
 
 
-# Making one
+# Construction
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ def test_several_threads_share_the_work_and_never_a_job(queue: Queue, running: S
         ({"handler": print, "poll_s": 0}, "poll_s must be positive, got 0"),
     ],
 )
-def test_a_worker_that_cannot_work_is_refused(queue: Queue, kwargs: dict[str, Any], complaint: str):
+def test_bad_arguments_are_refused(queue: Queue, kwargs: dict[str, Any], complaint: str):
     with pytest.raises(ValueError, match=complaint):
         Worker(queue, **kwargs)
 

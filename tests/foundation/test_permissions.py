@@ -1,14 +1,24 @@
-"""Who may do what, against the table of the specification, row by row."""
+"""The permissions of every role and scope, and the jobs an actor sees."""
+
+from typing import Any
 
 import pytest
 
-from kesin.foundation.permissions import PERMISSIONS, ROLES, SCOPES, Actor, require, system_actor
+from kesin.foundation.permissions import (
+    PERMISSIONS,
+    ROLES,
+    SCOPES,
+    Actor,
+    Permission,
+    require,
+    system_actor,
+)
 from kesin.foundation.problems import Forbidden
 
-EVERY_RIGHT = (*SCOPES, "cron")
+EVERY_PERMISSION: tuple[Permission, ...] = (*SCOPES, "cron")
 
-# scope or role → what it may, as the specification's table says
-MAY = {
+# Scope or role → its permissions, as the specification's table says.
+MAY: dict[str, set[Permission]] = {
     "oci:ingest": {"oci:ingest"},
     "oci:script": {"oci:script"},
     "pdf": {"pdf"},
@@ -24,15 +34,15 @@ MAY = {
 
 
 @pytest.mark.parametrize("grant", MAY)
-@pytest.mark.parametrize("right", EVERY_RIGHT)
-def test_a_grant_allows_what_the_table_says_and_nothing_else(grant, right):
+@pytest.mark.parametrize("permission", EVERY_PERMISSION)
+def test_a_grant_allows_what_the_table_says_and_nothing_else(grant, permission):
     actor = Actor("a", frozenset({grant}))
-    assert actor.has(right) == (right in MAY[grant])
-    if right in MAY[grant]:
-        require(actor, right)
+    assert actor.has(permission) == (permission in MAY[grant])
+    if permission in MAY[grant]:
+        require(actor, permission)
     else:
-        with pytest.raises(Forbidden, match=f"the right '{right}'"):
-            require(actor, right)
+        with pytest.raises(Forbidden, match=f"the right '{permission}'"):
+            require(actor, permission)
 
 
 def test_the_table_knows_every_scope_and_role():
@@ -41,50 +51,70 @@ def test_the_table_knows_every_scope_and_role():
 
 def test_several_grants_add_up_and_none_allows_nothing():
     both = Actor("a", frozenset({"pdf", "metrics"}))
-    assert {right for right in EVERY_RIGHT if both.has(right)} == {"pdf", "metrics"}
-    assert not any(Actor("a", frozenset()).has(right) for right in EVERY_RIGHT)
+    assert {permission for permission in EVERY_PERMISSION if both.has(permission)} == {
+        "pdf",
+        "metrics",
+    }
+    assert not any(Actor("a", frozenset()).has(permission) for permission in EVERY_PERMISSION)
 
 
 def test_a_grant_of_another_version_allows_nothing():
-    assert not any(Actor("a", frozenset({"superuser"})).has(right) for right in EVERY_RIGHT)
+    assert not any(
+        Actor("a", frozenset({"superuser"})).has(permission) for permission in EVERY_PERMISSION
+    )
 
 
-NOBODYS: frozenset[str] = frozenset()
+EMPTY: frozenset[str] = frozenset()
 NORTH = frozenset({"north"})
-ALL = {"all_sites": True}
+ALL: dict[str, Any] = {"all_sites": True}
 
-# (what the actor has, its sites' rows of oci, its rows of pdf, which has no sites); None is all
-SEES = {
-    "viewer of nothing": ("viewer", {}, NOBODYS, NOBODYS),
-    "viewer of a site": ("viewer", {"sites": NORTH}, NORTH, NOBODYS),
+# (role or scope, other fields of the actor, its sites in oci, its sites in pdf, whose tenants are
+# no sites); None means all
+SEES: dict[str, tuple[str, dict[str, Any], frozenset[str] | None, frozenset[str] | None]] = {
+    "viewer of nothing": ("viewer", {}, EMPTY, EMPTY),
+    "viewer of a site": ("viewer", {"sites": NORTH}, NORTH, EMPTY),
     "viewer of every site": ("viewer", ALL, None, None),
-    "viewer of the queue alone": ("viewer", {"queues": {"oci"}}, NOBODYS, NOBODYS),
-    "viewer of the queue without sites": ("viewer", {"queues": {"pdf"}}, NOBODYS, None),
+    "viewer of the queue alone": ("viewer", {"queues": frozenset({"oci"})}, EMPTY, EMPTY),
+    "viewer of the queue without sites": ("viewer", {"queues": frozenset({"pdf"})}, EMPTY, None),
     "operator of a site in the queue": (
         "operator",
-        {"sites": NORTH, "queues": {"oci"}},
+        {"sites": NORTH, "queues": frozenset({"oci"})},
         NORTH,
-        NOBODYS,
+        EMPTY,
     ),
     "operator of a site in another": (
         "operator",
-        {"sites": NORTH, "queues": {"pdf"}},
-        NOBODYS,
+        {"sites": NORTH, "queues": frozenset({"pdf"})},
+        EMPTY,
         None,
     ),
-    "operator of every site in it": ("operator", {**ALL, "queues": {"oci"}}, None, NOBODYS),
-    "operator of every site in another": ("operator", {**ALL, "queues": {"x"}}, NOBODYS, NOBODYS),
-    "read key of a site": ("read", {"sites": NORTH}, NORTH, NOBODYS),
+    "operator of every site in it": (
+        "operator",
+        {**ALL, "queues": frozenset({"oci"})},
+        None,
+        EMPTY,
+    ),
+    "operator of every site in another": (
+        "operator",
+        {**ALL, "queues": frozenset({"x"})},
+        EMPTY,
+        EMPTY,
+    ),
+    "read key of a site": ("read", {"sites": NORTH}, NORTH, EMPTY),
     "read key of every site": ("read", ALL, None, None),
     "admin of nothing": ("admin", {}, None, None),
-    "admin of a site and a queue": ("admin", {"sites": NORTH, "queues": {"x"}}, None, None),
+    "admin of a site and a queue": (
+        "admin",
+        {"sites": NORTH, "queues": frozenset({"x"})},
+        None,
+        None,
+    ),
 }
 
 
-@pytest.mark.parametrize(("grant", "has", "sited", "unsited"), SEES.values(), ids=SEES)
-def test_rows_are_seen_by_whoever_has_their_site_and_queue(grant, has, sited, unsited):
-    given = {name: one if one is True else frozenset(one) for name, one in has.items()}
-    actor = Actor("a", frozenset({grant}), **given)
+@pytest.mark.parametrize(("grant", "fields", "sited", "unsited"), SEES.values(), ids=SEES)
+def test_an_actor_sees_the_jobs_of_its_sites_and_queues(grant, fields, sited, unsited):
+    actor = Actor("a", frozenset({grant}), **fields)
     assert actor.sites_in("oci") == sited
     assert actor.sites_in("pdf", sited=False) == unsited
     for site in ("north", "south", "no such site"):
@@ -92,8 +122,8 @@ def test_rows_are_seen_by_whoever_has_their_site_and_queue(grant, has, sited, un
         assert actor.sees("pdf", site, sited=False) == (unsited is None)
 
 
-def test_whoever_sits_at_the_machine_may_everything_but_be_the_cron_caller():
+def test_a_system_actor_has_every_permission_but_cron():
     actor = system_actor("cli:me")
     assert actor.is_admin
-    assert {right for right in EVERY_RIGHT if not actor.has(right)} == {"cron"}
+    assert {permission for permission in EVERY_PERMISSION if not actor.has(permission)} == {"cron"}
     assert actor.sites_in("anything") is None

@@ -1,4 +1,4 @@
-"""The courier stands outside of the house: its folder is put on the path, as if installed."""
+"""The courier is a package of its own: its folder is put on the path, as if installed."""
 
 import sys
 import warnings
@@ -19,10 +19,10 @@ with warnings.catch_warnings():  # it asks for httpx2 and works with httpx
 
 
 HERE = Path(__file__).parent
-# Where several act at once, or die, or a statement of the trade's own is asked: on both databases,
-# always. What the stores are held to together is not asked of each trade again; `make soak` does.
+# Modules that run on both databases: with concurrent workers, kills, or statements of the workload.
+# What the conformance suite of the stores checks is not repeated on both; `make soak` does that.
 ON_BOTH = {
-    "test_breaker",
+    "test_circuit_breaker",
     "test_crashes",
     "test_exclusive",
     "test_histories",

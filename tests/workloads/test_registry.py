@@ -1,4 +1,4 @@
-"""Ours are there, a stranger's package is found without a line of ours, and a broken one is not."""
+"""The registry: built-in workloads, plug-in packages, and packages that cannot be loaded."""
 
 import sys
 import tomllib
@@ -39,18 +39,18 @@ def events(said) -> list[tuple[str, str]]:
     return [(line["event"], line["package"]) for line in said]
 
 
-def test_ours_come_first():
-    ours = ["oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"]
-    assert list(workloads())[: len(ours)] == ours
+def test_built_in_workloads_come_first():
+    names = ["oci", "pdf", "pdf_batches", "pdf_webhooks", "optiplan"]
+    assert list(workloads())[: len(names)] == names
 
 
-@pytest.mark.parametrize("one", built_in(), ids=lambda one: one.name)
-def test_each_of_ours_has_rules_that_are_proved(one):
-    assert lifecycles()[one.name] is one.lifecycle
-    assert proof_of(one.lifecycle())
+@pytest.mark.parametrize("workload", built_in(), ids=lambda workload: workload.name)
+def test_each_built_in_workload_has_a_proved_lifecycle(workload):
+    assert lifecycles()[workload.name] is workload.lifecycle
+    assert proof_of(workload.lifecycle())
 
 
-def test_a_strangers_workload_is_found_through_its_entry_point(install, said):
+def test_a_plug_in_is_found_through_its_entry_point(install, said):
     install("ferry_package", WORKING.format(name="ferry"), "anything = ferry_package:MINE")
     assert workloads()["ferry"].summary == "brought along"
     assert said == []
@@ -66,23 +66,23 @@ def test_a_strangers_workload_is_found_through_its_entry_point(install, said):
         pytest.param(None, id="there is no such module"),
     ],
 )
-def test_a_broken_package_is_logged_and_stops_nobody(code, install, said):
+def test_a_broken_package_is_logged_and_the_others_are_loaded(code, install, said):
     install("wreck_package", code, "wreck = wreck_package:MINE")
     install("ferry_package", WORKING.format(name="ferry"), "ferry = ferry_package:MINE")
-    found = workloads()
-    assert "ferry" in found
-    assert "wreck" not in found
+    names = {*workloads()}
+    assert "ferry" in names
+    assert "wreck" not in names
     assert events(said) == [("workload_not_loaded", "wreck_package")]
     assert said[0]["exc_info"] is True
 
 
-def test_what_is_no_workload_is_logged_and_skipped(install, said):
+def test_an_entry_point_without_a_workload_is_logged_and_skipped(install, said):
     install("odd_package", "MINE = 'a string'", "odd = odd_package:MINE")
     assert "odd" not in workloads()
     assert events(said) == [("not_a_workload", "odd_package")]
 
 
-def test_a_taken_name_is_logged_and_stays_ours(install, said):
+def test_a_taken_name_is_logged_and_the_built_in_workload_stays(install, said):
     install("thief_package", WORKING.format(name="pdf"), "pdf = thief_package:MINE")
     assert workloads()["pdf"] is built_in()[1]
     assert events(said) == [("workload_name_taken", "thief_package")]

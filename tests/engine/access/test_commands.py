@@ -1,10 +1,10 @@
-"""A command and its line in the audit log: both or neither."""
+"""A command and its audit line are written both or neither."""
 
 import pytest
 
 from kesin.engine.access.accounts import Accounts
 from kesin.engine.access.commands import Commands
-from kesin.engine.queue import New, Queue
+from kesin.engine.queue import NewJob, Queue
 from kesin.foundation.permissions import system_actor
 from kesin.foundation.problems import Invalid
 from kesin.lifecycle.task import task_lifecycle
@@ -23,7 +23,7 @@ class Crash(Exception):
 def commands(request):
     with opened(request.param, request) as store:
         queue = Queue("task", task_lifecycle(), store)
-        queue.enqueue_many([New({"n": n}) for n in range(3)])
+        queue.enqueue_many([NewJob({"n": n}) for n in range(3)])
         yield Commands({"task": queue}, Accounts(Directory(store)))
 
 
@@ -35,36 +35,36 @@ def no_audit(commands, monkeypatch):
     monkeypatch.setattr(commands.accounts.directory, "add_audit", crash)
 
 
-CALLS = {
-    "a bulk action": lambda all_: all_.act(BOSS, "task", "cancel", where=Filter()),
-    "a pause": lambda all_: all_.pause(BOSS, "task"),
-    "births": lambda all_: all_.enqueue(BOSS, "task", [New({})]),
+COMMANDS = {
+    "a bulk action": lambda commands: commands.act(BOSS, "task", "cancel", where=Filter()),
+    "a pause": lambda commands: commands.pause(BOSS, "task"),
+    "an enqueue": lambda commands: commands.enqueue(BOSS, "task", [NewJob({})]),
 }
 
 
-@pytest.mark.parametrize("what", CALLS)
-def test_what_cannot_be_noted_is_not_done(what, commands, no_audit):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_whose_audit_line_fails_is_not_executed(name, commands, no_audit):
     with pytest.raises(Crash):
-        CALLS[what](commands)
+        COMMANDS[name](commands)
     queue = commands.queues["task"]
     assert queue.stats().states["ready"] == queue.stats().total == 3
     assert queue.store.paused("task") == []
 
 
-@pytest.mark.parametrize("what", CALLS)
-def test_what_is_done_is_noted_once(what, commands):
-    CALLS[what](commands)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_one_audit_line(name, commands):
+    COMMANDS[name](commands)
     (line,) = commands.accounts.directory.audit()
     assert (line.actor, line.allowed, line.queue) == ("boss", True, "task")
 
 
-def test_an_action_that_meets_no_job_is_noted_too(commands):
+def test_an_action_on_no_job_has_an_audit_line_too(commands):
     commands.act(BOSS, "task", "cancel", where=Filter(states=("failed",)))
     (line,) = commands.accounts.directory.audit()
     assert line.action == "queue.cancel"
 
 
-def test_a_call_that_only_its_door_makes_whole_is_neither_offered_nor_taken_elsewhere(commands):
+def test_a_restricted_action_is_neither_offered_nor_accepted_from_others(commands):
     commands.restricted_actions = {"task": frozenset({"cancel"})}
     queue = commands.queues["task"]
     [job, *_] = queue.jobs().jobs

@@ -31,13 +31,13 @@ OPERATOR = Actor("user:can", frozenset({"operator"}), all_sites=True)
 
 @pytest.fixture(scope="module", params=["sqlite-file", "postgres"])
 def opened_store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    with opened(request.param, request) as one:
-        yield one
+    with opened(request.param, request) as store:
+        yield store
 
 
 @pytest.fixture
 def store(opened_store: Store) -> Store:
-    """A store without secrets. Audit lines cannot be removed: tests look at the newest."""
+    """A store without secrets. Audit lines cannot be removed, so tests read the newest."""
     directory = Directory(opened_store)
     for secret in directory.secrets():
         directory.delete_secret(secret.name)
@@ -56,11 +56,11 @@ def accounts(directory: Directory, clock: ManualClock) -> Accounts:
 
 @pytest.fixture
 def audited(directory: Directory) -> Callable[[], list[tuple]]:
-    """What was noted since the test began, oldest first."""
+    """The audit lines since the test began, oldest first."""
     last = directory.audit(limit=1)
     start = last[0].id if last else 0
 
-    def look() -> list[tuple]:
+    def read() -> list[tuple]:
         lines = [line for line in directory.audit(limit=100) if line.id > start]
         assert CANARY not in repr(lines)
         return [
@@ -74,29 +74,29 @@ def audited(directory: Directory) -> Callable[[], list[tuple]]:
             for line in reversed(lines)
         ]
 
-    return look
+    return read
 
 
-class Meddled(Directory):
+class BusyDirectory(Directory):
     """A directory in which something happens just before a secret is resealed."""
 
-    def __init__(self, store: Store, meddle: Callable[[], object]) -> None:
+    def __init__(self, store: Store, interrupt: Callable[[], object]) -> None:
         super().__init__(store)
-        self.meddle = meddle
+        self.interrupt = interrupt
 
     def reseal(self, name: str, before: str, sealed: str) -> bool:
-        self.meddle()
+        self.interrupt()
         return super().reseal(name, before, sealed)
 
 
-class Unnoted(Directory):
-    """A directory whose audit log takes nothing."""
+class UnauditedDirectory(Directory):
+    """A directory that cannot write audit lines."""
 
     def add_audit(self, line: AuditLine) -> None:
         raise OSError("the disk is full")
 
 
-def test_what_was_put_is_read(accounts, directory):
+def test_the_last_value_is_read(accounts, directory):
     vault = Vault(accounts, OLD)
     vault.put(ADMIN, "ads/token", "first")
     vault.put(ADMIN, "ads/token", CANARY)
@@ -104,7 +104,7 @@ def test_what_was_put_is_read(accounts, directory):
     assert CANARY not in repr(directory.secrets())
 
 
-def test_names_tell_everything_but_the_value(accounts, clock):
+def test_the_list_shows_everything_but_the_value(accounts, clock):
     Vault(accounts, OLD).put(ADMIN, "b", CANARY)
     at_b = clock.now()
     clock.advance(60)
@@ -116,7 +116,7 @@ def test_names_tell_everything_but_the_value(accounts, clock):
     assert [secret.opens for secret in Vault(accounts, None).list_secrets(ADMIN)] == [False, False]
 
 
-def test_what_is_dropped_is_gone(accounts):
+def test_a_dropped_secret_is_not_found(accounts):
     Vault(accounts, OLD).put(ADMIN, "token", CANARY)
     Vault(accounts, None).drop(ADMIN, "token")
     with pytest.raises(NotFound, match="`kesin secrets put token`"):
@@ -125,9 +125,9 @@ def test_what_is_dropped_is_gone(accounts):
         Vault(accounts, OLD).drop(ADMIN, "token")
 
 
-def test_without_keys_it_is_told_what_to_set(accounts):
+def test_without_keys_the_error_says_what_to_set(accounts):
     vault = Vault(accounts, None)
-    for ask in (
+    for call in (
         lambda: vault.put(ADMIN, "token", CANARY),
         lambda: vault.get("token"),
         lambda: vault.rotate(ADMIN),
@@ -135,19 +135,19 @@ def test_without_keys_it_is_told_what_to_set(accounts):
         with pytest.raises(
             NoSecretKeys, match="set KESIN_SECRET_KEYS to what `kesin secrets new-key`"
         ):
-            ask()
+            call()
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "a\nb", "a\x00", "ş", "a" * 129, "\ud800"])
-def test_a_bad_name_is_refused_and_not_told(accounts, name):
+def test_a_bad_name_is_refused_and_not_repeated(accounts, name):
     vault = Vault(accounts, OLD)
-    for ask in (
+    for call in (
         lambda: vault.put(ADMIN, name, CANARY),
         lambda: vault.get(name),
         lambda: vault.drop(ADMIN, name),
     ):
         with pytest.raises(Invalid, match="a secret's name has 1…128") as caught:
-            ask()
+            call()
         assert repr(name) not in str(caught.value)
 
 
@@ -157,17 +157,17 @@ def test_an_empty_value_is_refused(accounts, directory):
     assert directory.secrets() == []
 
 
-def test_only_admins_may_and_the_others_are_noted(accounts, directory, audited):
+def test_other_actors_than_admins_are_refused_with_an_audit_line(accounts, directory, audited):
     vault = Vault(accounts, OLD)
     vault.put(ADMIN, "token", CANARY)
-    for ask in (
+    for call in (
         lambda: vault.put(OPERATOR, "token", "mine"),
         lambda: vault.list_secrets(OPERATOR),
         lambda: vault.drop(OPERATOR, "token"),
         lambda: vault.rotate(OPERATOR),
     ):
         with pytest.raises(Forbidden):
-            ask()
+            call()
     assert vault.get("token") == CANARY
     assert audited()[1:5] == [
         ("user:can", "secret.put", False, "token", None),
@@ -177,7 +177,7 @@ def test_only_admins_may_and_the_others_are_noted(accounts, directory, audited):
     ]
 
 
-def test_every_action_is_noted_without_the_value(accounts, audited):
+def test_every_action_has_an_audit_line_without_the_value(accounts, audited):
     Vault(accounts, OLD).put(ADMIN, "token", CANARY)
     vault = Vault(accounts, BOTH)
     vault.list_secrets(ADMIN)
@@ -193,7 +193,7 @@ def test_every_action_is_noted_without_the_value(accounts, audited):
     ]
 
 
-def test_a_worker_that_reads_is_noted_once_for_each_value(accounts, audited):
+def test_a_read_has_one_audit_line_for_each_value(accounts, audited):
     vault = Vault(accounts, OLD)
     for value in (CANARY, CANARY):
         vault.put(ADMIN, "token", value)
@@ -203,7 +203,7 @@ def test_a_worker_that_reads_is_noted_once_for_each_value(accounts, audited):
     assert audited() == [putting, reading, putting, reading]
 
 
-def test_a_value_that_does_not_open_is_noted_with_the_reason(accounts, audited):
+def test_a_failed_read_has_an_audit_line_with_the_reason(accounts, audited):
     Vault(accounts, OLD).put(ADMIN, "token", CANARY)
     vault = Vault(accounts, NEW)
     for _ in range(2):
@@ -221,24 +221,24 @@ def test_a_row_moved_to_another_name_does_not_open(accounts, directory):
         vault.get("yours")
 
 
-def test_what_cannot_be_noted_is_not_done(store, accounts, directory, clock):
+def test_a_change_whose_audit_line_fails_is_not_made(store, accounts, directory, clock):
     Vault(accounts, OLD).put(ADMIN, "token", CANARY)
     before = directory.secrets()
-    vault = Vault(Accounts(Unnoted(store), clock), BOTH)
-    for ask in (
+    vault = Vault(Accounts(UnauditedDirectory(store), clock), BOTH)
+    for call in (
         lambda: vault.put(ADMIN, "token", "other"),
         lambda: vault.drop(ADMIN, "token"),
         lambda: vault.rotate(ADMIN),
     ):
         with pytest.raises(OSError, match="full"):
-            ask()
+            call()
     assert directory.secrets() == before
 
 
 # Rotation
 
 
-def test_rotation_reseals_what_is_under_other_keys_and_nothing_else(accounts, directory, clock):
+def test_rotation_reseals_secrets_of_other_keys_and_nothing_else(accounts, directory, clock):
     Vault(accounts, OLD).put(ADMIN, "a", f"{CANARY}-a")
     Vault(accounts, NEW).put(ADMIN, "b", f"{CANARY}-b")
     before = {secret.name: secret for secret in directory.secrets()}
@@ -251,7 +251,7 @@ def test_rotation_reseals_what_is_under_other_keys_and_nothing_else(accounts, di
     assert [vault.get(name) for name in "ab"] == [f"{CANARY}-a", f"{CANARY}-b"]
 
 
-def test_a_second_rotation_finds_nothing_to_do(accounts, directory):
+def test_a_second_rotation_changes_nothing(accounts, directory):
     Vault(accounts, OLD).put(ADMIN, "a", CANARY)
     Vault(accounts, BOTH).rotate(ADMIN)
     sealed = directory.secrets()
@@ -259,14 +259,14 @@ def test_a_second_rotation_finds_nothing_to_do(accounts, directory):
     assert directory.secrets() == sealed
 
 
-def test_what_cannot_be_opened_is_told_and_left_and_the_rest_goes_on(accounts, directory):
+def test_rotation_reports_secrets_that_do_not_open_and_reseals_the_rest(accounts, directory):
     Vault(accounts, KeyRing({"lost": b"l" * 32})).put(ADMIN, "a", CANARY)
     Vault(accounts, KeyRing({"new": b"x" * 32})).put(ADMIN, "b", CANARY)
     Vault(accounts, OLD).put(ADMIN, "c", CANARY)
     directory.put_secret(directory.secret("c")._replace(name="d", sealed="plain"))
-    kept = [directory.secret(name) for name in "abd"]
-    done = Vault(accounts, BOTH).rotate(ADMIN)
-    assert done == Rotation(
+    before = [directory.secret(name) for name in "abd"]
+    rotation = Vault(accounts, BOTH).rotate(ADMIN)
+    assert rotation == Rotation(
         1,
         0,
         0,
@@ -276,12 +276,12 @@ def test_what_cannot_be_opened_is_told_and_left_and_the_rest_goes_on(accounts, d
             UnopenedSecret("d", None, "secret_altered"),
         ),
     )
-    assert not done.complete
-    assert [directory.secret(name) for name in "abd"] == kept
+    assert not rotation.complete
+    assert [directory.secret(name) for name in "abd"] == before
     assert Vault(accounts, NEW).get("c") == CANARY
 
 
-def test_a_value_put_during_rotation_stays(store, accounts, clock):
+def test_a_value_put_during_rotation_is_kept(store, accounts, clock):
     old = Vault(accounts, OLD)
     old.put(ADMIN, "token", "before")
     values = iter([CANARY])
@@ -290,62 +290,62 @@ def test_a_value_put_during_rotation_stays(store, accounts, clock):
         for value in values:
             old.put(ADMIN, "token", value)
 
-    meddled = Accounts(Meddled(store, put_once), clock)
-    assert Vault(meddled, BOTH).rotate(ADMIN) == Rotation(1, 0, 0, ())
+    interrupted = Accounts(BusyDirectory(store, put_once), clock)
+    assert Vault(interrupted, BOTH).rotate(ADMIN) == Rotation(1, 0, 0, ())
     assert Vault(accounts, NEW).get("token") == CANARY
 
 
-def test_a_secret_that_never_stands_still_is_given_up_and_told(store, accounts, clock):
+def test_a_secret_that_changes_all_the_time_is_reported_as_busy(store, accounts, clock):
     old = Vault(accounts, OLD)
     old.put(ADMIN, "token", CANARY)
-    meddled = Accounts(Meddled(store, lambda: old.put(ADMIN, "token", CANARY)), clock)
-    done = Vault(meddled, BOTH).rotate(ADMIN)
-    assert (done, done.complete) == (Rotation(0, 0, 1, ()), False)
+    interrupted = Accounts(BusyDirectory(store, lambda: old.put(ADMIN, "token", CANARY)), clock)
+    rotation = Vault(interrupted, BOTH).rotate(ADMIN)
+    assert (rotation, rotation.complete) == (Rotation(0, 0, 1, ()), False)
     assert old.get("token") == CANARY
 
 
 def test_a_secret_dropped_during_rotation_stays_dropped(store, accounts, directory, clock):
     old = Vault(accounts, OLD)
     old.put(ADMIN, "token", CANARY)
-    meddled = Accounts(Meddled(store, lambda: old.drop(ADMIN, "token")), clock)
-    assert Vault(meddled, BOTH).rotate(ADMIN) == Rotation(0, 0, 0, ())
+    interrupted = Accounts(BusyDirectory(store, lambda: old.drop(ADMIN, "token")), clock)
+    assert Vault(interrupted, BOTH).rotate(ADMIN) == Rotation(0, 0, 0, ())
     assert directory.secrets() == []
 
 
-def test_a_secret_put_under_a_key_that_is_not_here_is_told(store, accounts, clock):
-    """Another process got a newer ring before this rotation came to the secret."""
+def test_a_secret_put_under_an_unknown_key_during_rotation_is_reported(store, accounts, clock):
+    """Another process has a newer key ring."""
     Vault(accounts, OLD).put(ADMIN, "token", "before")
     newer = Vault(accounts, KeyRing({"newer": b"w" * 32}))
-    meddled = Accounts(Meddled(store, lambda: newer.put(ADMIN, "token", CANARY)), clock)
-    done = Vault(meddled, BOTH).rotate(ADMIN)
-    assert done.unopened == (UnopenedSecret("token", "newer", "secret_key_missing"),)
+    interrupted = Accounts(BusyDirectory(store, lambda: newer.put(ADMIN, "token", CANARY)), clock)
+    rotation = Vault(interrupted, BOTH).rotate(ADMIN)
+    assert rotation.unopened == (UnopenedSecret("token", "newer", "secret_key_missing"),)
     assert newer.get("token") == CANARY
 
 
-def test_rotations_at_once_reseal_each_secret_once(accounts, directory):
+def test_concurrent_rotations_reseal_each_secret_once(accounts, directory):
     for number in range(12):
         Vault(accounts, OLD).put(ADMIN, f"s{number}", f"{CANARY}-{number}")
-    together = Barrier(2, timeout=20)
+    barrier = Barrier(2, timeout=20)
 
     def rotate() -> Rotation:
-        together.wait()
+        barrier.wait()
         return Vault(accounts, BOTH).rotate(ADMIN)
 
     with ThreadPoolExecutor(2) as pool:
-        one, other = [each.result() for each in [pool.submit(rotate) for _ in range(2)]]
-    assert one.resealed + other.resealed == 12
-    assert one.resealed + one.current == other.resealed + other.current == 12
-    assert {sealing_key_id(each.sealed) for each in directory.secrets()} == {"new"}
+        first, second = [future.result() for future in [pool.submit(rotate) for _ in range(2)]]
+    assert first.resealed + second.resealed == 12
+    assert first.resealed + first.current == second.resealed + second.current == 12
+    assert {sealing_key_id(secret.sealed) for secret in directory.secrets()} == {"new"}
     vault = Vault(accounts, NEW)
     assert all(vault.get(f"s{number}") == f"{CANARY}-{number}" for number in range(12))
 
 
-def test_no_problem_tells_the_value(accounts, directory):
+def test_no_error_shows_the_value(accounts, directory):
     vault = Vault(accounts, OLD)
     directory.put_secret(Secret("plain", CANARY, 0, "sql"))  # written by hand
-    for ask in (lambda: vault.get("plain"), lambda: vault.put(ADMIN, "x y", CANARY)):
+    for call in (lambda: vault.get("plain"), lambda: vault.put(ADMIN, "x y", CANARY)):
         with pytest.raises(Problem) as caught:
-            ask()
+            call()
         assert CANARY not in repr(caught.value.body())
     assert CANARY not in repr(vault.rotate(ADMIN))
     assert CANARY not in repr(vault.list_secrets(ADMIN))

@@ -65,10 +65,10 @@ def report_wrong_state(real: Real) -> Real:
 
 
 BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
-    "answers of two jobs are swapped": (WorkerThread, "_write_results", swap_results, "conduct"),
-    "the last answer is not written": (WorkerThread, "_write_results", skip_last, "conduct"),
+    "results of two jobs are swapped": (WorkerThread, "_write_results", swap_results, "conduct"),
+    "the last result is not written": (WorkerThread, "_write_results", skip_last, "conduct"),
     "a job is worked on twice": (WorkerThread, "_run_handler", handle_twice, "conduct"),
-    "leases are kept for ever": (Leases, "drop", do_nothing, "conduct"),
+    "leases are never dropped": (Leases, "drop", do_nothing, "conduct"),
     "a lost claim is reported as done": (
         SqlStore,
         "apply",
@@ -81,7 +81,7 @@ BUGS: dict[str, tuple[type, str, Callable[[Real], Real], str]] = {
         change_stale_outcomes(result="unknown", reason=""),
         "answer",
     ),
-    "an answer with another state": (SqlStore, "apply", report_wrong_state, "answer"),
+    "an outcome with another state": (SqlStore, "apply", report_wrong_state, "answer"),
     "no notes are left": (SqlStore, "_add_notes", do_nothing, "note"),
 }
 
@@ -108,7 +108,7 @@ def released(job: Job, *, done: bool) -> tuple[str, list[Change], list[Outcome]]
     return "release", [Change(job.id, job.claim_seq)], [outcome]
 
 
-def test_what_was_given_back_is_not_worked_on(claimed: Job):
+def test_a_released_job_is_not_handled(claimed: Job):
     checker = WorkerChecker()
     checker.record_claims([claimed])
     checker.check_outcomes(*released(claimed, done=True))
@@ -117,7 +117,7 @@ def test_what_was_given_back_is_not_worked_on(claimed: Job):
         checker.begin_handler(claimed)
 
 
-def test_what_was_worked_on_is_not_given_back(claimed: Job):
+def test_a_handled_job_is_not_released(claimed: Job):
     checker = WorkerChecker()
     checker.record_claims([claimed])
     checker.begin_handler(claimed)
@@ -126,7 +126,7 @@ def test_what_was_worked_on_is_not_given_back(claimed: Job):
         checker.check_outcomes(*released(claimed, done=True))
 
 
-def test_what_cannot_be_given_back_may_be_worked_on_or_left(claimed: Job):
+def test_a_job_that_cannot_be_released_may_be_handled_or_left(claimed: Job):
     checker = WorkerChecker()
     checker.record_claims([claimed])
     checker.check_outcomes(*released(claimed, done=False))

@@ -38,7 +38,7 @@ drawn_lifecycle = cache(random_lifecycle)
 
 
 @pytest.mark.parametrize("name", lifecycles())
-def test_the_promise_holds_under_the_adversary(name: str):
+def test_promises_hold_under_injected_faults(name: str):
     run = simulate(lifecycles()[name](), seed=SEED, steps=STEPS)
     assert run, run.failure
     assert run.steps >= STEPS
@@ -47,13 +47,13 @@ def test_the_promise_holds_under_the_adversary(name: str):
 
 
 @pytest.mark.parametrize("number", range(INVENTED))
-def test_what_the_prover_lets_through_comes_to_its_end(number: int):
+def test_jobs_of_a_proved_random_lifecycle_end(number: int):
     lifecycle = drawn_lifecycle(number)
     run = simulate(lifecycle, seed=number, steps=INVENTED_STEPS)
     assert run, f"{run.failure}\n{page(lifecycle)}"
 
 
-def test_invented_lifecycles_are_proved_and_differ():
+def test_random_lifecycles_are_proved_and_differ():
     drawn = [drawn_lifecycle(number) for number in range(INVENTED)]
     assert all(prove(lifecycle) for lifecycle in drawn)
     assert len({lifecycle.moves for lifecycle in drawn}) == len(drawn)
@@ -91,8 +91,8 @@ def test_steps_are_drawn_before_the_simulation_starts():
 # Bugs are caught
 
 
-def caught(mutant: Mutant, **how: int) -> SimulationResult:
-    """A run on the mutant store, within its stated number of steps."""
+def run_mutant(mutant: Mutant, shrink_attempts: int = 0) -> SimulationResult:
+    """Simulate the mutant store for its stated number of steps."""
     made: set[Edit] = set()
 
     def store() -> Store:
@@ -103,7 +103,7 @@ def caught(mutant: Mutant, **how: int) -> SimulationResult:
         seed=mutant.seed,
         steps=mutant.within,
         make_store=store,
-        **{"shrink_attempts": 0, **how},
+        shrink_attempts=shrink_attempts,
     )
     assert {*mutant.edits, *DISARMED} <= made, "an edit did not match any statement"
     return run
@@ -111,7 +111,7 @@ def caught(mutant: Mutant, **how: int) -> SimulationResult:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.bug for mutant in MUTANTS])
 def test_a_deliberate_bug_is_caught(mutant: Mutant):
-    run = caught(mutant)
+    run = run_mutant(mutant)
     assert run.failure is not None, "the bug was not caught"
     assert run.failure.rule in mutant.seen_as, str(run.failure)
     assert run.failure.at_step <= mutant.within
@@ -135,7 +135,7 @@ def test_a_store_with_its_guard_off_and_no_bug_holds():
 
 def test_a_failure_shrinks_to_a_history_a_person_can_read():
     mutant = next(mutant for mutant in MUTANTS if mutant.bug == "a finish without its fence")
-    long, short = caught(mutant), caught(mutant, shrink_attempts=200)
+    long, short = run_mutant(mutant), run_mutant(mutant, shrink_attempts=200)
     assert long.failure is not None
     assert short.failure is not None
     assert short.failure.rule == long.failure.rule
@@ -150,9 +150,7 @@ def test_a_failure_shrinks_to_a_history_a_person_can_read():
 @pytest.mark.long
 @pytest.mark.parametrize("name", lifecycles())
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-def test_the_promise_holds_on_the_other_stores(
-    kind: str, name: str, request: pytest.FixtureRequest
-):
+def test_promises_hold_on_the_other_stores(kind: str, name: str, request: pytest.FixtureRequest):
     with ExitStack() as stores:
 
         def store() -> Store:

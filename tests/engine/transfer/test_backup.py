@@ -1,4 +1,4 @@
-"""Backups: of one moment while jobs move, whole or not there at all, and restored as they were."""
+"""Backups: a snapshot of a single moment, complete or absent, and restored unchanged."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from kesin.engine.transfer.restore import read_backup, restore
 from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreError
 from kesin.store.open import open_store
+from kesin.store.sql.store import SqlStore
 from kesin.store.transfer import dump_for, dump_postgres, dump_sqlite
 from kesin.store.transfer.dump import BackupRefused, DumpManifest, RestoreRefused
 from kesin.store.transfer.dump_postgres import PostgresDump
@@ -68,7 +69,7 @@ def dump(tmp_path, ready_file):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def new_database(request, tmp_path, ready_file):
-    """Makes databases of one kind, with the schema in them; the address of each."""
+    """Creates databases of a kind, with the schema; their addresses."""
 
     def make():
         number = next(_numbers)
@@ -89,20 +90,23 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def killed():
-    """Runs an action that is killed after so many steps; whether it came so far."""
+    """Runs an action that kills itself after so many steps; whether it did."""
     with subprocess.Popen(
         [sys.executable, "-c", DYING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
 
-        def run(steps, *words):
-            process.stdin.write(json.dumps([steps, *map(str, words)]) + "\n")
-            process.stdin.flush()
-            code = int(process.stdout.readline())
+        def run(steps, *arguments):
+            stdin.write(json.dumps([steps, *map(str, arguments)]) + "\n")
+            stdin.flush()
+            code = int(stdout.readline())
             assert code in (0, -9)
             return code == -9
 
         yield run
-        process.stdin.close()
+        stdin.close()
 
 
 def unseen(_total):
@@ -131,10 +135,10 @@ def replayed_jobs(address):
         return queue.stats().total
 
 
-# Of one moment
+# Snapshots
 
 
-def test_a_backup_is_of_the_moment_it_began_while_jobs_move(new_database, tmp_path, monkeypatch):
+def test_a_backup_is_a_snapshot_of_its_start(new_database, tmp_path, monkeypatch):
     monkeypatch.setattr(dump_sqlite, "PAGES_PER_STEP", 5)
     source, target, writes = new_database(), new_database(), []
     enqueue(source, 50)
@@ -153,7 +157,7 @@ def test_a_backup_is_of_the_moment_it_began_while_jobs_move(new_database, tmp_pa
     assert replayed_jobs(target) == 50
 
 
-def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_path):
+def test_files_that_change_during_the_backup_are_in_it(dump, folder, tmp_path):
     for name in ("swept.pdf", "rules.json", "deep/kept.pdf"):
         (folder / name).write_text("before")
     (folder / ".put-half").write_text("half done")
@@ -185,7 +189,7 @@ def test_files_that_come_go_and_change_meanwhile_are_in_it(dump, folder, tmp_pat
     assert [*manifest.as_record()] == [*keys.split(), "vanished", "left_out"], "format 1"
 
 
-def test_a_file_that_is_swept_before_it_is_copied_is_named(dump, folder, tmp_path, monkeypatch):
+def test_a_file_deleted_before_it_is_copied_is_listed(dump, folder, tmp_path, monkeypatch):
     for name in ("a.pdf", "b.pdf"):
         (folder / name).write_text(name)
 
@@ -199,7 +203,7 @@ def test_a_file_that_is_swept_before_it_is_copied_is_named(dump, folder, tmp_pat
     assert read_backup(tmp_path / "b").manifest == manifest
 
 
-def test_names_of_any_letters_are_written_as_sha256sum_reads_them(dump, folder, tmp_path):
+def test_sha256sum_can_check_files_of_any_name(dump, folder, tmp_path):
     for name in STRANGE:
         (folder / name).write_text("x")
     write_backup(dump, tmp_path / "b", BackupFile("a", folder))
@@ -211,7 +215,7 @@ def test_names_of_any_letters_are_written_as_sha256sum_reads_them(dump, folder, 
 # Interruptions
 
 
-def test_what_is_killed_leaves_no_half_backup_and_no_half_restore(
+def test_a_killed_backup_or_restore_leaves_nothing_incomplete(
     new_database, killed, folder, tmp_path
 ):
     address, target, part = new_database(), tmp_path / "b", tmp_path / "b.part"
@@ -227,8 +231,8 @@ def test_what_is_killed_leaves_no_half_backup_and_no_half_restore(
     assert not killed(1_000, "backup", address, target, folder)
 
     pdf.unlink()
-    assert killed(0, "enqueue", address, target, folder)  # its log and connection are left behind
-    jobs = []
+    assert killed(0, "enqueue", address, target, folder)  # leaves its log and connection behind
+    jobs: list[int] = []
     while killed(len(jobs), "restore", address, target, folder):
         jobs.append(replayed_jobs(address))
         Path(f"{tmp_path}/.{Path(address).name}.restoring").unlink(missing_ok=True)
@@ -237,7 +241,7 @@ def test_what_is_killed_leaves_no_half_backup_and_no_half_restore(
     assert (replayed_jobs(address), pdf.exists()) == (40, True)
 
 
-def test_a_disk_that_fails_in_the_middle_leaves_nothing(dump, folder, tmp_path):
+def test_a_full_disk_leaves_nothing(dump, folder, tmp_path):
     (folder / "a.pdf").write_text("x")
 
     def fail(_more):
@@ -251,7 +255,9 @@ def test_a_disk_that_fails_in_the_middle_leaves_nothing(dump, folder, tmp_path):
 # Refusals
 
 
-def test_a_backup_does_not_begin_where_it_cannot_end(new_database, folder, tmp_path, monkeypatch):
+def test_a_backup_that_cannot_succeed_is_refused_at_once(
+    new_database, folder, tmp_path, monkeypatch
+):
     dump, entry = dump_for(new_database()), BackupFile("a", folder)
     (tmp_path / "taken").mkdir()
     for target, reason in (
@@ -272,7 +278,7 @@ def test_a_backup_does_not_begin_where_it_cannot_end(new_database, folder, tmp_p
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_damaged_backup_is_refused_by_the_name_of_what_is_damaged(dump, folder, tmp_path):
+def test_a_damaged_backup_is_refused_with_the_damaged_file(dump, folder, tmp_path):
     pdf = "files/a/1.pdf"
     (folder / "1.pdf").write_bytes(b"%PDF")
     write_backup(dump, tmp_path / "b", BackupFile("a", folder))
@@ -311,6 +317,7 @@ def test_a_damaged_backup_is_refused_by_the_name_of_what_is_damaged(dump, folder
 def test_a_newer_schema_is_backed_up_and_not_restored(new_database, tmp_path):
     address = new_database()
     with closing(open_store(address, migrate=False)) as store, store.transaction():
+        assert isinstance(store, SqlStore)
         now = "now()" if address.startswith("postgresql") else "1"
         table = store.dialect.table("schema_migration")
         store._rows(f"INSERT INTO {table} VALUES (9999, 'later', 'x', {now})", {})
@@ -319,7 +326,7 @@ def test_a_newer_schema_is_backed_up_and_not_restored(new_database, tmp_path):
         read_backup(tmp_path / "b")
 
 
-def test_a_database_in_use_is_not_restored_to(new_database, tmp_path, monkeypatch):
+def test_a_restore_into_a_database_in_use_is_refused(new_database, tmp_path, monkeypatch):
     address = new_database()
     dump = dump_for(address)
     with closing(open_store(address, migrate=False)) as store:
@@ -331,7 +338,7 @@ def test_a_database_in_use_is_not_restored_to(new_database, tmp_path, monkeypatc
     dump.check_target(replace=True)
 
 
-def test_a_connection_that_is_just_being_closed_is_waited_for(postgres_server, monkeypatch):
+def test_a_restore_waits_for_a_closing_connection(postgres_server, monkeypatch):
     url = postgres_server.create_database("leaving")
     count_connections = PostgresDump._other_connections
     with closing(open_store(url, migrate=True)) as store:
@@ -345,7 +352,7 @@ def test_a_connection_that_is_just_being_closed_is_waited_for(postgres_server, m
         PostgresDump(url).check_target(replace=True)
 
 
-def test_jobs_and_files_are_replaced_only_on_request(dump, folder, tmp_path):
+def test_jobs_and_files_are_replaced_only_with_replace(dump, folder, tmp_path):
     rules, entry = folder / "rules.json", BackupFile("a", folder)
     rules.write_text("then")
     write_backup(dump, tmp_path / "b", entry)
@@ -364,7 +371,7 @@ def test_jobs_and_files_are_replaced_only_on_request(dump, folder, tmp_path):
         put_back(tmp_path / "b", empty, entry)
 
 
-def test_a_damaged_or_missing_database_is_not_replaced_or_backed_up(dump, tmp_path):
+def test_a_damaged_database_is_not_replaced_and_a_missing_one_not_backed_up(dump, tmp_path):
     write_backup(dump, tmp_path / "b")
     dump.path.write_bytes(b"no database" * 1_000)
     with pytest.raises(RestoreRefused, match="move it away"):
@@ -375,7 +382,7 @@ def test_a_damaged_or_missing_database_is_not_replaced_or_backed_up(dump, tmp_pa
     put_back(tmp_path / "b", dump)
 
 
-def test_postgres_takes_neither_files_of_sqlite_nor_crafted_names(postgres_server, dump, tmp_path):
+def test_postgres_restores_neither_sqlite_files_nor_crafted_names(postgres_server, dump, tmp_path):
     url = postgres_server.create_database("crafted")  # no other connection may use it
     postgres = PostgresDump(url, schema="crafted")
     with pytest.raises(BackupRefused, match="nothing to back up"):

@@ -1,11 +1,13 @@
-"""Queues taken from store to store: nothing is lost, nothing is changed, and it is proved."""
+"""Queues copied from store to store: nothing is lost or changed, and the copy is verified."""
 
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import pairwise
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,6 +18,8 @@ from kesin.engine.transfer import queue_copy
 from kesin.engine.transfer.copy import copy_queues
 from kesin.engine.transfer.copy_pauses import ACTOR
 from kesin.engine.transfer.queue_copy import CopyRefused, NamedStore
+from kesin.lifecycle.declare import Lifecycle
+from kesin.store.records import Outcome
 from kesin.store.transfer import copier_for
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
@@ -26,20 +30,24 @@ from tests.store.model.lockstep import Lockstep
 from tests.store.model.test_histories import Chance
 from tests.store.scene import DAY
 
-SEEDS = {"oci": 0, "pdf": 2, "optiplan": 1}  # they get everywhere soon
-RULES = {"oci": oci_lifecycle, "pdf": pdf_lifecycle, "optiplan": optiplan_lifecycle}
+SEEDS = {"oci": 0, "pdf": 2, "optiplan": 1}  # these reach every state soon
+RULES: dict[str, Callable[[], Lifecycle]] = {
+    "oci": oci_lifecycle,
+    "pdf": pdf_lifecycle,
+    "optiplan": optiplan_lifecycle,
+}
 
 
 @pytest.fixture(scope="module")
 def postgres(request):
-    """One schema for all tests: emptying it takes a quarter of the time that making one takes."""
+    """A schema shared by all tests: emptying it is quicker than creating one."""
     with opened("postgres", request) as store:
         yield store
 
 
 @pytest.fixture
-def place(request):
-    """Makes empty stores: ``place("redis")``."""
+def new_store(request):
+    """Creates empty stores: ``new_store("redis")``."""
     with ExitStack() as stack:
 
         def make(kind):
@@ -57,19 +65,18 @@ def copy_pdf(source, target, **options):
     return copy_queues(source, target, {"pdf": pdf_lifecycle()}, **options)[0]
 
 
-def pdf_queue(place, jobs=0):
-    queue = Queue("pdf", pdf_lifecycle(), place.store)
+def pdf_queue(named, jobs=0):
+    queue = Queue("pdf", pdf_lifecycle(), named.store)
     queue.enqueue_many([NewJob(n, f"k{n}") for n in range(jobs)])
     return queue
 
 
-def reasons(place):
-    """Why the queue is paused."""
-    return [pause.reason for pause in place.store.paused("pdf")]
+def pause_reasons(named):
+    return [pause.reason for pause in named.store.paused("pdf")]
 
 
-def filled(store, name):
-    """A queue with a long history, in which every state was reached and nobody holds a job."""
+def fill(store, name):
+    """Give a queue a long history that reaches every state and leaves no job claimed."""
     lockstep = Lockstep(name, RULES[name](), {name: store}, SEEDS[name])
     chance = Chance(SEEDS[name], lockstep, [], Counter())
     wanted = set(lockstep.lifecycle.state)
@@ -85,8 +92,8 @@ def filled(store, name):
             store.sweep(name, move, limit=3, now=lockstep.now + 400 * DAY)
 
 
-def everything(store, queue):
-    """All that a store knows about a queue, in one order."""
+def contents(store, queue):
+    """All histories and counters of a queue, sorted."""
     copier = copier_for(store, queue)
     ids, cursor = [], None
     while True:
@@ -99,20 +106,20 @@ def everything(store, queue):
 
 
 def prune(store):
-    """Whatever is over is forgotten; how many jobs."""
+    """Prune all finished jobs; how many there were."""
     late = max(job.created_at for job, _ in store.scan("pdf")) + 400 * DAY
     moves = [move for move in pdf_lifecycle().scheduled_moves if move.prunes]
     return sum(store.sweep("pdf", move, limit=100, now=late) for move in moves)
 
 
-def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monkeypatch):
+def test_three_lifecycles_are_copied_through_all_stores_unchanged(new_store, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 30)
-    ring = [place(kind) for kind in ("sqlite-file", "postgres", "redis", "sqlite-memory")]
+    ring = [new_store(kind) for kind in ("sqlite-file", "postgres", "redis", "sqlite-memory")]
     rules = {name: make() for name, make in RULES.items()}
     for name in RULES:
-        filled(ring[0].store, name)
+        fill(ring[0].store, name)
         ring[0].store.pause(name, tenant="b", actor="op", reason="holiday", now=9)
-    before = {name: everything(ring[0].store, name) for name in RULES}
+    before = {name: contents(ring[0].store, name) for name in RULES}
     stats = {name: ring[0].store.stats(name, now=1) for name in RULES}
     assert all(any(history.notes for history in histories) for histories, _ in before.values())
     assert any(not flow.to_state for _, flows in before.values() for flow in flows), "pruned jobs"
@@ -124,7 +131,7 @@ def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monk
             name = result.queue
             assert result.jobs == len(before[name][0])
             digests.add((name, result.events, result.notes, result.digest))
-            assert everything(target.store, name) == before[name]
+            assert contents(target.store, name) == before[name]
             assert target.store.stats(name, now=1) == stats[name]
             assert verify(target.store, name).counters == "agree"
             assert verify(target.store, name)
@@ -135,9 +142,9 @@ def test_three_lifecycles_go_round_all_stores_and_come_back_the_same(place, monk
     assert len(digests) == len(RULES), "the same in every store"
 
 
-def test_a_moved_queue_works_on_and_may_go_back(place):
-    """The old store takes its queue back, with what happened meanwhile."""
-    old, new = place("sqlite-file"), place("redis")
+def test_a_moved_queue_keeps_working_and_may_be_moved_back(new_store):
+    """The old store gets its queue back, with all later moves."""
+    old, new = new_store("sqlite-file"), new_store("redis")
     pdf_queue(old, 5)
     copy_pdf(old, new)
     queue = pdf_queue(new)
@@ -146,20 +153,23 @@ def test_a_moved_queue_works_on_and_may_go_back(place):
     with pytest.raises(CopyRefused, match="redis is further than sqlite-file"):
         copy_pdf(old, new)
     queue.enqueue({"n": 5})
-    after = everything(new.store, "pdf")
+    after = contents(new.store, "pdf")
     copy_pdf(new, old)
-    assert everything(old.store, "pdf") == after
-    assert reasons(old) == []
+    assert contents(old.store, "pdf") == after
+    assert pause_reasons(old) == []
     with pytest.raises(CopyRefused, match="was moved to sqlite-file"):
-        copy_pdf(new, place("postgres"))
+        copy_pdf(new, new_store("postgres"))
 
 
 @pytest.mark.parametrize("kinds", [("sqlite-file", "redis"), ("redis", "postgres")])
-def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, kinds, monkeypatch):
-    """Keys change hands meanwhile: an outdated copy does not keep the new holder out."""
+def test_jobs_that_change_during_the_copy_are_copied_in_their_last_state(
+    new_store, kinds, monkeypatch
+):
+    """Keys pass to other jobs meanwhile: an outdated copy does not block the new holder."""
     monkeypatch.setattr(queue_copy, "BATCH", 20)
-    source, target = map(place, kinds)
-    queue, reported = pdf_queue(source, 60), Counter()
+    source, target = map(new_store, kinds)
+    queue = pdf_queue(source, 60)
+    reported: Counter[str] = Counter()
     jobs = {job.dedup_key: job.id for job in queue.jobs(limit=60).jobs}
 
     def progress(stage, more):
@@ -175,89 +185,91 @@ def test_jobs_that_come_and_end_during_the_copy_arrive_as_they_are_last(place, k
     copied = copy_pdf(source, target, progress=progress)
     assert (copied.jobs, copied.notes) == (60, 20)
     assert copied.passes > 1
-    assert reported["proved"] == 60 <= reported["copied"] <= 80, "however many passes"
-    assert everything(target.store, "pdf") == everything(source.store, "pdf")
+    assert reported["proved"] == 60 <= reported["copied"] <= 80, "in any number of passes"
+    assert contents(target.store, "pdf") == contents(source.store, "pdf")
     assert pdf_queue(target).enqueue({}, key="k3").result == "duplicate"
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis", "sqlite-file"])
-def test_a_copy_that_was_broken_off_is_run_again(place, kind, monkeypatch):
+def test_an_interrupted_copy_can_be_repeated(new_store, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
-    source, target = place("sqlite-memory"), place(kind)
+    source, target = new_store("sqlite-memory"), new_store(kind)
     queue, reported = pdf_queue(source, 40), []
 
-    def break_off(_stage, jobs):
+    def interrupt(_stage, jobs):
         reported.append(jobs)
         if len(reported) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        copy_pdf(source, target, progress=break_off)
-    assert reasons(source) == [], "it works on"
-    assert reasons(target) == ["being filled from sqlite-memory"]
-    assert len(everything(target.store, "pdf")[0]) == 30
+        copy_pdf(source, target, progress=interrupt)
+    assert pause_reasons(source) == [], "it keeps working"
+    assert pause_reasons(target) == ["being filled from sqlite-memory"]
+    assert len(contents(target.store, "pdf")[0]) == 30
     gone = queue.jobs(limit=40).jobs[-1].id
     queue.act("cancel", ids=[gone], actor="op")
     assert queue.enqueue({}, key="k0").result == "inserted"
     assert prune(source.store) == 1
-    assert target.store.job(gone), "and the earlier run brought it"
-    as_a_crash_leaves_it = f"being copied to {kind}; if no copy is under way, resume it"
-    source.store.pause("pdf", actor=ACTOR, reason=as_a_crash_leaves_it)
+    assert target.store.job(gone), "the earlier copy brought it"
+    reason_after_a_crash = f"being copied to {kind}; if no copy is under way, resume it"
+    source.store.pause("pdf", actor=ACTOR, reason=reason_after_a_crash)
     assert copy_pdf(source, target).jobs == 40
-    assert everything(target.store, "pdf") == everything(source.store, "pdf")
-    assert reasons(target) == []
+    assert contents(target.store, "pdf") == contents(source.store, "pdf")
+    assert pause_reasons(target) == []
 
 
 @pytest.mark.parametrize("stage", ["copied", "proved"])
 @pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
-def test_a_job_that_came_to_the_target_by_itself_survives(place, kind, stage, monkeypatch):
-    """Even one that has a key which a job of the source is to have there."""
+def test_a_job_enqueued_in_the_target_survives(new_store, kind, stage, monkeypatch):
+    """Even if its key belongs to a job of the source."""
     monkeypatch.setattr(queue_copy, "BATCH", 10)
-    source, target = place("sqlite-memory"), place(kind)
+    source, target = new_store("sqlite-memory"), new_store(kind)
     pdf_queue(source, 20)
-    queue, outcomes = pdf_queue(target), []
+    queue = pdf_queue(target)
+    outcomes: list[Outcome] = []
 
-    def enqueue_there(now, _jobs):
-        if now == stage and not outcomes:
+    def enqueue_in_target(current, _jobs):
+        if current == stage and not outcomes:
             outcomes.extend([queue.enqueue({}, key="k19"), queue.enqueue({}, key="other")])
 
     with pytest.raises(CopyRefused) as raised:
-        copy_pdf(source, target, progress=enqueue_there)
+        copy_pdf(source, target, progress=enqueue_in_target)
     accepted = [outcome.id for outcome in outcomes if outcome.result == "inserted"]
     assert len(accepted) == (2 if stage == "copied" else 1)
     refusal = f"{kind} has jobs of pdf that sqlite-memory does not have: {len(accepted)}, like "
     assert str(raised.value).startswith(refusal)
     assert any(job_id in str(raised.value) for job_id in accepted)
-    assert reasons(source) == [], "it works on"
-    before = everything(target.store, "pdf")
+    assert pause_reasons(source) == [], "it keeps working"
+    before = contents(target.store, "pdf")
     assert set(accepted) <= {history.job.id for history in before[0]}
     created = sum(flow.n for flow in before[1] if not flow.from_state)
     assert created == (2 if stage == "copied" else 21), "their creation is counted"
     with pytest.raises(CopyRefused, match="does not have"):
         copy_pdf(source, target)
-    assert everything(target.store, "pdf") == before
-    assert reasons(source) == []
+    assert contents(target.store, "pdf") == before
+    assert pause_reasons(source) == []
 
 
 @pytest.mark.parametrize("kind", ["redis", "sqlite-file", "postgres"])
-def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
+def test_of_two_concurrent_copies_the_later_continues(new_store, kind, monkeypatch):
     monkeypatch.setattr(queue_copy, "BATCH", 10)
-    source, target = place("sqlite-memory"), place(kind)
-    other, empty_source = (NamedStore(place("sqlite-memory").store, name) for name in "oe")
+    source, target = new_store("sqlite-memory"), new_store(kind)
+    other, empty_source = (NamedStore(new_store("sqlite-memory").store, name) for name in "oe")
     pdf_queue(source, 20)
     pdf_queue(other, 1)
-    begun, overtaken, late_ids = threading.Event(), threading.Event(), []
+    begun, overtaken = threading.Event(), threading.Event()
+    late_ids: list[str] = []
 
     def stop(_stage, _jobs):
         raise KeyboardInterrupt
 
-    def break_in():
+    def copy_meanwhile():
         with pytest.raises(KeyboardInterrupt):
             copy_pdf(source, target, progress=stop)
 
     with pytest.raises(CopyRefused, match="another copy into pdf"):
-        copy_pdf(empty_source, target, copy_other_data=break_in)
-    assert reasons(empty_source) == [], "the later one is not of this source"
+        copy_pdf(empty_source, target, copy_other_data=copy_meanwhile)
+    assert pause_reasons(empty_source) == [], "the later copy has another source"
 
     def be_overtaken(_stage, _jobs):
         begun.set()
@@ -266,7 +278,7 @@ def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
     def overtake(_stage, _jobs):
         overtaken.set()
         assert "another copy into pdf" in str(earlier.exception(PATIENCE_S))
-        assert reasons(source), "for the later one"
+        assert pause_reasons(source), "for the later copy"
         raise KeyboardInterrupt
 
     with ThreadPoolExecutor() as pool:
@@ -274,7 +286,7 @@ def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
         assert begun.wait(PATIENCE_S)
         with pytest.raises(KeyboardInterrupt):
             copy_pdf(source, target, progress=overtake)
-    assert reasons(source) == []
+    assert pause_reasons(source) == []
 
     def copy_from_elsewhere(_stage, _jobs):
         with pytest.raises(CopyRefused, match="does not have"):
@@ -282,7 +294,7 @@ def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
 
     copied = copy_pdf(source, target, keep_source_running=True, progress=copy_from_elsewhere)
     assert copied.jobs == 20
-    assert reasons(other) == reasons(source) == []
+    assert pause_reasons(other) == pause_reasons(source) == []
 
     def move_first(_stage, _jobs):
         if not late_ids:
@@ -291,13 +303,13 @@ def test_of_two_copies_at_once_the_later_goes_on(place, kind, monkeypatch):
 
     with pytest.raises(CopyRefused, match="another copy into pdf"):
         copy_pdf(source, target, progress=move_first)
-    assert target.store.job(late_ids[0]), "accepted where the queue lives now"
-    assert reasons(target) == []
-    assert reasons(source) == [f"moved to {kind}"]
+    assert target.store.job(late_ids[0]), "accepted where the queue is now"
+    assert pause_reasons(target) == []
+    assert pause_reasons(source) == [f"moved to {kind}"]
 
 
-def test_what_cannot_be_moved_is_left_as_it_was(place):
-    source, target = place("sqlite-memory"), place("redis")
+def test_a_refused_copy_changes_nothing(new_store):
+    source, target = new_store("sqlite-memory"), new_store("redis")
     queue = pdf_queue(source, 2)
     pdf_queue(target, 1)
     with pytest.raises(CopyRefused, match="redis has jobs of pdf that sqlite-memory does not have"):
@@ -306,29 +318,31 @@ def test_what_cannot_be_moved_is_left_as_it_was(place):
         copy_pdf(source, NamedStore(source.store, "elsewhere"))
     [job] = queue.claim(worker="w", limit=1)
     with pytest.raises(CopyRefused, match="1 jobs of pdf are with workers"):
-        copy_pdf(source, place("sqlite-memory"))
-    assert reasons(source) == []
-    assert len(everything(target.store, "pdf")[0]) == 1
+        copy_pdf(source, new_store("sqlite-memory"))
+    assert pause_reasons(source) == []
+    assert len(contents(target.store, "pdf")[0]) == 1
 
     def finish(_seconds):
         queue.move(job, "succeed")
 
-    there = place("sqlite-file")
-    assert copy_pdf(source, there, wait_s=1, idle=finish, keep_source_running=True).jobs == 2
-    assert len(queue.claim(worker="w", limit=1)) == 1, "the source works on, the copy is paused"
-    assert there.store.claim("pdf", worker="w", limit=1, lease_us=1) == []
-    assert reasons(there) == ["a copy of sqlite-memory"]
+    copy = new_store("sqlite-file")
+    assert copy_pdf(source, copy, wait_s=1, idle=finish, keep_source_running=True).jobs == 2
+    assert len(queue.claim(worker="w", limit=1)) == 1, (
+        "the source keeps working, the copy is paused"
+    )
+    assert copy.store.claim("pdf", worker="w", limit=1, lease_us=1) == []
+    assert pause_reasons(copy) == ["a copy of sqlite-memory"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite-file", "postgres"])
-def test_the_way_in_closes_with_its_transaction(place, kind):
-    """Rows written by hand are refused after a copy, and nothing keeps the way in open."""
-    source, target = place("redis"), place(kind)
+def test_the_guard_is_off_only_within_the_transaction_of_a_copy(new_store, kind):
+    """Rows written by hand are refused after a copy, and no setting turns the guard off."""
+    source, target = new_store("redis"), new_store(kind)
     pdf_queue(source, 1)
     copy_pdf(source, target)
     store, table = target.store, target.store.dialect.table
     [(job, _)] = store.scan("pdf")
-    copier = copier_for(store, "pdf")
+    copier: Any = copier_for(store, "pdf")
     wrong = (sqlite3.IntegrityError, psycopg.errors.IntegrityError)
     delete = f"DELETE FROM {table('job')}"
     for attack in (

@@ -1,12 +1,9 @@
 """Advice: every code has a text in both languages."""
 
-import tomllib
-from importlib.resources import files
-
 import pytest
 
-from kesin.workloads.optiplan import advice as module
-from kesin.workloads.optiplan.advice import LANGUAGES, advice_json, find_advice
+from kesin.workloads.common.advice import LANGUAGES
+from kesin.workloads.optiplan.advice import ADVICE
 from kesin.workloads.optiplan.errors import OptiCode
 
 LONGEST = 240
@@ -14,7 +11,7 @@ LONGEST = 240
 
 @pytest.mark.parametrize("code", OptiCode)
 def test_every_code_says_what_happened_and_what_to_do(code: OptiCode):
-    by_language = {language: find_advice(code, language) for language in LANGUAGES}
+    by_language = {language: ADVICE.find(code, language=language) for language in LANGUAGES}
     for advice in by_language.values():
         assert advice.code == code
         for text in (advice.means, advice.act):
@@ -24,29 +21,21 @@ def test_every_code_says_what_happened_and_what_to_do(code: OptiCode):
     assert by_language["en"].act != by_language["tr"].act
 
 
-def test_the_book_holds_the_codes_and_nothing_else():
-    texts = tomllib.loads(
-        files(module.__package__ or "").joinpath("advice.toml").read_text("utf-8")
-    )
-    assert set(texts) == set(OptiCode)
-    for text in texts.values():
-        assert {language: sorted(text[language]) for language in text} == {
-            "en": ["act", "means"],
-            "tr": ["act", "means"],
-        }
+def test_every_code_and_no_other_has_advice():
+    assert set(ADVICE.codes) == set(OptiCode)
+    assert {part: sorted(text) for part, text in ADVICE.describe("E_UNKNOWN").items()} == {
+        "en": ["act", "means"],
+        "tr": ["act", "means"],
+    }
 
 
 def test_no_two_codes_say_the_same():
     for language in LANGUAGES:
-        assert len({find_advice(code, language).means for code in OptiCode}) == len(OptiCode)
+        assert len({ADVICE.find(code, language=language).means for code in OptiCode}) == len(
+            OptiCode
+        )
 
 
 @pytest.mark.parametrize("code", ["E_NEW_ONE", "", None, "x" * 1000])
 def test_a_code_without_a_text_gets_the_general_advice(code: str | None):
-    assert find_advice(code).means == find_advice("E_UNKNOWN").means
-
-
-def test_a_code_is_described_in_every_language_at_once():
-    by_language = advice_json("E_CRM_NO_MATCH")
-    assert sorted(by_language) == ["en", "tr"]
-    assert "müşteri" in by_language["tr"]["means"]
+    assert ADVICE.find(code).means == ADVICE.find("E_UNKNOWN").means

@@ -7,26 +7,7 @@ from tests.workloads.optiplan.floor import Floor
 from tests.workloads.optiplan.order_bodies import back, part
 
 
-def test_the_whole_way_is_reported_state_by_state_and_wake_ups_are_not(each_floor: Floor):
-    floor = each_floor
-    job_id = floor.done(part(), back(id="b1", edge_up="1mm", length_cm=50, width_cm=40))
-    kinds = floor.event_types(job_id)
-    assert kinds[0] == "JOB_CREATED"
-    passes = {"STATE_PREPARED", "BACKING_EDGE_RESET", "STATE_OPTI_IMPORTED"}
-    assert all(kinds.count(kind) == 2 for kind in passes)  # before the approval and after it
-    assert [kind for kind in kinds[1:] if kind not in passes] == [
-        "STATE_HOLD",
-        "HOLD_APPROVED",
-        "STATE_OPTI_RUNNING",
-        "STATE_OPTI_DONE",
-        "STATE_XML_READY",
-        "STATE_DELIVERED",
-        "STATE_DONE",
-    ]
-    assert len(floor.queue.events(job_id)) > len(kinds)
-
-
-def test_the_details_are_the_seeds(floor: Floor):
+def test_each_state_is_reported_with_its_details_and_wake_ups_are_not(floor: Floor):
     job_id = floor.done(part(), back(id="b1", edge_up="1mm", length_cm=50, width_cm=40))
     stems = [f"{job_id}_GOVDE_Beyaz_18mm", f"{job_id}_ARKALIK_Beyaz_8mm"]
     assert floor.details(job_id, "JOB_CREATED") == {"mode": "C"}
@@ -41,8 +22,17 @@ def test_the_details_are_the_seeds(floor: Floor):
     assert floor.details(job_id, "STATE_OPTI_DONE")["xml_file"] == ", ".join(
         f"{stem}.xml" for stem in stems
     )
+    assert floor.details(job_id, "STATE_DELIVERED")["try"] == 1
     assert floor.details(job_id, "HOLD_APPROVED") == {"mode_c_approved": True}
     assert floor.details(job_id, "STATE_HOLD")["errorCode"] == "E_OPERATOR_TRIGGER_REQUIRED"
+    passes = {"STATE_PREPARED", "BACKING_EDGE_RESET", "STATE_OPTI_IMPORTED"}
+    kinds = floor.event_types(job_id)
+    assert all(kinds.count(kind) == 2 for kind in passes)  # before the approval and after it
+    assert [kind.removeprefix("STATE_") for kind in kinds if kind not in passes] == [
+        *("JOB_CREATED", "HOLD", "HOLD_APPROVED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY"),
+        *("DELIVERED", "DONE"),
+    ]
+    assert len(floor.queue.events(job_id)) > len(kinds)
 
 
 def test_lines_are_numbered_and_never_go_back_in_time(floor: Floor):

@@ -1,4 +1,4 @@
-"""The order service: operator actions in every state, on each database."""
+"""The order service: reissues, and who may do what; ``test_transitions.py`` has the states."""
 
 from __future__ import annotations
 
@@ -9,68 +9,12 @@ from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.orders.payload import read_payload
 from tests.web.conftest import ROOT
 from tests.workloads.optiplan.floor import NO_JOB, PHONE, Floor, actor_with, any_order
-from tests.workloads.optiplan.order_bodies import back, part
 
 
 def refused(floor: Floor, call: str, job_id: str) -> OptiCode:
-    with pytest.raises(OrderProblem) as found:
+    with pytest.raises(OrderProblem) as caught:
         getattr(floor.orders, call)(ROOT, job_id)
-    return found.value.code
-
-
-# Cancel, state by state
-
-
-@pytest.mark.parametrize("state", ["new", "unknown", "held", "running", "sent"])
-def test_an_order_is_cancelled_in_every_state_before_the_machine_has_it(
-    state: str, each_floor: Floor
-):
-    job_id = getattr(each_floor, state)()
-    assert each_floor.orders.cancel(ROOT, job_id).state == "FAILED"
-    assert each_floor.job_body(job_id)["error_code"] == "E_CANCELLED"
-    assert each_floor.inbox() == []
-
-
-def test_a_cancelled_order_is_never_found_by_the_saw(each_floor: Floor):
-    floor = each_floor
-    job_id = floor.sent(part(), back(length_cm=50, width_cm=40))
-    assert len(floor.inbox()) == 2
-    floor.orders.cancel(ROOT, job_id)
-    assert floor.saw.process_inbox() == 0
-    floor.later()
-    assert floor.state(job_id) == "FAILED"
-
-
-def test_what_the_machine_has_is_not_cancelled(each_floor: Floor):
-    floor = each_floor
-    job_id = floor.sent()
-    floor.saw.process_inbox()
-    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
-    floor.later()
-    assert floor.state(job_id) == "DONE"
-    assert refused(floor, "cancel", job_id) is OptiCode.JOB_NOT_CANCELLABLE
-
-
-def test_a_cancel_that_is_refused_leaves_the_job_as_it_was(each_floor: Floor):
-    floor = each_floor
-    job_id = floor.sent()
-    floor.saw.process_inbox()
-    before = floor.event_types(job_id)
-    refused(floor, "cancel", job_id)
-    assert floor.event_types(job_id) == before
-    floor.later()
-
-
-def test_a_claimed_order_is_cancelled_by_its_runner(each_floor: Floor):
-    floor = each_floor
-    job_id = floor.new()
-    floor.claim(job_id)
-    assert floor.orders.cancel(ROOT, job_id).state == "NEW"
-    floor.clock.advance(120)
-    floor.sweep()  # that runner crashed; the next one cancels the order
-    floor.work()
-    assert floor.state(job_id) == "FAILED"
-    assert floor.job_body(job_id)["error_code"] == "E_CANCELLED"
+    return caught.value.code
 
 
 # Reissue

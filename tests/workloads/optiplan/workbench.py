@@ -28,17 +28,18 @@ from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.records import Filter
 from kesin.workloads.optiplan.lifecycle import optiplan_lifecycle
-from kesin.workloads.optiplan.pipeline import prechecks, program, workbook
+from kesin.workloads.optiplan.pipeline import prechecks, program, program_child, workbook
 from kesin.workloads.optiplan.pipeline.program import ProgramLaunch
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress, ProgressStore
 from kesin.workloads.optiplan.pipeline.runner import build_worker
 from kesin.workloads.optiplan.pipeline.saw_simulator import SawSimulator
-from kesin.workloads.optiplan.pipeline.xlsx_template import read_template
+from kesin.workloads.optiplan.pipeline.xlsx_template import ImportTemplate
 from kesin.workloads.optiplan.service import OrderService
 from kesin.workloads.optiplan.workshop.paths import Paths
 from tests.web.conftest import opened
 from tests.workloads.optiplan.order_bodies import back, part, payload
 from tests.workloads.optiplan.programs import wait_for_end
+from tests.workloads.optiplan.workbooks import SHIPPED
 
 ME = system_actor("me")
 PHONE = "0555 123 45 67"
@@ -156,8 +157,8 @@ class Workbench:
 
     def wait_for_program(self) -> None:
         """Wait until the program that runs now, if any, has ended."""
-        record = program.read_json(self.workshop.run_folder / program.RECORD) or {}
-        if program.is_alive(record):
+        record = program_child.read_json(self.workshop.run_folder / program_child.RECORD) or {}
+        if program_child.is_alive(record):
             wait_for_end(record["pid"])
 
     # What can be seen
@@ -207,17 +208,15 @@ class InstantProgram:
         self.solution = GOOD
         for name in ("start", "read_state", "end_current"):
             monkeypatch.setattr(program, name, getattr(self, name))
-        template = read_template(bench.paths.template)
+        template = ImportTemplate(SHIPPED)
         monkeypatch.setattr(prechecks, "read_template", lambda _: template)
         monkeypatch.setattr(workbook, "build_batch_xlsx", lambda batch, _: repr(batch).encode())
 
     def start(self, folder: Path, job_id: str, run: int, trigger: ProgramLaunch, _: float) -> None:
         if (job_id, run) in self.ends:
             return
-        running = [
-            one for one, state in self.ends.items() if isinstance(state, program.ProgramRunning)
-        ]
-        assert running == [], "two programs at a time"
+        running = [isinstance(state, program.ProgramRunning) for state in self.ends.values()]
+        assert not any(running), "two programs at a time"
         in_slot = self.bench.queue.jobs(Filter(states=("OPTI_RUNNING",))).jobs
         assert [job.id for job in in_slot] == [job_id], "a program without the slot"
         self.starts[job_id] += 1

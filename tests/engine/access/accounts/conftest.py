@@ -1,4 +1,4 @@
-"""Somebody, two sites, and a directory that is empty again afterwards."""
+"""Accounts with a user and two sites, on a store that each test leaves empty."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,14 +21,14 @@ DAY_S = 86_400
 
 
 @pytest.fixture(scope="module", params=["sqlite-file", "postgres"])
-def kept(request: pytest.FixtureRequest) -> Iterator[Any]:
+def store(request: pytest.FixtureRequest) -> Iterator[Any]:
     with opened(request.param, request) as store:
         yield store
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_hashes() -> Iterator[None]:
-    """Passwords are hashed as weakly as argon2 can: these tests are not about its strength."""
+    """Hash passwords with the cheapest parameters of argon2."""
     quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passwords, "_hasher", lambda: quick)
@@ -38,19 +38,19 @@ def _quick_hashes() -> Iterator[None]:
 
 
 @pytest.fixture
-def accounts(kept: Any, clock: ManualClock) -> Iterator[Accounts]:
-    made = Accounts(Directory(kept), clock)
-    made.add_site(ROOT, "north")
-    made.add_site(ROOT, "south")
-    made.add_user(ROOT, "ayse", PASSWORD, role="operator", sites=["north"], queues=["oci"])
-    kept._rows(f"DELETE FROM {kept.dialect.table('audit')}", {})
-    yield made
+def accounts(store: Any, clock: ManualClock) -> Iterator[Accounts]:
+    accounts = Accounts(Directory(store), clock)
+    accounts.add_site(ROOT, "north")
+    accounts.add_site(ROOT, "south")
+    accounts.add_user(ROOT, "ayse", PASSWORD, role="operator", sites=["north"], queues=["oci"])
+    store._rows(f"DELETE FROM {store.dialect.table('audit')}", {})
+    yield accounts
     for table in TABLES:
-        kept._rows(f"DELETE FROM {kept.dialect.table(table)}", {})
+        store._rows(f"DELETE FROM {store.dialect.table(table)}", {})
 
 
-def trail(accounts: Accounts) -> list[tuple[str, str, bool]]:
-    """Who asked for what and was let, oldest first."""
+def audit_lines(accounts: Accounts) -> list[tuple[str, str, bool]]:
+    """(actor, action, allowed) of every audit line, oldest first."""
     return [(line.actor, line.action, line.allowed) for line in accounts.directory.audit()][::-1]
 
 

@@ -1,4 +1,4 @@
-"""Keys: what they open, how they end, and that neither they nor passwords are stored."""
+"""API keys: their actors, how they end, and that only hashes are stored."""
 
 import pytest
 
@@ -11,64 +11,72 @@ from tests.engine.access.accounts.conftest import (
     PASSWORD,
     ROOT,
     TABLES,
+    audit_lines,
     signed_in,
-    trail,
 )
 
 
-def test_a_key_stands_for_its_scopes_and_its_site(accounts):
-    key, kept = accounts.create_key(ROOT, "script", ["oci:script", "read"], site="north")
-    assert key.startswith(f"kesin_{kept.id}_")
+def test_the_actor_of_a_key_has_its_scopes_and_its_site(accounts):
+    key, record = accounts.create_key(ROOT, "script", ["oci:script", "read"], site="north")
+    assert key.startswith(f"kesin_{record.id}_")
     assert accounts.key_actor(key, HOME) == Actor(
-        f"key:{kept.id}",
+        f"key:{record.id}",
         frozenset({"oci:script", "read"}),
         sites=frozenset({"north"}),
         address=HOME,
     )
 
 
-def test_a_key_without_a_site_stands_for_every_site(accounts):
+def test_the_actor_of_a_key_without_a_site_has_every_site(accounts):
     key, _ = accounts.create_key(ROOT, "reader", ["read"])
     actor = accounts.key_actor(key, HOME)
     assert (actor.all_sites, actor.sites) == (True, frozenset())
 
 
-def test_a_key_ends_on_its_day(accounts, clock):
-    key, kept = accounts.create_key(ROOT, "short", ["metrics"], days=1)
-    assert kept.expires_at == clock.time_us + DAY_S * 1_000_000
+def test_a_key_expires_after_its_days(accounts, clock):
+    key, record = accounts.create_key(ROOT, "short", ["metrics"], days=1)
+    assert record.expires_at == clock.time_us + DAY_S * 1_000_000
     clock.advance(DAY_S - 1)
     assert accounts.key_actor(key, HOME)
     clock.advance(1)
     assert accounts.key_actor(key, HOME) is None
 
 
-def test_a_revoked_key_opens_nothing_and_is_revoked_once(accounts, clock):
-    key, kept = accounts.create_key(ROOT, "old", ["metrics"])
-    assert accounts.revoke_key(ROOT, kept.id)
+def test_a_revoked_key_has_no_actor_and_is_revoked_once(accounts, clock):
+    key, record = accounts.create_key(ROOT, "old", ["metrics"])
+    assert accounts.revoke_key(ROOT, record.id)
     assert accounts.key_actor(key, HOME) is None
     revoked_at = clock.time_us
     clock.advance(60)
-    assert not accounts.revoke_key(ROOT, kept.id)
-    assert accounts.directory.api_key(kept.id).revoked_at == revoked_at
-    assert [action for _, action, _ in trail(accounts)] == ["key.create", "key.revoke"]
+    assert not accounts.revoke_key(ROOT, record.id)
+    assert accounts.directory.api_key(record.id).revoked_at == revoked_at
+    assert [action for _, action, _ in audit_lines(accounts)] == ["key.create", "key.revoke"]
 
 
-def test_a_right_id_with_a_wrong_secret_opens_nothing(accounts):
-    key, kept = accounts.create_key(ROOT, "one", ["metrics"])
+def test_a_key_with_a_wrong_secret_has_no_actor(accounts):
+    key, record = accounts.create_key(ROOT, "one", ["metrics"])
     other, _ = accounts.create_key(ROOT, "two", ["metrics"])
     secret = other.removeprefix("kesin_")[9:]
-    for wrong in (f"kesin_{kept.id}_{secret}", key[:-1], key + "x", kept.id, "", "\ud800", "\0"):
+    for wrong in (
+        f"kesin_{record.id}_{secret}",
+        key[:-1],
+        key + "x",
+        record.id,
+        "",
+        "\ud800",
+        "\0",
+    ):
         assert accounts.key_actor(wrong, HOME) is None
-    assert accounts.directory.api_key(kept.id).used_at is None
+    assert accounts.directory.api_key(record.id).used_at is None
 
 
 def test_the_last_use_of_a_key_is_written_once_a_minute(accounts, clock):
-    key, kept = accounts.create_key(ROOT, "busy", ["metrics"])
+    key, record = accounts.create_key(ROOT, "busy", ["metrics"])
     start = clock.time_us
     written = []
     for _ in range(5):
         accounts.key_actor(key, HOME)
-        used_at = accounts.directory.api_key(kept.id).used_at
+        used_at = accounts.directory.api_key(record.id).used_at
         written.append((used_at - start) // 1_000_000)
         clock.advance(25)
     assert written == [0, 0, 0, 75, 75]
@@ -90,49 +98,49 @@ BAD_KEYS = {
 }
 
 
-@pytest.mark.parametrize(("asked", "kind", "sentence"), BAD_KEYS.values(), ids=BAD_KEYS)
-def test_a_key_is_not_made_with(accounts, asked, kind, sentence):
+@pytest.mark.parametrize(("arguments", "kind", "sentence"), BAD_KEYS.values(), ids=BAD_KEYS)
+def test_a_key_is_not_created_with(accounts, arguments, kind, sentence):
     with pytest.raises(kind, match=sentence):
-        accounts.create_key(ROOT, **{"name": "n", **asked})
+        accounts.create_key(ROOT, **{"name": "n", **arguments})
     assert accounts.keys(ROOT) == []
 
 
-def test_an_id_that_is_taken_gives_no_key_that_opens_nothing(accounts, monkeypatch):
-    made = passwords.new_api_key()
-    monkeypatch.setattr(passwords, "new_api_key", lambda: made)
+def test_a_key_whose_id_is_taken_is_not_created(accounts, monkeypatch):
+    key = passwords.new_api_key()
+    monkeypatch.setattr(passwords, "new_api_key", lambda: key)
     accounts.create_key(ROOT, "one", ["read"])
     with pytest.raises(RequestConflict):
         accounts.create_key(ROOT, "two", ["read"])
 
 
-def test_a_whole_key_can_be_revoked_and_no_part_of_its_secret_is_repeated(accounts):
-    key, kept = accounts.create_key(ROOT, "leaked", ["metrics"])
+def test_a_key_can_be_revoked_by_its_full_text_which_is_not_repeated(accounts):
+    key, record = accounts.create_key(ROOT, "leaked", ["metrics"])
     assert accounts.revoke_key(ROOT, key)
-    assert accounts.directory.api_key(kept.id).revoked_at
-    stranger, _ = passwords.new_api_key()
-    for wrong in (stranger, stranger[:-1], stranger + "x"):
+    assert accounts.directory.api_key(record.id).revoked_at
+    unknown, _ = passwords.new_api_key()
+    for wrong in (unknown, unknown[:-1], unknown + "x"):
         with pytest.raises(NotFound) as problem:
             accounts.revoke_key(ROOT, wrong)
-        assert stranger[15:-1] not in str(problem.value)
+        assert unknown[15:-1] not in str(problem.value)
     with pytest.raises(Forbidden):
-        accounts.revoke_key(Actor("user:x", frozenset()), stranger[:-1])
-    assert stranger[15:-1] not in str(accounts.directory.audit())
+        accounts.revoke_key(Actor("user:x", frozenset()), unknown[:-1])
+    assert unknown[15:-1] not in str(accounts.directory.audit())
 
 
 # Only hashes are stored
 
 
-def test_no_password_token_or_key_is_in_any_row(accounts, kept):
+def test_no_password_token_or_key_is_in_any_row(accounts, store):
     token = signed_in(accounts)
     key, _ = accounts.create_key(ROOT, "n", ["metrics"])
     accounts.set_password(ROOT, "ayse", "another password")
     signed = accounts.sign_in("ayse", "another password", HOME)[0]
     with pytest.raises(NotSignedIn):
         accounts.sign_in("ayse", "a wrong password", HOME)
-    said = "".join(
-        str(kept._read(f"SELECT * FROM {kept.dialect.table(table)}", {})) for table in TABLES
+    rows = "".join(
+        str(store._read(f"SELECT * FROM {store.dialect.table(table)}", {})) for table in TABLES
     )
     secrets = (PASSWORD, "another password", "a wrong password", token, signed, key, key[15:])
-    assert [one for one in secrets if one in said] == []
-    assert passwords.hash_token(signed) in said
-    assert passwords.hash_token(key) in said
+    assert [secret for secret in secrets if secret in rows] == []
+    assert passwords.hash_token(signed) in rows
+    assert passwords.hash_token(key) in rows

@@ -9,12 +9,12 @@ from kesin.engine.access.accounts import IDLE_S, SESSION_S, Accounts
 from kesin.foundation import passwords
 from kesin.foundation.permissions import Actor
 from kesin.foundation.problems import NotSignedIn
-from tests.engine.access.accounts.conftest import HOME, PASSWORD, ROOT, signed_in, trail
+from tests.engine.access.accounts.conftest import HOME, PASSWORD, ROOT, audit_lines, signed_in
 
 # Signing in
 
 
-def test_the_right_password_gives_a_session_that_stands_for_the_person(accounts):
+def test_the_right_password_starts_a_session_of_the_user(accounts):
     token, actor = accounts.sign_in("ayse", PASSWORD, HOME)
     assert actor == Actor(
         "user:ayse",
@@ -24,7 +24,7 @@ def test_the_right_password_gives_a_session_that_stands_for_the_person(accounts)
         address=HOME,
     )
     assert accounts.session_actor(token, HOME) == actor
-    assert trail(accounts) == [("user:ayse", "session.start", True)]
+    assert audit_lines(accounts) == [("user:ayse", "session.start", True)]
 
 
 WRONG = {
@@ -42,7 +42,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "password"), WRONG.values(), ids=WRONG)
-def test_whatever_is_wrong_the_answer_is_the_same_and_noted(accounts, name, password):
+def test_every_failed_sign_in_has_the_same_error_and_an_audit_line(accounts, name, password):
     accounts.add_user(ROOT, "gone", PASSWORD)
     accounts.set_user(ROOT, "gone", disabled=True)
     with pytest.raises(NotSignedIn) as problem:
@@ -54,22 +54,23 @@ def test_whatever_is_wrong_the_answer_is_the_same_and_noted(accounts, name, pass
     assert (last.action, last.allowed, last.address) == ("session.start", False, HOME)
 
 
-def test_an_unknown_name_costs_a_hash_like_a_known_one(accounts, monkeypatch):
+def test_an_unknown_name_is_checked_against_a_hash_too(accounts, monkeypatch):
     checked: list[str] = []
     matches = passwords.password_matches
-    monkeypatch.setattr(
-        passwords,
-        "password_matches",
-        lambda kept, given: checked.append(kept) or matches(kept, given),
-    )
+
+    def record(password_hash: str, password: str) -> bool:
+        checked.append(password_hash)
+        return matches(password_hash, password)
+
+    monkeypatch.setattr(passwords, "password_matches", record)
     for name in ("ayse", "can"):
         with pytest.raises(NotSignedIn):
             accounts.sign_in(name, "not the password", HOME)
     assert len(checked) == 2
-    assert all(kept.startswith("$argon2id$") for kept in checked)
+    assert all(password_hash.startswith("$argon2id$") for password_hash in checked)
 
 
-def test_a_password_of_the_greatest_length_is_not_matched_by_a_longer_one(accounts):
+def test_a_password_of_the_maximum_length_is_not_matched_by_a_longer_one(accounts):
     longest = "x" * passwords.MAX_PASSWORD_LENGTH
     accounts.set_password(ROOT, "ayse", longest)
     accounts.sign_in("ayse", longest, HOME)
@@ -77,7 +78,7 @@ def test_a_password_of_the_greatest_length_is_not_matched_by_a_longer_one(accoun
         accounts.sign_in("ayse", longest + "x", HOME)
 
 
-def test_a_hash_made_with_weaker_settings_is_made_anew_at_sign_in(accounts, monkeypatch):
+def test_an_outdated_hash_is_replaced_at_sign_in(accounts, monkeypatch):
     weak = accounts.directory.user("ayse").password_hash
     stronger = PasswordHasher(time_cost=2, memory_cost=16, parallelism=1)
     monkeypatch.setattr(passwords, "_hasher", lambda: stronger)
@@ -89,31 +90,31 @@ def test_a_hash_made_with_weaker_settings_is_made_anew_at_sign_in(accounts, monk
 
 
 @pytest.mark.parametrize("meanwhile", ["disabled", "new password"])
-def test_what_changes_while_a_password_is_checked_counts(accounts, monkeypatch, meanwhile):
+def test_a_change_during_the_password_check_ends_the_sign_in(accounts, monkeypatch, meanwhile):
     matches = passwords.password_matches
 
-    def slowly(kept: str, given: str) -> bool:
+    def check_slowly(password_hash: str, password: str) -> bool:
         monkeypatch.setattr(passwords, "password_matches", matches)
         if meanwhile == "disabled":
             accounts.set_user(ROOT, "ayse", disabled=True)
         else:
             accounts.set_password(ROOT, "ayse", "another password")
-        return matches(kept, given)
+        return matches(password_hash, password)
 
-    monkeypatch.setattr(passwords, "password_matches", slowly)
+    monkeypatch.setattr(passwords, "password_matches", check_slowly)
     with pytest.raises(NotSignedIn):
         signed_in(accounts)
     assert accounts.directory.sessions_of("ayse") == []
 
 
-def test_a_role_given_while_a_password_is_checked_is_the_session_s(accounts, monkeypatch):
+def test_a_session_has_the_role_set_during_the_password_check(accounts, monkeypatch):
     matches = passwords.password_matches
 
-    def slowly(kept: str, given: str) -> bool:
+    def check_slowly(password_hash: str, password: str) -> bool:
         accounts.set_user(ROOT, "ayse", role="viewer")
-        return matches(kept, given)
+        return matches(password_hash, password)
 
-    monkeypatch.setattr(passwords, "password_matches", slowly)
+    monkeypatch.setattr(passwords, "password_matches", check_slowly)
     _, actor = accounts.sign_in("ayse", PASSWORD, HOME)
     assert actor.grants == {"viewer"}
 
@@ -121,7 +122,7 @@ def test_a_role_given_while_a_password_is_checked_is_the_session_s(accounts, mon
 # How sessions end
 
 
-def test_a_session_ends_eight_hours_after_sign_in_however_busy(accounts, clock):
+def test_a_session_ends_eight_hours_after_sign_in(accounts, clock):
     token = signed_in(accounts)
     for _ in range(SESSION_S // 1_800 - 1):
         clock.advance(1_800)
@@ -158,19 +159,19 @@ def test_a_session_is_ended_by(accounts, end):
     assert accounts.directory.sessions_of("ayse") == []
 
 
-def test_sign_out_ends_one_session_or_all_of_the_person_and_nobody_else_s(accounts):
+def test_sign_out_ends_one_session_or_all_of_the_same_user(accounts):
     accounts.add_user(ROOT, "can", PASSWORD)
     other = signed_in(accounts, "can")
-    one, two, three = (signed_in(accounts) for _ in range(3))
-    assert accounts.sign_out(ROOT, one) == 1
-    assert accounts.session_actor(two, HOME)
-    assert accounts.sign_out(ROOT, two, everywhere=True) == 2
-    assert accounts.session_actor(three, HOME) is None
+    first, second, third = (signed_in(accounts) for _ in range(3))
+    assert accounts.sign_out(ROOT, first) == 1
+    assert accounts.session_actor(second, HOME)
+    assert accounts.sign_out(ROOT, second, everywhere=True) == 2
+    assert accounts.session_actor(third, HOME) is None
     assert accounts.session_actor(other, HOME)
-    assert accounts.sign_out(ROOT, one) == 0
+    assert accounts.sign_out(ROOT, first) == 0
 
 
-def test_an_enabled_person_has_to_sign_in_again(accounts):
+def test_an_enabled_user_has_to_sign_in_again(accounts):
     token = signed_in(accounts)
     accounts.set_user(ROOT, "ayse", disabled=True)
     accounts.set_user(ROOT, "ayse", disabled=False)
@@ -178,14 +179,14 @@ def test_an_enabled_person_has_to_sign_in_again(accounts):
     assert signed_in(accounts)
 
 
-def test_a_token_nobody_was_given_stands_for_nobody(accounts):
+def test_an_unknown_token_has_no_actor(accounts):
     signed_in(accounts)
-    mark = accounts.directory.sessions_of("ayse")[0].token_hash
-    for token in ("", "x", mark, "\0", "\ud800"):
+    token_hash = accounts.directory.sessions_of("ayse")[0].token_hash
+    for token in ("", "x", token_hash, "\0", "\ud800"):
         assert accounts.session_actor(token, HOME) is None
 
 
-def test_sessions_that_are_over_are_cleared_at_the_next_sign_in(accounts, clock):
+def test_expired_sessions_are_deleted_at_the_next_sign_in(accounts, clock):
     signed_in(accounts)
     clock.advance(IDLE_S)
     signed_in(accounts)

@@ -1,4 +1,4 @@
-"""Sites: who knows them, how they are made and changed."""
+"""Sites: who sees them, how they are added and changed."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from kesin.foundation.problems import Invalid, NotFound, Problem, RequestConflic
 from tests.engine.access.accounts.conftest import HOME, ROOT, state
 
 
-def test_an_actor_knows_its_own_sites(accounts):
-    def known(*grants: str, **has: Any) -> list[str]:
-        return [site.id for site in accounts.sites(Actor("a", frozenset(grants), **has))]
+def test_an_actor_sees_its_own_sites(accounts):
+    def visible(*grants: str, **fields: Any) -> list[str]:
+        return [site.id for site in accounts.sites(Actor("a", frozenset(grants), **fields))]
 
     north = frozenset({"north", "no such site"})
-    assert known("admin") == ["north", "south"]
-    assert known("viewer", all_sites=True) == ["north", "south"]
-    assert known("operator", sites=north) == known("oci:script", sites=north) == ["north"]
-    assert known("viewer") == []
-    assert known("metrics", all_sites=True) == known("pdf", all_sites=True) == []
+    assert visible("admin") == ["north", "south"]
+    assert visible("viewer", all_sites=True) == ["north", "south"]
+    assert visible("operator", sites=north) == visible("oci:script", sites=north) == ["north"]
+    assert visible("viewer") == []
+    assert visible("metrics", all_sites=True) == visible("pdf", all_sites=True) == []
     assert [site.id for site in accounts.sites(cron_actor(HOME))] == ["north", "south"]
 
 
@@ -32,12 +32,12 @@ BAD_SITES: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("sentence", "given"), BAD_SITES.values(), ids=BAD_SITES)
-def test_a_site_is_neither_made_nor_changed_with_a_bad(accounts, sentence, given):
+@pytest.mark.parametrize(("sentence", "fields"), BAD_SITES.values(), ids=BAD_SITES)
+def test_a_site_is_neither_added_nor_changed_with_a_bad(accounts, sentence, fields):
     before = state(accounts)
     for change in (
-        lambda: accounts.add_site(ROOT, "west", **given),
-        lambda: accounts.set_site(ROOT, "north", **given),
+        lambda: accounts.add_site(ROOT, "west", **fields),
+        lambda: accounts.set_site(ROOT, "north", **fields),
     ):
         with pytest.raises(Invalid, match=sentence):
             change()
@@ -45,14 +45,14 @@ def test_a_site_is_neither_made_nor_changed_with_a_bad(accounts, sentence, given
 
 
 @pytest.mark.parametrize("site_id", ["", "a b", "a/b", "../a", "x" * 129, "a\0", "ş", "a\n"])
-def test_a_site_id_that_is_none_is_refused(accounts, site_id):
+def test_a_bad_site_id_is_refused(accounts, site_id):
     with pytest.raises(Invalid, match="is no site name"):
         accounts.add_site(ROOT, site_id)
     with pytest.raises(Problem):
         accounts.set_site(ROOT, site_id, name="x")
 
 
-def test_a_site_is_made_once_and_changed_where_it_is_named(accounts, clock):
+def test_a_site_is_added_once_and_only_named_fields_change(accounts, clock):
     with pytest.raises(RequestConflict, match="a site 'north' already"):
         accounts.add_site(ROOT, "north", name="other")
     before = accounts.directory.site("north")

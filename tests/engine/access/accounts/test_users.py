@@ -1,4 +1,4 @@
-"""People: who is added, how they are changed, and whether anybody may come in."""
+"""Users: how they are added and changed, and whether any account is usable."""
 
 from typing import Any
 
@@ -7,41 +7,41 @@ import pytest
 from kesin.foundation.problems import Invalid, NotFound, Problem, RequestConflict
 from tests.engine.access.accounts.conftest import DAY_S, PASSWORD, ROOT, signed_in, state
 
-BAD_PEOPLE: dict[str, tuple[dict[str, Any], type[Problem], str]] = {
+BAD_USERS: dict[str, tuple[dict[str, Any], type[Problem], str]] = {
     "site": ({"sites": ["north", "west"]}, NotFound, r"'west' \(there are: north, south\)"),
     "role": ({"role": "boss"}, Invalid, "one of viewer, operator, admin, got 'boss'"),
 }
 
 
-@pytest.mark.parametrize(("given", "kind", "sentence"), BAD_PEOPLE.values(), ids=BAD_PEOPLE)
-def test_a_person_is_neither_added_nor_changed_with_an_unknown(accounts, given, kind, sentence):
+@pytest.mark.parametrize(("fields", "kind", "sentence"), BAD_USERS.values(), ids=BAD_USERS)
+def test_a_user_is_neither_added_nor_changed_with_an_unknown(accounts, fields, kind, sentence):
     before = state(accounts)
     for change in (
-        lambda: accounts.add_user(ROOT, "can", PASSWORD, **given),
-        lambda: accounts.set_user(ROOT, "ayse", **given),
+        lambda: accounts.add_user(ROOT, "can", PASSWORD, **fields),
+        lambda: accounts.set_user(ROOT, "ayse", **fields),
     ):
         with pytest.raises(kind, match=sentence):
             change()
     assert state(accounts) == before
 
 
-def test_a_change_made_meanwhile_is_not_lost(accounts, monkeypatch):
+def test_a_concurrent_change_is_not_lost(accounts, monkeypatch):
     directory = accounts.directory
     read = directory.user
 
-    def slowly(name: str) -> Any:
-        found = read(name)
+    def read_slowly(name: str) -> Any:
+        user = read(name)
         monkeypatch.setattr(directory, "user", read)
         accounts.set_user(ROOT, "ayse", disabled=True)
-        return found
+        return user
 
-    monkeypatch.setattr(directory, "user", slowly)
+    monkeypatch.setattr(directory, "user", read_slowly)
     accounts.set_user(ROOT, "ayse", role="viewer")
     after = accounts.user(ROOT, "ayse")
     assert (after.role, after.disabled_at is not None) == ("viewer", True)
 
 
-def test_only_what_is_named_is_changed(accounts, clock):
+def test_only_named_fields_change(accounts, clock):
     before = accounts.user(ROOT, "ayse")
     clock.advance(5)
     after = accounts.set_user(ROOT, "ayse", sites=["south", "north", "south"])
@@ -52,13 +52,13 @@ def test_only_what_is_named_is_changed(accounts, clock):
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a\0", "é", "x" * 64, "a/b", "a\n"])
-def test_a_name_that_is_none_is_refused(accounts, name):
+def test_a_bad_user_name_is_refused(accounts, name):
     with pytest.raises(Invalid, match="is no user name"):
         accounts.add_user(ROOT, name, PASSWORD)
 
 
 @pytest.mark.parametrize("password", ["", "x" * 9, "x" * 1_025, "x" * 20 + "\ud800", "\0" * 10])
-def test_a_password_nobody_should_have_is_refused_and_not_repeated(accounts, password):
+def test_a_bad_password_is_refused_and_not_repeated(accounts, password):
     for change in (
         lambda: accounts.add_user(ROOT, "can", password),
         lambda: accounts.set_password(ROOT, "ayse", password),
@@ -69,14 +69,14 @@ def test_a_password_nobody_should_have_is_refused_and_not_repeated(accounts, pas
     assert signed_in(accounts)
 
 
-def test_a_name_is_given_once(accounts):
+def test_a_user_name_is_taken_once(accounts):
     with pytest.raises(RequestConflict, match="a user 'ayse' already"):
         accounts.add_user(ROOT, "ayse", "another password")
     assert signed_in(accounts)
 
 
 @pytest.mark.parametrize("name", ["can", "a\0", "\ud800"])
-def test_nobody_is_changed_who_is_not_there(accounts, name):
+def test_an_unknown_user_is_not_found(accounts, name):
     for change in (
         lambda: accounts.user(ROOT, name),
         lambda: accounts.set_password(ROOT, name, PASSWORD),
@@ -87,7 +87,7 @@ def test_nobody_is_changed_who_is_not_there(accounts, name):
             change()
 
 
-def test_somebody_may_come_in_while_a_user_or_a_key_is_good(accounts, clock):
+def test_there_is_a_usable_account_while_a_user_or_key_is_valid(accounts, clock):
     assert accounts.has_usable_account()
     accounts.set_user(ROOT, "ayse", disabled=True)
     assert not accounts.has_usable_account()
@@ -95,7 +95,7 @@ def test_somebody_may_come_in_while_a_user_or_a_key_is_good(accounts, clock):
     assert accounts.has_usable_account()
     clock.advance(DAY_S)
     assert not accounts.has_usable_account()
-    kept = accounts.create_key(ROOT, "n", ["read"])[1]
+    key = accounts.create_key(ROOT, "n", ["read"])[1]
     assert accounts.has_usable_account()
-    accounts.revoke_key(ROOT, kept.id)
+    accounts.revoke_key(ROOT, key.id)
     assert not accounts.has_usable_account()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -24,7 +25,7 @@ from tests.cli.programs import Answer, Programs, wait_until
 from tests.workloads.optiplan.order_bodies import back, order, part
 from tests.workloads.optiplan.workbooks import sheet_of
 
-ROWS = [
+ROWS: list[list[Any]] = [
     ["18MM", "210*280"],
     ["RENK: Beyaz"],
     ["", 722, 580, 6, 1, "x", "", "", "", "", "", "yan"],
@@ -63,12 +64,12 @@ def test_the_group_has_its_commands(optiplan: Kesin):
     assert "Usage: kesin optiplan " in optiplan("--help").out
 
 
-def leaves() -> dict[str, typer.core.TyperCommand]:
-    found = {}
+def leaves() -> dict[str, Any]:
+    commands: dict[str, Any] = {}
     for name, command in COMMANDS.items():
         inner = getattr(command, "commands", None) or {"": command}
-        found |= {f"{name} {one}".strip(): leaf for one, leaf in inner.items()}
-    return found
+        commands |= {f"{name} {leaf_name}".strip(): leaf for leaf_name, leaf in inner.items()}
+    return commands
 
 
 @pytest.mark.parametrize("name", leaves())
@@ -140,7 +141,7 @@ def test_mode_and_colour_may_be_said_beside_the_list(optiplan: Kesin, tmp_path: 
     with open_order_service() as service:
         job = service.queue.job(body["id"])
     assert job is not None
-    assert (job.data["mode"], job.data["order"]["parts"][0]["color"]) == ("C", "Meşe")
+    assert (job.payload["mode"], job.payload["order"]["parts"][0]["color"]) == ("C", "Meşe")
 
 
 # Plans
@@ -249,9 +250,9 @@ def test_the_doctor_finds_a_new_workshop_well(optiplan: Kesin):
 
 def wrong(optiplan: Kesin) -> dict[str, str]:
     answer = optiplan("doctor", "--json")
-    found = {check["name"]: check["detail"] for check in json.loads(answer.out) if not check["ok"]}
-    assert answer.code == (1 if found else 0)
-    return found
+    failed = {check["name"]: check["detail"] for check in json.loads(answer.out) if not check["ok"]}
+    assert answer.code == (1 if failed else 0)
+    return failed
 
 
 def test_the_doctor_names_what_is_wrong(

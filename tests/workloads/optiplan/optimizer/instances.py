@@ -43,11 +43,11 @@ SAMPLE = ((600, 450, 8), (720, 300, 6), (500, 500, 4), (1960, 720, 2), (800, 400
 
 def instances() -> dict[str, Demand]:
     """All of them by name."""
-    found = {
+    demands = {
         f"beng{number}": published(f"beng{number}", (25, 10), BENGTSSON, 20 * number)
         for number in range(1, 6)
     }
-    found |= {
+    demands |= {
         "beng6": published("beng6", (40, 25), BENGTSSON, 40),
         "beng7": published("beng7", (40, 25), BENGTSSON, 80),
         "gcut1": published("gcut1", (250, 250), BEASLEY, 10),
@@ -68,11 +68,11 @@ def instances() -> dict[str, Demand]:
                 ("wardrobe", WARDROBE, (0,)),
             ):
                 name = f"{kind}-{pieces}-{seed}"
-                found[name] = workshop(name, sizes, pieces, seed, grains)
-    found["doors-100"] = workshop("doors-100", DOORS, 100, 5, (1,))
-    found["backs-100"] = workshop("backs-100", BACKS, 100, 6, (0,), trim_mm=5)
-    found["long-100"] = workshop("long-100", KITCHEN, 100, 8, (0,), board=(1830, 3660))
-    return found
+                demands[name] = workshop(name, sizes, pieces, seed, grains)
+    demands["doors-100"] = workshop("doors-100", DOORS, 100, 5, (1,))
+    demands["backs-100"] = workshop("backs-100", BACKS, 100, 6, (0,), trim_mm=5)
+    demands["long-100"] = workshop("long-100", KITCHEN, 100, 8, (0,), board=(1830, 3660))
+    return demands
 
 
 def published(name: str, board: tuple[int, int], numbers: str, pieces: int) -> Demand:

@@ -9,9 +9,9 @@ from typing import Any
 import xlsxwriter
 from hypothesis import strategies as st
 
-from kesin.workloads.optiplan.optimizer.input import SHEET, TAGS
 from kesin.workloads.optiplan.optimizer.model import Board, CutPart, Demand, Trims, hundredths
 from kesin.workloads.optiplan.optimizer.optimise import Effort
+from kesin.workloads.optiplan.pipeline.xlsx_template import SHEET, TAGS
 
 QUICK = Effort(looks=12_000)
 HEADINGS = tuple(tag.strip("[]") for tag in TAGS)

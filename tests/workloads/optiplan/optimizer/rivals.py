@@ -36,11 +36,11 @@ def boards_by_packer(
     demand: Demand, sorts: Sequence[str] = tuple(SORTS), bins: Sequence[str] = tuple(BINS)
 ) -> dict[str, int]:
     """The fewest boards of each packer, over the orders and the ways to choose a board."""
-    found: dict[str, int] = {}
+    fewest: dict[str, int] = {}
     for name, sort, chosen in product(PACKERS, sorts, bins):
         boards = _boards(demand, name, sort, chosen)
-        found[name] = min(boards, found.get(name, boards))
-    return found
+        fewest[name] = min(boards, fewest.get(name, boards))
+    return fewest
 
 
 def _boards(demand: Demand, name: str, sort: str, chosen: str) -> int:

@@ -1,6 +1,7 @@
-"""The checker is no pushover: every way to spoil a good plan is found, and called by its name."""
+"""The checker: every way to spoil a good plan is found and named."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,12 +22,12 @@ GOOD = optimise(order((900, 400, 6, 1), (700, 300, 7, 0), (500, 500, 3, 3)), QUI
 FIRST = GOOD.layouts[0]
 
 
-def spoilt(**changes: object) -> CuttingPlan:
+def spoilt(**changes: Any) -> CuttingPlan:
     """The good plan with its first layout changed."""
     return replace(GOOD, layouts=(replace(FIRST, **changes), *GOOD.layouts[1:]))
 
 
-def moved(x: int = 0, y: int = 0, **changes: object) -> CuttingPlan:
+def moved(x: int = 0, y: int = 0, **changes: Any) -> CuttingPlan:
     first, *others = FIRST.placements
     rect = replace(first.rect, x=first.rect.x + x, y=first.rect.y + y)
     return spoilt(placements=(replace(first, rect=rect, **changes), *others))
@@ -56,7 +57,7 @@ def on_top() -> CuttingPlan:
     return spoilt(placements=(first, replace(second, rect=rect), *others))
 
 
-def last_cut(**changes: int) -> CuttingPlan:
+def last_cut(**changes: Any) -> CuttingPlan:
     return spoilt(cuts=(*FIRST.cuts[:-1], replace(FIRST.cuts[-1], **changes)))
 
 
@@ -132,6 +133,6 @@ def test_a_pinwheel_cannot_be_sawn():
     )
     for cuts in ((), (Cut(Rect(0, 0, 3 * side, 3 * side), "rip", side, 1),)):
         plan = CuttingPlan(demand, "PINWHEEL", (Layout(1, placements, (), cuts),), 1)
-        found = find_faults(plan)
-        assert found
-        assert {fault.split(": ")[1] for fault in found} <= {"guillotine", "offcut"}
+        faults = find_faults(plan)
+        assert faults
+        assert {fault.split(": ")[1] for fault in faults} <= {"guillotine", "offcut"}

@@ -44,17 +44,17 @@ def test_files_become_xml_drawing_and_paper(tmp_path):
 
 
 def test_the_same_file_gives_the_same_bytes(tmp_path, rules):
-    rows = [row(f"p{n}", 300 + 37 * n, 200 + 23 * n, n) for n in range(1, 9)]
+    rows = [row(f"p{n}", 300 + 37 * n, 200 + 23 * n, n) for n in range(1, 4)]
     file = batch(tmp_path / "b.xlsx", rows)
-    for name in ("one", "two"):
+    for name in ("first", "second"):
         assert program.main([str(file), "--out", str(tmp_path / name), *rules]) == 0
     for suffix in ("xml", "svg", "pdf"):
-        made = [(tmp_path / name / f"b.{suffix}").read_bytes() for name in ("one", "two")]
+        made = [(tmp_path / name / f"b.{suffix}").read_bytes() for name in ("first", "second")]
         assert made[0] == made[1]
 
 
 def test_the_order_of_keys_beside_the_file_is_no_matter(tmp_path):
-    file = batch(tmp_path / "b.xlsx", [row(pieces=9), row("p2", 333, 222, 7)])
+    file = batch(tmp_path / "b.xlsx", [row(pieces=2), row("p2", 333, 222, 3)])
     overrides = {"plate_w_mm": 1500, "plate_h_mm": 1000, "kerf_mm": 3.2, "trim_mm": 5}
     made = []
     for keys in (list(overrides), list(overrides)[::-1]):
@@ -69,10 +69,10 @@ def test_a_part_too_large_writes_nothing_and_is_named(tmp_path, rules, capsys):
     good = batch(tmp_path / "a.xlsx", [row()])
     bad = batch(tmp_path / "b.xlsx", [row("boy", 2800, 2070, 50)])
     code = program.main([str(good), str(bad), "--out", str(tmp_path / "sol"), *rules])
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == program.EXIT_UNPLANNABLE
-    assert said.count("\n") == 1
-    assert "part 'boy' (2800 × 2070 mm) is larger than the board" in said
+    assert output.count("\n") == 1
+    assert "part 'boy' (2800 × 2070 mm) is larger than the board" in output
     assert not (tmp_path / "sol").exists()
 
 
@@ -97,13 +97,13 @@ def test_two_files_of_one_name_are_refused(tmp_path, rules, capsys):
 def test_a_wrong_call_says_so_in_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as left:
         program.main(arguments)
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert left.value.code == program.EXIT_USAGE
-    assert message in said
-    assert said.count("\n") == 1
+    assert message in output
+    assert output.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path, rules, capsys):
+def test_a_folder_that_cannot_be_written_to_is_reported(tmp_path, rules, capsys):
     file = batch(tmp_path / "b.xlsx", [row()])
     (tmp_path / "sol").write_text("a file", "utf-8")
     assert program.main([str(file), "--out", str(tmp_path / "sol"), *rules]) == program.EXIT_USAGE

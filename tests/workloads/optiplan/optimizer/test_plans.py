@@ -34,7 +34,6 @@ def made(plan: CuttingPlan) -> Counter[int]:
     )
 
 
-@settings(max_examples=200)
 @given(orders())
 def test_every_plan_is_proved(demand: Demand):
     plan = optimise(demand, QUICK)
@@ -42,7 +41,7 @@ def test_every_plan_is_proved(demand: Demand):
     assert plan.boards >= plan.least_boards
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(orders(), st.randoms(use_true_random=False))
 def test_the_order_of_the_parts_costs_no_board(demand: Demand, chance):
     parts = list(demand.parts)

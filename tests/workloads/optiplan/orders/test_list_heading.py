@@ -30,8 +30,8 @@ from kesin.workloads.optiplan.orders.list_cells import (
     ],
 )
 def test_the_thickness(rows: list[list[Any]], thickness: str | None):
-    found = read_heading(rows).thickness_mm
-    assert found == (None if thickness is None else Decimal(thickness))
+    measured = read_heading(rows).thickness_mm
+    assert measured == (None if thickness is None else Decimal(thickness))
 
 
 def test_several_thicknesses_are_none_and_are_reported():
@@ -69,7 +69,7 @@ def test_the_colour_is_in_the_cell_or_the_next(row: list[Any], color: str | None
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "expected"),
     [
         ([18, 18, 8], [18, 18, 8]),
         (["18MM", "", "8 mm ARKALIK"], [18, None, 8]),
@@ -82,8 +82,8 @@ def test_the_colour_is_in_the_cell_or_the_next(row: list[Any], color: str | None
         (list(range(1, 80)), [None] * 79),
     ],
 )
-def test_column_a_may_say_the_thickness_of_each_row(column: list[Any], said: list[Any]):
-    assert row_thicknesses_mm([[cell] for cell in column]) == said
+def test_column_a_may_say_the_thickness_of_each_row(column: list[Any], expected: list[Any]):
+    assert row_thicknesses_mm([[cell] for cell in column]) == expected
 
 
 def test_a_board_has_the_label_optiplanning_lists():

@@ -86,7 +86,7 @@ def test_values_are_shown_as_json_spells_them(value: Any, text: str):
     assert format_value(value) == text
 
 
-@given(st.from_type(type).flatmap(lambda kind: st.text() | st.integers()))
+@given(st.text() | st.integers())
 def test_what_is_shown_is_short(value: Any):
     assert len(format_value(value)) <= 41
 

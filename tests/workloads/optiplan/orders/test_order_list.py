@@ -43,12 +43,12 @@ def problems(rows: list[list[Any]], **defaults: Any) -> list[tuple[int, str, str
     return [(problem.row, problem.column, problem.message) for problem in caught.value.problems]
 
 
-def csv_of(rows: list[list[Any]], separator: str) -> str:
-    return "\r\n".join(separator.join(str(cell) for cell in row) for row in rows)
+def csv_of(rows: list[list[Any]]) -> str:
+    return "\r\n".join(";".join(str(cell) for cell in row) for row in rows)
 
 
 def test_a_row_becomes_a_part():
-    order = read([*HEAD, ROW])
+    order = read([*HEAD, ROW], color="Beyaz", thickness_mm=Decimal(8))  # the list goes first
     assert (order.order_id, order.customer_phone) == ("S-17", "0555 123 45 67")
     assert order.customer_snapshot_name == "Ali Usta"
     assert order.plate_size
@@ -84,22 +84,17 @@ def test_a_list_can_be_cut():
     assert made.batches[0].rows[0].second_description == "D5"
 
 
-@pytest.mark.parametrize("separator", [";", ","])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1254"])
-def test_csv_and_xlsx_give_the_same_order(separator: str, encoding: str):
-    data = csv_of([*HEAD, ROW], separator).encode(encoding)
+def test_csv_and_xlsx_give_the_same_order():
+    data = csv_of([*HEAD, ROW]).encode("cp1254")
     order = read_order_file("Ali Usta.csv", data, order_id="S-17", customer_phone="0555 123 45 67")
     assert payload_hash(order) == payload_hash(read([*HEAD, ROW]))
 
 
-def test_blank_rows_and_what_lies_right_of_the_list_do_not_count():
-    order = read([*HEAD, [], ROW, ["", " "], [*ROW, "", "notes"], []])
-    assert [part.id for part in order.parts] == ["r4", "r6"]
-
-
-def test_short_rows_are_filled_up():
-    (part,) = read([*HEAD, ["", 722, 580, 4]]).parts
-    assert (part.grain, part.edge_up, part.desc1, part.delik_kodu) == (0, None, None, None)
+def test_blank_rows_and_cells_right_of_the_list_do_not_count_and_short_rows_are_filled_up():
+    order = read([*HEAD, [], ROW, ["", " "], [*ROW, "", "notes"], [], ["", 722, 580, 4]])
+    assert [part.id for part in order.parts] == ["r4", "r6", "r8"]
+    short = order.parts[-1]
+    assert (short.grain, short.edge_up, short.desc1, short.delik_kodu) == (0, None, None, None)
 
 
 def test_what_a_list_leaves_unsaid_comes_from_the_defaults():
@@ -122,13 +117,8 @@ def test_what_a_list_leaves_unsaid_comes_from_the_defaults():
     assert order.plate_size.height_mm == 3660
 
 
-def test_what_a_list_says_goes_before_the_defaults():
-    (part,) = read([*HEAD, ROW], color="Beyaz", thickness_mm=Decimal(8)).parts
-    assert (part.color, part.thickness_mm) == ("Açık Meşe", 18)
-
-
 def test_every_row_that_is_wrong_is_reported_with_its_column():
-    found_problems = problems(
+    reported = problems(
         [
             *HEAD,
             ROW,
@@ -139,7 +129,7 @@ def test_every_row_that_is_wrong_is_reported_with_its_column():
             ["TOPLAM", "", "", ""],
         ]
     )
-    assert [problem[:2] for problem in found_problems] == [
+    assert [problem[:2] for problem in reported] == [
         (4, "B"),
         (5, "C"),
         (5, "D"),
@@ -150,7 +140,7 @@ def test_every_row_that_is_wrong_is_reported_with_its_column():
         (8, "C"),
         (8, "D"),
     ]
-    assert found_problems[0][2] == "must be a number, got '72O'"
+    assert reported[0][2] == "must be a number, got '72O'"
 
 
 def test_a_problem_reads_as_a_sentence_and_as_json():
@@ -168,18 +158,14 @@ def test_a_problem_reads_as_a_sentence_and_as_json():
     ]
 
 
-def test_a_slip_in_the_first_row_is_not_taken_for_a_heading():
-    assert problems([*HEAD, ["", "72O", 580, 4], ROW])[0][:2] == (3, "")
-
-
 def test_a_thousands_point_is_not_guessed():
-    data = csv_of([*HEAD, ["", "1.960", "580", "2"]], ";").encode()
+    data = csv_of([*HEAD, ["", "1.960", "580", "2"]]).encode()
     with pytest.raises(BadOrderList, match=r"may be 1960 or 1\.960"):
         read_order_file("x.csv", data, order_id="S", customer_phone="")
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         ([["18MM"], ROW], "no colour is given"),
         ([["RENK: Beyaz"], ROW], "no thickness is given"),
@@ -188,10 +174,10 @@ def test_a_thousands_point_is_not_guessed():
         ([["RENK: Beyaz"], ["18MM", *ROW[1:]], ["8MM", *ROW[1:]], ROW], "no thickness is given"),
     ],
 )
-def test_what_no_row_says_is_a_problem_of_the_file(rows: list[list[Any]], said: str):
+def test_what_no_row_says_is_a_problem_of_the_file(rows: list[list[Any]], expected: str):
     row, column, message = problems(rows)[0]
     assert (row, column) == (0, "")
-    assert said in message
+    assert expected in message
 
 
 def test_one_thickness_in_column_a_is_the_lists():
@@ -204,14 +190,11 @@ def test_rows_that_are_counted_keep_the_thickness_of_the_heading():
     assert {part.thickness_mm for part in order.parts} == {Decimal(18)}
 
 
-def test_a_note_on_backs_does_not_make_a_back():
-    (part,) = read([*HEAD, [*ROW[:11], "arkalık kanalı"]]).parts
-    assert part.part_type == "GOVDE"
-
-
 @pytest.mark.parametrize("word", ["ARKALIK", "Arkalık", "arkalik 8MM"])
 def test_column_a_makes_a_back(word: str):
-    assert read([*HEAD, [word, *ROW[1:]]]).parts[0].part_type == "ARKALIK"
+    noted = [*ROW[:11], "arkalık kanalı"]  # a note does not
+    parts = read([*HEAD, [word, *ROW[1:]], noted]).parts
+    assert [part.part_type for part in parts] == ["ARKALIK", "GOVDE"]
 
 
 def test_two_sheets_with_parts_are_one_too_many():
@@ -227,11 +210,6 @@ def test_what_the_order_refuses_is_reported_by_its_row():
     long = [*ROW[:9], "D" * 251, "", ""]
     assert problems([*HEAD, ROW, long]) == [(4, "J", "must be at most 250 characters long")]
     assert problems([["18MM", "RENK: " + "x" * 101], ROW])[0][:2] == (2, "")
-
-
-def test_a_list_has_at_most_a_thousand_parts():
-    found_problems = problems([*HEAD, *[ROW] * 1001])
-    assert found_problems == [(0, "", "parts: must hold 1…1000 parts, got 1001")]
 
 
 def test_of_very_many_problems_the_first_are_reported():
@@ -271,7 +249,7 @@ sizes_mm = st.decimals("0.1", "10000", places=2)
 
 
 @given(st.lists(st.lists(cells, max_size=14), max_size=6))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_sheet_is_an_order_or_a_list_of_problems(rows: list[list[Any]]):
     clean = [
         [cell if not isinstance(cell, str) or cell.isprintable() else "?" for cell in row]
@@ -285,6 +263,6 @@ def test_any_sheet_is_an_order_or_a_list_of_problems(rows: list[list[Any]]):
 @settings(max_examples=25)
 def test_no_row_is_lost_and_no_size_is_altered(rows: list[tuple[Decimal, Decimal, int]]):
     body = [["", f"{length}", f"{width}", quantity, 0] for length, width, quantity in rows]
-    data = csv_of([*HEAD, *body], ";").encode()
+    data = csv_of([*HEAD, *body]).encode()
     order = read_order_file("x.csv", data, order_id="S", customer_phone="")
     assert [(p.length_cm * 10, p.width_cm * 10, p.quantity) for p in order.parts] == rows

@@ -29,14 +29,8 @@ def test_csv_in_every_usual_spelling(encoding: str, separator: str):
     assert rows(text.encode(encoding)) == [["RENK: Açık Meşe"], ["18MM", "722", "580", "4"]]
 
 
-def test_a_decimal_comma_does_not_part_cells():
-    assert rows(b"a;722,5;580,5;4;0\nb;1,5;2,5;3;0") == [
-        ["a", "722,5", "580,5", "4", "0"],
-        ["b", "1,5", "2,5", "3", "0"],
-    ]
-
-
-def test_quotes_hold_separators():
+def test_a_decimal_comma_and_a_quoted_separator_stay_in_their_cell():
+    assert rows(b"a;722,5;4;0\nb;1,5;3;0") == [["a", "722,5", "4", "0"], ["b", "1,5", "3", "0"]]
     assert rows(b'"a,b",1,2,3\n') == [["a,b", "1", "2", "3"]]
 
 
@@ -70,27 +64,18 @@ def test_formulas_are_read_as_what_they_gave():
 
 
 @pytest.mark.parametrize(
-    "cell",
+    ("cell", "expected"),
     [
-        '<c r="G2"><f>1+1</f></c>',
-        '<c r="G2"><f>1+1</f><v/></c>',
-        '<c r="G2"><f>1+1</f><v></v></c>',
-        '<c s="1" r="G2"><f t="shared" si="0"/></c>',
+        ('<c r="G2"><f>1+1</f></c>', "the formula in G2 was never calculated"),
+        ('<c r="G2"><f>1+1</f><v/></c>', "the formula in G2 was never calculated"),
+        ('<c r="G2"><f>1+1</f><v></v></c>', "the formula in G2 was never calculated"),
+        ('<c s="1" r="G2"><f t="shared" si="0"/></c>', "the formula in G2 was never calculated"),
+        ('<c r="G2" t="e"><v>#REF!</v></c>', "the cell G2 holds an error"),
+        ("<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>", "the cell G2 holds an error"),
     ],
 )
-def test_an_uncalculated_formula_is_no_empty_cell(cell: str):
-    assert "the formula in G2 was never calculated" in reason(with_cells(cell))
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        '<c r="G2" t="e"><v>#REF!</v></c>',
-        "<c t='e' r='G2'><f>A1/0</f><v>#DIV/0!</v></c>",
-    ],
-)
-def test_an_error_is_no_empty_cell(cell: str):
-    assert "the cell G2 holds an error" in reason(with_cells(cell))
+def test_a_formula_without_a_value_is_not_an_empty_cell(cell: str, expected: str):
+    assert expected in reason(with_cells(cell))
 
 
 def test_errors_right_of_the_list_do_no_harm():
@@ -98,7 +83,7 @@ def test_errors_right_of_the_list_do_no_harm():
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         (b"", "empty"),
         (b" \r\n ", "empty"),
@@ -112,8 +97,8 @@ def test_errors_right_of_the_list_do_no_harm():
         (with_part(SHIPPED, "xl/workbook.xml", b"<x/>"), ""),
     ],
 )
-def test_what_cannot_be_read_is_reported(data: bytes, said: str):
-    assert said in reason(data)
+def test_what_cannot_be_read_is_reported(data: bytes, expected: str):
+    assert expected in reason(data)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -34,11 +35,11 @@ def write(folder: Path, name: str, text: str = "<a/>", changed_s: int = 1000) ->
 
 
 def look(folder: Path, *stems: str, times: int = 2) -> FoundXml:
-    found = FoundXml({}, complete=False, file_states={})
+    result = FoundXml({}, complete=False, file_states={})
     for _ in range(times):
-        remembered = json.loads(json.dumps(found.file_states))
-        found = find_xml(folder, JOB, stems or (BODY,), remembered)
-    return found
+        remembered = json.loads(json.dumps(result.file_states))
+        result = find_xml(folder, JOB, stems or (BODY,), remembered)
+    return result
 
 
 def test_a_file_counts_at_the_second_look(export: Path):
@@ -65,19 +66,19 @@ def test_an_empty_file_is_one_that_was_only_begun(export: Path):
 
 def test_every_batch_is_waited_for(export: Path):
     body = write(export, f"{BODY}.xml")
-    found = look(export, BODY, BACK)
-    assert (dict(found.files), found.complete) == ({BODY: body}, False)
+    result = look(export, BODY, BACK)
+    assert (dict(result.files), result.complete) == ({BODY: body}, False)
     back = write(export, f"{BACK}.xml")
-    found = look(export, BODY, BACK)
-    assert (dict(found.files), found.complete) == ({BODY: body, BACK: back}, True)
-    assert found.paths == (body, back)
+    result = look(export, BODY, BACK)
+    assert (dict(result.files), result.complete) == ({BODY: body, BACK: back}, True)
+    assert result.paths == (body, back)
 
 
 def test_one_file_may_stand_for_all_batches(export: Path):
-    one = write(export, f"Plan {JOB}.XML")
-    found = look(export, BODY, BACK)
-    assert (dict(found.files), found.complete) == ({BODY: one, BACK: one}, True)
-    assert found.paths == (one,)
+    path = write(export, f"Plan {JOB}.XML")
+    result = look(export, BODY, BACK)
+    assert (dict(result.files), result.complete) == ({BODY: path, BACK: path}, True)
+    assert result.paths == (path,)
 
 
 def test_where_batches_have_files_of_their_own_none_stands_for_all(export: Path):
@@ -100,9 +101,9 @@ def test_the_longer_stem_wins(export: Path):
 
 def test_of_two_the_newest_is_taken_and_waited_for_while_it_grows(export: Path):
     write(export, f"{BODY}_1.xml", changed_s=1000)
-    found = look(export)
+    result = look(export)
     newest = write(export, f"{BODY}_0.xml", changed_s=2000)
-    assert find_xml(export, JOB, [BODY], found.file_states).files == {}
+    assert find_xml(export, JOB, [BODY], result.file_states).files == {}
     assert look(export).files == {BODY: newest}
     twin = write(export, f"{BODY}_2.xml", changed_s=2000)
     assert look(export).files == {BODY: twin}  # the name decides where time does not
@@ -124,8 +125,8 @@ def test_of_two_the_newest_is_taken_and_waited_for_while_it_grows(export: Path):
 )
 def test_no_other_file_is_taken(export: Path, name: str):
     write(export, name)
-    found = look(export)
-    assert (dict(found.files), found.file_states) == ({}, {})
+    result = look(export)
+    assert (dict(result.files), result.file_states) == ({}, {})
     assert set_aside(export, JOB, [BODY], "old") == []
     assert (export / name).exists()
 
@@ -176,15 +177,16 @@ def test_a_folder_without_the_right_to_read_is_not_empty():
 
 
 def test_old_solutions_are_set_aside_and_none_is_lost(export: Path):
-    for why, text in (("old", "1"), ("old", "2"), ("failed", "3")):
+    reasons: list[Literal["old", "failed"]] = ["old", "old", "failed"]
+    for why, text in zip(reasons, "123", strict=True):
         write(export, f"{BODY}.xml", text)
         write(export, f"{JOB}.xml", text)
         keep = write(export, f"{OTHER}.xml")
         assert len(set_aside(export, JOB, [BODY], why)) == 2
         assert [path for path in export.iterdir() if path.is_file()] == [keep]
         assert set_aside(export, JOB, [BODY], why) == []
-    kept = {path.parent.name + path.read_text() for path in export.glob("*/*.xml")}
-    assert kept == {"old1", "old2", "failed3"}
+    contents = {path.parent.name + path.read_text() for path in export.glob("*/*.xml")}
+    assert contents == {"old1", "old2", "failed3"}
     assert len(list(export.glob("*/*.xml"))) == 6
     assert look(export).files == {}
 
@@ -229,9 +231,9 @@ def test_whatever_lies_there_only_our_own_is_ever_taken(made: list[tuple[str, st
             full = full.upper() if upper else full
             owners[full] = owner
             write(folder, full)
-        found = look(folder, BODY, f"{JOB}_GOVDE_{OTHER}_18mm")
-        assert all(owners[path.name] == JOB for path in found.paths)
-        assert found.complete == (len(found.files) == 2)
+        result = look(folder, BODY, f"{JOB}_GOVDE_{OTHER}_18mm")
+        assert all(owners[path.name] == JOB for path in result.paths)
+        assert result.complete == (len(result.files) == 2)
         aside = set_aside(folder, JOB, [BODY], "old")
         left = {path.name for path in folder.iterdir() if path.is_file()}
         assert left >= {name for name, owner in owners.items() if owner == OTHER}

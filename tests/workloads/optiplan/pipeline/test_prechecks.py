@@ -69,25 +69,18 @@ def test_no_customer_is_looked_up_without_a_number(paths: Paths, phone: str):
     assert caught.value.details["phone_normalized"] == ""
 
 
-def test_no_plate_anywhere_holds_the_order(paths: Paths):
-    assert code(payload(), PLATELESS, paths) is OptiCode.PLATE_SIZE_MISSING
-
-
-def test_a_bad_template_holds_the_order(paths: Paths):
-    paths.template.write_bytes(b"broken")
-    assert code(payload(), default_rules(), paths) is OptiCode.TEMPLATE_INVALID
-
-
-def test_the_prechecks_run_in_the_seeds_order(paths: Paths):
-    paths.template.unlink()
+@pytest.mark.parametrize("template", [None, b"broken"])
+def test_the_prechecks_run_in_the_seeds_order_and_each_holds(paths: Paths, template: bytes | None):
+    paths.template.unlink() if template is None else paths.template.write_bytes(template)
     stranger = payload(customer_phone="0532 000 00 00")
-    assert code(stranger, PLATELESS, paths) is OptiCode.CRM_NO_MATCH
-    assert code(payload(), PLATELESS, paths) is OptiCode.PLATE_SIZE_MISSING
-    assert code(payload(), default_rules(), paths) is OptiCode.TEMPLATE_INVALID
-
-
-def test_every_precheck_holds_rather_than_fails(paths: Paths):
-    paths.template.unlink()
-    assert code(payload(customer_phone=""), default_rules(), paths) in HOLD_CODES
-    assert code(payload(), PLATELESS, paths) in HOLD_CODES
-    assert code(payload(), default_rules(), paths) in HOLD_CODES
+    codes = [
+        code(stranger, PLATELESS, paths),
+        code(payload(), PLATELESS, paths),
+        code(payload(), default_rules(), paths),
+    ]
+    assert codes == [
+        OptiCode.CRM_NO_MATCH,
+        OptiCode.PLATE_SIZE_MISSING,
+        OptiCode.TEMPLATE_INVALID,
+    ]
+    assert {*codes} <= {*HOLD_CODES}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kesin.workloads.optiplan.errors import OrderProblem
-from kesin.workloads.optiplan.pipeline import delivery_attempts
+from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
+from kesin.workloads.optiplan.pipeline import delivery, delivery_attempts, program, workbook
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.delivery import put_in_inbox
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded
@@ -19,10 +19,14 @@ from tests.workloads.optiplan.workbench import ME, InstantProgram, Workbench, op
 pytestmark = pytest.mark.usefixtures("instant")
 
 
-def test_a_cancel_takes_the_file_back(bench: Workbench):
-    job = sent(bench, bench.order())
+def test_a_cancel_withdraws_every_file(bench: Workbench):
+    job = sent(bench, bench.two_batches())
+    assert len(bench.files("inbox", job)) == 2
     assert bench.orders.cancel(ME, job.id).error_code == "E_CANCELLED"
     assert list((bench.paths.machine_drop_folder / "inbox").iterdir()) == []
+    assert bench.saw.process_inbox() == 0
+    bench.poll()
+    assert bench.reload(job).state == "FAILED"
 
 
 @pytest.mark.parametrize("how", ["cut", "in hand"])
@@ -32,8 +36,11 @@ def test_a_cancel_is_refused_once_the_machine_has_the_file(bench: Workbench, how
     hand = take(bench, name)
     if how == "cut":
         hand.rename(bench.paths.processed / name)
-    with pytest.raises(OrderProblem, match="the machine has taken it"):
+    before = bench.moves(job)
+    with pytest.raises(OrderProblem, match="the machine has taken it") as refused:
         bench.orders.cancel(ME, job.id)
+    assert refused.value.code is OptiCode.JOB_NOT_CANCELLABLE
+    assert bench.moves(job) == before
     if how == "in hand":
         hand.rename(bench.paths.processed / name)
     bench.until(job, "DONE")
@@ -61,15 +68,15 @@ def test_a_cancel_of_a_job_in_hand_is_made_by_its_runner(bench: Workbench):
     assert bench.files("inbox", job) == []
 
 
-def test_a_cancel_asked_for_in_the_middle_of_a_pass_stops_it_at_the_next_step(
+def test_a_cancel_requested_in_the_middle_of_a_pass_stops_it_at_the_next_step(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
-    def asked_meanwhile(*args: object, **how: object) -> object:
+    def cancel_meanwhile(*args: object, **how: object) -> object:
         bench.orders.cancel(ME, job.id)
         return write(*args, **how)  # type: ignore[arg-type]
 
-    write = runner_module.write_batches
-    monkeypatch.setattr(runner_module, "write_batches", asked_meanwhile)
+    write = workbook.write_batches
+    monkeypatch.setattr(runner_module, "write_batches", cancel_meanwhile)
     job = bench.order()
     bench.poll()
     assert bench.reload(job).error_code == "E_CANCELLED"
@@ -79,12 +86,12 @@ def test_a_cancel_asked_for_in_the_middle_of_a_pass_stops_it_at_the_next_step(
 def test_a_cancel_wins_over_a_failure_of_the_same_step(
     bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
 ):
-    def asked_meanwhile(*args: object) -> ProgramEnded:
+    def cancel_meanwhile(*args: object) -> ProgramEnded:
         bench.orders.cancel(ME, job.id)
         return ProgramEnded(1, False, "")
 
     job = bench.until(bench.order(), "OPTI_RUNNING")
-    monkeypatch.setattr(runner_module.program, "read_state", asked_meanwhile)
+    monkeypatch.setattr(program, "read_state", cancel_meanwhile)
     bench.poll()
     assert bench.reload(job).error_code == "E_CANCELLED"
 
@@ -92,8 +99,8 @@ def test_a_cancel_wins_over_a_failure_of_the_same_step(
 def test_a_saw_that_is_faster_than_the_cancel_has_the_order(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ):
-    def taken_meanwhile(machine: Path, delivery: object) -> None:
-        put_in_inbox(machine, delivery)  # type: ignore[arg-type]
+    def taken_meanwhile(machine: Path, planned: object) -> None:
+        put_in_inbox(machine, planned)  # type: ignore[arg-type]
         bench.orders.cancel(ME, job.id)
         bench.saw.process_inbox()
 
@@ -108,18 +115,18 @@ def test_no_runner_gets_the_job_while_its_cancel_takes_the_file_back(
 ):
     def meanwhile(*args: object, **how: object) -> object:
         with ThreadPoolExecutor(1) as another:
-            looked.append(another.submit(bench.worker.drain).result())
-        return take_back(*args, **how)  # type: ignore[arg-type]
+            drained.append(another.submit(bench.worker.drain).result())
+        return withdraw(*args, **how)  # type: ignore[arg-type]
 
-    looked: list[int] = []
-    take_back = delivery_attempts.withdraw
+    drained: list[int] = []
+    withdraw = delivery.withdraw
     with open_bench("postgres", tmp_path / "other", request) as bench:
         InstantProgram(bench, monkeypatch)
         job = sent(bench, bench.order())
         bench.clock.advance(11)
         monkeypatch.setattr(delivery_attempts, "withdraw", meanwhile)
         bench.orders.cancel(ME, job.id)
-        assert looked == [0]
+        assert drained == [0]
         bench.poll()
         assert bench.reload(job).error_code == "E_CANCELLED"
         assert bench.files("inbox", job) == []

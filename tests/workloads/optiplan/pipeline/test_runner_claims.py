@@ -12,6 +12,7 @@ from kesin.engine.queue import Queue
 from kesin.engine.results import Act
 from kesin.lifecycle.model import Job
 from kesin.store.errors import StoreUnreachable
+from kesin.workloads.optiplan.pipeline import program
 from kesin.workloads.optiplan.pipeline import runner as runner_module
 from kesin.workloads.optiplan.pipeline.program import ProgramEnded, ProgramRunning
 from kesin.workloads.optiplan.pipeline.progress import OrderProgress
@@ -50,7 +51,7 @@ def once(
 
 STEPS = [
     (runner_module, "write_batches"),
-    (runner_module.program, "start"),
+    (program, "start"),
     (runner_module, "find_xml"),
     (runner_module, "check_xml"),
     (runner_module, "add_attempt"),
@@ -65,7 +66,7 @@ def test_a_runner_that_slept_through_its_lease_changes_nothing_any_more(
 ):
     bench = each_bench
     InstantProgram(bench, monkeypatch)
-    kept: list[OrderProgress] = []
+    progress: list[OrderProgress] = []
 
     def overtaken() -> None:
         bench.lose_runner()
@@ -73,14 +74,14 @@ def test_a_runner_that_slept_through_its_lease_changes_nothing_any_more(
             bench.poll(bench.new_worker("here"))
             bench.saw.process_inbox()
         assert bench.reload(job).state == "DONE"
-        kept.append(bench.progress(job))
+        progress.append(bench.progress(job))
 
     job = bench.order()
     once(monkeypatch, owner, name, overtaken)
     for _ in range(3):
         bench.poll()
     assert bench.reload(job).state == "DONE"
-    assert [bench.progress(job)] == kept
+    assert [bench.progress(job)] == progress
     bench.assert_delivered_once(job)
 
 
@@ -202,8 +203,11 @@ def test_after_a_retry_the_program_may_run_on_another_machine(
 # How often
 
 
-@pytest.mark.parametrize(("state", "minutes"), [("OPTI_RUNNING", 20), ("XML_READY", 5)])
-def test_a_long_wait_is_looked_at_less_and_less_often(
+@pytest.mark.parametrize(
+    ("state", "minutes"),
+    [pytest.param("OPTI_RUNNING", 20, marks=pytest.mark.long), ("XML_READY", 5)],
+)
+def test_during_a_long_wait_polls_become_rarer(
     bench: Workbench, instant: InstantProgram, state: str, minutes: int
 ):
     if state == "OPTI_RUNNING":
@@ -216,14 +220,14 @@ def test_a_long_wait_is_looked_at_less_and_less_often(
         bench.worker.drain()
     before = len(bench.moves(job))
     due = (bench.reload(job).timer_at or 0) - 1
-    while (next_look := bench.reload(job).run_at) < due:
-        bench.clock.time_us = max(next_look, bench.queue.now())
+    while (next_poll := bench.reload(job).run_at or 0) < due:
+        bench.clock.time_us = max(next_poll, bench.queue.now())
         assert bench.worker.drain() == 1
     polls = (len(bench.moves(job)) - before) / 2
     assert polls < 45 + minutes * 6  # the first minute or so often, then every ten seconds
 
 
-def test_who_waits_for_the_slot_is_not_woken_while_it_is_taken(
+def test_an_order_that_waits_for_the_slot_is_not_woken_while_it_is_taken(
     bench: Workbench, instant: InstantProgram
 ):
     instant.next = [ProgramRunning(1)]
@@ -240,7 +244,7 @@ def test_who_waits_for_the_slot_is_not_woken_while_it_is_taken(
     bench.until(second, "DONE")
 
 
-def test_who_finds_the_slot_just_taken_waits_its_turn(
+def test_an_order_that_finds_the_slot_just_taken_waits(
     bench: Workbench, instant: InstantProgram, monkeypatch: pytest.MonkeyPatch
 ):
     first, second = bench.order(), bench.order()
@@ -249,12 +253,12 @@ def test_who_finds_the_slot_just_taken_waits_its_turn(
     held = {job.id: job for job in bench.queue.claim("both", limit=2)}
     runs = {job.id: bench.new_worker().context.run_of(job) for job in held.values()}
     runner(held[first.id], runs[first.id])
-    answer = runner(held[second.id], runs[second.id])
+    result = runner(held[second.id], runs[second.id])
     assert (bench.reload(first).state, bench.reload(second).state) == (
         "OPTI_RUNNING",
         "OPTI_IMPORTED",
     )
-    assert not isinstance(answer, Act)
+    assert not isinstance(result, Act)
     bench.lose_runner()
     bench.until(first, "DONE")
     bench.until(second, "DONE")

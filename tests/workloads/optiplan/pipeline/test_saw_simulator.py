@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kesin.workloads.optiplan.pipeline import saw_simulator as module
+from kesin.workloads.optiplan.pipeline import solution
 from kesin.workloads.optiplan.pipeline.delivery import (
     MachineAcknowledged,
     MachineRefused,
@@ -84,7 +85,7 @@ def test_a_file_that_is_withdrawn_meanwhile_is_not_missed(
 ):
     delivery = delivered(machine, "<a><b/></a>")
     path = machine / "inbox" / delivery.files[0].name
-    check = module.check_xml
+    check = solution.check_xml
 
     def withdrawn_then(file: Path):
         checked = check(file)

@@ -25,8 +25,8 @@ from tests.workloads.optiplan.workbooks import SHIPPED, cells_of, changed, part_
 
 JOB = "01890a5d-ac96-774b-bcce-b302099a8057"
 RULES = default_rules()
+assert RULES.default_plate_size
 PLATE = RULES.default_plate_size
-assert PLATE
 TEMPLATE = ImportTemplate(SHIPPED)
 
 
@@ -63,7 +63,8 @@ def test_where_there_is_nothing_there_is_no_cell():
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+cmd", "-2", "@SUM(A1)", "=HYPERLINK(A1)", "#N/A", "007", "1e5", "TRUE"]
+    "text",
+    ["=1+1", "+cmd", "-2", "@SUM(A1)", "=HYPERLINK(A1)", "#N/A", "007", "1e5", "TRUE", "_x0041_"],
 )
 def test_text_stays_text(text: str):
     data = made(part(material_code=text, iidesc=text, desc1=text))
@@ -73,17 +74,13 @@ def test_text_stays_text(text: str):
 
 
 @given(st.text(letters, min_size=1, max_size=30).filter(str.strip))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_text_an_order_may_hold_reads_back(text: str):
     assert cells_of(made(part(material_code=text)), SHEET)[2][0] == text
 
 
-def test_a_text_that_looks_like_an_escape_reads_back():
-    assert cells_of(made(part(material_code="_x0041_ _x000D_")), SHEET)[2][0] == "_x0041_ _x000D_"
-
-
 @given(st.lists(parts(st.just("Beyaz")), min_size=1, max_size=5))
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_every_row_reads_back(several: list[dict[str, Any]]):
     for batch in batches(*several):
         rows = cells_of(build_batch_xlsx(batch, TEMPLATE), SHEET)[2:]

@@ -26,7 +26,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), full)
+    monkeypatch.setattr(os if step == "fsync" else Path, step, full)
     with pytest.raises(OSError, match="No space"):
         write_atomically(file, b"new")
     assert file.read_bytes() == b"old"

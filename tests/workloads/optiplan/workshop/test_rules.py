@@ -9,7 +9,6 @@ import pytest
 
 from kesin.workloads.optiplan.errors import OptiCode, OrderProblem
 from kesin.workloads.optiplan.workshop.rules import (
-    Rules,
     default_rules,
     load_rules,
     read_rules,
@@ -68,7 +67,7 @@ def test_a_file_without_a_plate_size_means_that_there_is_none(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"{", "cannot be read"),
         (b"\xff\xfe", "cannot be read"),
@@ -80,7 +79,7 @@ def test_a_file_without_a_plate_size_means_that_there_is_none(tmp_path: Path):
     ],
 )
 def test_a_file_that_cannot_be_used_is_reported_by_its_name(
-    tmp_path: Path, content: bytes, said: str
+    tmp_path: Path, content: bytes, expected: str
 ):
     file = tmp_path / "rules.json"
     file.write_bytes(content)
@@ -88,7 +87,9 @@ def test_a_file_that_cannot_be_used_is_reported_by_its_name(
         load_rules(file)
     assert caught.value.code is OptiCode.CONFIG_UNAVAILABLE
     assert str(file) in caught.value.message
-    assert said in f"{caught.value.message} {caught.value.details}".replace("', 'message': '", ": ")
+    assert expected in f"{caught.value.message} {caught.value.details}".replace(
+        "', 'message': '", ": "
+    )
     assert file.read_bytes() == content
 
 
@@ -157,7 +158,7 @@ def test_thicknesses_are_numbers_however_they_are_spelled():
 
 
 @pytest.mark.parametrize(
-    ("asked", "ruled", "built_in", "mode"),
+    ("mode_of_order", "ruled", "built_in", "mode"),
     [
         (None, None, True, "A"),
         (None, None, False, "C"),
@@ -168,13 +169,7 @@ def test_thicknesses_are_numbers_however_they_are_spelled():
     ],
 )
 def test_the_mode_is_the_orders_or_the_rules_or_what_is_there(
-    asked: Any, ruled: Any, built_in: bool, mode: str
+    mode_of_order: Any, ruled: Any, built_in: bool, mode: str
 ):
     rules = read_rules({**SHIPPED, "optiModeDefault": ruled})
-    assert rules.mode(asked, built_in_optimiser=built_in) == mode
-
-
-def test_rules_cannot_be_changed_in_place():
-    with pytest.raises(ValueError, match="frozen"):
-        default_rules().kerf_mm = Decimal(3)  # type: ignore[misc]
-    assert isinstance(default_rules(), Rules)
+    assert rules.mode(mode_of_order, built_in_optimiser=built_in) == mode

@@ -15,31 +15,31 @@ class RecordingHook:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, str]] = []
 
-    def __call__(self, call: str, changes: Any, outcomes: Any) -> None:
-        assert [one.id for one in changes] == [one.id for one in outcomes]
-        self.calls += [(call, one.id, one.result) for one in outcomes]
+    def __call__(self, action: str, changes: Any, outcomes: Any) -> None:
+        assert [change.id for change in changes] == [outcome.id for outcome in outcomes]
+        self.calls += [(action, outcome.id, outcome.result) for outcome in outcomes]
 
 
-def odd_ones_fail(job: Any) -> None:
-    if job.data["n"] % 2:
+def fail_odd(job: Any) -> None:
+    if job.payload["n"] % 2:
         raise Failed("ODD")
 
 
-def test_it_is_told_of_every_answer_and_what_became_of_it(queue: Queue) -> None:
+def test_the_hook_gets_every_result_with_its_outcome(queue: Queue) -> None:
     ids = [queue.enqueue({"n": n}).id for n in range(4)]
     hook = RecordingHook()
-    Worker(queue, odd_ones_fail, on_results=hook).drain()
+    Worker(queue, fail_odd, in_transaction=hook).drain()
     assert sorted(hook.calls) == sorted(
         ("retry" if n % 2 else "complete", job_id, "moved") for n, job_id in enumerate(ids)
     )
 
 
-def test_what_it_writes_is_kept_with_the_answer(queue: Queue) -> None:
+def test_what_the_hook_writes_is_committed_with_the_result(queue: Queue) -> None:
     queue.enqueue({"n": 0})
     worker = Worker(
         queue,
-        odd_ones_fail,
-        on_results=lambda _call, changes, _outcomes: queue.store.add_note(
+        fail_odd,
+        in_transaction=lambda _action, changes, _outcomes: queue.store.add_note(
             queue.name, kind="beside", actor="w", job_id=changes[0].id
         ),
     )
@@ -48,30 +48,32 @@ def test_what_it_writes_is_kept_with_the_answer(queue: Queue) -> None:
     assert [note.kind for note in queue.notes(job.id)] == ["beside"]
 
 
-def test_when_it_fails_neither_is_kept(queue: Queue) -> None:
+def test_a_hook_that_fails_rolls_back_the_result(queue: Queue) -> None:
     queue.enqueue({"n": 0})
 
-    def refuse(_call: str, changes: Any, _outcomes: Any) -> None:
+    def refuse(_action: str, changes: Any, _outcomes: Any) -> None:
         queue.store.add_note(queue.name, kind="beside", actor="w", job_id=changes[0].id)
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        Worker(queue, odd_ones_fail, on_results=refuse).drain()
+        Worker(queue, fail_odd, in_transaction=refuse).drain()
     job = only(queue)
     assert job.state == "running"
     assert queue.notes(job.id) == []
 
 
-def test_an_answer_that_got_through_is_not_told_as_moved_again(queue: Queue) -> None:
-    """The store was away after the commit: the second try meets what the first one did."""
+def test_a_committed_result_is_not_reported_as_moved_again(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was unreachable after the commit, so the result is written twice."""
     queue.enqueue({"n": 0})
     hook = RecordingHook()
-    worker = Worker(queue, odd_ones_fail, on_results=hook)
-    worker.pause = lambda seconds: None  # type: ignore[method-assign]
-    transaction, away = queue.store.transaction, iter([True])
+    worker = Worker(queue, fail_odd, in_transaction=hook)
+    monkeypatch.setattr(worker, "pause", lambda _seconds: None)
+    transaction, cuts = queue.store.transaction, iter([True])
 
     class Cut:
-        """Commits, and says that it did not hear of it."""
+        """Commits, and then loses the connection."""
 
         def __enter__(self) -> Any:
             self._real = transaction()
@@ -79,11 +81,11 @@ def test_an_answer_that_got_through_is_not_told_as_moved_again(queue: Queue) -> 
 
         def __exit__(self, *why: Any) -> Any:  # noqa: PYI036  # handed on
             done = self._real.__exit__(*why)
-            if why[0] is None and len(hook.calls) == 1 and next(away, False):
+            if why[0] is None and len(hook.calls) == 1 and next(cuts, False):
                 raise StoreUnreachable("cut after the commit")
             return done
 
-    queue.store.transaction = Cut  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(queue.store, "transaction", Cut)
     worker.drain()
     assert [result for _, _, result in hook.calls] == ["moved", "already"]
     assert states(queue) == {"done": 1}

@@ -1,0 +1,265 @@
+"""A process that has imported everything once and forks commands, which then start at once.
+
+Tests start hundreds of commands, and each would spend most of its time on imports. The child runs
+`kesin` from its first line on, with the given arguments, environment, folder and streams. A command
+whose environment changes how Python itself starts is started from nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import fcntl
+import gc
+import importlib
+import importlib.util
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PATH = "PYTHONPATH"
+MAX_REQUEST_BYTES = 1 << 20  # of an environment and its arguments
+IMPORTED = (
+    "kesin.cli.support.context",
+    "kesin.web.app",
+    "kesin.web.server",
+    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.lifespan.on",
+    "kesin.workloads.oci.api.routes",
+    "kesin.workloads.oci.uploader",
+    "kesin.workloads.optiplan.api.routes",
+    "kesin.workloads.optiplan.pipeline.runner",
+    "kesin.workloads.pdf.api",
+    "kesin.foundation.passwords",
+    "kesin.store.postgres.store",
+    "kesin.store.sqlite.store",
+    "argon2",
+)
+
+
+class ForkedProcess(subprocess.Popen[str]):
+    """A forked command, with the interface of any other process."""
+
+    _socket: socket.socket
+
+    def _execute_child(self, args: Any, _executable: Any, *rest: Any) -> None:
+        """Replace the method of Popen, which has made the pipes; close its ends of them."""
+        _preexec, _close, _pass, cwd, env, _startup, _flags, _shell = rest[:8]
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = rest[8:14]
+        on_terminal = bool(rest[19])  # start_new_session
+        request = {"argv": args, "env": dict(env), "cwd": str(cwd), "on_terminal": on_terminal}
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(f"\0{_fork_server()}")
+        streams = array.array("i", [p2cread, c2pwrite, errwrite])
+        data = json.dumps(request).encode()
+        self._socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+        self._socket.shutdown(socket.SHUT_WR)
+        self.pid = int(self._socket.recv(16, socket.MSG_WAITALL))
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        """The status, which the fork server sends after it has reaped the child."""
+        if wait_flags & os.WNOHANG and not select.select([self._socket], [], [], 0)[0]:
+            return 0, 0
+        status = self._socket.recv(16, socket.MSG_WAITALL)
+        self._socket.close()
+        return self.pid, int(status or 9)
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+
+def _startup_variables(env: dict[str, str]) -> dict[str, str]:
+    """The variables that the loader, the C library and Python read at the start, but PYTHONPATH."""
+    names = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "TZ")
+    return {name: value for name, value in env.items() if name.startswith(names) and name != PATH}
+
+
+def _added_folders(env: dict[str, str]) -> list[str]:
+    """The folders that PYTHONPATH adds."""
+    return [folder for folder in env.get(PATH, "").split(os.pathsep) if folder]
+
+
+KESIN = '''#!{python} -IS
+"""`kesin`, forked by the server that has imported it."""
+import array, json, os, signal, socket, sys
+
+connection = socket.socket(socket.AF_UNIX)
+connection.connect("\\0{server}")
+argv = ["", "-m", "kesin.cli", *sys.argv[1:]]
+request = {{"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}}
+streams = array.array("i", [0, 1, 2])
+data = json.dumps(request).encode()
+connection.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+connection.shutdown(socket.SHUT_WR)
+child = int(connection.recv(16, socket.MSG_WAITALL))
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: os.kill(child, number))
+code = os.waitstatus_to_exitcode(int(connection.recv(16, socket.MSG_WAITALL)))
+sys.exit(code if code >= 0 else 128 - code)
+'''
+
+
+def path_with_kesin(folder: Path) -> str:
+    """A search path that begins with a `kesin` in this new folder, which starts at once."""
+    folder.mkdir()
+    file = folder / "kesin"
+    file.write_text(KESIN.format(python=sys.executable, server=_fork_server()))
+    file.chmod(0o755)
+    return os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+OUR_VARIABLES = _startup_variables(dict(os.environ))
+OUR_FOLDERS = _added_folders(dict(os.environ))
+
+
+def can_fork(env: dict[str, str]) -> bool:
+    """Whether a command started with this environment would start as the fork server did.
+
+    It may have more folders of modules, if the server cannot have imported any of them.
+    """
+    added = set(_added_folders(env)) - set(OUR_FOLDERS)
+    files = (path for folder in added for path in Path(folder).glob("*"))
+    names = {path.stem for path in files if path.suffix != ".dist-info"}
+    return _startup_variables(env) == OUR_VARIABLES and not any(
+        map(importlib.util.find_spec, names)
+    )
+
+
+@cache
+def _fork_server() -> str:
+    """Start the server; the name it listens at. It ends with this process, by the pipe to it."""
+    name = f"kesin-fork-{os.getpid()}"
+    left_out = {name for name in os.environ if name.startswith("KESIN_")}
+    left_out |= _startup_variables(dict(os.environ)).keys()
+    plain = {name: value for name, value in os.environ.items() if name not in left_out}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.cli.fork_server", name],
+        cwd=ROOT,
+        env={**plain, **OUR_VARIABLES, PATH: os.pathsep.join(OUR_FOLDERS)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    atexit.register(server.communicate)
+    return name
+
+
+def _serve_forks(name: str) -> dict[str, Any]:
+    """Fork for each request and report the exit; returns in the child, with the request."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0{name}")
+    listener.listen(16)
+    os.write(1, b"ready\n")
+    children: dict[int, tuple[int, socket.socket]] = {}  # by pidfd
+    waiting: list[int | socket.socket]
+    while True:
+        waiting = [0, listener, *children]
+        ready, _, _ = select.select(waiting, [], [])
+        if 0 in ready:
+            os._exit(0)
+        for pidfd in [descriptor for descriptor in ready if isinstance(descriptor, int)]:
+            pid, connection = children.pop(pidfd)
+            _, status = os.waitpid(pid, 0)
+            os.close(pidfd)
+            _send(connection, status)
+            connection.close()
+        if listener not in ready:
+            continue
+        connection, _ = listener.accept()
+        request, streams = _receive(connection)
+        pid = os.fork()
+        if not pid:
+            listener.close()
+            connection.close()
+            for pidfd, (_, other) in children.items():
+                os.close(pidfd)
+                other.close()
+            return {**request, "streams": streams}
+        for stream in streams:
+            os.close(stream)
+        children[os.pidfd_open(pid)] = (pid, connection)
+        _send(connection, pid)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    streams = array.array("i")
+    request = b""
+    while True:
+        part, ancillary, _, _ = connection.recvmsg(
+            MAX_REQUEST_BYTES, socket.CMSG_SPACE(3 * streams.itemsize)
+        )
+        for _, _, data in ancillary:
+            streams.frombytes(data)
+        request += part
+        if not part:
+            return json.loads(request), list(streams)
+
+
+def _send(connection: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the test no longer waits for it
+        connection.sendall(f"{number:16}".encode())
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Take the arguments, environment, folder and streams of the command."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    for number, stream in enumerate(request["streams"]):
+        os.dup2(stream, number)
+    os.closerange(3, max(request["streams"]) + 1)
+    if request.get("on_terminal"):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C comes from it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), encoding)
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(1, "w")),
+        encoding,
+        line_buffering=unbuffered,
+        write_through=unbuffered,
+    )
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(io.FileIO(2, "w")), encoding, "backslashreplace", line_buffering=True
+    )
+    sys.path[1:] = [
+        *_added_folders(request["env"]),
+        *(folder for folder in sys.path[1:] if folder not in OUR_FOLDERS),
+    ]
+    by_name = not request["argv"][0]  # like the script; `python -m` searches the current folder
+    sys.path[0] = str(Path(sys.executable).parent if by_name else Path.cwd())
+    sys.argv = [str(ROOT / "src/kesin/cli/__main__.py"), *request["argv"][3:]]
+
+
+if __name__ == "__main__":
+    from kesin.cli import _start_quickly, main
+
+    _start_quickly()
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()
+    _become(_serve_forks(sys.argv[1]))
+    main()
