@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help install test soak lint docs dist bench chaos load recovery screenshots demo clean
+.PHONY: help install test check coverage soak lint docs dist bench chaos load recovery screenshots demo clean
 .DELETE_ON_ERROR:
 
 VENV := .venv
@@ -16,6 +16,7 @@ ifneq ($(shell printf %s "$$TMPDIR" | wc -c | awk '$$1 > 60'),)
 export TMPDIR := /tmp
 endif
 ARGS ?=
+PACKAGES = $(patsubst src/kesin/%/__init__.py,%,$(wildcard src/kesin/*/__init__.py))
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +27,18 @@ install: $(STAMP) ## Set up .venv and the programs the tests start
 # Each test process starts hundreds of others: compiled modules are kept, whatever the shell says.
 test: install ## Run the tests (ARGS="-k name")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)
+
+coverage: install ## Run the tests, print what they cover, write htmlcov/ (ARGS="-k name")
+	@$(VENV)/bin/coverage erase
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS); \
+	status=$$?; $(VENV)/bin/coverage combine --quiet && $(VENV)/bin/coverage html --quiet; \
+	for package in $(PACKAGES); do \
+	  printf '%-10s %3s %%\n' $$package $$($(VENV)/bin/coverage report --format=total --include="src/kesin/$$package/*"); \
+	done; \
+	printf '%-10s %3s %%  htmlcov/index.html\n' all $$($(VENV)/bin/coverage report --format=total); exit $$status
+
+check: lint ## Check style and types, and run the tests that start nothing
+	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q --fast $(ARGS)
 
 soak: install ## Run the long forms: a million simulated steps, kills, faults, fuzzing (ARGS="--help")
 	@PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT=$(ROOM) $(VENV)/bin/python scripts/soak.py $(ARGS)
@@ -66,7 +79,7 @@ demo: $(STAMP) ## Run the demonstration
 	@$(VENV)/bin/kesin demo $(ARGS)
 
 clean: ## Remove what make made: both virtual environments, caches, builds
-	@rm -rf $(VENV) $(VENV_BENCH) build dist site .hypothesis .*_cache
+	@rm -rf $(VENV) $(VENV_BENCH) build dist site htmlcov .coverage .hypothesis .*_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
