@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.cli.fork_server import ForkedProcess, can_fork
 
 KESIN = [sys.executable, "-m", "kesin.cli"]
-CTRL_C = "\x03"
+PROMPT = b"[y/N]: ^C"  # Ctrl-C at a question
 PATIENCE_S = 60.0
 LOOK_S, SELDOM_S = 0.02, 0.1
 
@@ -178,9 +178,9 @@ def on_terminal(
     while time.monotonic() < until:
         ready, _, _ = select.select([ours], [], [], 1.0)
         if not ready:
-            if typed and typed[-1][1] == CTRL_C and not left:
+            if shown.endswith(PROMPT) and not left:
                 # Python does not see a signal that comes just before it reads: pressed again.
-                os.write(ours, CTRL_C.encode())
+                os.write(ours, typed[-1][1].encode())
             continue
         try:
             part = os.read(ours, 65536)
