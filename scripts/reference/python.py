@@ -42,7 +42,7 @@ _REST: Final = "Workloads, pages and settings"
 _OPENING: Final = """# Python
 
 Everything that `kesin` exports. Modules inside the package are private: import from `kesin` only.
-What may change when is told in [stability](../stability.md).
+[Stability](../stability.md) says what may change when.
 """
 _HIDDEN: Final = ("self", "cls", "beside")  # the last is an old name
 _OLD: Final = "The old name of"

@@ -26,6 +26,7 @@ from kesin import (
     open_store,
     task_lifecycle,
 )
+from kesin.lifecycle.model import Change
 from tests.engine.conftest import only
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -156,6 +157,10 @@ def test_old_names_work_for_one_more_release_and_warn(queue: Queue):
         worker = Worker(queue, lambda _: Done(2), beside=lambda action, *_: seen.append(action))
     worker.drain()
     assert seen == ["complete"]
+    with pytest.warns(DeprecationWarning, match=r"queue\.apply is now queue\.act or queue\.move"):
+        assert [
+            outcome.reason for outcome in queue.apply("fail", [Change(only(queue).id)], actor="w")
+        ]
     with pytest.warns(DeprecationWarning, match=r"job\.data is now job\.payload"):
         assert only(queue).data == {"n": 1}
     with pytest.warns(DeprecationWarning, match=r"job\.outcome is now job\.result"):

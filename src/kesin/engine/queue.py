@@ -25,6 +25,7 @@ from kesin.engine.validation import (
     require_positive_limit,
 )
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
+from kesin.foundation.deprecation import warn_renamed
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.foundation.messages import Message
 from kesin.foundation.text import canonical_json, storable
@@ -246,6 +247,11 @@ class Queue:
         if outcome.reason == "stale" or outcome.result == "unknown":
             raise StaleClaim(f"job {job.id} is no longer held: {action} was refused")
         return outcome
+
+    def apply(self, action: str, changes: Sequence[Change], **how: Any) -> list[Outcome]:
+        """The old name of ``act`` and ``move``."""
+        warn_renamed("queue.apply", "queue.act or queue.move")
+        return apply_changes(self, action, changes, **how)
 
     # Operators
 

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    fail,
-    prune,
-    recover,
-    recover_spent,
-    release,
-    requeue,
-    retry,
-    retry_spent,
-)
 from kesin.lifecycle.vocabulary import Fixed
 
 CANCELLED = Fixed("CANCELLED", Category.PERMANENT, "cancelled before it ran")
@@ -47,23 +33,23 @@ def task_lifecycle(
             State("failed", resting=True),
         ),
         moves=(
-            enqueue("ready"),
-            claim("ready", "running"),
-            complete("running", "done"),
-            retry("running", "ready", retry_backoff),
-            retry_spent(
+            moves.enqueue("ready"),
+            moves.claim("ready", "running"),
+            moves.complete("running", "done"),
+            moves.retry("running", "ready", retry_backoff),
+            moves.retry_spent(
                 "running",
                 "failed",
                 doc="The last attempt failed: the job keeps that failure's own words.",
             ),
-            fail("running", "failed"),
-            release("running", "ready", doc="A graceful stop gives the attempt back."),
-            attempt_cap("ready", "failed"),
-            recover("running", "ready", doc="The worker died or lost its lease."),
-            recover_spent("running", "failed"),
-            requeue("failed", "ready", doc="Try a failed job again with a full budget."),
-            cancel("ready", "failed", error=CANCELLED),
-            prune(("done", "failed"), days=keep_days),
+            moves.fail("running", "failed"),
+            moves.release("running", "ready", doc="A graceful stop gives the attempt back."),
+            moves.attempt_cap("ready", "failed"),
+            moves.recover("running", "ready", doc="The worker died or lost its lease."),
+            moves.recover_spent("running", "failed"),
+            moves.requeue("failed", "ready", doc="Try a failed job again with a full budget."),
+            moves.cancel("ready", "failed", error=CANCELLED),
+            moves.prune(("done", "failed"), days=keep_days),
         ),
         errors=Taxonomy(
             channels=("worker",),

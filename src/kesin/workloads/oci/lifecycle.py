@@ -5,23 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kesin.foundation.settings import BadSettings, Settings, load_settings
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, HOUR_S, MINUTE_S, Backoff, doubling
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Rule, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    claim,
-    complete,
-    enqueue,
-    expire,
-    fail,
-    prune,
-    recover,
-    recover_spent,
-    release,
-    requeue,
-    retry,
-)
 from kesin.lifecycle.vocabulary import (
     Fixed,
     budget_left,
@@ -113,8 +100,8 @@ def oci_lifecycle(limits: OciLimits | None = None) -> Lifecycle:
 
 def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
     return (
-        enqueue("QUEUED", stamp_input=("conversion_at",)),
-        claim(WAITING, "PROCESSING"),
+        moves.enqueue("QUEUED", stamp_input=("conversion_at",)),
+        moves.claim(WAITING, "PROCESSING"),
         Move(
             "reject",
             WAITING,
@@ -125,7 +112,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=END_STAMPS,
             doc="Found unsendable before the claim; no attempt is counted.",
         ),
-        complete(
+        moves.complete(
             "PROCESSING",
             "COMPLETED",
             name="ack",
@@ -133,7 +120,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             timer="clear",
             stamp=UPLOAD_STAMPS,
         ),
-        complete(
+        moves.complete(
             ("RETRY", "QUEUED", "FAILED"),
             "COMPLETED",
             name="late_ack",
@@ -145,7 +132,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             unstamp=("failed_at",),
             doc="No acknowledgement is ever lost.",
         ),
-        complete(
+        moves.complete(
             "PROCESSING",
             "COMPLETED",
             name="ack_duplicate",
@@ -153,7 +140,7 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=UPLOAD_STAMPS,
             doc="Google already had it; the code is kept.",
         ),
-        fail(
+        moves.fail(
             "PROCESSING",
             "FAILED",
             name="ack_failed",
@@ -163,10 +150,12 @@ def _worker_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=END_STAMPS,
             doc="The timer revives a passing failure; no other row carries one.",
         ),
-        fail("PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=END_STAMPS),
-        retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
-        release("PROCESSING", "RETRY"),
-        retry(
+        moves.fail(
+            "PROCESSING", "FAILED", name="ack_failed", when=(budget_spent,), stamp=END_STAMPS
+        ),
+        moves.retry("PROCESSING", "RETRY", limits.backoff, name="retry_later", when=(holds_claim,)),
+        moves.release("PROCESSING", "RETRY"),
+        moves.retry(
             "PROCESSING",
             "RETRY",
             Backoff((limits.too_recent_pause_s,)),
@@ -192,8 +181,8 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
         stage="revive",
     )
     return (
-        attempt_cap(WAITING, "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
-        attempt_cap(
+        moves.attempt_cap(WAITING, "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
+        moves.attempt_cap(
             "PROCESSING",
             "FAILED",
             when=(lease_over, budget_spent),
@@ -202,9 +191,9 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=END_STAMPS,
             doc="Only once the lease is over: a last attempt in flight lives.",
         ),
-        recover("PROCESSING", "RETRY"),
-        recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
-        expire(
+        moves.recover("PROCESSING", "RETRY"),
+        moves.recover_spent("PROCESSING", "FAILED", error=MAX_ATTEMPTS, stamp=END_STAMPS),
+        moves.expire(
             WAITING,
             "FAILED",
             limits.click_lifetime_days * DAY_S,
@@ -213,13 +202,13 @@ def _scheduled_moves(limits: OciLimits) -> tuple[Move, ...]:
             stamp=END_STAMPS,
         ),
         *((revive,) if limits.revive else ()),
-        prune("COMPLETED", days=limits.keep_completed_days),
-        prune("FAILED", days=limits.keep_failed_days),
+        moves.prune("COMPLETED", days=limits.keep_completed_days),
+        moves.prune("FAILED", days=limits.keep_failed_days),
     )
 
 
 def _operator_moves() -> tuple[Move, ...]:
-    reset = requeue(
+    reset = moves.requeue(
         ("QUEUED", "RETRY", "PROCESSING", "FAILED"),
         "QUEUED",
         name="RESET_TO_QUEUED",
@@ -229,7 +218,7 @@ def _operator_moves() -> tuple[Move, ...]:
         unstamp=END_STAMPS,
     )
     return (
-        requeue(
+        moves.requeue(
             ("FAILED", "RETRY"),
             "QUEUED",
             name="RETRY_SELECTED",
@@ -248,7 +237,7 @@ def _operator_moves() -> tuple[Move, ...]:
             timer="clear",
             stamp=END_STAMPS,
         ),
-        requeue(
+        moves.requeue(
             "FAILED",
             "QUEUED",
             name="correct",

@@ -8,21 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import MINUTE_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    fail,
-    prune,
-    recover,
-    release,
-    requeue,
-)
 from kesin.lifecycle.vocabulary import (
     STAY,
     After,
@@ -107,7 +96,7 @@ def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
             State("FAILED", resting=True, holds_key=True),
         ),
         moves=(
-            enqueue("NEW"),
+            moves.enqueue("NEW"),
             *_claim_moves(),
             *_forward_moves(limits),
             *_hold_and_fail_moves(),
@@ -120,15 +109,15 @@ def optiplan_lifecycle(limits: OptiplanLimits | None = None) -> Lifecycle:
 
 def _claim_moves() -> tuple[Move, ...]:
     return (
-        claim(("NEW", "OPTI_DONE"), STAY),
-        claim(
+        moves.claim(("NEW", "OPTI_DONE"), STAY),
+        moves.claim(
             "OPTI_IMPORTED",
             STAY,
             when=(due, unclaimed, slot_free("OPTI_RUNNING")),
             attempt="keep",
             doc="A wake-up: the job waits for the optimiser to be free.",
         ),
-        claim(
+        moves.claim(
             ("OPTI_RUNNING", "XML_READY"),
             STAY,
             when=(due, unclaimed, timer_not_over),
@@ -165,7 +154,7 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         step("collect", "OPTI_RUNNING", "OPTI_DONE"),
         step("validate", "OPTI_DONE", "XML_READY", After(limits.ack_timeout_s)),
         step("deliver", "XML_READY", "DELIVERED"),
-        complete("DELIVERED", "DONE", name="done", error="keep"),
+        moves.complete("DELIVERED", "DONE", name="done", error="keep"),
         Move(
             "done",
             ("DELIVERED",),
@@ -182,17 +171,17 @@ def _forward_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
 
 def _hold_and_fail_moves() -> tuple[Move, ...]:
     return (
-        fail(("NEW", "PREPARED"), "HOLD", name="hold"),
-        fail(
+        moves.fail(("NEW", "PREPARED"), "HOLD", name="hold"),
+        moves.fail(
             "OPTI_IMPORTED",
             "HOLD",
             name="hold_for_operator",
             when=(holds_claim, flag_not_set(APPROVED)),
             error=START_BY_HAND,
         ),
-        fail(STATES_BEFORE_DELIVERY, "FAILED", timer="clear"),
-        release(("NEW", "PREPARED"), "NEW"),
-        release(
+        moves.fail(STATES_BEFORE_DELIVERY, "FAILED", timer="clear"),
+        moves.release(("NEW", "PREPARED"), "NEW"),
+        moves.release(
             ("OPTI_IMPORTED", "OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
             STAY,
             when=(holds_claim,),
@@ -216,14 +205,14 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         )
 
     return (
-        attempt_cap(("NEW", "OPTI_DONE"), "FAILED", error=MAX_ATTEMPTS),
-        recover(
+        moves.attempt_cap(("NEW", "OPTI_DONE"), "FAILED", error=MAX_ATTEMPTS),
+        moves.recover(
             ("NEW", "PREPARED", "OPTI_IMPORTED"),
             "NEW",
             when=(lease_over,),
             doc="The runner died before anything was started: the pass begins again.",
         ),
-        recover(
+        moves.recover(
             ("OPTI_RUNNING", "OPTI_DONE", "XML_READY", "DELIVERED"),
             STAY,
             when=(lease_over,),
@@ -231,12 +220,12 @@ def _scheduled_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
         ),
         timeout("xml_timeout", "OPTI_RUNNING", "E_OPTI_XML_TIMEOUT", "no XML came in time"),
         timeout("ack_timeout", "XML_READY", "E_OSI_ACK_TIMEOUT", "the machine did not acknowledge"),
-        prune("DONE", days=limits.keep_done_days),
+        moves.prune("DONE", days=limits.keep_done_days),
     )
 
 
 def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
-    approve = requeue(
+    approve = moves.requeue(
         "HOLD",
         "NEW",
         name="approve",
@@ -247,7 +236,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
     return (
         approve,
         replace(approve, when=(code_not_in(TRIGGER_REQUIRED),), flag=()),
-        requeue(
+        moves.requeue(
             "FAILED",
             "NEW",
             name="retry",
@@ -260,7 +249,7 @@ def _operator_moves(limits: OptiplanLimits) -> tuple[Move, ...]:
             error="clear",
             run_at=Backoff(limits.retry_backoff_s, counts="retries"),
         ),
-        cancel(
+        moves.cancel(
             (*STATES_BEFORE_DELIVERY, "HOLD"),
             "FAILED",
             by=("operator",),

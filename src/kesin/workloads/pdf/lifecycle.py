@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kesin.foundation.settings import BadSettings, load_settings
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    expire,
-    fail,
-    prune,
-    recover_spent,
-    release,
-)
 from kesin.lifecycle.vocabulary import Fixed, budget_left, code_in, lease_over, retries_left
 
 WORKER_LOST = Fixed("WORKER_LOST", Category.TRANSIENT, "the worker died while rendering")
@@ -63,11 +53,11 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
             State("expired", terminal=True),
         ),
         moves=(
-            enqueue("queued"),
-            claim("queued", "running", stamp=("started_at",)),
-            complete("running", "succeeded", name="succeed"),
-            fail("running", "failed", then="requeue"),
-            release(
+            moves.enqueue("queued"),
+            moves.claim("queued", "running", stamp=("started_at",)),
+            moves.complete("running", "succeeded", name="succeed"),
+            moves.fail("running", "failed", then="requeue"),
+            moves.release(
                 "running",
                 "failed",
                 error=INTERRUPTED,
@@ -75,7 +65,7 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 stamp=("finished_at",),
                 then="requeue",
             ),
-            recover_spent(
+            moves.recover_spent(
                 "running",
                 "failed",
                 name="lose",
@@ -105,8 +95,8 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 unstamp=("finished_at",),
                 chained=True,
             ),
-            expire("queued", "expired", ttl_s),
-            expire(("succeeded", "failed"), "expired", ttl_s, since="finished_at"),
+            moves.expire("queued", "expired", ttl_s),
+            moves.expire(("succeeded", "failed"), "expired", ttl_s, since="finished_at"),
             Move(
                 "artifact_gone",
                 ("succeeded",),
@@ -114,8 +104,8 @@ def pdf_lifecycle(limits: PdfLimits | None = None) -> Lifecycle:
                 by=("producer",),
                 doc="Asked for again, and the file is missing: a new job takes over the key.",
             ),
-            cancel("queued", "expired"),
-            prune("expired", days=limits.keep_expired_days),
+            moves.cancel("queued", "expired"),
+            moves.prune("expired", days=limits.keep_expired_days),
         ),
         errors=pdf_errors(),
     )

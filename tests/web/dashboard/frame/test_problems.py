@@ -18,7 +18,7 @@ from tests.web.dashboard.turkish import catalogue
 
 PLACE = re.compile(r"%\(\w+\)s")
 
-# What is raised, recorded or handed on to be told: its message is among the arguments.
+# Calls that raise, record or pass on a message, which is among their arguments.
 RAISED = frozenset(
     {"Problem", "Invalid", "NotFound", "NotSignedIn", "Forbidden", "RequestConflict", "TooLarge"}
     | {"TooManyRequests"}
@@ -28,7 +28,7 @@ RAISED = frozenset(
     | {"_failed", "_whole", "_add_file_problem", "_raise_invalid", "_template_problem"}
     | {"_runner_failed"}
 )
-# Modules whose messages no page shows: commands, doors for programs, what only ends the start of
+# Modules whose messages no page shows: commands, routes for programs, what only ends the start of
 # the service.
 NO_PAGE = (
     "cli/", "engine/simulation/lifecycle_plan.py",
@@ -56,7 +56,7 @@ UNMET = {
     "{} is no queue name: lower-case letters, digits, - and _, at most 63": "nor then",
     "the {} is {}": "pages enqueue nothing that is no JSON",
     "the site {} is on the channel {}: our worker uploads its rows; switch the script off,"
-    " or the site back with `kesin site set --channel script`": "a script is told",
+    " or the site back with `kesin site set --channel script`": "a script gets it",
     "conversions come as {}, not as {}": "a page sends a file",
     "send one conversion, a list, or {siteId, conversions}": "a page sends CSV",
     "the body is no JSON": "a page sends CSV",
@@ -67,7 +67,7 @@ UNMET = {
     "say with --format whether {} is csv, ndjson or json": "a command says it",
     "this is no JSON; for one document a line say --format ndjson": "a command says it",
     "lease_seconds must be positive": "a page claims nothing",
-    "ids begin with {}; these do not: {}": "a script is told",
+    "ids begin with {}; these do not: {}": "a script gets it",
 }
 
 
@@ -173,8 +173,8 @@ def test_a_message_is_translated_with_its_values(message, turkish):
 
 
 def test_a_value_that_is_no_message_stays_as_it_is():
-    told = translate(catalogue(), Message("there is no site %(site)s", site="is missing"))
-    assert told == "is missing adlı site yok"
+    translated = translate(catalogue(), Message("there is no site %(site)s", site="is missing"))
+    assert translated == "is missing adlı site yok"
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,11 @@ def test_an_action_says_exactly_what_it_moved_and_refused(control):
     script.export(control.context, control.site(), limit=1_000, actor="tests")
     apply_changes(control.context.queue, "ack", [Change(done)], actor="tests")
     ids = [*failed, done, *control.rows(1)]
-    told = control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
-    assert "2 moved, 1 refused" in told.text
-    assert "it is COMPLETED already" in told.text
-    assert "1 row was there already" in told.text
-    assert "kesin:forget" in told.headers["hx-trigger"]
+    response = control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
+    assert "2 moved, 1 refused" in response.text
+    assert "it is COMPLETED already" in response.text
+    assert "1 row was there already" in response.text
+    assert "kesin:forget" in response.headers["hx-trigger"]
     row = control.world.found(ids[0])
     assert (row.state, row.error_code) == ("QUEUED", "UNPARSEABLE_GCLID")
 
@@ -169,8 +169,10 @@ def test_rows_are_marked_with_the_code_that_was_typed_not_the_one_filtered_by(co
     control.post("/actions", data={"action": "RETRY_SELECTED", "ids": ",".join(ids)})
     data = {"action": "MARK_FAILED", "all": "1", "code": "UNPARSEABLE_GCLID", "kind": "TRANSIENT"}
     assert 'name="mark_code"' in control.post("/preview", data=data).text
-    told = control.post("/actions", data={**data, "mark_code": "SHOP_CLOSED", "reason": "closed"})
-    assert "2 moved, 0 refused" in told.text
+    response = control.post(
+        "/actions", data={**data, "mark_code": "SHOP_CLOSED", "reason": "closed"}
+    )
+    assert "2 moved, 0 refused" in response.text
     row = control.world.found(ids[1])
     assert (row.state, row.error_code, row.error_message) == ("FAILED", "SHOP_CLOSED", "closed")
     assert row.error_category == "TRANSIENT"
@@ -183,11 +185,11 @@ def test_of_all_that_match_each_is_counted_and_only_the_list_is_cut(control, mon
     apply_changes(control.context.queue, "ack", [Change(one) for one in done], actor="tests")
     control.failed(2)
     control.rows(3)
-    told = control.post("/actions", data={"action": "RETRY_SELECTED", "all": "1"}).text
-    assert "2 moved, 2 refused" in told
-    assert "3 rows were there already" in told
-    assert '<span class="n">2</span> it is COMPLETED already' in told
-    assert told.count("/dashboard/jobs/") == 1
+    response = control.post("/actions", data={"action": "RETRY_SELECTED", "all": "1"}).text
+    assert "2 moved, 2 refused" in response
+    assert "3 rows were there already" in response
+    assert '<span class="n">2</span> it is COMPLETED already' in response
+    assert response.count("/dashboard/jobs/") == 1
 
 
 def test_many_rows_move_in_the_background_with_all_that_was_said(control, monkeypatch):
@@ -250,9 +252,9 @@ def test_mended_dead_letters_are_corrected_and_the_wrong_ones_told(control):
     ).text
     head, one, two, *_ = text.splitlines()
     mended = "\r\n".join([head, one.replace("abcDEF", "abcXYZ"), two.replace("bad-", "lost-")])
-    told = control.post("/fixes", files={"file": ("a.csv", mended.encode(), "text/csv")})
-    assert "2 rows read: 1 corrected" in told.text
-    assert "UNKNOWN_ROW" in told.text
+    response = control.post("/fixes", files={"file": ("a.csv", mended.encode(), "text/csv")})
+    assert "2 rows read: 1 corrected" in response.text
+    assert "UNKNOWN_ROW" in response.text
     assert sorted(control.world.state(one) for one in ids) == ["FAILED", "QUEUED"]
     empty = {"file": ("a.csv", b"", "text/csv")}
     assert control.post("/fixes", files=empty).status_code == 422

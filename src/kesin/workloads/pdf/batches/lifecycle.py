@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import HOUR_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    expire,
-    fail,
-    prune,
-    recover,
-    recover_spent,
-    release,
-    retry,
-    retry_spent,
-)
 from kesin.lifecycle.vocabulary import STAY, flag_not_set
 from kesin.workloads.pdf.lifecycle import configured_ttl_hours
 
@@ -47,41 +33,41 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
             State("expired", terminal=True),
         ),
         moves=(
-            enqueue("queued"),
-            claim("queued", "running"),
-            complete("running", "succeeded", name="succeed", doc="Every row has its PDF."),
-            complete(
+            moves.enqueue("queued"),
+            moves.claim("queued", "running"),
+            moves.complete("running", "succeeded", name="succeed", doc="Every row has its PDF."),
+            moves.complete(
                 "running",
                 "partial",
                 name="settle",
                 doc="Some rows failed: the file holds the others.",
             ),
-            fail(
+            moves.fail(
                 "running",
                 "failed",
                 result="record",
                 doc="No row came through, or there can be no file of them.",
             ),
-            fail(
+            moves.fail(
                 "running",
                 "expired",
                 name="stop",
                 error="keep",
                 doc="Its owner did not want it any more.",
             ),
-            retry("running", "queued", RETRY_DELAYS),
-            retry_spent("running", "failed"),
-            release("running", "queued"),
-            attempt_cap("queued", "failed"),
-            recover(
+            moves.retry("running", "queued", RETRY_DELAYS),
+            moves.retry_spent("running", "failed"),
+            moves.release("running", "queued"),
+            moves.attempt_cap("queued", "failed"),
+            moves.recover(
                 "running",
                 "queued",
                 doc="The worker died: the next one goes on where it stopped.",
             ),
-            recover_spent("running", "failed"),
-            expire("queued", "expired", ttl_s),
-            expire(("succeeded", "partial", "failed"), "expired", ttl_s, since="finished_at"),
-            cancel("queued", "expired"),
+            moves.recover_spent("running", "failed"),
+            moves.expire("queued", "expired", ttl_s),
+            moves.expire(("succeeded", "partial", "failed"), "expired", ttl_s, since="finished_at"),
+            moves.cancel("queued", "expired"),
             Move(
                 "ask_cancel",
                 ("running",),
@@ -91,7 +77,7 @@ def batch_lifecycle(ttl_hours: int | None = None) -> Lifecycle:
                 flag=(CANCEL_ASKED,),
                 doc="Its worker stops at the next look.",
             ),
-            prune("expired", days=KEEP_DAYS),
+            moves.prune("expired", days=KEEP_DAYS),
         ),
         errors=_errors(),
     )

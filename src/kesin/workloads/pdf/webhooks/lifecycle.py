@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
+from kesin.lifecycle import moves
 from kesin.lifecycle.budget import DAY_S, Backoff
 from kesin.lifecycle.declare import Lifecycle, Move, State
 from kesin.lifecycle.errors import Category, Code, Taxonomy, Verdict, same_everywhere
-from kesin.lifecycle.moves import (
-    attempt_cap,
-    cancel,
-    claim,
-    complete,
-    enqueue,
-    fail,
-    prune,
-    recover,
-    recover_spent,
-    release,
-    requeue,
-    retry,
-    retry_spent,
-)
 from kesin.lifecycle.vocabulary import Fixed
 
 MAX_ATTEMPTS = 8
@@ -44,7 +30,7 @@ def webhook_lifecycle() -> Lifecycle:
             State("failed", resting=True),
         ),
         moves=(
-            enqueue(
+            moves.enqueue(
                 "waiting",
                 doc="With a time far away: by then somebody looks why nothing has ended.",
             ),
@@ -56,28 +42,34 @@ def webhook_lifecycle() -> Lifecycle:
                 run_at="now",
                 doc="What it tells of has ended.",
             ),
-            claim(("waiting", "pending"), "sending"),
-            complete("sending", "delivered", name="deliver"),
-            retry("sending", "pending", RETRY_DELAYS),
-            retry_spent("sending", "failed"),
-            retry("sending", "pending", "input", name="later", doc="The receiver named a time."),
-            retry_spent("sending", "failed", name="later", doc="It named one after the last try."),
-            fail(
+            moves.claim(("waiting", "pending"), "sending"),
+            moves.complete("sending", "delivered", name="deliver"),
+            moves.retry("sending", "pending", RETRY_DELAYS),
+            moves.retry_spent("sending", "failed"),
+            moves.retry(
+                "sending", "pending", "input", name="later", doc="The receiver named a time."
+            ),
+            moves.retry_spent(
+                "sending", "failed", name="later", doc="It named one after the last try."
+            ),
+            moves.fail(
                 "sending",
                 "failed",
                 doc="It will never be taken: the address is refused, or says that it is gone.",
             ),
-            release("sending", "pending"),
-            attempt_cap("pending", "failed"),
-            recover(
+            moves.release("sending", "pending"),
+            moves.attempt_cap("pending", "failed"),
+            moves.recover(
                 "sending",
                 "pending",
                 doc="Whoever sent it died: it may arrive twice, under the same id.",
             ),
-            recover_spent("sending", "failed"),
-            requeue("failed", "pending", name="resend", doc="Try it again with a full budget."),
-            cancel(("waiting", "pending"), "failed", by=("operator",), error=CANCELLED),
-            prune(("delivered", "failed"), days=KEEP_DAYS),
+            moves.recover_spent("sending", "failed"),
+            moves.requeue(
+                "failed", "pending", name="resend", doc="Try it again with a full budget."
+            ),
+            moves.cancel(("waiting", "pending"), "failed", by=("operator",), error=CANCELLED),
+            moves.prune(("delivered", "failed"), days=KEEP_DAYS),
         ),
         errors=_errors(),
     )
