@@ -46,10 +46,13 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Any]:
-        """Commit all calls of this thread inside the block together, or none of them.
+        """Commit all calls of the caller's task inside the block together, or none of them.
 
-        The block receives the database connection, so that a program can write its own rows in the
-        same transaction. A nested block that raises is rolled back alone.
+        It belongs to the thread and asyncio task that opened it: a child task or a thread started
+        inside is refused with StoreError. SQLite and Redis have one transaction at a time: there,
+        other tasks of the same thread are refused too while it is open. The block receives the
+        database connection, so that a program can write its own rows in the same transaction. A
+        nested block that raises is rolled back alone.
         """
 
     @abstractmethod

@@ -10,7 +10,6 @@ polling alone is enough.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from psycopg import errors
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreError
+from kesin.store.ownership import Ownership
 from kesin.store.postgres.connection import PostgresListener, TimedConnection
 from kesin.store.postgres.pool import PostgresPool, TransactionRolledBack
 from kesin.store.records import Event, NewJobRow, Outcome, refusal
@@ -71,7 +71,7 @@ class PostgresStore(SqlStore):
             raise StoreError(f"{schema!r} is no schema name: lower-case letters, digits and _")
         self.schema = schema
         self.dialect = _dialect(schema)
-        self._local = threading.local()
+        self._ownership = Ownership[TimedConnection]()
         self._schema_checked = False  # whether the schema is known to match this code
         self._pool = PostgresPool(
             url, size=pool_size, timeout_s=timeout_s, response_timeout_s=response_timeout_s
@@ -88,18 +88,17 @@ class PostgresStore(SqlStore):
     # Connections and transactions
 
     def _connection(self) -> AbstractContextManager[TimedConnection]:
-        """The connection of this thread's transaction, or a connection of the pool."""
-        return self._pool.connection(getattr(self._local, "connection", None))
+        """The connection of the caller's transaction, or a connection of the pool."""
+        return self._pool.connection(self._ownership.joined())
 
     @contextmanager
     def transaction(self) -> Iterator[TimedConnection]:
-        with self._connection() as connection, connection.transaction():
-            before = getattr(self._local, "connection", None)
-            self._local.connection = connection
-            try:
-                yield connection
-            finally:
-                self._local.connection = before
+        with (
+            self._connection() as connection,
+            connection.transaction(),
+            self._ownership.held(connection),
+        ):
+            yield connection
 
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
@@ -118,7 +117,7 @@ class PostgresStore(SqlStore):
 
     @property
     def _in_transaction(self) -> bool:
-        return getattr(self._local, "connection", None) is not None
+        return self._ownership.joined() is not None
 
     def _rows(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         for attempt in range(MAX_CONFLICT_ATTEMPTS):

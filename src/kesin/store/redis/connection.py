@@ -17,6 +17,7 @@ from kesin.foundation.clock import SystemClock
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreError, StoreUnreachable
+from kesin.store.ownership import Ownership
 from kesin.store.redis.program import script
 from kesin.store.redis.replies import QueueUndeclared, TransactionBusy, as_store_error
 
@@ -37,7 +38,7 @@ class RedisConnection:
 
     def __init__(self, url: str, declare_again: Callable[[str, QueueUndeclared], None]) -> None:
         self._declare_again = declare_again
-        self._local = threading.local()
+        self._ownership = Ownership[str]()  # of transactions, by their tokens
         self._unresponsive_until = 0.0  # monotonic seconds
         # Tokens of transactions that could not be ended.
         self._abandoned: deque[str] = deque(maxlen=MAX_ABANDONED_TRANSACTIONS)
@@ -69,7 +70,9 @@ class RedisConnection:
         items: Any = None,
     ) -> Any:
         """Run one operation of the script; wait while another transaction is active."""
-        token = getattr(self._local, "token", None)
+        token = self._ownership.joined()
+        if token is None:
+            self._ownership.require_free()
         header = {"hold_us": TRANSACTION_TIMEOUT_S * SECOND_US, **params}
         if token is not None:
             header["tx"] = token
@@ -106,26 +109,26 @@ class RedisConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[redis.Redis]:
-        """Apply all calls of this thread inside the block together, or none of them."""
-        if getattr(self._local, "token", None) is not None:
+        """Apply all calls of the caller's task inside the block together, or none of them."""
+        if self._ownership.joined() is not None:
             yield from self._nested()
             return
+        self._ownership.require_free()  # before the lock, which lets in every task of a thread
         with self._transaction_lock:
             token = uuid.uuid4().hex
             try:
                 self.execute("begin", {"queue": "", "token": token})
-                self._local.token = token
-                yield self.client
-                self.execute("commit", {"queue": ""})
+                with self._ownership.held(token):
+                    yield self.client
+                with self._ownership.held(token):  # the block may have ended in another context
+                    self.execute("commit", {"queue": ""})
             except BaseException:
-                self._local.token = token  # it may have begun although the response was lost
-                try:
-                    self.execute("abandon", {"queue": ""})
-                except StoreError:  # rolled back when Redis is back, or after its timeout
-                    self._abandoned.append(token)
+                with self._ownership.held(token):  # it may have begun although no answer came
+                    try:
+                        self.execute("abandon", {"queue": ""})
+                    except StoreError:  # rolled back when Redis is back, or after its timeout
+                        self._abandoned.append(token)
                 raise
-            finally:
-                self._local.token = None
 
     def _roll_back_abandoned(self) -> None:
         """Roll back own transactions that Redis failed under, so that no caller waits for them."""

@@ -20,6 +20,7 @@ from kesin.foundation.clock import wall_clock_us
 from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.store.errors import StoreUnreachable
+from kesin.store.ownership import Ownership
 from kesin.store.records import Event, NewJobRow, Outcome, refusal
 from kesin.store.sql.columns import event_columns, job_columns
 from kesin.store.sql.inserter import NewNote
@@ -45,7 +46,7 @@ class SqliteStore(SqlStore):
         self._busy_timeout_s = busy_timeout_s
         self._lock = threading.RLock()
         self._depth = 0
-        self._owner = 0  # the thread inside a transaction
+        self._ownership = Ownership[sqlite3.Connection]()
         self._local = threading.local()
         self._readers: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._writer = self._connect()
@@ -64,27 +65,27 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            if self._depth:
-                yield from self._nested()
-                return
-            with self._write_lock.held():
-                self._begin()
-                self._depth = 1
-                self._owner = threading.get_ident()
-                try:
+        if self._ownership.joined():
+            yield from self._nested()
+            return
+        self._ownership.require_free()  # before the lock, which lets in every task of a thread
+        with self._lock, self._write_lock.held():
+            self._begin()
+            self._depth = 1
+            try:
+                with self._ownership.held(self._writer):
                     yield self._writer
-                    self._writer.execute("COMMIT")
-                except BaseException as problem:
-                    if self._writer.in_transaction:
-                        self._writer.execute("ROLLBACK")
-                    if isinstance(problem, sqlite3.Error) and (
-                        disk_error := as_disk_error(problem, self.path)
-                    ):
-                        raise disk_error from problem
-                    raise
-                finally:
-                    self._depth = self._owner = 0
+                self._writer.execute("COMMIT")
+            except BaseException as problem:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                if isinstance(problem, sqlite3.Error) and (
+                    disk_error := as_disk_error(problem, self.path)
+                ):
+                    raise disk_error from problem
+                raise
+            finally:
+                self._depth = 0
 
     def _nested(self) -> Iterator[sqlite3.Connection]:
         name = f"nested_{self._depth}"
@@ -124,7 +125,7 @@ class SqliteStore(SqlStore):
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        if self._in_memory or self._owner == threading.get_ident():
+        if self._ownership.joined():
             return self._writer
         reader: sqlite3.Connection | None = getattr(self._local, "reader", None)
         if reader is None:
@@ -148,6 +149,8 @@ class SqliteStore(SqlStore):
     def _read(self, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         params = self._with_time(params)
         if self._in_memory:
+            if not self._ownership.joined():
+                self._ownership.require_free()
             with self._lock:
                 return self._writer.execute(sql, params).fetchall()
         with disk_errors_translated(self.path):

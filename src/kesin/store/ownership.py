@@ -1,0 +1,93 @@
+"""Who owns an open transaction: one task of one thread.
+
+A transaction is found through a context variable, so tasks of one event loop do not meet in it.
+The variable alone is not enough: child tasks and ``asyncio.to_thread`` inherit it, and would write
+through a connection that is returned to the pool under them. So the owner is written down beside
+it, and anybody else is refused at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kesin.store.errors import StoreError
+
+Handle = TypeVar("Handle")
+
+
+@dataclass(slots=True, eq=False)
+class OpenTransaction(Generic[Handle]):
+    """A transaction, the thread and task it belongs to, and whether its block has ended."""
+
+    handle: Handle
+    thread: int
+    task: object | None
+    is_open: bool = True
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the caller is its owner."""
+        return self.thread == threading.get_ident() and self.task is _current_task()
+
+
+class Ownership(Generic[Handle]):
+    """The open transactions of one store; a ``Handle`` is what its calls run on."""
+
+    def __init__(self) -> None:
+        self._inherited: ContextVar[OpenTransaction[Handle] | None] = ContextVar(
+            "kesin_transaction", default=None
+        )
+        self._newest: OpenTransaction[Handle] | None = None
+
+    def joined(self) -> Handle | None:
+        """The handle of the caller's transaction, None outside of one; refuses another's."""
+        transaction = self._inherited.get()
+        if transaction is None or not transaction.is_open:
+            return None
+        if not transaction.is_mine:
+            raise StoreError(
+                "this code was started inside a transaction of another task or thread: a"
+                " transaction belongs to the task that opened it; finish it first, or make this"
+                " call there"
+            )
+        return transaction.handle
+
+    def require_free(self) -> None:
+        """For stores with one transaction at a time: refuse to wait for a task of this thread."""
+        newest = self._newest
+        if newest is not None and newest.is_open and newest.thread == threading.get_ident():
+            raise StoreError(
+                "another task of this thread is inside a transaction of this store, which has one"
+                " at a time: do not await inside the block, or call through asyncio.to_thread"
+            )
+
+    @contextmanager
+    def held(self, handle: Handle) -> Iterator[None]:
+        """Let the caller own a transaction until the block ends."""
+        transaction = OpenTransaction(handle, threading.get_ident(), _current_task())
+        previous, self._newest = self._newest, transaction
+        token = self._inherited.set(transaction)
+        try:
+            yield
+        finally:
+            transaction.is_open = False
+            self._newest = previous
+            with suppress(ValueError):  # ended from another context, where nothing is to be reset
+                self._inherited.reset(token)
+
+
+def _current_task() -> object | None:
+    asyncio = sys.modules.get("asyncio")  # without it there are no tasks
+    if asyncio is None:
+        return None
+    try:
+        task: object | None = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return None
+    return task
