@@ -8,6 +8,7 @@ promise held, 1 if one broke or was not tried to the end, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -15,23 +16,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-STEPS = 1_000_000
+STEPS = 10_000_000  # of the simulation, added up over seeds
+RUN_STEPS = 50_000  # of one seed
+SUMS = ("steps", "jobs", "moves", "faults")
+LEDGER = ROOT / "build/simulated.jsonl"  # what was done, so that Ctrl-C loses one seed at most
 LONGEST_S = 4 * 3_600  # of one part
 LONGEST_TEST_S = 3_600
 GRACE_S = 20  # for whoever is asked to end
 SHOWN = 400  # lines of what went wrong
 INTERRUPTED = 128 + signal.SIGINT
 PARTS = {
-    "simulation": "the adversary, a million steps",
+    "simulation": "the adversary, ten million steps; goes on where it was stopped",
     "model": "random histories on every store beside the model; state machines",
     "faults": "kills, servers that die, wires that are cut, full disks, clocks, poison",
     "fuzzing": "every door as every role, every parser of foreign input",
+    "attacks": "injections, hostile URLs, foreign pages, slow clients, bombs, scripts",
     "workloads": "the workloads' own tests, on both databases",
     "packaging": "the wheel in environments of its own, with each extra alone",
 }
@@ -43,6 +50,7 @@ TESTS = {
         "tests/web/test_fuzz.py",
         *sorted(str(path) for path in (ROOT / "tests/faults").glob("test_parsers_*.py")),
     ],
+    "attacks": ["tests/attacks"],
     "workloads": ["tests/workloads"],
     "packaging": ["tests/packaging", "tests/docs/test_terminal.py"],
 }
@@ -67,23 +75,70 @@ class Result:
     seconds: float = 0.0
 
 
-def simulated(seed: int, steps: int) -> Result:
-    """A million steps, whatever the lifecycles do with them."""
+def simulated(first_seed: int, steps: int) -> Result:
+    """So many steps, added up over seeds; what this very code has done before is not repeated."""
+    code, total = simulated_code(), Counter[str]()
+    hashes: list[str] = []
+    done = _done_before(code)
+    seed = first_seed
+    while total["steps"] < steps:
+        if seed not in done:
+            size = min(RUN_STEPS, steps - total["steps"])
+            ended = _simulate(seed, size)
+            try:
+                done[seed] = _sums(json.loads(ended.said))
+            except ValueError:
+                return Result("simulation", held=False, told=f"seed {seed}: {_unfinished(ended)}")
+            if not done[seed]["held"] or ended.status != 0:
+                return Result("simulation", held=False, told=f"seed {seed} broke a promise")
+            _remember({"code": code, "seed": seed, **done[seed]})
+        total.update({what: done[seed][what] for what in SUMS})
+        hashes.append(done[seed]["hash"])
+        seed += 1
+    trace = hashlib.sha256("".join(hashes).encode()).hexdigest()
+    line = ", ".join(f"{total[what]} {what}" for what in SUMS)
+    line += f"; seeds {first_seed} to {seed - 1}, trace hash {trace[:16]}"
+    return Result("simulation", held=True, told=line)
+
+
+def _simulate(seed: int, steps: int) -> Ended:
     command = [sys.executable, "-m", "kesin.cli", "simulate", "--json"]
-    ended = run([*command, "--seed", str(seed), "--steps", str(steps)])
-    try:
-        told = json.loads(ended.said)
-    except ValueError:
-        return Result("simulation", held=False, told=_unfinished(ended))
-    runs = told["runs"]
-    sizes = {what: sum(run[what] for run in runs) for what in ("steps", "jobs")}
-    moves = sum(sum(run["moves"].values()) for run in runs)
-    faults = sum(sum(run["faults"].values()) for run in runs)
-    line = (
-        f"{sizes['steps']} steps of {len(runs)} lifecycles, {sizes['jobs']} jobs, {moves} moves,"
-        f" {faults} faults; seed {seed}, trace hash {told['hash'][:16]}"
-    )
-    return Result("simulation", held=told["holds"] and ended.status == 0, told=line)
+    return run([*command, "--seed", str(seed), "--steps", str(steps)])
+
+
+def _sums(said: dict[str, Any]) -> dict[str, Any]:
+    runs = said["runs"]
+    return {
+        "steps": sum(each["steps"] for each in runs),
+        "jobs": sum(each["jobs"] for each in runs),
+        "moves": sum(sum(each["moves"].values()) for each in runs),
+        "faults": sum(sum(each["faults"].values()) for each in runs),
+        "hash": said["hash"],
+        "held": said["holds"],
+    }
+
+
+def simulated_code() -> str:
+    """What the simulation depends on: after a change its steps count anew."""
+    digest = hashlib.sha256()
+    for folder in ("foundation", "lifecycle", "store", "engine", "workloads"):
+        for path in sorted((ROOT / "src/kesin" / folder).rglob("*")):
+            if path.suffix in (".py", ".sql", ".lua"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _done_before(code: str) -> dict[int, dict[str, Any]]:
+    if not LEDGER.exists():
+        return {}
+    runs = map(json.loads, LEDGER.read_text("utf-8").splitlines())
+    return {each["seed"]: each for each in runs if each["code"] == code}
+
+
+def _remember(done: dict[str, Any]) -> None:
+    LEDGER.parent.mkdir(exist_ok=True)
+    with LEDGER.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(done) + "\n")
 
 
 def tested(part: str, workers: int) -> Result:
@@ -98,11 +153,19 @@ def judged(part: str, ended: Ended) -> Result:
     lines = ended.said.strip().splitlines()
     counted = re.sub(r" in [\d.]+s.*", "", lines[-1].strip("= ")) if lines else ""
     if ended.status == 0:
+        _show_table(lines)
         return Result(part, held=True, told=counted)
     _show(lines)
     if ended.status == 1:  # some tests failed, and all were tried
         return Result(part, held=False, told=counted)
     return Result(part, held=False, told="; ".join(filter(None, (_unfinished(ended), counted))))
+
+
+def _show_table(lines: Sequence[str]) -> None:
+    """Show what the attacks tried, which pytest prints before its last line."""
+    heads = (n for n, line in enumerate(lines) if re.match(r"=+ what the attacks tried =+$", line))
+    for head in heads:
+        print("\n".join(lines[head + 1 : -1]), flush=True)
 
 
 def _unfinished(ended: Ended) -> str:

@@ -1,6 +1,7 @@
 """`make soak` itself: what it tells of parts that failed, crashed, hung or were interrupted."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -54,13 +55,48 @@ def test_what_failed_is_shown_from_its_beginning_to_its_end(soak, capsys):
     assert shown[-2] == "the last failure"
 
 
+def test_the_table_of_the_attacks_is_shown(soak, capsys):
+    head = "========== what the attacks tried =========="
+    said = f"....\n{head}\nATTACK  TRIED\nbombs       9\n4 passed in 9.01s\n"
+    assert soak.judged("attacks", soak.Ended(0, said)).held
+    assert capsys.readouterr().out == "ATTACK  TRIED\nbombs       9\n"
+
+
 @pytest.mark.parametrize("code", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"])
-def test_a_simulation_that_gives_no_answer_did_not_hold(soak, monkeypatch, code):
+def test_a_simulation_that_gives_no_answer_did_not_hold(soak, monkeypatch, tmp_path, code):
     run = soak.run
     monkeypatch.setattr(soak, "run", lambda _: run([sys.executable, "-c", code]))
-    result = soak.simulated(seed=1, steps=1)
+    monkeypatch.setattr(soak, "LEDGER", tmp_path / "done.jsonl")
+    result = soak.simulated(1, 1)
     assert not result.held
-    assert result.told in {"crashed: exit status 3", "killed by SIGKILL"}
+    assert result.told in {"seed 1: crashed: exit status 3", "seed 1: killed by SIGKILL"}
+
+
+def test_a_simulation_goes_on_where_it_was_stopped(soak, monkeypatch, tmp_path):
+    asked: list[int] = []
+
+    def simulate(seed: int, steps: int):
+        asked.append(seed)
+        if seed == interrupted_at:
+            raise KeyboardInterrupt
+        each = {"steps": steps, "jobs": 1, "moves": {"claim": 2}, "faults": {"died": 1}}
+        return soak.Ended(0, json.dumps({"runs": [each], "hash": str(seed), "holds": seed != 9}))
+
+    monkeypatch.setattr(soak, "LEDGER", tmp_path / "new" / "done.jsonl")
+    monkeypatch.setattr(soak, "_simulate", simulate)
+    monkeypatch.setattr(soak, "RUN_STEPS", 10)
+    interrupted_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        soak.simulated(1, 40)
+    interrupted_at = 0
+    result = soak.simulated(1, 40)
+    assert asked == [1, 2, 3, 3, 4]
+    assert result.told.startswith("40 steps, 4 jobs, 8 moves, 4 faults; seeds 1 to 4, trace hash ")
+    assert soak.simulated(1, 40) == result
+    monkeypatch.setattr(soak, "simulated_code", lambda: "changed")
+    assert soak.simulated(1, 10).held
+    assert asked[5:] == [1]
+    assert soak.simulated(9, 10).told == "seed 9 broke a promise"
 
 
 def test_who_takes_too_long_is_ended(soak, monkeypatch):

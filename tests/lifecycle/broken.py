@@ -165,13 +165,10 @@ MUTANTS = {
     ),
     "a state only an unreachable state leads to": Mutant(
         "oci",
-        lambda oci: replace(
-            add(Move("sink", ("LIMBO",), "PIT", by=("operator",)))(
-                replace(
-                    oci,
-                    states=(*oci.states, State("LIMBO", resting=True), State("PIT", resting=True)),
-                )
-            ),
+        lambda oci: add(Move("sink", ("LIMBO",), "PIT", by=("operator",)))(
+            replace(
+                oci, states=(*oci.states, State("LIMBO", resting=True), State("PIT", resting=True))
+            )
         ),
         {"R1"},
         says="LIMBO",
@@ -382,10 +379,7 @@ MUTANTS = {
         says="xml_timeout may leave OPTI_RUNNING under a live claim",
     ),
     "an exclusive resting state": Mutant(
-        "optiplan",
-        mark("HOLD", exclusive=True),
-        {"R6"},
-        says="HOLD is not a working state",
+        "optiplan", mark("HOLD", exclusive=True), {"R6"}, says="HOLD is not a working state"
     ),
     # R7
     "alternatives of one call that overlap": Mutant(

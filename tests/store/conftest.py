@@ -21,6 +21,8 @@ from kesin.engine.replay import verify
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.contract import Store
+from kesin.store.limits import MAX_BATCH
+from kesin.store.postgres.connection import CONNECTION
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
@@ -31,7 +33,10 @@ from tests.store.scene import NOW, Scene, rows
 
 SQL_STORES = ("sqlite-file", "sqlite-memory", "postgres")
 STORES = (*SQL_STORES, "redis")
-TABLES = ("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle")
+TABLES = (
+    *("job", "job_body", "event", "note", "flow", "paused", "declared", "lifecycle"),
+    *("rules", "state"),
+)
 HERE = Path(__file__).parent
 RAM = Path("/dev/shm")  # where there is one, no test waits for a disk
 _numbers = itertools.count(1)
@@ -84,8 +89,12 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def postgres_store(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[PostgresStore]:
-    """One schema a process: emptying it takes a quarter of the time that making a new one takes."""
-    with opened("postgres", request) as store:
+    """One schema a process, emptied after each test, and statements that are planned once."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setitem(CONNECTION, "prepare_threshold", 2)
+        patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan -c jit=off")
+        store = stack.enter_context(opened("postgres", request))
+        patch.undo()
         assert isinstance(store, PostgresStore)
         yield store
 
@@ -132,11 +141,12 @@ def _every_history_replays(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def check_histories_and_counts(store: Any) -> None:
-    """The events give exactly the rows, and the counters count them."""
-    for queue in store.queues():
-        if queue in store._queues:
+    """The events give exactly the rows, and the counters count them, but for a large batch."""
+    for queue in set(store.queues()) & set(store._queues):
+        counts = counted(store, queue)
+        if sum(counts.values()) < MAX_BATCH:
             assert [str(difference) for difference in verify(store, queue).differences] == []
-            assert counted(store, queue) == listed(store, queue)
+            assert counts == listed(store, queue)
 
 
 def counted(store: Store, queue: str) -> dict[tuple[str, str], int]:

@@ -198,7 +198,7 @@ def crowd_postgres(url: str, schema: str, jobs: int) -> None:
     """Fill a schema; no statistics are taken, and nothing takes them later unasked."""
     store = PostgresStore(url, schema=schema, pool_size=1, listen=False, migrate=True)
     for queue, lifecycle in QUEUES.items():
-        store.open(queue, lifecycle)
+        store.open(queue, lifecycle, virtual_time=True)
     store.close()
     hexed = "lpad(to_hex(created / 1000), 12, '0')"
     job_id = (
@@ -230,7 +230,7 @@ def crowd_sqlite(path: Path, jobs: int) -> None:
     """Fill a file; the guard is dropped for it and put back."""
     store = SqliteStore(path)
     for queue, lifecycle in QUEUES.items():
-        store.open(queue, lifecycle)
+        store.open(queue, lifecycle, virtual_time=True)
     store.close()
     job_id = "printf('%08x-%04x-7000-8QUEUE00-%012x', created/1000 >> 16, created/1000 & 65535, i)"
     series = lambda first, end: (  # noqa: E731

@@ -42,7 +42,7 @@ class Scene:
         self.lifecycle = lifecycle
         self.clock = ManualClock(NOW)
         self._ids = IdMaker(self.clock, seed=zlib.crc32(queue.encode()))
-        store.open(queue, lifecycle)
+        store.open(queue, lifecycle, virtual_time=True)
 
     @property
     def now(self) -> int:
@@ -84,6 +84,7 @@ class Scene:
         lease_s: int = LEASE_S,
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
+        after: str = "",
     ) -> list[Job]:
         return self.store.claim(
             self.queue,
@@ -92,6 +93,7 @@ class Scene:
             lease_us=lease_s * SECOND,
             tenants=tenants,
             ids=ids,
+            after=after,
             now=self.now,
         )
 
@@ -238,10 +240,12 @@ def count_rows(store: Any) -> dict[str, int]:
     if not isinstance(store, RedisStore):
         tables = ("job", "job_body", "event", "note", "flow")
         counts = {name: rows(store, f"SELECT count(*) FROM {{{name}}}")[0][0] for name in tables}
+        counts["note"] -= rows(store, "SELECT count(*) FROM {note} WHERE kind = 'declared'")[0][0]
         return {name: n for name, n in counts.items() if n}
     keys = map(str, store.client.keys("*"))
     kinds = (key.split(":")[1] for key in keys if not key.startswith("kesin:"))
-    return dict(Counter(kind for kind in kinds if kind not in ("declared", "lifecycle", "ages")))
+    ours = ("declared", "lifecycle", "ages", "rules", "notes")  # notes of jobs have their id too
+    return dict(Counter(kind for kind in kinds if kind not in ours))
 
 
 def sent_by(statements: list[str], call: Callable[[], object]) -> int:

@@ -31,11 +31,6 @@ def test_a_chain_is_two_moves_of_the_model_two_events_and_two_counts(pdf):
     assert pdf.enqueue(pdf.new(key="k")) == [duplicate], "the job holds its key again"
 
 
-def test_a_chain_stops_where_its_second_link_may_not_be_made(pdf):
-    job = pdf.move("fail", pdf.claim_new_job(), **error("TEMPLATE_ERROR", "VALIDATION"))
-    assert (job.state, job.seq, job.retry_count) == ("failed", 3, 0)
-
-
 def test_a_chain_stops_when_its_retries_are_used_up(pdf):
     job = pdf.create_job()
     for _ in range(3):

@@ -80,6 +80,7 @@ def test_a_claim_reads_what_moves_of_another_version_set(store):
         for move in (*older.moves, see)
     ]
     newer = replace(older, stamps=("seen_at", "given_at"), moves=tuple(moves))
+    store.open("aged", older)
     scene = Scene(store, "aged", newer)
     scene.move("release", scene.claim_new_job())
     scene.move("see", scene.create_job(), **OPERATOR)

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from kesin.store import directory as directories
+from kesin.store import audit_log
+from kesin.store.audit_chain import AuditLine
 from kesin.store.directory import (
     ApiKey,
-    AuditLine,
     Directory,
     MetadataEntry,
     Secret,
@@ -209,23 +209,15 @@ def test_the_audit_log_is_searched_by_parts_of_words(directory):
 
 
 def test_a_search_looks_through_so_many_lines_and_goes_on(directory, monkeypatch):
-    monkeypatch.setattr(directories, "MAX_SEARCHED_LINES", 4)
+    monkeypatch.setattr(audit_log, "MAX_SEARCHED_LINES", 4)
     for at in range(10):
         directory.add_audit(line(at=at, actor="rare" if at in {0, 1, 8} else "usual"))
-    times, before, searches = [], directories.LAST_AUDIT_ID, 0
+    times, before, searches = [], audit_log.LAST_AUDIT_ID, 0
     while before is not None:
         lines, before = directory.search_audit(actor="rar", before=before, limit=1)
         times += [row.at for row in lines]
         searches += 1
     assert (times, searches) == ([8, 1, 0], 4)
-
-
-def test_old_audit_lines_are_pruned_and_newer_ones_stay(directory):
-    for at in (1, 2, 3):
-        directory.add_audit(line(at=at))
-    assert directory.prune_audit(3) == 2
-    assert directory.prune_audit(3) == 0
-    assert [row.at for row in directory.audit()] == [3]
 
 
 def test_an_audit_line_cannot_be_changed(directory, sql_store):

@@ -10,7 +10,7 @@ import pytest
 from kesin.lifecycle.model import Change
 from kesin.store.errors import StoreError
 from kesin.store.records import Outcome
-from tests.store.scene import HOUR, MINUTE, NOW, OPERATOR, PRODUCER, error
+from tests.store.scene import MINUTE, OPERATOR, PRODUCER, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 
@@ -71,11 +71,6 @@ def test_a_failure_arms_a_timer_only_if_it_is_temporary_and_attempts_are_left(oc
     assert oci.move("ack_failed", last, **TRANSIENT).timer_at is None
 
 
-def test_a_click_too_young_for_google_waits_six_hours(oci):
-    job = oci.move("too_recent", oci.claim_new_job(), **error("TOO_RECENT_CLICK"))
-    assert (job.run_at, job.retry_count, job.attempt_base) == (NOW + 6 * HOUR, 1, 1)
-
-
 def test_a_counter_of_its_own_bounds_those_waits(oci):
     job = oci.create_job()
     for _ in range(8):
@@ -111,15 +106,6 @@ def test_a_release_returns_the_attempt_but_no_more_than_two(task):
     (held,) = task.claim()
     outcome = task.apply_one("release", held)
     assert outcome == Outcome("refused", held.id, "running", 6, "returns_left")
-
-
-def test_a_release_of_a_later_step_returns_no_attempt(optiplan):
-    job = optiplan.claim_new_job()
-    optiplan.move("prepare", job)
-    optiplan.move("import", job)
-    released = optiplan.move("release", job)
-    assert released.state == "OPTI_IMPORTED"
-    assert (released.attempts_left, released.return_count) == (4, 0)
 
 
 def test_the_attempt_count_never_falls(oci):
@@ -162,14 +148,3 @@ def test_only_the_approval_of_a_trigger_raises_the_flag(optiplan):
     optiplan.move("prepare", job)
     optiplan.move("import", job)
     assert optiplan.apply_one("hold_for_operator", job).reason == "flag_not_set"
-
-
-def test_a_code_that_is_never_retried_is_the_reason(optiplan):
-    job = optiplan.move("fail", optiplan.claim_new_job(), **error("E_XML_INVALID", "PERMANENT"))
-    assert optiplan.apply_one("retry", job.id, **OPERATOR).reason == "code_not_in"
-
-
-def test_a_reissued_job_keeps_its_state_and_refuses_a_retry(optiplan):
-    job = optiplan.move("fail", optiplan.claim_new_job(), **error("E_OPTI_RUNNER_FAILED"))
-    assert optiplan.move("reissue", job.id, **OPERATOR).state == "FAILED"
-    assert optiplan.apply_one("retry", job.id, **OPERATOR).reason == "flag_not_set"

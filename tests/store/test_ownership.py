@@ -118,8 +118,8 @@ async def _in_to_thread(call):
 @pytest.mark.parametrize("start", [_in_a_child_task, _in_to_thread])
 @pytest.mark.parametrize("reading", [False, True], ids=["write", "read"])
 def test_who_is_started_inside_is_refused(task, enqueue, start, reading):
-    call = (lambda: task.job(task_id)) if reading else enqueue
     task_id = task.create_job()
+    call = (lambda: task.job(task_id)) if reading else enqueue
 
     async def owner():
         with task.store.transaction():

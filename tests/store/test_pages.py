@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.records import Filter
 from kesin.workloads.oci.lifecycle import oci_lifecycle
-from tests.store.scene import DAY, NO_IDS, NOW, SECOND, Scene, error
+from tests.store.checking import checking_lifecycle
+from tests.store.scene import DAY, NO_IDS, NOW, OPERATOR, SECOND, Scene, error
 
 # Pages
 
@@ -267,8 +268,15 @@ def test_a_filter_by_key_and_tenant_goes_by_the_index_where_no_state_lets_go_of_
     assert walk(oci, where) == [done]
 
 
-def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(store, open_queue):
-    older = open_queue(task_lifecycle(), "mixed")
-    done = older.move("complete", older.claim_new_job(key="k"))
-    oci = open_queue(oci_lifecycle(), "mixed")
-    assert [job.id for job in walk(oci, Filter(dedup_key="k", tenants=("default",)))] == [done.id]
+def test_a_queue_that_once_had_a_state_without_keys_still_finds_its_jobs(open_queue):
+    before, after = (
+        replace(
+            version,
+            states=tuple(replace(s, holds_key=s.name != "checking") for s in version.states),
+        )
+        for version in (checking_lifecycle(), checking_lifecycle(retiring=True))
+    )
+    older = open_queue(before, "mixed")
+    job = older.move("check", older.create_job(key="k"), **OPERATOR)
+    newer = open_queue(after, "mixed")
+    assert walk(newer, Filter(dedup_key="k", tenants=("default",))) == [job]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from kesin.lifecycle.declare import Move
 from kesin.lifecycle.task import task_lifecycle
 from kesin.store.records import Note, Pause
 from kesin.store.sqlite.store import SqliteStore
-from kesin.workloads.pdf.lifecycle import pdf_lifecycle
 from tests.store.scene import NO_IDS, NOW, OPERATOR, UNKNOWN_ID, error
 
 # One job
@@ -101,10 +102,13 @@ def test_opening_a_queue_again_changes_nothing(task):
     assert task.move("complete", job).state == "done"
 
 
-def test_a_queue_opened_under_richer_rules_keeps_its_jobs_and_old_moves(store, open_queue):
-    job = open_queue(pdf_lifecycle(), "mixed").create_job()
-    open_queue(task_lifecycle(), "mixed")
-    scene = open_queue(pdf_lifecycle(), "mixed")
+def test_a_queue_opened_under_richer_rules_keeps_its_jobs_and_old_moves(open_queue):
+    plain = task_lifecycle()
+    job = open_queue(plain, "mixed").create_job()
+    see = Move("see", ("ready",), "ready", by=("operator",), stamp=("seen_at",))
+    richer = open_queue(replace(plain, stamps=("seen_at",), moves=(*plain.moves, see)), "mixed")
+    richer.move("see", job, **OPERATOR)
+    scene = open_queue(plain, "mixed")
     assert [claimed.id for claimed in scene.claim()] == [job]
 
 
@@ -130,4 +134,4 @@ def test_readers_of_ended_threads_are_closed(tmp_path):
             thread = threading.Thread(target=store.ping)
             thread.start()
             thread.join()
-        assert len(store._readers) == 1
+        assert len(store._connections.readers) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.errors import StoreError, UnknownQueue
 from kesin.store.limits import MAX_BATCH
 from kesin.store.records import Backlog, Filter
+from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.scene import (
     DAY,
@@ -60,10 +62,17 @@ def test_a_peek_shows_the_jobs_as_they_are_and_changes_nothing(oci):
 
 
 def test_a_peek_is_one_statement(oci, statements):
+    """On SQLite it walks the tenants: as many statements for each, however many jobs they have."""
+    in_sqlite = isinstance(oci.store, SqliteStore)
     oci.create_jobs(2, tenant="a")
-    oci.create_jobs(2, tenant="b")
+    counts = []
     with oci.store.transaction():  # where SQLite reads through the connection that is watched
-        assert sent_by(statements, lambda: oci.peek(4)) == 1
+        counts.append(sent_by(statements, lambda: oci.peek(4)))
+        oci.create_jobs(200, tenant="a")
+        counts += [sent_by(statements, partial(oci.peek, limit)) for limit in (1, 4, 200)]
+        oci.create_jobs(2, tenant="b")
+        counts.append(sent_by(statements, lambda: oci.peek(4)))
+    assert counts == ([4] * 4 + [6] if in_sqlite else [1] * 5)
     assert not any("FOR UPDATE" in sql for sql in statements)
 
 
@@ -105,6 +114,18 @@ def test_a_peek_at_rivals_for_a_key_shows_the_one_that_a_claim_takes(open_queue)
         assert ids(scene.peek(5)) == [expected]
         assert ids(scene.claim(5)) == [expected]
     assert scene.peek(5) == scene.claim(5) == []
+
+
+def test_rivals_for_a_key_take_no_turn_of_another_tenant(open_queue):
+    lifecycle = task_lifecycle()
+    states = tuple(replace(state, holds_key=state.name == "running") for state in lifecycle.states)
+    scene = open_queue(replace(lifecycle, name="rivals", states=states))
+    rival, _ = (scene.create_job(key="k", tenant="b") for _ in range(2))
+    scene.clock.advance(1)
+    first = scene.create_job(tenant="a")
+    for expected in (first, rival):
+        assert ids(scene.peek(5)) == [expected]
+        assert ids(scene.claim(5)) == [expected]
 
 
 # Jobs by id

@@ -1,4 +1,7 @@
-"""Scheduled moves: the attempt cap, recovery, revival and expiry."""
+"""Scheduled moves: the attempt cap, recovery, revival and expiry.
+
+``test_sweep`` compares each scheduled move, made at its time, with the model.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kesin.lifecycle import declare
 from kesin.lifecycle.declare import Lifecycle
 from kesin.lifecycle.task import task_lifecycle
 from kesin.lifecycle.vocabulary import age_over
-from tests.store.scene import DAY, HOUR, MINUTE, NOW, OPERATOR, SECOND, error
+from tests.store.scene import HOUR, MINUTE, NOW, OPERATOR, SECOND, error
 
 TRANSIENT = error("UPLOAD_EXCEPTION", "TRANSIENT")
 YEARS_S = 10 * 366 * 86_400
@@ -87,16 +90,6 @@ def test_a_minimum_age_spares_claims_that_moved_lately(oci):
 # Recovery
 
 
-def test_a_recovered_job_is_due_at_once_and_has_used_an_attempt(oci):
-    job = oci.claim_new_job()
-    oci.clock.time_us = job.lease_until + 5
-    oci.sweep("recover", to="RETRY")
-    recovered = oci.job(job)
-    assert (recovered.run_at, recovered.worker, recovered.error_code) == (oci.now, None, None)
-    assert recovered.attempts_left == 4
-    assert [claimed.id for claimed in oci.claim()] == [job.id]
-
-
 def test_recovery_goes_by_what_is_left_of_the_budget(oci):
     spent, left = oci.claim_new_job(max_attempts=1), oci.claim_new_job(max_attempts=2)
     oci.clock.time_us = left.lease_until
@@ -110,17 +103,6 @@ def test_a_renewed_lease_is_not_over(oci):
     oci.store.renew("oci", [(job.id, job.claim_seq)], lease_us=60 * SECOND, now=oci.now)
     oci.clock.time_us = job.lease_until
     assert oci.sweep("recover", to="RETRY") == 0
-
-
-def test_an_early_runner_begins_again_and_a_late_one_stays_where_it_was(optiplan):
-    early, late = optiplan.claim_new_jobs(2)
-    for call in ("prepare", "import", "run", "collect"):
-        optiplan.move(call, late)
-    optiplan.move("prepare", early)
-    optiplan.clock.time_us = early.lease_until
-    optiplan.sweep("recover", to="NEW")
-    optiplan.sweep("recover", to="=")
-    assert (optiplan.state(early), optiplan.state(late)) == ("NEW", "OPTI_DONE")
 
 
 def test_recovery_keeps_the_deadline_and_the_slot(optiplan):
@@ -186,36 +168,10 @@ def test_only_a_temporary_failure_with_attempts_left_is_revived(oci):
     assert oci.sweep("revive") == 0
 
 
-def test_a_revived_job_is_due_at_once_and_no_longer_finished(oci):
-    job = oci.move("ack_failed", oci.claim_new_job(), **TRANSIENT)
-    oci.clock.time_us = job.timer_at
-    oci.sweep("revive")
-    revived = oci.job(job)
-    assert (revived.run_at, revived.timer_at, revived.finished_at) == (oci.now, None, None)
-
-
 def test_a_job_without_a_conversion_time_never_expires(oci):
     oci.create_job()
     oci.clock.advance(YEARS_S)
     assert oci.sweep("expire") == 0
-
-
-def test_expiry_goes_by_the_conversion_time(oci):
-    old = oci.create_job(stamps={"conversion_at": NOW - 90 * DAY})
-    oci.create_job(stamps={"conversion_at": NOW - 90 * DAY + 1})
-    assert oci.sweep("expire") == 1
-    assert (oci.state(old), oci.job(old).error_code) == ("FAILED", "EXPIRED")
-
-
-def test_a_waiting_pdf_expires_by_its_creation_and_a_made_one_by_its_end(pdf):
-    waiting = pdf.create_job(run_at=NOW + 10 * DAY)
-    made = pdf.claim_new_job()
-    pdf.clock.advance(3_600)
-    pdf.move("succeed", made)
-    pdf.clock.time_us = NOW + DAY
-    moved = pdf.sweep("expire", source="queued"), pdf.sweep("expire", source="succeeded")
-    assert moved == (1, 0)
-    assert (pdf.state(waiting), pdf.state(made)) == ("expired", "succeeded")
 
 
 # Sweeps that take a key

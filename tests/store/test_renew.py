@@ -71,15 +71,6 @@ def test_the_former_worker_cannot_renew_the_lease_of_the_next(task):
     assert task.job(job) == again
 
 
-def test_a_wake_up_of_the_same_worker_is_another_claim(optiplan):
-    job = optiplan.claim_new_job()
-    optiplan.move("prepare", job)
-    optiplan.move("import", job)
-    optiplan.move("wait", job, run_at=optiplan.now)
-    (again,) = optiplan.claim()
-    assert (renew(optiplan, job), renew(optiplan, again)) == (set(), {job.id})
-
-
 def test_a_lease_is_kept_through_the_moves_under_its_claim(optiplan):
     job = optiplan.claim_new_job()
     optiplan.move("prepare", job)

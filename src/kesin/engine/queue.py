@@ -11,7 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from kesin.engine.bulk import BulkResult
 from kesin.engine.proof_cache import proof_of
+from kesin.engine.turns import Turns
 from kesin.engine.validation import (
     BadInput,
     checked_attempts,
@@ -23,6 +25,8 @@ from kesin.engine.validation import (
     lease_us,
     payload_text,
     require_positive_limit,
+    require_result_fits,
+    result_text,
 )
 from kesin.foundation.clock import Clock, Duration, SystemClock, Time, wall_clock_us
 from kesin.foundation.deprecation import warn_renamed
@@ -59,16 +63,6 @@ class NewJob:
     note: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """The result of a bulk action: how many jobs moved, and the refusals by reason."""
-
-    moved: int
-    already: int
-    refused: dict[str, int]
-    outcomes: list[Outcome]
-
-
 class Queue:
     """A durable queue under one lifecycle. A lifecycle that is not proved to end is refused."""
 
@@ -91,7 +85,8 @@ class Queue:
         self.clock = clock or SystemClock()
         self.max_payload_bytes = max_payload_bytes
         self._ids = IdMaker(self.clock, seed)
-        store.open(name, lifecycle)
+        self._turns = Turns(store, name, seed)
+        store.open(name, lifecycle, virtual_time=self.clock.now() is not None)
 
     # Enqueue
 
@@ -196,21 +191,28 @@ class Queue:
         """
         require_positive_limit(limit)
         lease = self.lifecycle.lease_seconds if lease_seconds is None else lease_seconds
-        return self.store.claim(
+        names = normalise_names(tenants)
+        takes_turns = ids is None and (names is None or len(names) > 1)
+        jobs = self.store.claim(
             self.name,
             worker=storable(worker),
             limit=limit,
             lease_us=lease_us(lease),
-            tenants=normalise_names(tenants),
+            tenants=names,
             ids=ids,
+            after=self._turns.after() if takes_turns else "",
             now=self.clock.now(),
         )
+        if takes_turns:
+            self._turns.advance(jobs)
+        return jobs
 
     def peek(self, *, limit: int = 1, tenants: Sequence[str] | None = None) -> list[Job]:
         """The jobs that ``claim`` would return now; nothing is claimed."""
         require_positive_limit(limit)
-        names = normalise_names(tenants)
-        return self.store.peek(self.name, limit=limit, tenants=names, now=self.clock.now())
+        names, after = normalise_names(tenants), self._turns.after()
+        now = self.clock.now()
+        return self.store.peek(self.name, limit=limit, tenants=names, after=after, now=now)
 
     def renew(self, jobs: Sequence[Job], *, lease_seconds: Duration | None = None) -> set[str]:
         """Extend the leases of these claims; return the ids still held."""
@@ -239,7 +241,7 @@ class Queue:
         change = Change(
             job.id,
             job.claim_seq,
-            result=None if result is None else canonical_json(result),
+            result=None if result is None else result_text(result, self.max_payload_bytes),
             note=None if note is None else canonical_json(note),
             run_at=None if run_in_s is None else self.now() + delay_us(run_in_s, "run_in_s"),
         )
@@ -314,11 +316,11 @@ class Queue:
                     self, action, changes, role=role, actor=actor, options=options, tenants=tenants
                 )
                 if in_transaction:
-                    in_transaction(_bulk_result(moved))
+                    in_transaction(BulkResult.of(moved))
             outcomes += moved
             if limit is not None and len(outcomes) >= limit:
                 break
-        return _bulk_result(outcomes)
+        return BulkResult.of(outcomes)
 
     def _batches(self, ids: Sequence[str] | None, where: Filter | None) -> Iterable[Sequence[str]]:
         if where is None:
@@ -361,6 +363,13 @@ class Queue:
     def resume(self, *, tenant: str = "") -> bool:
         """End a pause; return whether there was one."""
         return self.store.resume(self.name, tenant=storable(tenant))
+
+    def retire(self, state: str) -> None:
+        """Close an empty, ``retiring`` state for good: the next rules may leave it out."""
+        declared = self.lifecycle.state.get(state)
+        if declared is None or not declared.retiring:
+            raise BadInput("not_retiring", "state", f"{state} is not declared with retiring=True")
+        self.store.retire(self.name, state, now=self.clock.now())
 
     # Reading
 
@@ -426,6 +435,8 @@ def apply_changes(
     tenants: Sequence[str] | None = None,
 ) -> list[Outcome]:
     """Ask for an action on many jobs; return one outcome for each, in order."""
+    for change in changes:
+        require_result_fits(change.result, queue.max_payload_bytes)
     return queue.store.apply(
         queue.name,
         action,
@@ -436,14 +447,3 @@ def apply_changes(
         tenants=normalise_names(tenants),
         now=queue.clock.now(),
     )
-
-
-def _bulk_result(outcomes: list[Outcome]) -> BulkResult:
-    refused: dict[str, int] = {}
-    for outcome in outcomes:
-        if outcome.result not in ("moved", "already"):
-            reason = outcome.reason or outcome.result
-            refused[reason] = refused.get(reason, 0) + 1
-    moved = sum(outcome.result == "moved" for outcome in outcomes)
-    already = sum(outcome.result == "already" for outcome in outcomes)
-    return BulkResult(moved, already, refused, outcomes)

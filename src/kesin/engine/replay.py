@@ -16,6 +16,7 @@ from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.store.contract import Store
 from kesin.store.declarations import COLUMN_BITS
 from kesin.store.records import Event, MoveCount
+from kesin.store.rules import accounted_edges
 
 _MASKED_COLUMNS = (
     "run_at",
@@ -141,6 +142,8 @@ def verify(
     """
     before = store.move_counts(queue)
     result = Verification(queue)
+    for difference in undeclared_edges(store, queue):
+        result.add(difference, max_differences)
     counts: Counter[tuple[str, str]] = Counter()
     for job, events in store.scan(queue):
         result.jobs += 1
@@ -159,6 +162,16 @@ def verify(
         result.counters = "differ"
         result.add(difference, max_differences)
     return result
+
+
+def undeclared_edges(store: Store, queue: str) -> Iterator[Difference]:
+    """The moves that the database accepts although no version of the rules declares them."""
+    versions = store.rules(queue)
+    known = accounted_edges(versions) if versions else set()
+    for _, move, source, target in sorted(store.declared(queue)):
+        if versions and (move, source, target) not in known:
+            edge = f"the move {move} ({source or 'birth'} → {target or 'prune'})"
+            yield Difference(queue, edge, "accepted", "in no version of the rules")
 
 
 def counter_differences(

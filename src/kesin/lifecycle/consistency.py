@@ -70,6 +70,8 @@ def _check_states(lifecycle: Lifecycle) -> None:
         _refuse(where, f"exactly one state is initial, got {initial or 'none'}")
     if any(state.initial and state.exclusive for state in lifecycle.states):
         _refuse(where, f"{initial[0]} is initial and exclusive: no second job could be born")
+    if any(state.initial and state.retiring for state in lifecycle.states):
+        _refuse(where, f"{initial[0]} is initial and retiring: jobs are created in it")
     if not any(state.success for state in lifecycle.states):
         _refuse(where, "no state is marked success")
 
@@ -85,6 +87,8 @@ def _check_edges(lifecycle: Lifecycle, move: Move) -> None:
             _refuse(where, f"unknown state {state!r}")
     if move.to not in lifecycle.state and move.to not in (STAY, GONE):
         _refuse(where, f"unknown state {move.to!r}")
+    if getattr(lifecycle.state.get(move.to), "retiring", False):
+        _refuse(where, f"leads to {move.to}, which is retiring: no job may enter it")
     if len(set(move.sources)) != len(move.sources):
         _refuse(where, "a source is named twice")
     slot = move.guard("slot_free")

@@ -43,6 +43,7 @@ class State:
     success: bool = False
     exclusive: bool = False  # at most one job of the queue may be in it
     holds_key: bool = False  # a job in it holds its dedup key
+    retiring: bool = False  # on its way out of the lifecycle: jobs leave it and none enters
 
     @property
     def working(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
+from kesin.store.declarations import DeclaredMoves
 from kesin.store.records import (
     Backlog,
     Definition,
@@ -26,6 +27,7 @@ from kesin.store.records import (
     Page,
     Pause,
     QueueStats,
+    RulesVersion,
 )
 
 
@@ -41,8 +43,28 @@ class Store(ABC):
         """Bring the schema up to date; return the names of the migrations applied."""
 
     @abstractmethod
-    def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        """Declare a queue's moves to the database; moves are only ever added."""
+    def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
+        """Declare a queue's rules to the database; declarations are only ever added.
+
+        Raises UpgradeRefused where jobs under the newest stored rules would not fit these. With
+        ``virtual_time`` the caller injects the times, and the database does not check them.
+        """
+
+    @abstractmethod
+    def declared(self, queue: str) -> DeclaredMoves:
+        """Every move that was ever declared for the queue, with its effects."""
+
+    @abstractmethod
+    def rules(self, queue: str) -> list[RulesVersion]:
+        """Every version of the queue's rules, oldest first."""
+
+    @abstractmethod
+    def retired_states(self, queue: str) -> frozenset[str]:
+        """The states that no job may enter any more."""
+
+    @abstractmethod
+    def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
+        """Close an empty state for good; raises StoreError while it holds jobs."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Any]:
@@ -71,12 +93,14 @@ class Store(ABC):
         lease_us: int,
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         """Give up to ``limit`` due jobs to ``worker``, oldest due first within a tenant.
 
-        Without ``tenants`` the limit is shared between all tenants that have due jobs. With ``ids``
-        only these jobs are claimed, of any tenant: for a worker started for a certain job.
+        Tenants take turns by name, beginning behind ``after``; without ``tenants`` all that have
+        due jobs. Each gets an equal share of the limit, and the first ones what is left over. With
+        ``ids`` only these jobs are claimed, of any tenant: for a worker started for a certain job.
         """
 
     @abstractmethod
@@ -86,9 +110,14 @@ class Store(ABC):
         *,
         limit: int,
         tenants: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         """The jobs that ``claim`` would give, in its order, unchanged."""
+
+    @abstractmethod
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        """The first so many tenants, by name, that have jobs to be claimed now or later."""
 
     @abstractmethod
     def renew(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kesin.lifecycle.budget import SECOND_US
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import declared_edges
 from kesin.lifecycle.vocabulary import FINISHED
@@ -22,7 +26,34 @@ COLUMN_BITS = {
     "stamp_4": 1024,
 }
 TAKES_KEY, FREES_KEY = 2048, 4096
-MASK_INDEX = 6  # index of the mask among the effects of a declared row
+
+
+class Effects(NamedTuple):
+    """What a declared move does to a row, in the order of the columns of ``declared``."""
+
+    phase: int  # of an unclaimed job in the target
+    claim: int  # 1 takes, 0 drops, -1 keeps the claim
+    counts: int  # attempts it counts
+    base: int  # attempt_base: 0 stays, 1 returns one, 2 renews
+    returns: int
+    retries: int
+    mask: int  # the optional columns it may set
+    slot: str | None  # the target, where that is exclusive
+    holds_key: bool  # in the target
+    slots: int = 0  # jobs that may be in the target at once; 0: any number
+    slots_per: int = 0
+    min_age_us: int = 0  # of a prune: how long ago the job must have finished
+
+    @property
+    def fixed(self) -> Effects:
+        """What a later version may not change under the same name."""
+        return self._replace(mask=0, min_age_us=0)
+
+
+Edge = tuple[str, str, str, str]  # queue, move, from, to; '' for a birth and for a prune
+DeclaredMoves = Mapping[Edge, Effects]
+EDGE_COLUMNS = ("queue", "move", "from_state", "to_state")
+DECLARED_COLUMNS = ", ".join((*EDGE_COLUMNS, *Effects._fields))
 
 
 def column_mask(lifecycle: Lifecycle, move: Move) -> int:
@@ -38,39 +69,45 @@ def column_mask(lifecycle: Lifecycle, move: Move) -> int:
     return bits
 
 
-def declared_rows(queue: str, lifecycle: Lifecycle) -> list[tuple[object, ...]]:
-    """The rows of the table ``declared``: one per (move, from, to), alternatives merged."""
-    masks: dict[tuple[str, str, str], int] = {}
-    effects: dict[tuple[str, str, str], tuple[tuple[object, ...], tuple[object, ...]]] = {}
+def declared_moves(queue: str, lifecycle: Lifecycle) -> dict[Edge, Effects]:
+    """The rows of the table ``declared``, alternatives of one name merged."""
+    moves: dict[Edge, Effects] = {}
     for move, source, target in declared_edges(lifecycle):
-        key = (move.name, source, target)
+        edge = (queue, move.name, source, target)
         source_holds_key = bool(source) and lifecycle.state[source].holds_key
         holds_key = bool(target) and lifecycle.state[target].holds_key
-        bits = column_mask(lifecycle, move)
+        mask = moves[edge].mask if edge in moves else 0
+        mask |= column_mask(lifecycle, move)
         if source and holds_key != source_holds_key:
-            bits |= TAKES_KEY if holds_key else FREES_KEY
-        masks[key] = masks.get(key, 0) | bits
+            mask |= TAKES_KEY if holds_key else FREES_KEY
         exclusive = bool(target) and lifecycle.state[target].exclusive
-        counters = (
-            lifecycle.unowned_phase(target) if target else FINISHED,
-            {"take": 1, "drop": 0, "keep": -1}[move.claim],
-            int(move.attempt == "count"),
-            {"return": 1, "renew": 2}.get(move.attempt, 0),
-            int(move.attempt == "return" and move.guard("returns_left") is not None),
-            int(move.retry == "count"),
+        moves[edge] = Effects(
+            phase=lifecycle.unowned_phase(target) if target else FINISHED,
+            claim={"take": 1, "drop": 0, "keep": -1}[move.claim],
+            counts=int(move.attempt == "count"),
+            base={"return": 1, "renew": 2}.get(move.attempt, 0),
+            returns=int(move.attempt == "return" and move.guard("returns_left") is not None),
+            retries=int(move.retry == "count"),
+            mask=mask,
+            slot=target if exclusive else None,
+            holds_key=holds_key,
+            slots=int(exclusive),
+            min_age_us=_min_age_us(move),
         )
-        effects[key] = (counters, (target if exclusive else None, holds_key))
-    return [(queue, *key, *before, masks[key], *after) for key, (before, after) in effects.items()]
+    return moves
 
 
-def check_compatible(row: tuple[object, ...], declared: tuple[object, ...] | None) -> None:
+def _min_age_us(move: Move) -> int:
+    """How long ago a job must have finished; 0 where the age is not counted from there on."""
+    age = move.guard("age_over") if move.prunes else None
+    since_end = age is not None and age.names[0] in ("finished_at", "moved_at")
+    return age.number * SECOND_US if age is not None and since_end else 0
+
+
+def check_compatible(edge: Edge, effects: Effects, declared: Effects | None) -> None:
     """Refuse a row that changes a declared move: processes of the old version may still run."""
-    if declared is None:
-        return
-    queue, move, source, target, *new_effects = row
-    old_effects = list(declared)
-    del new_effects[MASK_INDEX], old_effects[MASK_INDEX]
-    if new_effects != old_effects:
+    if declared is not None and effects.fixed != declared.fixed:
+        queue, move, source, target = edge
         raise StoreError(
             f"queue {queue!r}: the move {move} ({source or 'birth'} → {target or 'prune'}) is"
             " already declared with other effects; give the changed move a new name"

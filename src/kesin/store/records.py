@@ -131,6 +131,24 @@ class Definition(NamedTuple):
         return cls(str(fields.get("lifecycle", "")), *lists)
 
 
+class RulesVersion(NamedTuple):
+    """A version of a queue's lifecycle, as it was declared."""
+
+    queue: str
+    version: int  # 0: declared before versions were stored; it has names and edges only
+    fingerprint: str
+    definition: str
+    virtual_time: bool  # its times are injected, as by tests and simulations
+    declared_at: int
+
+    @property
+    def edges(self) -> set[tuple[str, str, str]]:
+        """(move, from, to) of version 0."""
+        return {
+            (move, source, target) for move, source, target in json.loads(self.definition)["edges"]
+        }
+
+
 class Pause(NamedTuple):
     """A queue (tenant '') or one of its tenants whose jobs cannot be claimed."""
 

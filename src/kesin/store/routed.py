@@ -14,6 +14,7 @@ from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
+from kesin.store.declarations import DeclaredMoves
 from kesin.store.errors import StoreUnreachable
 from kesin.store.records import (
     Backlog,
@@ -27,6 +28,7 @@ from kesin.store.records import (
     Page,
     Pause,
     QueueStats,
+    RulesVersion,
 )
 
 
@@ -48,8 +50,20 @@ class RoutedStore(Store):
     def migrate(self) -> list[str]:
         return [name for store in (self.main, *self.secondary_stores) for name in store.migrate()]
 
-    def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        self.store_for(queue).open(queue, lifecycle)
+    def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
+        self.store_for(queue).open(queue, lifecycle, virtual_time=virtual_time)
+
+    def declared(self, queue: str) -> DeclaredMoves:
+        return self.store_for(queue).declared(queue)
+
+    def rules(self, queue: str) -> list[RulesVersion]:
+        return self.store_for(queue).rules(queue)
+
+    def retired_states(self, queue: str) -> frozenset[str]:
+        return self.store_for(queue).retired_states(queue)
+
+    def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
+        self.store_for(queue).retire(queue, state, now=now)
 
     def transaction(self) -> AbstractContextManager[Any]:
         return self.main.transaction()
@@ -64,6 +78,9 @@ class RoutedStore(Store):
 
     def peek(self, queue: str, **options: Any) -> list[Job]:
         return self.store_for(queue).peek(queue, **options)
+
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        return self.store_for(queue).ready_tenants(queue, limit)
 
     def renew(self, queue: str, claims: Sequence[tuple[str, int]], **options: Any) -> set[str]:
         return self.store_for(queue).renew(queue, claims, **options)

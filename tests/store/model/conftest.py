@@ -4,23 +4,11 @@ from contextlib import closing, contextmanager
 import pytest
 
 from kesin.store.contract import Store
-from kesin.store.postgres.connection import CONNECTION
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.redis.store import RedisStore
 from kesin.store.sqlite.store import SqliteStore
 from tests.redis_server import RedisServer
 from tests.store.conftest import empty
-
-
-@pytest.fixture(scope="session")
-def postgres_store(postgres_url: str) -> Iterator[PostgresStore]:
-    """Its statements are planned once: the tests execute the same few statements many times."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(CONNECTION, "prepare_threshold", 2)
-        patch.setitem(CONNECTION, "options", "-c plan_cache_mode=force_generic_plan")
-        store = PostgresStore(postgres_url, schema="model", pool_size=2, listen=False, migrate=True)
-    with closing(store):
-        yield store
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from kesin.engine.replay import verify
+from kesin.engine.turns import next_turn
 from kesin.foundation.clock import ManualClock
 from kesin.foundation.ids import IdMaker, salt_of
 from kesin.lifecycle.declare import Lifecycle, Move
@@ -34,8 +35,9 @@ class Lockstep:
         self.clock = ManualClock()
         self.reference = Reference(queue, lifecycle)
         self._ids = IdMaker(self.clock, seed)
+        self._served_last = ""
         for store in stores.values():
-            store.open(queue, lifecycle)
+            store.open(queue, lifecycle, virtual_time=True)
 
     @property
     def now(self) -> int:
@@ -78,14 +80,17 @@ class Lockstep:
         lease_s: float = 60,
         tenants: Sequence[str] | None = None,
     ) -> list[Job]:
-        arguments: dict[str, Any] = {"worker": worker, "limit": limit, "tenants": tenants}
-        arguments |= {"lease_us": round(lease_s * 1_000_000), "now": self.now}
+        turn: dict[str, Any] = {"limit": limit, "tenants": tenants, "after": self._served_last}
+        turn["now"] = self.now
+        arguments = {"worker": worker, "lease_us": round(lease_s * 1_000_000), **turn}
         before = dict(self.jobs)
         claimed = self.reference.claim(**arguments)
         self._agree(
             [before[job.id] for job in claimed],
-            lambda store: store.peek(self.queue, limit=limit, tenants=tenants, now=self.now),
+            lambda store: store.peek(self.queue, **turn),
         )
+        if claimed:
+            self._served_last = next_turn(self._served_last, claimed)
         return self._agree(claimed, lambda store: store.claim(self.queue, **arguments))
 
     def renew(self, claims: Sequence[tuple[str, int]], *, lease_s: float = 60) -> set[str]:

@@ -57,10 +57,8 @@ class Reference:
     def slots(self, besides: str = "") -> frozenset[str]:
         """The exclusive states some other job is in."""
         exclusive = {state.name for state in self.lifecycle.states if state.exclusive}
-        if not exclusive:
-            return frozenset()
-        taken = {job.state for job in self.jobs.values() if job.id != besides}
-        return frozenset(exclusive & taken)
+        others = self.jobs.values() if exclusive else ()
+        return frozenset(exclusive & {job.state for job in others if job.id != besides})
 
     def holder(self, tenant: str, key: str | None, besides: str = "") -> Job | None:
         """The job that owns a dedup key."""
@@ -177,11 +175,12 @@ class Reference:
         limit: int,
         lease_us: int,
         tenants: Sequence[str] | None = None,
+        after: str = "",
         now: int,
     ) -> list[Job]:
-        """Tenants with due jobs take turns, each with its oldest; the last turn goes to the oldest.
+        """Tenants with due jobs take turns by name behind ``after``, each with its oldest jobs.
 
-        No tenant gets more than an equal share, rounded up, though others have nothing to claim.
+        No tenant gets more than its share, though others have nothing to claim.
         """
         due: dict[str, list[Job]] = {}
         for job in sorted(self.jobs.values(), key=claim_order):
@@ -189,15 +188,17 @@ class Reference:
             waits = job.phase == READY and job.run_at is not None and job.run_at <= now
             if wanted and waits and not self.paused & {"", job.tenant}:
                 due.setdefault(job.tenant, []).append(job)
-        share = -(-limit // max(len(due), 1))
+        slots = {state.name for state in self.lifecycle.states if state.exclusive}
+        if slots & {move.to for move in self.lifecycle.claims}:
+            limit = min(limit, 1)
+        share, more = divmod(limit, max(min(len(due), limit), 1))
         context = MoveContext(now, worker, worker, lease_us, slots_taken=self.slots())
-        picked: list[tuple[int, Job, Move]] = []
-        for waiting in due.values():
-            able = [(job, move) for job in waiting if (move := self.claim_of(job, context))]
-            picked += [(turn, *pair) for turn, pair in enumerate(able[:share])]
-        picked.sort(key=lambda one: (one[0], one[1].run_at or 0, one[1].id))
+        picked: list[tuple[Job, Move]] = []
+        for nth, tenant in enumerate(sorted(due, key=lambda name: (name <= after, name))):
+            able = [(job, move) for job in due[tenant] if (move := self.claim_of(job, context))]
+            picked += able[: share + (nth < more)]
         claimed = []
-        for _, old, move in picked[:limit]:
+        for old, move in sorted(picked[:limit], key=lambda pick: claim_order(pick[0])):
             if not self.target_taken(move, old):
                 new = apply_move(self.lifecycle, move, old, NO_CHANGE, context)
                 self.write(move, old, new)
@@ -273,12 +274,15 @@ class Reference:
         holder = self.holder(job.tenant, job.dedup_key, job.id) if why == "duplicate" else None
         return Outcome("refused", job.id, job.state, job.seq, why, holder and holder.id)
 
-    def make(self, move: Move, job: Job, change: Change, context: MoveContext) -> Job:
-        """The move and, where it has one, the second link of its chain."""
+    def make(
+        self, move: Move, job: Job, change: Change, context: MoveContext, by: Role | None = None
+    ) -> Job:
+        """The move and, where this role may make one, the second link of its chain."""
         new = apply_move(self.lifecycle, move, job, change, context)
         self.write(move, job, new)
         for link in self.lifecycle.chained_moves(move):
-            if self.stopped_by(link, new, NO_CHANGE, context) == "":
+            may = by is None or by in link.by
+            if may and self.stopped_by(link, new, NO_CHANGE, context) == "":
                 last = apply_move(self.lifecycle, link, new, NO_CHANGE, context)
                 self.write(link, new, last)
                 return last
@@ -312,32 +316,16 @@ class Reference:
 
     # Sweep
 
-    def sweep(
-        self,
-        move: Move,
-        *,
-        limit: int,
-        now: int,
-        min_age_us: int = 0,
-        max_attempts: int | None = None,
-    ) -> int:
-        picked = self.sweep_candidates(
-            move, now=now, min_age_us=min_age_us, max_attempts=max_attempts
-        )
-        picked = picked[:limit]
+    def sweep(self, move: Move, *, limit: int, now: int, **chosen: Any) -> int:
+        picked = self.sweep_candidates(move, now=now, **chosen)[:limit]
         context = MoveContext(now, "clock")
         for job in picked:
             if move.prunes:
                 self.count(move, job, "", job)
                 for table in (self.jobs, self.history, self.notes_by_job):
                     table.pop(job.id, None)
-                continue
-            new = apply_move(self.lifecycle, move, job, NO_CHANGE, context)
-            self.write(move, job, new)
-            for link in self.lifecycle.chained_moves(move):
-                if "clock" in link.by and self.stopped_by(link, new, NO_CHANGE, context) == "":
-                    self.write(link, new, apply_move(self.lifecycle, link, new, NO_CHANGE, context))
-                    break
+            else:
+                self.make(move, job, NO_CHANGE, context, by="clock")
         return len(picked)
 
     def sweep_candidates(
@@ -430,10 +418,7 @@ FREE = {
     4: ("timer_at",),
     8: ("result_json",),
     64: ("finished_at",),
-    128: ("stamp_1",),
-    256: ("stamp_2",),
-    512: ("stamp_3",),
-    1024: ("stamp_4",),
+    **{128 << number: (f"stamp_{number + 1}",) for number in range(4)},
 }
 
 

@@ -18,7 +18,7 @@ from tests.store.scene import UNKNOWN_ID
 
 STEPS = {"optiplan": 1_000}  # the longest way to the end
 FEWER_STEPS = 550
-SHARE_ON_SERVERS = 0.3  # of these steps where PostgreSQL and Redis take part, in the short form
+SHARE_ON_SERVERS = 0.2  # of these steps where PostgreSQL and Redis take part, in the short form
 SEEDS = range(int(os.environ.get("KESIN_HISTORIES", "3")))
 COMPARE_EVERY = 125
 MOST_JOBS = 150
@@ -355,8 +355,9 @@ def test_a_random_history_is_the_same_in_every_store_and_the_reference(
     actions: Counter[tuple[str, str]] = Counter()
     made: set[Edge] = set()
     in_process = {"sqlite": stores["sqlite"]}
-    for seed in SEEDS:
-        if request.config.getoption("--long"):
+    long = request.config.getoption("--long")
+    for seed in SEEDS if long else SEEDS[::2]:
+        if long:
             made |= run(name, seed, stores, actions)
         elif seed == 0:
             made |= run(name, seed, stores, actions, SHARE_ON_SERVERS)
@@ -365,4 +366,5 @@ def test_a_random_history_is_the_same_in_every_store_and_the_reference(
     declared = {(move.name, source, to) for move, source, to in declared_edges(ALL[name]())}
     assert made <= declared
     if len(SEEDS) >= 3:  # fewer, asked for by hand, need not come everywhere
-        assert len(made) >= 0.8 * len(declared), f"never made: {sorted(declared - made)}"
+        never = f"never made: {sorted(declared - made)}"
+        assert len(made) >= (0.8 if long else 0.55) * len(declared), never

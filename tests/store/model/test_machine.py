@@ -31,7 +31,7 @@ WORKERS = ("worker-1", "worker-2")
 KEYS = st.sampled_from([None, "a", "b"])
 SECONDS = st.sampled_from([61.0, 0.001, 3_600.0, 86_401.0, 8_640_000.0, -0.001, -61.0, -7_200.0])
 FARTHEST_BACK_US = 43_200_000_000
-SHARE = 0.1  # of the profile's examples: longer histories are in test_histories.py
+SHARE = 0.06  # of the profile's examples: longer histories are in test_histories.py
 LONG_SHARE = 0.2
 
 

@@ -14,7 +14,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from kesin.engine.replay import verify
+from kesin.foundation.clock import wall_clock_us
+from kesin.lifecycle.model import Change
 from kesin.lifecycle.task import task_lifecycle
+from kesin.store.declarations import DECLARED_COLUMNS
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
@@ -43,10 +47,21 @@ from tests.store.attacks import (
     together,
     update,
 )
-from tests.store.conftest import check_histories_and_counts, opened
-from tests.store.scene import NOW, Scene, error, rows
+from tests.store.checking import checking_lifecycle
+from tests.store.conftest import check_histories_and_counts, empty, opened
+from tests.store.declaration_attacks import (
+    DECLARATION_ATTACKS,
+    EDITED,
+    MAY_CHANGE,
+    NEAR_ENOUGH,
+    POSTGRES_DECLARATION_ATTACKS,
+    SQLITE_DECLARATION_ATTACKS,
+    TOO_FAR,
+    moves_at,
+)
+from tests.store.scene import DAY, NOW, SECOND, Scene, error, rows
 
-TABLES = ("job", "job_body", "event", "flow", "note")
+TABLES = ("job", "job_body", "event", "flow", "note", "declared", "rules", "state")
 KINDS = ("sqlite-file", "postgres")
 
 
@@ -79,6 +94,29 @@ class World:
         optiplan.move("fail", failed, **error("E_OPTI_RUNNER_FAILED"))
         self.ids |= {"holder": holder.id, "waiting": waiting.id, "unprunable": failed.id}
         self.ids |= {"started": started.id, "new": optiplan.create_job()}
+        store.add_note("task", kind="seen", actor="op", job_id=self.ids["done"], now=NOW)
+        self._add_real_time()
+        self._add_retired_state()
+
+    def _add_real_time(self) -> None:
+        """A queue whose times are those of the database."""
+        self.store.open("real", task_lifecycle())
+        for name, now in (("fresh", None), ("long_done", wall_clock_us() - 40 * DAY)):
+            self.ids[name] = self._enqueue_in_real_time(now)
+            (job,) = self.store.claim("real", worker="w", limit=1, lease_us=SECOND, now=now)
+            change = Change(job.id, job.claim_seq)
+            self.store.apply("real", "complete", [change], role="worker", actor="w", now=now)
+        self.ids["now_ready"] = self._enqueue_in_real_time(None)
+
+    def _enqueue_in_real_time(self, now: int | None) -> str:
+        return self.store.enqueue("real", [self.task.new()], actor="p", now=now)[0].id
+
+    def _add_retired_state(self) -> None:
+        for queue, job in (("checked", "kept_out"), ("unchecked", "let_in")):
+            scene = Scene(self.store, queue, checking_lifecycle())
+            self.ids[job] = scene.create_job()
+        Scene(self.store, "checked", checking_lifecycle(retiring=True))
+        self.store.retire("checked", "checking")
 
     def execute(self, sql: str) -> None:
         """Run statements, parted by a line of dashes; ``<name>`` is a job's id."""
@@ -100,11 +138,11 @@ class World:
         return self.store.job(self.ids.get(name, name))
 
     @property
-    def refusal(self) -> type[Exception]:
+    def refusal(self) -> tuple[type[Exception], ...]:
         """What a constraint or the guard raises; a slip in the SQL raises something else."""
         if isinstance(self.store, SqliteStore):
-            return sqlite3.IntegrityError
-        return psycopg.IntegrityError
+            return (sqlite3.IntegrityError,)
+        return psycopg.IntegrityError, psycopg.errors.GeneratedAlways
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -122,7 +160,13 @@ class World:
 
 @contextmanager
 def world_on(kind: str, request: Any) -> Iterator[World]:
-    with opened(kind, request) as store, ExitStack() as stack:
+    with opened(kind, request) as store, world_in(store, request) as world:
+        yield world
+
+
+@contextmanager
+def world_in(store: Any, request: Any) -> Iterator[World]:
+    with ExitStack() as stack:
         if isinstance(store, SqliteStore):
             raw: Any = sqlite3.connect(store.path, isolation_level=None)
         else:
@@ -142,8 +186,14 @@ def world(request):
 @pytest.fixture(params=KINDS)
 def own_world(request):
     """For the moves that are made."""
-    with world_on(request.param, request) as world:
-        yield world
+    if request.param != "postgres":
+        with world_on(request.param, request) as world:
+            yield world
+        return
+    store = request.getfixturevalue("postgres_store")
+    with ExitStack() as stack:
+        stack.callback(empty, store)
+        yield stack.enter_context(world_in(store, request))
 
 
 def not_refused(world, attacks):
@@ -194,6 +244,26 @@ def test_no_job_is_created_otherwise_than_declared(world):
 def test_no_attack_gets_past_the_guard(world):
     of_the_kind = SQLITE_ATTACKS if isinstance(world.store, SqliteStore) else POSTGRES_ATTACKS
     assert not_refused(world, ATTACKS | of_the_kind) == []
+
+
+@pytest.mark.parametrize("table", EDITED)
+def test_every_column_of_what_only_grows_is_tried(world, table):
+    rows = world.raw.execute(f"SELECT * FROM {world.names[table]}")
+    columns = {column[0] for column in rows.description}
+    assert columns == EDITED[table].keys() | MAY_CHANGE.get(table, set())
+
+
+def test_counters_notes_and_declarations_are_not_for_editing(world):
+    of_the_kind = (
+        SQLITE_DECLARATION_ATTACKS
+        if isinstance(world.store, SqliteStore)
+        else POSTGRES_DECLARATION_ATTACKS
+    )
+    assert not_refused(world, DECLARATION_ATTACKS | of_the_kind) == []
+
+
+def test_no_move_is_dated_more_than_a_day_ahead(world):
+    assert not_refused(world, moves_at(wall_clock_us() + TOO_FAR)) == []
 
 
 @pytest.mark.parametrize("world", ["sqlite-file"], indirect=True)
@@ -268,6 +338,63 @@ def test_a_prune_by_hand_takes_everything_and_leaves_its_count(own_world):
     assert own_world.store.events(own_world.ids["done"]) == []
     flows = {flow[1:4]: flow.n for flow in own_world.store.move_counts("task")}
     assert flows["prune", "done", ""] == 1
+
+
+def test_a_move_by_hand_may_be_dated_less_than_a_day_ahead(own_world):
+    for sql in moves_at(wall_clock_us() + NEAR_ENOUGH).values():
+        own_world.raw.execute("BEGIN")
+        own_world.execute(sql)
+        own_world.raw.execute("COMMIT")
+    assert (own_world.job("now_ready").state, own_world.job(FOREIGN).state) == ("running", "ready")
+
+
+def test_a_job_finished_long_ago_may_be_deleted_by_hand(own_world):
+    own_world.execute("DELETE FROM [job] WHERE id = '<long_done>'")
+    assert own_world.job("long_done") is None
+
+
+def test_a_state_that_is_not_retired_may_be_entered_by_hand(own_world):
+    attack = DECLARATION_ATTACKS["a retired state is entered"]
+    own_world.execute(attack.replace("<kept_out>", "<let_in>"))
+    assert own_world.job("let_in").state == "checking"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE [declared] SET min_age_us = 0 WHERE queue = 'twin' AND min_age_us > 0",
+        "UPDATE [state] SET retired_at = 1 WHERE queue = 'twin' AND name = 'failed'",
+        "INSERT INTO [rules] VALUES ('twin', 9, 'x', '{\"edges\":[]}', TRUE, 1)",
+    ],
+)
+def test_what_may_change_by_hand_leaves_a_note(own_world, sql):
+    notes = "SELECT count(*) FROM {note} WHERE queue = 'twin' AND kind = 'declared'"
+    before = rows(own_world.store, notes)[0][0]
+    with own_world.undone():
+        own_world.execute(sql)
+        after = own_world.raw.execute(notes.format(note=own_world.names["note"])).fetchall()
+        assert after[0][0] > before
+
+
+def test_a_move_declared_by_hand_is_named_by_the_audit(own_world):
+    columns = DECLARED_COLUMNS.replace("move,", "'steal',", 1)
+    own_world.execute(
+        f"INSERT INTO [declared] ({DECLARED_COLUMNS}) SELECT {columns} FROM [declared]"
+        " WHERE queue = 'twin' AND move = 'complete'"
+    )
+    (difference,) = verify(own_world.store, "twin").differences
+    assert "steal (running → done)" in str(difference)
+    own_world.store._queues.pop("twin")
+
+
+@pytest.mark.parametrize("own_world", ["sqlite-file"], indirect=True)
+def test_a_counter_raised_by_hand_is_named_by_the_audit(own_world):
+    own_world.execute("UPDATE [flow] SET n = n + 1 WHERE queue = 'task' AND move = 'claim'")
+    assert {difference.subject for difference in verify(own_world.store, "task").differences} == {
+        "the count of default/ready",
+        "the count of default/running",
+    }
+    own_world.store._queues.pop("task")
 
 
 def test_many_jobs_may_be_moved_several_ways_in_one_statement(own_world):

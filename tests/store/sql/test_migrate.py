@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -19,23 +17,17 @@ from kesin.store.postgres.reachability import connection_failure
 from kesin.store.postgres.store import PostgresStore
 from kesin.store.sql.migrate import MigrationRefused, migrations
 from kesin.store.sqlite.store import SqliteStore
+from tests.apart import crew
 from tests.store.conftest import SQL_STORES
 from tests.store.conftest import opened as fresh
 from tests.store.scene import Scene, rows
 
-PROCESS = """
-import sys
-from kesin.store.postgres.store import PostgresStore
-from kesin.store.sqlite.store import SqliteStore
-kind, where, schema = sys.argv[1:]
-sys.stdin.readline()  # all start together
-if kind == "sqlite":
-    store = SqliteStore(where)
-else:
-    store = PostgresStore(where, schema=schema, migrate=True, listen=False)
-print(",".join(store.migrate()))
-store.close()
-"""
+
+def migrate_when_told(place, pipe):
+    """What each of several processes does."""
+    pipe.recv()
+    with opened(place) as store:
+        pipe.send((store.migrate(), applied(store)))
 
 
 @pytest.fixture(params=SQL_STORES)
@@ -137,23 +129,13 @@ def test_stores_opened_at_once_apply_each_migration_once(place):
 
 @pytest.mark.starts
 def test_processes_that_migrate_at_once_apply_each_migration_once(place):
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, *place],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    for process in started:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
-    assert ended == [("\n", "", 0)] * 3
+    with crew() as start:
+        processes = [start(migrate_when_told, place) for _ in range(3)]
+        for process in processes:
+            process.go()
+        answers = [process.hear() for process in processes]
     with opened(place) as store:
-        assert applied(store) == known(store)
+        assert answers == [([], known(store))] * 3
 
 
 # Refusals

@@ -17,10 +17,13 @@ from kesin.lifecycle.task import task_lifecycle
 from kesin.store.directory import Directory
 from kesin.store.errors import StoreError
 from kesin.store.postgres.store import PostgresStore
+from kesin.store.records import Definition
+from kesin.store.rules import UpgradeRefused
 from kesin.store.sql.migrate import MigrationRefused, migrations
 from kesin.store.sqlite.store import SqliteStore
 from kesin.workloads.oci.lifecycle import oci_lifecycle
 from tests.store.conftest import RAM, check_histories_and_counts
+from tests.store.model.lifecycles import ferry_lifecycle
 from tests.store.scene import HOUR, NOW, Scene, rows
 from tests.store.upgrade_rows import (
     PASSWORD,
@@ -34,10 +37,25 @@ from tests.store.upgrade_rows import (
 
 TABLES, API_KEY = kept()
 VERSIONS = [step.version for step in migrations("sqlite")]
+ON_POSTGRES = (VERSIONS[0], VERSIONS[len(VERSIONS) // 2], VERSIONS[-1])
 LATER = NOW + HOUR
+RULES_SINCE = 8  # versions of rules are stored from this schema on
+ADDED_SINCE = {  # tables and columns that no installation of then has
+    "job": ["priority"],
+    "event": ["priority"],
+    "job_body": ["once"],
+    "declared": ["slots", "slots_per", "min_age_us", "retired_at"],
+    "rules": ["queue", "version", "fingerprint", "definition", "virtual_time", "declared_at"],
+    "state": ["queue", "name", "phase", "success", "waits", "retired_at"],
+    "parent": ["child", "parent", "done"],
+    "schedule": ["queue", "name", "definition", "next_at"],
+    "meter": ["queue", "tenant", "move", "free_at"],
+    "audit": ["seq", "hash"],
+    "audit_head": ["id", "seq", "hash"],
+}
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def old(request):
     """Puts the rows into a schema of then; gives it, opened today, and the tables it had."""
     with ExitStack() as stack:
@@ -61,12 +79,24 @@ def old(request):
         yield make
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("old", "version"),
+    [("sqlite", version) for version in VERSIONS]
+    + [("postgres", version) for version in ON_POSTGRES]
+    + [
+        pytest.param("postgres", version, marks=pytest.mark.long)
+        for version in sorted({*VERSIONS} - {*ON_POSTGRES})
+    ],
+    indirect=["old"],
+)
 def test_an_installation_of_any_schema_goes_on_in_the_newest_one(old, version):
     store, there = old(version)
     applied = rows(store, "SELECT version FROM {schema_migration} ORDER BY version")
     assert [number for (number,) in applied] == VERSIONS
     assert rows_of(store, TABLES, there) == expected(TABLES, there)
+    assert store.queues() == ["oci", "task"]
+    for queue in ("task", "oci") if version < RULES_SINCE else ():
+        rules_of_then_are_version_0(store, queue)
     task, oci = Scene(store, "task", task_lifecycle()), Scene(store, "oci", oci_lifecycle())
     for queue in ("task", "oci"):
         audit = verify(store, queue)
@@ -82,6 +112,22 @@ def test_an_installation_of_any_schema_goes_on_in_the_newest_one(old, version):
     if "fact" in there:
         assert Directory(store).metadata_entry("oci", "acme", "breaker").value == '{"open":false}'
     check_histories_and_counts(store)
+
+
+def rules_of_then_are_version_0(store, queue):
+    (stored,) = store.rules(queue)
+    declared = {
+        (move, source, to)
+        for name, move, source, to, *_ in TABLES["declared"]["rows"]
+        if name == queue
+    }
+    definition = next(row[-1] for row in TABLES["lifecycle"]["rows"] if row[0] == queue)
+    assert (stored.version, stored.fingerprint, stored.virtual_time) == (0, "", False)
+    assert stored.edges == declared
+    assert Definition.parse(stored.definition) == Definition.parse(definition)
+    with pytest.raises(UpgradeRefused, match=r"U2: the state \w+ is gone, which holds [1-9] job"):
+        store.open(queue, ferry_lifecycle())
+    assert store.rules(queue) == [stored]
 
 
 def jobs_go_on(task):
@@ -135,4 +181,6 @@ def test_the_tables_of_then_are_all_in_the_file(tmp_path):
             for (name,) in named
             if name not in ("schema_migration", "copying", "copying_over")
         }
-    assert {name: table["columns"] for name, table in TABLES.items()} == known
+    then = {name: table["columns"] for name, table in TABLES.items()}
+    assert {name: then.get(name, []) + ADDED_SINCE.get(name, []) for name in known} == known
+    assert then.keys() <= known.keys()

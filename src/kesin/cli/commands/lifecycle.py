@@ -1,13 +1,14 @@
-"""`kesin lifecycle list|show|prove`: the rules, drawn and proved."""
+"""`kesin lifecycle list|show|prove|check|retire`: the rules, drawn, proved and upgraded."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kesin.cli.support.arguments import AsJson, complete_lifecycles
+from kesin.cli.support.arguments import AsJson, LifecycleName, complete_lifecycles
 from kesin.cli.support.errors import FAILED, UsageError
 from kesin.foundation.terminal import format_examples
 
@@ -28,12 +29,7 @@ Name = Annotated[
 ]
 
 
-@app.command(
-    "list",
-    epilog=format_examples(
-        "kesin lifecycle list",
-    ),
-)
+@app.command("list", epilog=format_examples("kesin lifecycle list"))
 def list_lifecycles(as_json: AsJson = False) -> None:
     """List the lifecycles that come with Kesin."""
     from kesin.cli.support.lifecycles import registered_lifecycles
@@ -65,10 +61,7 @@ def list_lifecycles(as_json: AsJson = False) -> None:
 
 @app.command(
     "show",
-    epilog=format_examples(
-        "kesin lifecycle show task",
-        "kesin lifecycle show task --svg task.svg",
-    ),
+    epilog=format_examples("kesin lifecycle show task", "kesin lifecycle show task --svg task.svg"),
 )
 def show_lifecycle(
     name: Name,
@@ -187,10 +180,7 @@ def _record(lifecycle: Lifecycle) -> dict[str, Any]:
 
 @app.command(
     "prove",
-    epilog=format_examples(
-        "kesin lifecycle prove",
-        "kesin lifecycle prove mails.rules:lifecycle",
-    ),
+    epilog=format_examples("kesin lifecycle prove", "kesin lifecycle prove mails.rules:lifecycle"),
 )
 def prove_lifecycles(
     names: Annotated[
@@ -210,6 +200,7 @@ def prove_lifecycles(
     """
     from kesin.cli.support.lifecycles import find_lifecycle, registered_lifecycles
     from kesin.cli.support.output import print_table, say, say_json
+    from kesin.engine.turns import turns_bound
     from kesin.lifecycle.proof.rules import prove
 
     proofs = [prove(find_lifecycle(name)) for name in names or registered_lifecycles()]
@@ -220,6 +211,8 @@ def prove_lifecycles(
             ("lifecycle", "result", "configurations", "automatic moves at most"),
             [(p.lifecycle, "proved" if p else "BROKEN", p.configurations, p.bound) for p in proofs],
         )
+        say()
+        say(f"Between tenants: {turns_bound()}.")
         for proof in proofs:
             if not proof:
                 say()
@@ -240,3 +233,114 @@ def _proof_record(proof: Proof) -> dict[str, Any]:
             for broken in proof.broken
         ],
     }
+
+
+@app.command(
+    "check",
+    epilog=format_examples(
+        "kesin lifecycle check task",
+        "kesin lifecycle check mails.rules:lifecycle --queue mails",
+        "kesin lifecycle check mails.rules:lifecycle --against rules/mails.json --update",
+    ),
+)
+def check_upgrade(
+    name: Name,
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option(metavar="QUEUE", help="The queue of the store; else the one of that name."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check against rules in a file, without a store: in CI."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the rules into the file if they pass.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check whether jobs under the stored rules fit the rules as they are now.
+
+    Flags and stamps keep their places, no state is lost, and wherever old and new moves leave a
+    job, the new ones bring it to rest. What is broken is shown with its path and, against a store,
+    with the number of jobs; the exit code is 1.
+    """
+    from kesin.cli.support.lifecycles import find_lifecycle
+    from kesin.cli.support.output import say, say_json
+    from kesin.lifecycle.codec import lifecycle_json
+
+    if update and against is None:
+        raise UsageError("--update writes the file of --against: name one")
+    if queue is not None and against is not None:
+        raise UsageError("choose one of --queue and --against")
+    lifecycle = find_lifecycle(name)
+    if against is not None:
+        proof = _upgrade_from_file(lifecycle, against, must_exist=not update)
+    else:
+        proof = _upgrade_from_store(lifecycle, queue or lifecycle.name)
+    if as_json:
+        say_json(None if proof is None else _proof_record(proof))
+    elif proof is None:
+        say(f"{lifecycle.name}: nothing is stored yet, so nothing can break")
+    elif proof:
+        say(f"{lifecycle.name}: the stored jobs fit these rules")
+    else:
+        say(f"{lifecycle.name}: the stored jobs do not fit these rules:")
+        say(str(proof))
+    if proof is not None and not proof:
+        raise typer.Exit(FAILED)
+    if update and against is not None:
+        against.parent.mkdir(parents=True, exist_ok=True)
+        against.write_text(lifecycle_json(lifecycle) + "\n", "utf-8")
+
+
+def _upgrade_from_file(lifecycle: Lifecycle, file: Path, *, must_exist: bool) -> Proof | None:
+    from kesin.lifecycle.codec import lifecycle_from_json
+    from kesin.lifecycle.proof.upgrade import prove_upgrade
+
+    if not file.exists():
+        if must_exist:
+            raise UsageError(f"there is no file {file}: --update writes it")
+        return None
+    return prove_upgrade(lifecycle_from_json(file.read_text("utf-8")), lifecycle)
+
+
+def _upgrade_from_store(lifecycle: Lifecycle, queue: str) -> Proof | None:
+    from kesin.cli.support.context import open_context
+    from kesin.store.rules import upgrade_proof
+
+    with open_context() as context:
+        store = context.store.store_for(queue)
+        versions = store.rules(queue)
+        if not versions:
+            return None
+        return upgrade_proof(
+            lifecycle, versions[-1], store.retired_states(queue), store.move_counts(queue)
+        )
+
+
+@app.command(
+    "retire",
+    epilog=format_examples(
+        "kesin lifecycle retire mails checking --lifecycle mails.rules:lifecycle"
+    ),
+)
+def retire_state(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    state: Annotated[str, typer.Argument(metavar="STATE", help="A state with retiring=True.")],
+    *,
+    lifecycle: LifecycleName = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Close an empty state for good: no job enters it again, not even by an older process."""
+    from kesin.cli.support.context import open_context
+    from kesin.cli.support.output import say
+
+    with open_context() as context:
+        opened = context.open_queue(queue, lifecycle)
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError(f"retiring {state} of {queue} is for good: add --yes")
+            typer.confirm(f"Retire {state} of {queue} for good?", abort=True, err=True)
+        opened.retire(state)
+    say(f"retired {state} of {queue}: the next version of its rules may leave it out")

@@ -31,8 +31,7 @@ def complete_lifecycles(incomplete: str) -> list[str]:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 QueueName = Annotated[
-    str,
-    typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_queues),
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_queues)
 ]
 
 QueueNames = Annotated[
@@ -70,9 +69,7 @@ Codes = Annotated[
 Categories = Annotated[
     list[str] | None,
     typer.Option(
-        "--category",
-        metavar="CATEGORY",
-        help="With a last error of this category; repeatable.",
+        "--category", metavar="CATEGORY", help="With a last error of this category; repeatable."
     ),
 ]
 

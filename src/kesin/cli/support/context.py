@@ -58,7 +58,8 @@ class CommandContext:
         without_sites = frozenset(other.name for other in known.values() if not other.has_sites)
         queues = {name: self.open_queue(name) for name in known}
         restricted = {other.name: other.restricted_actions for other in known.values()}
-        commands = Commands(queues, self.accounts, without_sites, restricted)
+        personal = {other.name: other.personal_fields for other in known.values()}
+        commands = Commands(queues, self.accounts, without_sites, restricted, personal)
         return WorkloadContext(self.settings, commands, queues[workload.name])
 
     def lifecycle_of(self, name: str, lifecycle: str | None = None) -> Lifecycle:
@@ -95,8 +96,14 @@ class CommandContext:
 
 
 @contextmanager
-def open_context(*, create: bool = False, level: Level = "warning") -> Iterator[CommandContext]:
-    """Open the store of the settings; a missing database file is created only with ``create``."""
+def open_context(
+    *, create: bool = False, level: Level = "warning", wait_s: float = 0
+) -> Iterator[CommandContext]:
+    """Open the store of the settings; a missing database file is created only with ``create``.
+
+    What runs for long passes ``wait_s``: it may start while the server restarts.
+    """
     made_by = None if create else "enqueue a job or run `kesin migrate` to make it"
-    with open_stores(workloads().values(), made_by=made_by, level=level) as (settings, store):
+    served = workloads().values()
+    with open_stores(served, made_by=made_by, level=level, wait_s=wait_s) as (settings, store):
         yield CommandContext(settings, store)

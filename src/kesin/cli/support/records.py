@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kesin.foundation.clock import iso
-from kesin.foundation.messages import decode_note
+from kesin.foundation.messages import decode_note, recorded_traceback
 from kesin.foundation.text import decode_json
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ def error_record(row: Job | Event) -> dict[str, str | None] | None:
     """The error of a row, or None."""
     if row.error_code is None and row.error_category is None and row.error_message is None:
         return None
-    return {
-        "code": row.error_code,
-        "category": row.error_category,
-        "message": row.error_message,
-    }
+    return {"code": row.error_code, "category": row.error_category, "message": row.error_message}
 
 
 def job_record(job: Job, names: Definition | None = None) -> dict[str, Any]:
@@ -95,6 +91,7 @@ def event_record(event: Event, names: Definition | None = None) -> dict[str, Any
         "flags": flag_names(event.flags, names),
         "error": error_record(event),
         "note": decode_note(event.note),
+        "traceback": recorded_traceback(event.note) or None,
         "result": decode_json(event.result),
         "payload": decode_json(event.payload),
         "run_at": iso(event.run_at),

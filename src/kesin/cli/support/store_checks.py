@@ -226,6 +226,7 @@ def _store(store: Store) -> Iterator[DoctorCheck]:
         yield _skew((database_us - (before + wall_clock_us()) / 2) / 1_000_000)
     yield from doctor_service.check_stranded_jobs(store)
     for queue in store.queues():
+        yield from doctor_service.check_unknown_states(store, queue)
         for pause in doctor_service.list_pauses(store, queue):
             what = f"{pause.tenant} of {queue}" if pause.tenant else queue
             detail = f"by {pause.actor}" + (f": {pause.reason}" if pause.reason else "")

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from kesin.cli.support.errors import BAD_USAGE
 from kesin.cli.support.signals import Stop
+from kesin.foundation.child_environment import worker_environment
 from kesin.foundation.logs import Logger
 
 log = Logger("kesin.processes")
@@ -58,10 +59,11 @@ class WorkerProcesses:
     command: Sequence[str]
     count: int
     grace_s: float
-    env: Mapping[str, str] | None = None
+    opens_secrets: bool = True  # their work reads sealed secrets
     stderr: int | None = None
     poll_every_s: float | None = None  # where no signal tells of an exited child
     restart_always: bool = False  # also what ended well, by a signal from elsewhere
+    command_of_others: Sequence[str] | None = None  # of all but the first, if it differs
     _slots: list[_Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -108,12 +110,13 @@ class WorkerProcesses:
 
     def _start(self, slot: _Slot, now: float) -> None:
         slot.started = now
+        others = self.command_of_others
         try:
             slot.process = subprocess.Popen(  # noqa: S603  # our own command line again
-                self.command,
+                self.command if slot.number == 0 or others is None else others,
                 stdin=subprocess.PIPE,
                 stderr=self.stderr,
-                env=self.env,
+                env=worker_environment(opens_secrets=self.opens_secrets),
                 process_group=0,
             )
         except OSError as problem:  # no memory or no free process id: this may pass
@@ -198,11 +201,13 @@ class WorkerSupervisor:
         *,
         rq: bool = False,
         stderr: int | None = None,  # where they log; else where this process does
+        opens_secrets: bool = True,
     ) -> None:
         self._processes = WorkerProcesses(
-            worker_command(queues, grace=grace_s, rq=rq),
+            worker_command(queues, grace=grace_s, rq=rq, no_sweep=True),  # the service sweeps
             count,
             grace_s,
+            opens_secrets=opens_secrets,
             stderr=stderr,
             poll_every_s=POLL_EVERY_S,
             restart_always=True,

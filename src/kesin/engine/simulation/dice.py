@@ -16,7 +16,11 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.model import Job, MoveContext, failing_guard
 from kesin.lifecycle.vocabulary import Role
 
-TENANTS: Final = ("default", "ankara", "van")
+TENANTS: Final = (
+    *("default", "ankara", "van", "adana", "bursa", "izmir"),
+    *("kars", "konya", "mersin", "ordu", "rize", "sinop"),
+)
+FEW_TENANTS: Final = 3
 KEY_COUNT: Final = 6
 
 T = TypeVar("T")
@@ -28,6 +32,8 @@ class Dice:
     def __init__(self, lifecycle: Lifecycle, seed: int) -> None:
         self._lifecycle = lifecycle
         self._random = random.Random(seed)
+        # Every third history has more tenants than a claim has jobs.
+        self.tenants = TENANTS if seed % 3 == 0 else TENANTS[:FEW_TENANTS]
         self._options = {
             action: sorted(lifecycle.options_of(action)) for action in lifecycle.actions
         }
@@ -68,7 +74,7 @@ class Dice:
                 NewJob(
                     {"n": dice.randrange(1_000)},
                     key,
-                    dice.choice(TENANTS),
+                    dice.choice(self.tenants),
                     now_us + offset_us if offset_us else None,
                     dice.choice((None, 1, 2, 3)),
                 )

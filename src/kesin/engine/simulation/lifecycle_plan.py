@@ -160,8 +160,7 @@ class LifecyclePlan:
         stages, last = tuple(self._stages), self._stages[-1]
         fenced = last == "ready" or self._sometimes(0.8)
         self._add(
-            complete(last, "done", when=(holds_claim,) if fenced else ()),
-            fail(stages, "failed"),
+            complete(last, "done", when=(holds_claim,) if fenced else ()), fail(stages, "failed")
         )
         if self._sometimes(0.8):
             self._add(release(stages, "ready"))

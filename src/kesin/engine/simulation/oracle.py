@@ -7,6 +7,7 @@ same pure functions that the stores' statements are generated from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -79,10 +80,10 @@ class Oracle:
     # Claims
 
     def claim(self, _queue: str, returned: list[Job], **kwargs: Any) -> dict[str, Job | None]:
-        """Each job was due, unclaimed and not paused; an empty result means that nothing was due.
+        """Each job was due, unclaimed and not paused, and it was its tenant's turn.
 
-        Equal shares of tenants may leave jobs of others waiting, so a result that is not empty
-        does not prove that no other job was due.
+        An empty result means that nothing was due. One that is not empty does not prove that no
+        other job was due: shares of tenants may leave jobs of others waiting.
         """
         if len(returned) > kwargs["limit"]:
             break_promise(
@@ -104,16 +105,42 @@ class Oracle:
                 break_promise("answer", f"a claim gave {_first_difference(job, new)}")
         if not returned:
             self._check_nothing_due(kwargs, context)
-        self._check_oldest_first(returned, kwargs, context)
+        slots = {state.name for state in self.lifecycle.states if state.exclusive}
+        if not slots & {move.to for move in self.lifecycle.claims}:  # else jobs wait for a slot
+            self._check_oldest_first(returned, kwargs, context)
+            self._check_turns(returned, kwargs, context)
         return claimed
+
+    def _check_turns(
+        self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
+    ) -> None:
+        """No tenant gets more than its share, and none is passed by for one whose turn is later."""
+        if kwargs.get("ids") is not None or not returned:
+            return
+        given = Counter(job.tenant for job in returned)
+        waiting = {
+            job.tenant
+            for job in self.rows.values()
+            if job.phase == READY and not self.paused & {"", job.tenant}
+            if self._was_requested(job, kwargs) and job.run_at is not None
+            if job.run_at <= context.now
+        }
+        share, more = divmod(kwargs["limit"], min(len(waiting), kwargs["limit"]))
+        if max(given.values()) > share + bool(more):
+            break_promise("turn", f"a tenant got {max(given.values())} jobs, its share is {share}")
+        after = kwargs.get("after", "")
+        last = max((tenant <= after, tenant) for tenant in given)
+        for job in self.rows.values():
+            earlier = (job.tenant <= after, job.tenant) < last
+            if job.tenant not in given and job.tenant in waiting and earlier:
+                for move in self.lifecycle.claims:
+                    if self._is_possible(move, job, NO_CHANGE, context):
+                        break_promise("turn", f"{job.tenant} was passed by: {job.id} was due")
 
     def _check_oldest_first(
         self, returned: list[Job], kwargs: dict[str, Any], context: MoveContext
     ) -> None:
-        """Within a tenant older jobs are claimed first; not checked if jobs wait for a slot."""
-        slots = {state.name for state in self.lifecycle.states if state.exclusive}
-        if slots & {move.to for move in self.lifecycle.claims}:
-            return
+        """Within a tenant older jobs are claimed first."""
         newest: dict[str, tuple[int, str]] = {}
         for job in returned:
             order = claim_order(self._row(job.id))

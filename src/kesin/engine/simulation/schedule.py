@@ -10,7 +10,9 @@ import random
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-StepKind = Literal["enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause"]
+StepKind = Literal[
+    "enqueue", "work", "late_result", "sweep", "action", "renew", "wait", "pause", "upgrade"
+]
 Fault = Literal["dies before", "dies during", "dies after", "finds it away", "hears nothing"]
 
 KIND_WEIGHTS: Final[dict[StepKind, int]] = {
@@ -22,6 +24,7 @@ KIND_WEIGHTS: Final[dict[StepKind, int]] = {
     "renew": 4,
     "wait": 20,  # time passes, or jumps
     "pause": 2,
+    "upgrade": 1,  # processes that start from now on have the newest rules
 }
 FAULTS: Final[tuple[Fault, ...]] = (
     "dies before",
@@ -67,7 +70,7 @@ def scheduled_steps(seed: str) -> Iterator[ScheduledStep]:
 def _draw_step(rng: random.Random, depth: int) -> ScheduledStep:
     [kind] = rng.choices(list(KIND_WEIGHTS), list(KIND_WEIGHTS.values()))
     dice = rng.getrandbits(48)
-    if kind in ("wait", "pause"):
+    if kind in ("wait", "pause", "upgrade"):
         return ScheduledStep(kind, dice)
     fault: Fault | None = rng.choice(FAULTS) if rng.random() < FAULT_PROBABILITY else None
     fault_at = min(rng.randrange(MAX_STORE_CALLS), rng.randrange(MAX_STORE_CALLS))

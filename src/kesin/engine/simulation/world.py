@@ -17,7 +17,8 @@ from kesin.engine.leases import Leases
 from kesin.engine.queue import Queue, StaleClaim, apply_changes
 from kesin.engine.results import Act, HandlerResult
 from kesin.engine.simulation.checker import StoreChecker, WorkerChecker
-from kesin.engine.simulation.dice import TENANTS, Dice, actions_of, drops_claim, due_times
+from kesin.engine.simulation.dice import Dice, actions_of, drops_claim, due_times
+from kesin.engine.simulation.earlier_rules import earlier_rules
 from kesin.engine.simulation.faulty_store import FaultyStore, ProcessKilled
 from kesin.engine.simulation.schedule import ScheduledStep
 from kesin.engine.sweeper import Sweeper
@@ -79,6 +80,8 @@ class World:
         self._idle_handles: dict[str, list[tuple[FaultyStore, Queue]]] = {}
         self.checker = StoreChecker(lifecycle.name, lifecycle, store, bound)
         self._latest_us = self.clock.time_us
+        # Every other history begins under earlier rules, and is upgraded on the way.
+        self._rules = (earlier_rules(lifecycle) if seed % 2 else None) or lifecycle
         self._workers_started = 0
         self._workers = [self._start_worker() for _ in range(WORKERS)]
         self._busy: set[str] = set()
@@ -143,7 +146,7 @@ class World:
     def _open_queue(self, name: str) -> tuple[FaultyStore, Queue]:
         """A faulty store of a process, and the queue on it."""
         self._queue_handles += 1
-        faulty_store, lifecycle = FaultyStore(self, name), self.lifecycle
+        faulty_store, lifecycle = FaultyStore(self, name), self._rules
         store = cast("Store", faulty_store)
         seed = self._seed * MAX_QUEUE_HANDLES + self._queue_handles
         return faulty_store, Queue(lifecycle.name, lifecycle, store, clock=self.clock, seed=seed)
@@ -297,6 +300,8 @@ class World:
         options = dice.options(action)
         attempts = dice.choice((None, 2))
         with self._process("operator", step) as queue:
+            if not queue.lifecycle.allows(action, role):
+                return  # this process has the earlier rules
             if any(move.payload == "replace" for move in self.lifecycle.actions[action]):
                 payload = dice.payload()
                 changes = [Change(job_id, payload=payload, error_code="PRESSED") for job_id in ids]
@@ -310,12 +315,18 @@ class World:
         return self._dice.sample(ids, self._dice.randint(1, limit))
 
     def _pause(self, step: ScheduledStep) -> None:
-        tenant, is_pause = self._dice.choice(("", *TENANTS)), self._dice.maybe(0.4)
+        tenant, is_pause = self._dice.choice(("", *self._dice.tenants)), self._dice.maybe(0.4)
         with self._process("operator", step) as queue:
             if is_pause:
                 queue.pause(actor="operator", tenant=tenant)
             else:
                 queue.resume(tenant=tenant)
+
+    def _upgrade(self, _step: ScheduledStep) -> None:
+        """Processes that run go on under the earlier rules; the next ones have the newest."""
+        if self._rules is not self.lifecycle:
+            self._rules = self.lifecycle
+            self.record("the rules are upgraded")
 
     # Time
 
@@ -341,8 +352,11 @@ class World:
     def bring_to_rest(self, rounds: int) -> bool:
         """Advance time, sweep and work; return whether every job came to rest."""
         faultless = ScheduledStep("work", 0)
+        self._upgrade(faultless)
+        self._idle_handles.clear()
+        self._workers = [self._start_worker() for _ in self._workers]
         with self._process("operator", faultless) as queue:
-            for tenant in ("", *TENANTS):
+            for tenant in ("", *self._dice.tenants):
                 queue.resume(tenant=tenant)
         for number in range(rounds):
             if not self.checker.working_jobs():

@@ -1,4 +1,4 @@
-"""A backup: a folder with the database, files of the workloads, a manifest and checksums.
+"""A backup: a folder with the database, files of the workloads, a manifest, checksums, a signature.
 
 It gets its name once it is completely on the disk, and overwrites nothing. Files are copied before
 the database is written; new and changed files are copied again after it. So the backup has every
@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from kesin.foundation.clock import iso, wall_clock_us
+from kesin.foundation.encryption import KeyRing
+from kesin.foundation.text import canonical_json
 from kesin.foundation.version import __version__
 from kesin.store.transfer.dump import BackupRefused, Dump, DumpManifest, ReportProgress
 
 FORMAT: Final = "1"
 MANIFEST: Final = "manifest.json"
 SUMS: Final = "SHA256SUMS"  # as `sha256sum -c` reads it
+SIGNATURE: Final = "SIGNATURE"  # of the checksums, with a key that is not in the backup
 DATABASE: Final = "database"
 FILES: Final = "files"
 MAX_LISTED_FILES: Final = 100  # names of vanished files in the manifest
@@ -65,8 +68,13 @@ def back_up(
     files: Sequence[BackupFile],
     left_out: Sequence[str],
     open_progress: ProgressFactory,
+    *,
+    ring: KeyRing | None = None,
 ) -> Manifest:
-    """Write a backup to a folder that does not exist yet; raises BackupRefused."""
+    """Write a backup to a folder that does not exist yet; raises BackupRefused.
+
+    It is signed with the first key of the ring; without a ring it is not signed.
+    """
     target = target.absolute()
     part = target.with_name(f"{target.name}.part")
     _require_free_name(target, files)
@@ -82,6 +90,9 @@ def back_up(
         ) from None
     try:
         manifest = _write(dump, part, files, left_out, open_progress(total))
+        if ring is not None:
+            _write_text(part / SIGNATURE, f"{ring.sign(signed_text(part, manifest))}\n")
+        _sync_tree(part)
         part.rename(target)
     except BaseException as problem:
         shutil.rmtree(part, ignore_errors=True)
@@ -131,8 +142,13 @@ def _write(
     _write_text(part / MANIFEST, json.dumps(manifest.as_record(), indent=2) + "\n")
     sums[MANIFEST] = digest_of(part / MANIFEST)
     _write_text(part / SUMS, "".join(_checksum_line(name, sums[name]) for name in sorted(sums)))
-    _sync_tree(part)
     return manifest
+
+
+def signed_text(folder: Path, manifest: Manifest) -> str:
+    """What a signature signs: the digest of the checksums, and the head of the audit log."""
+    signed = {"sha256sums": digest_of(folder / SUMS), "audit_head": manifest.audit_head}
+    return canonical_json(signed)
 
 
 class _FileCopies:

@@ -93,6 +93,8 @@ class QueueCopy:
         """Open the queue in both stores, and pause the source."""
         source, target = self.source.store, self.target.store
         source.open(self.queue, self.lifecycle)
+        if not target.rules(self.queue):
+            self._target_copier.put_rules(self.queue, source.rules(self.queue))
         target.open(self.queue, self.lifecycle)
         self._lock.read()
         pause = pause_of(source, self.queue)
@@ -338,6 +340,8 @@ class QueueCopy:
         """Pause the source for good, then resume the target: the two never run at once."""
         source, target = self.source.store, self.target.store
         with self._explained(), self._lock.held():
+            for state in source.retired_states(self.queue):
+                target.retire(self.queue, state)
             for pause in target.paused(self.queue):
                 if pause.tenant:
                     target.resume(self.queue, tenant=pause.tenant)

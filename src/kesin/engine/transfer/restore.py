@@ -21,6 +21,7 @@ from kesin.engine.transfer.backup import (
     FILES,
     FORMAT,
     MANIFEST,
+    SIGNATURE,
     SUMS,
     BackupFile,
     Manifest,
@@ -31,9 +32,11 @@ from kesin.engine.transfer.backup import (
     digest_of,
     open_regular_file,
     require_space,
+    signed_text,
 )
-from kesin.foundation.encryption import KeyRing, SecretNotOpened
+from kesin.foundation.encryption import SETTING, KeyRing, SecretNotOpened, signing_key_id
 from kesin.foundation.permissions import Actor
+from kesin.store.audit_chain import AuditHead
 from kesin.store.contract import Store
 from kesin.store.directory import Directory
 from kesin.store.sql.migrate import migrations, pending_migrations
@@ -51,6 +54,13 @@ class Backup:
     folder: Path
     manifest: Manifest
     pending: tuple[str, ...]  # migrations it will need
+    signature: str | None
+
+    @property
+    def audit_head(self) -> AuditHead | None:
+        """The newest line of its audit log."""
+        head = self.manifest.audit_head
+        return None if head is None else AuditHead(**head)
 
 
 def secure_restored(store: Store, actor: Actor, reason: str, *, paused: bool) -> None:
@@ -79,7 +89,40 @@ def read_backup(folder: Path) -> Backup:
     manifest = _read_manifest(folder)
     pending = pending_migrations(migrations(manifest.database), manifest.schema)
     names = tuple(f"{migration.version:04d}_{migration.name}" for migration in pending)
-    return Backup(folder, manifest, names)
+    return Backup(folder, manifest, names, _read_signature(folder))
+
+
+def check_signature(backup: Backup, ring: KeyRing | None, *, allow_unsigned: bool) -> str | None:
+    """The id of the key that signed the backup; raises RestoreRefused.
+
+    ``allow_unsigned`` accepts a backup without a signature, or signed with a key that the ring
+    lacks, and returns None for it. A signature that does not match is never accepted.
+    """
+    signature = backup.signature
+    key_id = None if signature is None else signing_key_id(signature)
+    known = ring is not None and key_id in ring.ids
+    if signature is not None and (known or key_id is None):
+        text = signed_text(backup.folder, backup.manifest)
+        if ring is not None and ring.has_signed(text, signature):
+            return key_id
+        raise RestoreRefused(f"the backup was changed: {SIGNATURE} is not of what it holds")
+    if allow_unsigned:
+        return None
+    problem = (
+        "is not signed"
+        if signature is None
+        else f"is signed with the key {key_id!r}, which is not in {SETTING}"
+    )
+    raise RestoreRefused(
+        f"the backup {problem}, so others may have changed it: add --allow-unsigned to trust it"
+    )
+
+
+def _read_signature(folder: Path) -> str | None:
+    try:
+        return (folder / SIGNATURE).read_text("ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return None
 
 
 def restore(
@@ -192,7 +235,7 @@ def _list_backup_files(folder: Path) -> Iterator[tuple[str, Path]]:
             path = Path(parent, name)
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 raise RestoreRefused(f"the backup is damaged: {path} is no plain file")
-            if path.is_file() and path != folder / SUMS:
+            if path.is_file() and path not in (folder / SUMS, folder / SIGNATURE):
                 yield path.relative_to(folder).as_posix(), path
 
 
@@ -204,6 +247,7 @@ def _read_manifest(folder: Path) -> Manifest:
                 f"the backup is of format {body.get('format')}, and this kesin reads {FORMAT}:"
                 " upgrade"
             )
+        body.setdefault("audit_head", None)  # an earlier version made it
         body["schema"] = {int(version): checksum for version, checksum in body["schema"].items()}
         return Manifest(**{field.name: body[field.name] for field in fields(Manifest)})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -100,10 +100,10 @@ def _without_waits(graph: Graph, component: Component, waits: frozenset[Transiti
     }
 
 
-def longest_path(
-    graph: Graph, components: Sequence[Component], start: Node, find_waits: FindWaits
-) -> int:
-    """The number of moves on the longest path from ``start``, each wait counted once.
+def longest_paths(
+    graph: Graph, components: Sequence[Component], find_waits: FindWaits
+) -> dict[Node, int]:
+    """The number of moves on the longest path from each node, each wait counted once.
 
     Components come sinks first, so the distances beyond a component are known before it.
     """
@@ -115,20 +115,20 @@ def longest_path(
             continue
         waits = find_waits(component)
         left = _without_waits(graph, component, waits)
-        woken = _longest_paths(left, exits)
+        woken = _longest_acyclic(left, exits)
         for node in component:
             for edge, to in graph[node]:
                 if to in component and edge in waits:
                     exits[node] = max(exits[node], edge.length + woken[to])
-        onward |= _longest_paths(left, exits)
-    return onward[start]
+        onward |= _longest_acyclic(left, exits)
+    return onward
 
 
 def _longest_exit(steps: list[Step], onward: dict[Node, int], component: Component) -> int:
     return max((edge.length + onward[to] for edge, to in steps if to not in component), default=0)
 
 
-def _longest_paths(graph: Graph, exits: dict[Node, int]) -> dict[Node, int]:
+def _longest_acyclic(graph: Graph, exits: dict[Node, int]) -> dict[Node, int]:
     """The longest path from each node of an acyclic graph; ``exits`` is what follows its end."""
     lengths: dict[Node, int] = {}
 

@@ -16,7 +16,7 @@ from kesin.lifecycle.errors import Category
 from kesin.lifecycle.proof.graph import (
     Component,
     cyclic_components,
-    longest_path,
+    longest_paths,
     shortest_cycle,
     strongly_connected,
 )
@@ -92,13 +92,12 @@ def prove(lifecycle: Lifecycle) -> Proof:
     components = list(strongly_connected(automatic))
     broken = [
         *_check_reachable(walk),
-        *_check_walk(walk, automatic, components),
+        *check_walk(walk, automatic, components),
         *_check_alternatives(lifecycle),
         *_check_verdicts(lifecycle),
     ]
     endless = any(rule.rule == "R5" for rule in broken)
-    find_waits = partial(find_waits_in, walk, automatic)
-    bound = None if endless else 1 + longest_path(automatic, components, walk.start, find_waits)
+    bound = None if endless else 1 + longest_from(walk, automatic, components)[walk.start]
     for cap in () if broken else _other_caps(lifecycle):
         broken += _check_with_cap(lifecycle, cap)
     return Proof(lifecycle.name, tuple(broken), len(walk.configurations), bound)
@@ -118,7 +117,7 @@ def _other_caps(lifecycle: Lifecycle) -> list[int]:
     ]
 
 
-def _check_walk(walk: Walk, automatic: Graph, components: list[Component]) -> Iterator[BrokenRule]:
+def check_walk(walk: Walk, automatic: Graph, components: list[Component]) -> Iterator[BrokenRule]:
     """Check R2 to R6: where a job can get to and whether it gets on from there."""
     cyclic = cyclic_components(automatic, components)
     find_waits = partial(find_waits_in, walk, automatic)
@@ -132,8 +131,13 @@ def _check_walk(walk: Walk, automatic: Graph, components: list[Component]) -> It
 def _check_with_cap(lifecycle: Lifecycle, cap: int) -> Iterator[BrokenRule]:
     walk = Walk(lifecycle.with_limits(max_attempts=cap))
     automatic = automatic_graph(walk)
-    for rule in _check_walk(walk, automatic, list(strongly_connected(automatic))):
+    for rule in check_walk(walk, automatic, list(strongly_connected(automatic))):
         yield replace(rule, why=f"a job with a cap of {cap}: {rule.why}")
+
+
+def longest_from(walk: Walk, automatic: Graph, components: list[Component]) -> dict[Node, int]:
+    """The most automatic moves a job can make from each configuration on."""
+    return longest_paths(automatic, components, partial(find_waits_in, walk, automatic))
 
 
 def automatic_graph(walk: Walk) -> Graph:
@@ -146,7 +150,7 @@ def automatic_graph(walk: Walk) -> Graph:
 def _check_reachable(walk: Walk) -> Iterator[BrokenRule]:
     reached = {job.state for job in walk.configurations}
     for state in walk.lifecycle.states:
-        if state.name not in reached:
+        if state.name not in reached and not state.retiring:
             yield BrokenRule("R1", f"no path leads to {state.name}")
 
 
@@ -163,23 +167,34 @@ def _check_ends(walk: Walk) -> Iterator[BrokenRule]:
 
 def _check_lost_claims(walk: Walk) -> Iterator[BrokenRule]:
     allowed = {"lease_over", "budget_left", "budget_spent"}
+    keyed: dict[str, list[Move]] = {}  # state → its recoveries, which all need the key
 
-    @cache
-    def takes_back(edge: Transition, state: str) -> bool:
-        move = edge.first
+    def recovers(move: Move) -> bool:
         return (
             move.claim == "drop"
-            and not _needs_key(walk.lifecycle, move, state)
             and "clock" in move.by
             and move.guard("lease_over") is not None
             and {guard.kind for guard in move.when} <= allowed
         )
 
+    @cache
+    def takes_back(edge: Transition, state: str) -> bool:
+        return recovers(edge.first) and not _needs_key(walk.lifecycle, edge.first, state)
+
     def stays_claimed(job: Configuration, steps: list[Step]) -> bool:
-        return job.owned and not any(takes_back(edge, job.state) for edge, _ in steps)
+        if not job.owned or any(takes_back(edge, job.state) for edge, _ in steps):
+            return False
+        keyed.setdefault(job.state, [edge.first for edge, _ in steps if recovers(edge.first)])
+        return True
 
     for state, path in _first_per_state(walk, stays_claimed):
-        why = f"a worker that dies in {state} keeps the job: no clock move on lease_over alone"
+        why = f"a worker that dies in {state} keeps the job: "
+        if keyed[state]:
+            move = keyed[state][0]
+            why += f"{move.name} needs the job's key back for {move.target(state)}, and another"
+            why += f" job may hold it: let {state} hold the key as well"
+        else:
+            why += "no clock move on lease_over alone"
         yield BrokenRule("R3", why, path)
 
 

@@ -81,32 +81,44 @@ Graph = dict[Node, list[Step]]
 
 
 class Walk:
-    """Every configuration reachable from enqueue, with the shortest path to each."""
+    """Every configuration reachable from enqueue, with the shortest path to each.
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    With ``stored``, the rules of another version: every configuration that moves of both versions,
+    mixed in any order, can leave a job in. The graph holds the moves of ``lifecycle`` alone.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, stored: Lifecycle | None = None) -> None:
         self.lifecycle = lifecycle
         self.start: Node = 0
         self.configurations: list[Configuration] = []
         self.graph: Graph = {}
         self._predecessors: list[tuple[Node, Transition] | None] = []
-        self._explore()
+        self._explore(lifecycle, *(() if stored is None else (stored,)))
 
-    def _explore(self) -> None:
-        moves_by_state = _moves_by_state(self.lifecycle)
-        start = Configuration(self.lifecycle.initial.name)
+    def _explore(self, *versions: Lifecycle) -> None:
+        shared = _Shared(versions)
+        moves_by_state = [_moves_by_state(version, shared) for version in versions]
         configurations, predecessors = self.configurations, self._predecessors
-        numbers: dict[Configuration, Node] = {start: self.start}
-        configurations.append(start)
-        predecessors.append(None)
+        numbers: dict[Configuration, Node] = {}
+        for version in versions:
+            start = Configuration(version.initial.name)
+            if start not in numbers:
+                numbers[start] = len(configurations)
+                configurations.append(start)
+                predecessors.append(None)
         for node, job in enumerate(configurations):  # the list grows during the loop
             steps: list[Step] = []
-            for prepared in moves_by_state[job.state]:
-                for edge, after in prepared.steps(job):
-                    number = numbers.setdefault(after, len(configurations))
-                    if number == len(configurations):
-                        configurations.append(after)
-                        predecessors.append((node, edge))
-                    steps.append((edge, number))
+            for index, moves in enumerate(moves_by_state):
+                for prepared in moves.get(job.state, ()):
+                    for edge, after in prepared.steps(job):
+                        if after.state not in self.lifecycle.state:
+                            continue  # retired: the stores let no job enter it
+                        number = numbers.setdefault(after, len(configurations))
+                        if number == len(configurations):
+                            configurations.append(after)
+                            predecessors.append((node, edge))
+                        if index == 0:
+                            steps.append((edge, number))
             self.graph[node] = steps
 
     def path(self, to: Node) -> tuple[str, ...]:
@@ -127,10 +139,21 @@ class Walk:
         return f"{edge.name} → {self.configurations[to]}"
 
 
-def _moves_by_state(lifecycle: Lifecycle) -> dict[str, list[_PreparedMove]]:
+class _Shared:
+    """What versions of a lifecycle have to agree on in one walk: errors and largest counts."""
+
+    def __init__(self, versions: tuple[Lifecycle, ...]) -> None:
+        moves = tuple(move for version in versions for move in version.moves)
+        self.errors = _ErrorClasses(versions, moves)
+        self.max_returns = max(version.max_returns for version in versions)
+        self.max_retries = max(
+            (g.number for m in moves for g in m.when if g.kind == "retries_left"), default=0
+        )
+
+
+def _moves_by_state(lifecycle: Lifecycle, shared: _Shared) -> dict[str, list[_PreparedMove]]:
     """The prepared moves that leave each state."""
-    errors = _ErrorClasses(lifecycle)
-    prepared = {id(move): _PreparedMove(move, lifecycle, errors) for move in lifecycle.moves}
+    prepared = {id(move): _PreparedMove(move, lifecycle, shared) for move in lifecycle.moves}
     for move in lifecycle.moves:
         prepared[id(move)].chain([prepared[id(link)] for link in lifecycle.chained_moves(move)])
     return {
@@ -146,7 +169,7 @@ def _moves_by_state(lifecycle: Lifecycle) -> dict[str, list[_PreparedMove]]:
 class _PreparedMove:
     """A move with its tests and effects computed in advance."""
 
-    def __init__(self, move: Move, lifecycle: Lifecycle, errors: _ErrorClasses) -> None:
+    def __init__(self, move: Move, lifecycle: Lifecycle, shared: _Shared) -> None:
         self.move = move
         self._edge = Transition(move)
         self._links: list[tuple[_PreparedMove, Transition]] = []
@@ -154,14 +177,11 @@ class _PreparedMove:
         self._tests = [test for test in tests if test is not None]
         # A chained move that is possible is made for certain: no time, caller or slot decides.
         self.certain = not any(guard.kind in UNDECIDED_GUARDS for guard in move.when)
-        self._errors = errors.after(move)
+        self._errors = shared.errors.after(move)
         self._flags = frozenset(move.flag)
         self._max_attempts = lifecycle.max_attempts
-        self._max_returns = lifecycle.max_returns
-        self._max_retries = max(
-            (g.number for m in lifecycle.moves for g in m.when if g.kind == "retries_left"),
-            default=0,
-        )
+        self._max_returns = shared.max_returns
+        self._max_retries = shared.max_retries
         self._counts_return = move.attempt == "return" and move.guard("returns_left") is not None
         self._counts_retry = move.retry == "count"
 
@@ -265,14 +285,15 @@ def _guard_test(guard: Guard, lifecycle: Lifecycle) -> GuardTest | None:  # noqa
 class _ErrorClasses:
     """Errors grouped by what guards can tell apart; each group has one representative."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        guards = [guard for move in lifecycle.moves for guard in move.when]
+    def __init__(self, versions: tuple[Lifecycle, ...], moves: tuple[Move, ...]) -> None:
+        guards = [guard for move in moves for guard in move.when]
         self._codes = [g.names for g in guards if g.kind in ("code_in", "code_not_in")]
         self._categories = [g.names for g in guards if g.kind == "category_in"]
-        self._categories += [tuple(move.timer_for) for move in lifecycle.moves if move.timer_for]
+        self._categories += [tuple(move.timer_for) for move in moves if move.timer_for]
         self._representatives: dict[tuple[bool, ...], JobError] = {}
-        for code, category in _all_errors(lifecycle):
-            self.representative(code, category)
+        for version in versions:
+            for code, category in _all_errors(version):
+                self.representative(code, category)
 
     def representative(self, code: str, category: str) -> JobError:
         """The representative of all errors that no guard tells apart from this one."""

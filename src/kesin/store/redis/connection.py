@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kesin.foundation.clock import SystemClock
+from kesin.foundation.forks import ForkAware, keep_for_ever
 from kesin.foundation.text import wire_json
 from kesin.lifecycle.budget import SECOND_US
 from kesin.store.errors import StoreError, StoreUnreachable
@@ -30,7 +31,7 @@ MAX_ABANDONED_TRANSACTIONS: Final = 100
 _CLOCK: Final = SystemClock()
 
 
-class RedisConnection:
+class RedisConnection(ForkAware):
     """Runs the script, alone or in a transaction; safe to use from many threads.
 
     ``declare_again`` declares a queue that an emptied Redis no longer knows.
@@ -44,9 +45,16 @@ class RedisConnection:
         self._abandoned: deque[str] = deque(maxlen=MAX_ABANDONED_TRANSACTIONS)
         # Threads of one process do not compete for the lock in Redis.
         self._transaction_lock = threading.RLock()
+        self._url = url
+        self.client = self._make_client()
+        self.script = self.client.register_script(script())
+        self._forks = 0  # of which this process is the outcome
+        self.watch_forks()
+
+    def _make_client(self) -> redis.Redis:
         try:
-            self.client = redis.Redis.from_url(
-                url,
+            return redis.Redis.from_url(
+                self._url,
                 decode_responses=True,
                 socket_timeout=RESPONSE_TIMEOUT_S,
                 socket_connect_timeout=CONNECT_TIMEOUT_S,
@@ -54,7 +62,17 @@ class RedisConnection:
             )
         except ValueError as problem:
             raise StoreError(f"no address of a Redis server: {problem}") from None
-        self.script = self.client.register_script(script())
+
+    def after_fork_in_child(self) -> None:
+        """Leave connections and transactions to the parent; the client gets a new pool.
+
+        Its own pool would empty itself in the child, under a lock that another thread may have had.
+        """
+        self._forks += 1
+        self._transaction_lock = threading.RLock()
+        self._abandoned = deque(maxlen=MAX_ABANDONED_TRANSACTIONS)
+        keep_for_ever(self.client.connection_pool)
+        self.client.connection_pool = self._make_client().connection_pool
 
     def close(self) -> None:
         """Close every connection."""
@@ -91,7 +109,7 @@ class RedisConnection:
                 if waited_s >= LOCK_WAIT_S:
                     raise StoreUnreachable(str(busy)) from None
             self._roll_back_abandoned()
-            self._never_set.wait(pause_s)
+            threading.Event().wait(pause_s)
             waited_s += pause_s
             pause_s = min(pause_s * 2, 0.02)
 
@@ -105,8 +123,6 @@ class RedisConnection:
                 self._unresponsive_until = _CLOCK.monotonic() + UNRESPONSIVE_PAUSE_S
             raise as_store_error(problem) from problem
 
-    _never_set = threading.Event()  # pauses are waits for it with a timeout
-
     @contextmanager
     def transaction(self) -> Iterator[redis.Redis]:
         """Apply all calls of the caller's task inside the block together, or none of them."""
@@ -115,20 +131,27 @@ class RedisConnection:
             return
         self._ownership.require_free()  # before the lock, which lets in every task of a thread
         with self._transaction_lock:
-            token = uuid.uuid4().hex
+            token, forks = uuid.uuid4().hex, self._forks
             try:
                 self.execute("begin", {"queue": "", "token": token})
                 with self._ownership.held(token):
                     yield self.client
+                self._require_unforked(forks)
                 with self._ownership.held(token):  # the block may have ended in another context
                     self.execute("commit", {"queue": ""})
             except BaseException:
+                if forks != self._forks:
+                    raise  # it is the parent's
                 with self._ownership.held(token):  # it may have begun although no answer came
                     try:
                         self.execute("abandon", {"queue": ""})
                     except StoreError:  # rolled back when Redis is back, or after its timeout
                         self._abandoned.append(token)
                 raise
+
+    def _require_unforked(self, forks: int) -> None:
+        if forks != self._forks:
+            raise StoreError("a transaction ends in the process that began it")
 
     def _roll_back_abandoned(self) -> None:
         """Roll back own transactions that Redis failed under, so that no caller waits for them."""

@@ -20,6 +20,7 @@ from kesin.lifecycle.model import JOB_COLUMNS, Job
 from kesin.lifecycle.vocabulary import Role
 from kesin.store.contract import Store
 from kesin.store.counters import count_jobs
+from kesin.store.declarations import Edge, Effects
 from kesin.store.errors import StoreError, StoreUnreachable
 from kesin.store.limits import LAST_ID, MAX_BATCH, MAX_PAGE, check_age_stamp, check_batch_size
 from kesin.store.records import (
@@ -32,6 +33,7 @@ from kesin.store.records import (
     Page,
     Pause,
     QueueStats,
+    RulesVersion,
 )
 from kesin.store.redis.program import NUMBERS, SEPARATOR, Program
 
@@ -109,13 +111,36 @@ class RedisReader(Store):
     def program(self, queue: str) -> Program:
         """The queue's lifecycle as the script reads it."""
 
-    def _declared(self, queue: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-        """(queue, move, from, to) → the other columns of the declared row."""
+    def declared(self, queue: str) -> dict[Edge, Effects]:
+        """The queue's declared moves, as stored."""
         flat, _, _ = self._execute("declared", {"queue": queue})
-        return {
-            (queue, *edge.split(SEPARATOR)): tuple(json.loads(effects))
-            for edge, effects in zip(flat[::2], flat[1::2], strict=True)
-        }
+        declared: dict[Edge, Effects] = {}
+        for name, text in zip(flat[::2], flat[1::2], strict=True):
+            move, source, target = name.split(SEPARATOR)
+            effects = Effects(*json.loads(text))
+            if effects.slot is not None:  # older versions did not store the number
+                effects = effects._replace(slots=effects.slots or 1)
+            declared[queue, move, source, target] = effects
+        return declared
+
+    def rules(self, queue: str) -> list[RulesVersion]:
+        return self._stored_rules(queue) or self._unversioned_rules(queue)
+
+    def _stored_rules(self, queue: str) -> list[RulesVersion]:
+        texts = self._execute("rules", {"queue": queue})
+        return [RulesVersion(*json.loads(text)) for text in texts]
+
+    def _unversioned_rules(self, queue: str) -> list[RulesVersion]:
+        """What was declared before versions were stored, as version 0."""
+        names = self.definition(queue)
+        if names is None:
+            return []
+        edges = [edge[1:] for edge in self.declared(queue)]
+        text = json.dumps({**names._asdict(), "edges": edges})
+        return [RulesVersion(queue, 0, "", text, virtual_time=False, declared_at=0)]
+
+    def retired_states(self, queue: str) -> frozenset[str]:
+        return frozenset(self._execute("retired_states", {"queue": queue}))
 
     # Jobs
 
@@ -161,11 +186,13 @@ class RedisReader(Store):
         *,
         limit: int,
         tenants: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         program = self.program(queue)
         params = {
             "queue": queue,
+            "after": after,
             "limit": min(limit, 1 if program.claims_slot else MAX_BATCH),
             "tenants": None if tenants is None else list(tenants),
             "now": now,
@@ -174,6 +201,10 @@ class RedisReader(Store):
             "peek", params, lifecycle_json=program.lifecycle_json, moves=program.claims
         )
         return [parse_job(row) for row in rows]
+
+    def ready_tenants(self, queue: str, limit: int) -> list[str]:
+        self.program(queue)
+        return sorted(self._execute("ready_tenants", {"queue": queue}))[:limit]
 
     def jobs(
         self, queue: str, where: Filter, *, limit: int = 100, cursor: str | None = None

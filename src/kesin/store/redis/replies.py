@@ -13,6 +13,7 @@ from kesin.store.records import Outcome, refusal
 
 SCHEMA_VERSION: Final = "1"  # of the key layout
 _BUSY, _LOST, _UNDECLARED = "KESINBUSY", "KESINLOST", "KESINUNDECLARED"
+_RULES = "KESINRULES"
 
 
 class TransactionBusy(Exception):  # not an error for the caller: it is tried again
@@ -23,7 +24,11 @@ class QueueUndeclared(Exception):  # not an error for the caller either
     """Redis has lost its data, and the queue is no longer declared."""
 
 
-def as_store_error(problem: redis.RedisError) -> Exception:
+class RulesOutdated(Exception):  # nor is this
+    """Another process declared a version of the rules meanwhile."""
+
+
+def as_store_error(problem: redis.RedisError) -> Exception:  # noqa: PLR0911  # a table
     """The exception of the Store interface for an error of Redis."""
     message = str(problem)
     if isinstance(problem, redis.OutOfMemoryError | redis.ReadOnlyError):
@@ -36,6 +41,8 @@ def as_store_error(problem: redis.RedisError) -> Exception:
         return TransactionBusy(_strip_code(message, _BUSY))
     if _UNDECLARED in message:
         return QueueUndeclared(_strip_code(message, _UNDECLARED))
+    if _RULES in message:
+        return RulesOutdated(_strip_code(message, _RULES))
     return _as_refusal(message)
 
 

@@ -10,19 +10,21 @@ persistence settings: see docs/scaling.md.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import redis
 
+from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import is_id
 from kesin.foundation.logs import Logger
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.declare import Lifecycle, Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.declarations import MASK_INDEX, check_compatible, declared_rows
+from kesin.store.declarations import check_compatible, declared_moves
 from kesin.store.errors import StoreError, StoreUnreachable, UnknownQueue
 from kesin.store.limits import MAX_BATCH, QUEUE_NAME, check_batch_size, prepare_changes
 from kesin.store.notify import Notifier
@@ -34,8 +36,15 @@ from kesin.store.redis.replies import (
     SCHEMA_VERSION,
     QueueUndeclared,
     RedisListener,
+    RulesOutdated,
     check_version,
     parse_outcome,
+)
+from kesin.store.rules import (
+    is_stored,
+    next_version,
+    refuse_occupied,
+    require_upgrade,
 )
 
 log = Logger("kesin.redis")
@@ -54,6 +63,7 @@ class RedisStore(RedisReader):
         self._keys_name_tenant = keys_name_tenant
         self._queues: dict[str, Program] = {}
         self._undeclared: dict[str, Lifecycle] = {}  # opened while Redis was unreachable
+        self._virtual_time: dict[str, bool] = {}  # by queue
         self._notifier = Notifier()
         self._connection = RedisConnection(url, self._declare_again)
         self.client = self._connection.client
@@ -111,7 +121,7 @@ class RedisStore(RedisReader):
         self._execute("put_version", {"queue": "", "version": SCHEMA_VERSION})
         return [f"{int(SCHEMA_VERSION):04d}_keys"]
 
-    def open(self, queue: str, lifecycle: Lifecycle) -> None:
+    def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
         """Declare the queue, or at its first use if Redis is unreachable now.
 
         So a service can start without Redis.
@@ -120,6 +130,7 @@ class RedisStore(RedisReader):
             raise StoreError(
                 f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
             )
+        self._virtual_time[queue] = virtual_time
         try:
             self._declare(queue, lifecycle)
         except StoreUnreachable:
@@ -134,29 +145,33 @@ class RedisStore(RedisReader):
         self._declare(queue, program.lifecycle)
 
     def _declare(self, queue: str, lifecycle: Lifecycle) -> None:
-        rows = declared_rows(queue, lifecycle)
-        declared = self._declared(queue)
-        for row in rows:
-            check_compatible(row, declared.get(row[:4]))
-        masks: dict[str, int] = {}
-        for (_, move, source, target), effects in {
-            **declared,
-            **{r[:4]: r[4:] for r in rows},
-        }.items():
-            old_effects = declared.get((queue, move, source, target))
-            mask = effects[MASK_INDEX] | (old_effects[MASK_INDEX] if old_effects else 0)
-            masks[SEPARATOR.join((move, source, target))] = mask
+        while not self._declare_once(queue, lifecycle):
+            pass  # another version was declared meanwhile: look at it, and judge again
+
+    def _declare_once(self, queue: str, lifecycle: Lifecycle) -> bool:
+        moves = declared_moves(queue, lifecycle)
+        declared = self.declared(queue)
+        for edge, effects in moves.items():
+            check_compatible(edge, effects, declared.get(edge))
+        merged = {
+            edge: effects._replace(mask=effects.mask | declared[edge].mask)
+            if edge in declared
+            else effects
+            for edge, effects in {**declared, **moves}.items()
+        }
+        masks = {SEPARATOR.join(edge[1:]): effects.mask for edge, effects in merged.items()}
         program = Program(lifecycle, masks, keys_name_tenant=queue in self._keys_name_tenant)
-        changed = [row for row in rows if _is_new(row, declared)]
+        changed = {edge for edge in moves if declared.get(edge) != merged[edge]}
         states = tuple(state.name for state in lifecycle.states)
         definition = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
         _, indexed, version = self._execute("declared", {"queue": queue})
         check_version(version)
         ages = [age for age in program.indexed_ages() if SEPARATOR.join(age) not in indexed]
-        if changed or ages or version is None:
+        new_rules = self._new_rules(queue, lifecycle)
+        if changed or ages or new_rules or version is None:
             items = [
-                (SEPARATOR.join(map(str, row[1:4])), canonical_json(_with_mask(row, masks)))
-                for row in changed
+                (SEPARATOR.join(edge[1:]), canonical_json(list(merged[edge])))
+                for edge in sorted(changed)
             ]
             definition_json = canonical_json(definition._asdict())
             params = {
@@ -164,10 +179,38 @@ class RedisStore(RedisReader):
                 "definition": definition_json,
                 "ages": ages,
                 "version": SCHEMA_VERSION,
+                **new_rules,
             }
-            self._execute("declare", params, lifecycle_json=program.lifecycle_json, items=items)
+            try:
+                self._execute("declare", params, lifecycle_json=program.lifecycle_json, items=items)
+            except RulesOutdated:
+                return False
         self._queues[queue] = program
         self._undeclared.pop(queue, None)
+        return True
+
+    def _new_rules(self, queue: str, lifecycle: Lifecycle) -> dict[str, Any]:
+        """What stores these rules as a version, if they are none yet and the jobs fit them."""
+        stored, virtual_time = self._stored_rules(queue), self._virtual_time.get(queue, False)
+        unversioned = [] if stored else self._unversioned_rules(queue)
+        versions = [*stored, *unversioned]
+        if is_stored(versions, lifecycle, virtual_time=virtual_time):
+            return {}
+        newest = versions[-1] if versions else None
+        retired, counts = self.retired_states(queue), self.move_counts(queue)
+        require_upgrade(queue, lifecycle, newest, retired, counts)
+        now = wall_clock_us()
+        rules = next_version(queue, lifecycle, newest, virtual_time=virtual_time, now=now)
+        return {
+            "rules": [json.dumps(version) for version in (*unversioned, rules)],
+            "versions": len(stored),
+            "retired": len(retired),
+            "fingerprint": rules.fingerprint,
+        }
+
+    def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
+        jobs = self._execute("retire", {"queue": queue, "state": state, "now": now})
+        refuse_occupied(queue, state, jobs)
 
     # Enqueueing
 
@@ -198,6 +241,7 @@ class RedisStore(RedisReader):
         lease_us: int,
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         program = self.program(queue)
@@ -212,6 +256,7 @@ class RedisStore(RedisReader):
             "lease_us": lease_us,
             "tenants": None if tenants is None or ids is not None else list(tenants),
             "ids": ids,
+            "after": after,
             "now": now,
         }
         rows = self._execute(
@@ -367,17 +412,3 @@ class RedisStore(RedisReader):
         if self._listener is not None:
             self._listener.stop()
         self._connection.close()
-
-
-def _is_new(row: tuple[Any, ...], declared: Mapping[tuple[Any, ...], tuple[Any, ...]]) -> bool:
-    old_effects = declared.get(row[:4])
-    return (
-        old_effects is None
-        or (old_effects[MASK_INDEX] | row[4 + MASK_INDEX]) != old_effects[MASK_INDEX]
-    )
-
-
-def _with_mask(row: tuple[Any, ...], masks: Mapping[str, int]) -> list[Any]:
-    effects = list(row[4:])
-    effects[MASK_INDEX] = masks[SEPARATOR.join(row[1:4])]
-    return effects

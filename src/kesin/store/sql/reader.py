@@ -61,6 +61,10 @@ class SqlReader(Store):
     def _array(self, values: Sequence[str] | None) -> Any:
         """A list of strings as a parameter for this database."""
 
+    @abstractmethod
+    def _peek(self, statements: Statements, params: dict[str, Any]) -> list[Job]:
+        """The jobs that a claim with these parameters would take."""
+
     def statements(self, queue: str) -> Statements:
         """The queue's statements; public for query-plan tests and benchmarks."""
         try:
@@ -121,18 +125,19 @@ class SqlReader(Store):
         *,
         limit: int,
         tenants: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         statements = self.statements(queue)
         claims = statements.lifecycle.claims
         max_jobs = 1 if statements.takes_slot(claims) else MAX_BATCH
         params: dict[str, Any] = {"queue": queue, "limit": min(limit, max_jobs), "now": now}
+        params["after"] = after
         if tenants is not None:
             params["tenants"] = self._array(tenants)
-        rows = self._read(statements.peek(named=tenants is not None), params)
-        jobs = [Job._make(row) for row in rows]
+        jobs = self._peek(statements, params)
         if statements.contested(claims) and _share_key(jobs):
-            return jobs[:1]  # a claim in which jobs share a key takes one job
+            return self._peek(statements, {**params, "limit": 1})  # such a claim takes one job
         return jobs
 
     def jobs(

@@ -102,36 +102,30 @@ class Statements(InputRows):
             return {}
         if among:
             return {"due": self._fill("due_among", condition=self._claimable, lock=lock)}
-        tenants, condition = self._tenants(named=named), self._claimable
-        return {"due": self._fill("due", tenants=tenants, condition=condition, lock=lock)}
+        turns, condition = self.turns(named=named), self._claimable
+        return {"due": self._fill("due", turns=turns, condition=condition, lock=lock)}
 
     def peek(self, *, named: bool) -> str:
-        """The jobs that a claim would take."""
-        return self._cached(("peek", named), lambda: self._build_peek(named=named))
-
-    def _build_peek(self, *, named: bool) -> str:
+        """The jobs that a claim would take, for PostgreSQL."""
         columns = job_columns(self.dialect)
-        if self.dialect.name == "sqlite":
-            tenants, condition = self._tenants(named=named), self._claimable
-            return self._fill("peek", columns=columns, tenants=tenants, condition=condition)
-        return self._fill("peek", columns=columns, **self._due(named=named))
-
-    def claim_tenants(self, *, named: bool) -> str:
-        """The tenants with due jobs that are not paused (the first step of a SQLite claim)."""
-        tenants = self._tenants(named=named)
         return self._cached(
-            ("tenants", named), lambda: self._fill("claim_tenants", tenants=tenants)
+            ("peek", named), lambda: self._fill("peek", columns=columns, **self._due(named=named))
+        )
+
+    def turns(self, *, named: bool) -> str:
+        """The tenants in the order of their turns: by name, behind the one served last."""
+        return self._cached(
+            ("turns", named), lambda: self._fill("turns_named" if named else "turns_ready")
         )
 
     @cached_property
-    def claim_single_tenant(self) -> str:
-        """The due jobs of the only tenant that has any, as the claim sets them, for SQLite."""
-        columns = self.claim_decoder.columns
-        return self._fill("claim_pick", columns=columns, condition=self._claimable)
+    def claim_open(self) -> str:
+        """Whether a tenant has due jobs and is not paused, for SQLite."""
+        return self._fill("claim_open")
 
     @cached_property
     def claim_pick(self) -> str:
-        """The due jobs of one of several tenants, with the time they became due, for SQLite."""
+        """A tenant's due jobs as the claim sets them, and when they became due, for SQLite."""
         columns = f"{self.claim_decoder.columns}, j.run_at"
         return self._fill("claim_pick", columns=columns, condition=self._claimable)
 
@@ -152,9 +146,6 @@ class Statements(InputRows):
         moves = self.lifecycle.claims
         sets = self.compiler.sets(moves, self.compiler.chosen(moves, token=False), silent=True)
         return ClaimRowDecoder(self.lifecycle, self.dialect, self._settable, sets)
-
-    def _tenants(self, *, named: bool) -> str:
-        return self._fill("tenants_named" if named else "tenants_ready")
 
     @cached_property
     def _claimable(self) -> str:

@@ -9,30 +9,27 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial, reduce
-from operator import or_
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 from kesin.foundation.clock import wall_clock_us
 from kesin.foundation.ids import first_id_at, is_id
 from kesin.foundation.messages import Message
-from kesin.foundation.text import canonical_json
-from kesin.lifecycle.declare import Lifecycle, Move
+from kesin.lifecycle.declare import Move
 from kesin.lifecycle.model import Change, Job
 from kesin.lifecycle.vocabulary import Role
-from kesin.store.declarations import MASK_INDEX, check_compatible, declared_rows
 from kesin.store.errors import StoreError
 from kesin.store.limits import (
     LAST_ID,
     MAX_BATCH,
-    QUEUE_NAME,
     check_batch_size,
     option_params,
     prepare_changes,
 )
 from kesin.store.records import Filter, Outcome, refusal
 from kesin.store.sql.input_rows import Statement
-from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS, SqlInserter
+from kesin.store.sql.inserter import MAX_CONFLICT_ATTEMPTS
+from kesin.store.sql.rules import SqlRules
 from kesin.store.sql.statements import Statements
 
 ClaimedRow = TypeVar("ClaimedRow", bound=tuple[Any, ...])
@@ -42,7 +39,7 @@ class Conflict(Exception):  # not an error for the caller: it is tried again
     """A unique index rejected the change: another transaction took the slot or the key first."""
 
 
-class SqlStore(SqlInserter):
+class SqlStore(SqlRules):
     """The shared half of the SQLite and PostgreSQL stores."""
 
     schema: str
@@ -72,42 +69,7 @@ class SqlStore(SqlInserter):
         """The transaction of a sweep; a store may set planner options in it."""
         return self.transaction()
 
-    @abstractmethod
-    def _known_declared(self, queue: str) -> dict[tuple[object, ...], tuple[object, ...]]:
-        """(queue, move, from, to) → the other columns of the row, as stored."""
-
-    @abstractmethod
-    def _write_declared(self, queue: str, rows: list[tuple[object, ...]], definition: str) -> None:
-        """Store the queue's declared moves; existing moves stay."""
-
     # Queues
-
-    def open(self, queue: str, lifecycle: Lifecycle) -> None:
-        if not QUEUE_NAME.fullmatch(queue):
-            raise StoreError(
-                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
-            )
-        definition = canonical_json(
-            {
-                "lifecycle": lifecycle.name,
-                "states": [state.name for state in lifecycle.states],
-                "stamps": list(lifecycle.stamps),
-                "flags": list(lifecycle.flags),
-            }
-        )
-        rows = declared_rows(queue, lifecycle)
-        declared_before = self._known_declared(queue)
-        for row in rows:
-            check_compatible(row, declared_before.get(row[:4]))
-        if any(declared_before.get(row[:4]) != row[4:] for row in rows):
-            self._write_declared(queue, rows, definition)
-        declared = declared_before | {row[:4]: row[4:] for row in rows}
-        keeps_keys = all(effects[-1] for edge, effects in declared.items() if edge[-1])
-        effects_rows = (*declared_before.values(), *(row[4:] for row in rows))
-        settable = reduce(or_, (cast("int", effects[MASK_INDEX]) for effects in effects_rows))
-        self._queues[queue] = Statements(
-            queue, lifecycle, self.dialect, self.schema, keeps_keys=keeps_keys, settable=settable
-        )
 
     def notification_count(self, queue: str) -> int:
         return self._notifier.count(queue)
@@ -129,6 +91,7 @@ class SqlStore(SqlInserter):
         lease_us: int,
         tenants: Sequence[str] | None = None,
         ids: Sequence[str] | None = None,
+        after: str = "",
         now: int | None = None,
     ) -> list[Job]:
         statements = self.statements(queue)
@@ -136,6 +99,7 @@ class SqlStore(SqlInserter):
             "queue": queue,
             "worker": worker,
             "actor": worker,
+            "after": after,
             "limit": min(limit, MAX_BATCH),
             "lease_us": lease_us,
             "now": now,

@@ -6,14 +6,12 @@ engine (``engine/transfer/queue_copy.py``) verifies afterwards that they are ide
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from kesin.lifecycle.model import Job
-from kesin.store.declarations import check_compatible
-from kesin.store.records import Definition, Event, MoveCount, Note
-
-DeclaredMoves = Mapping[tuple[Any, ...], tuple[Any, ...]]  # (queue, move, from, to) → its effects
+from kesin.store.declarations import DeclaredMoves, check_compatible
+from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
 
 
 class JobVersion(NamedTuple):
@@ -66,6 +64,9 @@ class Copier(Protocol):
     ) -> bool:
         """Replace the counters if they equal ``expected``; return False otherwise."""
 
+    def put_rules(self, queue: str, versions: Sequence[RulesVersion]) -> None:
+        """Store these versions of the rules, unless the queue has some already."""
+
     def declared(self, queue: str) -> DeclaredMoves:
         """Every move that was ever declared for the queue."""
 
@@ -77,5 +78,5 @@ def new_moves(rows: DeclaredMoves, declared: DeclaredMoves) -> DeclaredMoves:
     """The moves that are not declared like this yet; raises StoreError if two contradict."""
     new = {edge: effects for edge, effects in rows.items() if declared.get(edge) != effects}
     for edge, effects in new.items():
-        check_compatible((*edge, *effects), declared.get(edge))
+        check_compatible(edge, effects, declared.get(edge))
     return new

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from kesin.foundation.text import canonical_json
 from kesin.lifecycle.model import JOB_COLUMNS
+from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
-from kesin.store.records import Definition, MoveCount, Note
+from kesin.store.records import Definition, MoveCount, Note, RulesVersion
 from kesin.store.redis.program import SEPARATOR
 from kesin.store.redis.reader import parse_event, parse_job, parse_note
+from kesin.store.redis.replies import SCHEMA_VERSION
 from kesin.store.redis.store import RedisStore
-from kesin.store.transfer.copier import Copier, DeclaredMoves, JobHistory, JobVersion, new_moves
+from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, new_moves
 
 JOBS_PER_SCRIPT: Final = 100  # while a script runs, Redis blocks all other clients
 
@@ -90,8 +92,12 @@ class RedisCopier(Copier):
             self._execute("put_flows", queue, items)
         return True
 
+    def put_rules(self, queue: str, versions: Sequence[RulesVersion]) -> None:
+        items = [json.dumps(version) for version in versions]
+        self._store._execute("put_rules", {"queue": queue}, items=items)  # noqa: SLF001
+
     def declared(self, queue: str) -> DeclaredMoves:
-        return self._store._declared(queue)  # noqa: SLF001
+        return self._store.declared(queue)
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
         items = [
@@ -100,7 +106,8 @@ class RedisCopier(Copier):
         ]
         if items:
             definition_json = canonical_json(definition._asdict())
-            self._execute("declare", queue, items, definition=definition_json, ages=[])
+            params = {"definition": definition_json, "ages": [], "version": SCHEMA_VERSION}
+            self._execute("declare", queue, items, **params)
 
 
 def _encode_history(history: JobHistory) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Any
 
 from kesin.foundation.text import canonical_json, wire_json
 from kesin.lifecycle.model import HOT_COLUMNS, Job
+from kesin.store.declarations import DeclaredMoves
 from kesin.store.limits import check_batch_size
-from kesin.store.records import Definition, Event, MoveCount, Note
+from kesin.store.records import Definition, Event, MoveCount, Note, RulesVersion
+from kesin.store.rules import states_of
 from kesin.store.sql.columns import event_columns
 from kesin.store.sql.store import SqlStore
-from kesin.store.transfer.copier import Copier, DeclaredMoves, JobHistory, JobVersion, new_moves
+from kesin.store.transfer.copier import Copier, JobHistory, JobVersion, new_moves
 
 NOTE_COLUMNS = ("queue", "tenant", "job_id", "at", "kind", "actor", "details")
 BODY_COLUMNS = ("id", "queue", "tenant", "dedup_key", "payload", "held_key")
@@ -143,11 +145,13 @@ class SqlCopier(Copier, ABC):
 
     def _held(self, queue: str, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
         """The slot and the key that each of these jobs holds in its state."""
-        effects = {(edge[1], edge[3]): row[-2:] for edge, row in self.declared(queue).items()}
-        held = []
+        effects = {(edge[1], edge[3]): row for edge, row in self.declared(queue).items()}
+        held: list[tuple[str | None, str | None]] = []
         for job in jobs:
-            slot, holds_key = effects.get((job.move, job.state), (None, False))
-            held.append((slot, job.dedup_key if holds_key else None))
+            made = effects.get((job.move, job.state))
+            held.append(
+                (made.slot, job.dedup_key if made.holds_key else None) if made else (None, None)
+            )
         return held
 
     def _rivals(
@@ -176,7 +180,7 @@ class SqlCopier(Copier, ABC):
         self, queue: str, counts: Sequence[MoveCount], *, expected: list[MoveCount]
     ) -> bool:
         where = f"queue = {self._store.dialect.param('queue')}"
-        with self._store.transaction():
+        with self._store.transaction(), self._copying(queue):
             if self._store.dialect.name == "postgres":  # SQLite has only one writer
                 sql = f"LOCK TABLE {self._table('flow')} IN SHARE ROW EXCLUSIVE MODE"
                 self._store._rows(sql, {})  # noqa: SLF001
@@ -188,11 +192,18 @@ class SqlCopier(Copier, ABC):
             self.insert("flow", FLOW_COLUMNS, [(queue, *count) for count in counts])
         return True
 
+    def put_rules(self, queue: str, versions: Sequence[RulesVersion]) -> None:
+        with self._store.transaction():
+            self._store._lock_rules(queue)  # noqa: SLF001
+            if not self._store.rules(queue):
+                for version in versions:
+                    self._store._write_rules(version, states_of(version))  # noqa: SLF001
+
     def declared(self, queue: str) -> DeclaredMoves:
-        return self._store._known_declared(queue)  # noqa: SLF001
+        return self._store.declared(queue)
 
     def declare(self, queue: str, rows: DeclaredMoves, definition: Definition) -> None:
-        new = [(*edge, *effects) for edge, effects in new_moves(rows, self.declared(queue)).items()]
+        new = new_moves(rows, self.declared(queue))
         if new:
             definition_json = canonical_json(definition._asdict())
             self._store._write_declared(queue, new, definition_json)  # noqa: SLF001

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kesin.store.audit_chain import AuditHead, AuditLine
 from kesin.store.contract import Store
-from kesin.store.directory import ApiKey, AuditLine, Secret, Site, User
+from kesin.store.directory import ApiKey, Secret, Site, User
 from kesin.store.errors import StoreError
 from kesin.store.metadata import metadata_for
 from kesin.store.transfer import copier_for
 from kesin.store.transfer.copier_sql import SqlCopier
 
 AUDIT_BATCH: Final = 500  # lines of the audit log
+_AUDIT_COLUMNS: Final = (*AuditLine._fields, *AuditHead._fields)
 _TABLES: Final = {
     "site": Site._fields,
     "person": User._fields,
@@ -25,7 +27,8 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
     """Copy sites, users, keys, secrets and the audit log; return how many of each were read.
 
     Rows that exist in the target stay unchanged, and the audit log is copied only into an empty
-    one. Sessions are not copied: users sign in again.
+    one, with its chain: what is missing in the source is missing in the copy. Sessions are not
+    copied: users sign in again.
     """
     source_copier, target_copier = _sql_copier(source), _sql_copier(target)
     counts = {"audit": 0}
@@ -34,10 +37,11 @@ def copy_directory(source: Store, target: Store) -> dict[str, int]:
             rows = source_copier.rows(f"SELECT {', '.join(columns)} FROM {{}} ORDER BY 1", table)
             target_copier.insert(table, columns, rows, skip=True)
             counts[table] = len(rows)
-        if not target_copier.rows("SELECT id FROM {} LIMIT 1", "audit"):
-            for rows in _audit_batches(source_copier):
-                target_copier.insert("audit", AuditLine._fields[1:], rows)
-                counts["audit"] += len(rows)
+        if not any(
+            target_copier.rows("SELECT id FROM {} LIMIT 1", table)
+            for table in ("audit", "audit_head")
+        ):
+            counts["audit"] = _copy_audit_log(source_copier, target_copier)
     return counts
 
 
@@ -61,13 +65,28 @@ def copy_metadata(source: Store, target: Store, workload: str, *, without: str) 
     return len(entries)
 
 
-def _audit_batches(source_copier: SqlCopier) -> Iterator[list[tuple[Any, ...]]]:
+def _copy_audit_log(source_copier: SqlCopier, target_copier: SqlCopier) -> int:
+    """Copy the lines up to the head of the chain, then the head; return how many lines."""
+    heads = source_copier.rows("SELECT seq, hash FROM {}", "audit_head")
+    head = AuditHead._make(heads[0]) if heads else None
+    copied = 0
+    for rows in _audit_batches(source_copier, head):
+        target_copier.insert("audit", _AUDIT_COLUMNS[1:], rows)
+        copied += len(rows)
+    if head is not None:
+        target_copier.insert("audit_head", ("id", *AuditHead._fields), [(1, *head)])
+    return copied
+
+
+def _audit_batches(
+    source_copier: SqlCopier, head: AuditHead | None
+) -> Iterator[list[tuple[Any, ...]]]:
     """The audit lines in order, without their ids: the target assigns new ones."""
-    last = 0
+    last, copied = 0, f"(seq IS NULL OR seq <= {head.seq if head else 0})"
     while True:
-        select = f"SELECT {', '.join(AuditLine._fields)} FROM {{}}"
+        select = f"SELECT {', '.join(_AUDIT_COLUMNS)} FROM {{}}"
         rows = source_copier.rows(
-            f"{select} WHERE id > {last} ORDER BY id LIMIT {AUDIT_BATCH}", "audit"
+            f"{select} WHERE id > {last} AND {copied} ORDER BY id LIMIT {AUDIT_BATCH}", "audit"
         )
         if not rows:
             return

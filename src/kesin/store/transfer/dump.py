@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from kesin.foundation.encryption import sealing_key_id
+from kesin.store.audit_chain import AuditHead
 from kesin.store.contract import Store
 from kesin.store.errors import StoreError
 
@@ -39,6 +40,7 @@ class DumpManifest:
     queues: dict[str, dict[str, int]]  # queue → state → number of jobs
     secret_keys: list[str]  # ids of the keys that encrypt its secrets
     tables: dict[str, list[str]]  # PostgreSQL only: table → columns
+    audit_head: dict[str, Any] | None  # seq and hash of the newest audit line; None without a chain
 
 
 class Dump(ABC):
@@ -93,7 +95,15 @@ def describe_database(
     schema = {int(version): str(checksum) for version, checksum in applied}
     sealed = read("SELECT sealed FROM {secret}") if "secret" in tables else []
     keys = {sealing_key_id(secret) for (secret,) in sealed}
-    return DumpManifest(kind, schema, _count_jobs(read), sorted(key for key in keys if key), {})
+    heads = read("SELECT seq, hash FROM {audit_head}") if "audit_head" in tables else []
+    return DumpManifest(
+        database=kind,
+        schema=schema,
+        queues=_count_jobs(read),
+        secret_keys=sorted(key for key in keys if key),
+        tables={},
+        audit_head=AuditHead._make(heads[0])._asdict() if heads else None,
+    )
 
 
 def _count_jobs(read: RunQuery) -> dict[str, dict[str, int]]:

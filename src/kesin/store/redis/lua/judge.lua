@@ -49,8 +49,19 @@ local function takes_slot(move, job)
   return move.takes_slot and taken(slot_of(move.to), job)
 end
 
+local RETIRED -- states that no job may enter any more, read once a call
+
+local function retired(state)
+  if not RETIRED then
+    RETIRED = {}
+    for _, name in ipairs(call('SMEMBERS', Q .. ':retired')) do RETIRED[name] = true end
+  end
+  return RETIRED[state]
+end
+
 local function fits(move, job, item)
   if not move.sources[job.state] or stopped_by(move, job, item) then return false end
+  if retired(move.to) then return false end
   if item.token and not move.fenced
     and not (job.phase == OWNED and job.claim_seq == item.token) then
     return false

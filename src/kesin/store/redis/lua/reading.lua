@@ -122,6 +122,12 @@ function OPS.declared()
     call('GET', 'kesin:schema')}
 end
 
+function OPS.ready_tenants() return call('SMEMBERS', Q .. ':ready') end
+
+function OPS.rules() return call('LRANGE', Q .. ':rules', 0, -1) end
+
+function OPS.retired_states() return call('SMEMBERS', Q .. ':retired') end
+
 function OPS.queues() return call('SMEMBERS', 'kesin:queues') end
 
 function OPS.version() return call('GET', 'kesin:schema') end

@@ -101,34 +101,35 @@ local function due_among(ids)
   return found
 end
 
--- The due jobs, shared fairly between tenants.
+-- Tenants in the order of their turns: by name, behind the one served last.
+local function turns(tenants)
+  table.sort(tenants, function(a, b)
+    local first, second = a <= ASK.after, b <= ASK.after
+    if first ~= second then return second end
+    return a < b
+  end)
+  return tenants
+end
+
+-- The due jobs; tenants take turns.
 local function due()
   if ASK.ids then return due_among(ASK.ids) end
   local closed, open = paused(), {}
   if closed[''] then return {} end
-  for _, tenant in ipairs(ASK.tenants or call('SMEMBERS', Q .. ':ready')) do
+  for _, tenant in ipairs(turns(ASK.tenants or call('SMEMBERS', Q .. ':ready'))) do
     if not closed[tenant]
       and call('ZCOUNT', Q .. ':due:' .. tenant, '-inf', text(NOW)) > 0 then
       open[#open + 1] = tenant
       closed[tenant] = true -- named twice, served once
     end
   end
-  local share = math.ceil(ASK.limit / math.max(#open, 1))
-  local turns = {}
-  for _, tenant in ipairs(open) do
-    for turn, job in ipairs(due_of(tenant, share)) do
-      job.turn = turn
-      turns[#turns + 1] = job
-    end
-  end
-  table.sort(turns, function(a, b)
-    if a.turn ~= b.turn then return a.turn < b.turn end
-    return by_due(a, b)
-  end)
+  local served = math.max(math.min(#open, ASK.limit), 1)
+  local share, more = math.floor(ASK.limit / served), ASK.limit % served
   local taken_ = {}
-  for place = 1, math.min(#turns, ASK.limit) do
-    turns[place].turn = nil
-    taken_[place] = turns[place]
+  for nth, tenant in ipairs(open) do
+    local most = math.min(share + (nth <= more and 1 or 0), ASK.limit - #taken_)
+    if most <= 0 then break end
+    for _, job in ipairs(due_of(tenant, most)) do taken_[#taken_ + 1] = job end
   end
   table.sort(taken_, by_due)
   return taken_
@@ -142,7 +143,9 @@ local function picked()
     for place = 1, most do
       local key = jobs[place].dedup_key and key_of(jobs[place].tenant, jobs[place].dedup_key)
       if key and wanted[key] then
-        most = 1
+        ASK.limit = 1
+        jobs = due()
+        most = math.min(#jobs, 1)
         break
       end
       if key then wanted[key] = true end
@@ -309,6 +312,15 @@ end
 
 -- Declarations only grow: what an older process relies on stays as it is.
 function OPS.declare()
+  if ASK.rules then
+    if call('LLEN', Q .. ':rules') ~= ASK.versions
+      or call('SCARD', Q .. ':retired') ~= ASK.retired then
+      return redis.error_reply('KESINRULES another version of the rules was declared meanwhile')
+    end
+    keep(Q .. ':rules')
+    for _, version in ipairs(ASK.rules) do call('RPUSH', Q .. ':rules', version) end
+    note(nil, 'declared', 'redis', ASK.fingerprint)
+  end
   for _, one in ipairs(ITEMS) do hset_one(Q .. ':declared', one[1], one[2]) end
   keep(Q .. ':lifecycle')
   call('SET', Q .. ':lifecycle', ASK.definition)
@@ -324,6 +336,23 @@ function OPS.declare()
       end
     end
   end
+end
+
+function OPS.put_rules()
+  if call('EXISTS', Q .. ':rules') == 1 then return end
+  keep(Q .. ':rules')
+  for _, version in ipairs(ITEMS) do call('RPUSH', Q .. ':rules', version) end
+  note(nil, 'declared', 'redis', 'copied')
+end
+
+-- Answers how many jobs are still in the state; only an empty one is retired.
+function OPS.retire()
+  local jobs = call('ZCARD', Q .. ':jobs:' .. ASK.state)
+  if jobs == 0 and call('SISMEMBER', Q .. ':retired', ASK.state) == 0 then
+    sadd(Q .. ':retired', ASK.state)
+    note(nil, 'declared', 'redis', 'retired ' .. ASK.state)
+  end
+  return jobs
 end
 
 -- Metadata of a workload, changed in the same transactions as its jobs.

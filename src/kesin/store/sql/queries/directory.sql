@@ -98,10 +98,31 @@ UPDATE {api_key} SET used_at = :used_at WHERE id = :id RETURNING id
 -- name: revoke_key
 UPDATE {api_key} SET revoked_at = :revoked_at WHERE id = :id AND revoked_at IS NULL RETURNING id
 
+-- name: hold_audit_head
+UPDATE {audit_head} SET seq = seq WHERE id = 1 RETURNING seq, hash
+
+-- name: begin_audit_head
+INSERT INTO {audit_head} (id, seq, hash) VALUES (1, 0, :hash) ON CONFLICT DO NOTHING RETURNING id
+
+-- name: move_audit_head
+UPDATE {audit_head} SET seq = :seq, hash = :hash WHERE id = 1 RETURNING id
+
+-- name: audit_head
+SELECT seq, hash FROM {audit_head}
+
 -- name: add_audit
-INSERT INTO {audit} (at, actor, action, allowed, queue, site, target, details, request_id, address)
-VALUES (:at, :actor, :action, :allowed, :queue, :site, :target, :details, :request_id, :address)
+INSERT INTO {audit} (at, actor, action, allowed, queue, site, target, details, request_id, address,
+  seq, hash)
+VALUES (:at, :actor, :action, :allowed, :queue, :site, :target, :details, :request_id, :address,
+  :seq, :hash)
 RETURNING id
+
+-- name: audit_chain
+SELECT id, at, actor, action, allowed, queue, site, target, details, request_id, address, seq, hash
+FROM {audit}
+WHERE id > :after
+ORDER BY id
+LIMIT :limit
 
 -- name: audit
 SELECT id, at, actor, action, allowed, queue, site, target, details, request_id, address
@@ -132,8 +153,14 @@ LIMIT :limit
 
 -- name: prune_audit
 DELETE FROM {audit}
-WHERE id IN (SELECT id FROM {audit} WHERE at < :before ORDER BY at LIMIT :limit)
-RETURNING id
+WHERE id IN (
+  SELECT id FROM {audit}
+  WHERE id < coalesce(
+    (SELECT id FROM {audit} WHERE +at >= :before ORDER BY id LIMIT 1), :end)
+  ORDER BY id
+  LIMIT :limit)
+RETURNING id, at, actor, action, allowed, queue, site, target, details, request_id, address, seq,
+  hash
 
 -- name: secrets
 SELECT name, sealed, changed_at, changed_by

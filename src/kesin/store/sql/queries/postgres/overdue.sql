@@ -7,7 +7,7 @@ SELECT
    FROM tenants t
    CROSS JOIN LATERAL (
      SELECT j.run_at FROM {schema}.job j
-     WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0
+     WHERE j.queue = %(queue)s AND j.tenant = t.tenant AND j.phase = 0 AND j.priority = 0
        AND j.run_at <= (SELECT t FROM clock)
      ORDER BY j.run_at LIMIT 1
    ) d),

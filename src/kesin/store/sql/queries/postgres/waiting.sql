@@ -1,7 +1,7 @@
 WITH {clock}
 SELECT 'due', '', (
   SELECT j.run_at FROM {schema}.job j
-  WHERE j.queue = %(queue)s AND j.tenant = %(tenant)s AND j.phase = 0
+  WHERE j.queue = %(queue)s AND j.tenant = %(tenant)s AND j.phase = 0 AND j.priority = 0
     AND j.run_at <= (SELECT t FROM clock)
   ORDER BY j.run_at LIMIT 1)
 UNION ALL

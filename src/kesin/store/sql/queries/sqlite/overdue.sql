@@ -4,7 +4,7 @@ tenants(tenant) AS (
 )
 SELECT
   (SELECT min((SELECT min(j.run_at) FROM job j
-               WHERE j.queue = :queue AND j.tenant = t.tenant AND j.phase = 0
+               WHERE j.queue = :queue AND j.tenant = t.tenant AND j.phase = 0 AND j.priority = 0
                  AND j.run_at <= :now))
    FROM tenants t WHERE t.tenant IS NOT NULL),
   (SELECT count(*) FROM job INDEXED BY job_owned

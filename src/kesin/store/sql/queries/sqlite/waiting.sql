@@ -1,6 +1,7 @@
 SELECT 'due', '', (
   SELECT min(j.run_at) FROM job j
-  WHERE j.queue = :queue AND j.tenant = :tenant AND j.phase = 0 AND j.run_at <= :now)
+  WHERE j.queue = :queue AND j.tenant = :tenant AND j.phase = 0 AND j.priority = 0
+    AND j.run_at <= :now)
 UNION ALL
 SELECT 'first', w.value, (
   SELECT j.created_at FROM job j INDEXED BY job_state

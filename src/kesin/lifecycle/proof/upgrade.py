@@ -1,0 +1,131 @@
+"""The proof of an upgrade: every job that the stored rules can leave anywhere still ends.
+
+During a rollout processes of both versions move jobs, so the places a job can be in are those that
+moves of both reach together. From each of them the new moves alone must bring it to rest. Not
+proved: that moves of both versions mixed never go round in a circle while the rollout lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.proof.graph import strongly_connected
+from kesin.lifecycle.proof.rules import (
+    SMALL_ATTEMPT_CAPS,
+    BrokenRule,
+    Proof,
+    automatic_graph,
+    check_walk,
+    longest_from,
+)
+from kesin.lifecycle.proof.walk import Walk
+
+UPGRADE_RULES: dict[str, str] = {
+    "U1": "stored flags and stamps are a prefix of the declared ones: jobs hold them by position",
+    "U2": "a stored state is declared, or was retired while empty",
+    "U3": "a kept state keeps its phase, and whether it holds the key or is exclusive",
+    "U4": "wherever moves of both versions leave a job, the new moves bring it to rest",
+}
+
+
+def check_names(
+    lifecycle: Lifecycle,
+    *,
+    flags: tuple[str, ...],
+    stamps: tuple[str, ...],
+    states: tuple[str, ...],
+    retired: frozenset[str] = frozenset(),
+    jobs: Mapping[str, int] | None = None,
+) -> Iterator[BrokenRule]:
+    """Check U1 and U2 against stored names; ``jobs`` counts the jobs of each state."""
+    for kind, before, after in (
+        ("flags", flags, lifecycle.flags),
+        ("stamps", stamps, lifecycle.stamps),
+    ):
+        if after[: len(before)] != before:
+            yield BrokenRule(
+                "U1",
+                f"the stored {kind} are {_listed(before)}, the declared ones {_listed(after)}: jobs"
+                f" hold {kind} by position; keep these in their order and add new ones at the end",
+            )
+    for state in states:
+        if state not in lifecycle.state and state not in retired:
+            count = "" if jobs is None else f", which holds {_count(jobs.get(state, 0))}"
+            yield BrokenRule(
+                "U2",
+                f"the state {state} is gone{count}: declare it with retiring=True, wait until it is"
+                " empty, retire it (kesin lifecycle retire), and leave it out then; or use another"
+                " queue",
+            )
+    for name in sorted(retired & lifecycle.state.keys()):
+        if not lifecycle.state[name].retiring:
+            yield BrokenRule("U2", f"the state {name} was retired: give the new one another name")
+
+
+def prove_upgrade(
+    stored: Lifecycle,
+    lifecycle: Lifecycle,
+    *,
+    retired: frozenset[str] = frozenset(),
+    jobs: Mapping[str, int] | None = None,
+) -> Proof:
+    """Check U1 to U4 from one declaration to the next; pure, and quick enough for a start."""
+    names = tuple(state.name for state in stored.states)
+    broken = list(
+        check_names(
+            lifecycle,
+            flags=stored.flags,
+            stamps=stored.stamps,
+            states=names,
+            retired=retired,
+            jobs=jobs,
+        )
+    )
+    broken += _check_kept_states(stored, lifecycle)
+    if broken:  # the walk would only repeat it, at length
+        return Proof(lifecycle.name, tuple(broken), 0, None)
+    configurations, bound = 0, 0
+    for cap in dict.fromkeys((lifecycle.max_attempts, stored.max_attempts, *SMALL_ATTEMPT_CAPS)):
+        walk = Walk(lifecycle.with_limits(max_attempts=cap), stored.with_limits(max_attempts=cap))
+        automatic = automatic_graph(walk)
+        components = list(strongly_connected(automatic))
+        found = list(check_walk(walk, automatic, components))
+        if found:
+            broken += [
+                replace(rule, rule=f"U4/{rule.rule}", why=f"a job with a cap of {cap}: {rule.why}")
+                for rule in found
+            ]
+            return Proof(lifecycle.name, tuple(broken), len(walk.configurations), None)
+        if cap == lifecycle.max_attempts:
+            configurations = len(walk.configurations)
+            bound = max(longest_from(walk, automatic, components).values())
+    return Proof(lifecycle.name, (), configurations, bound)
+
+
+def _check_kept_states(stored: Lifecycle, lifecycle: Lifecycle) -> Iterator[BrokenRule]:
+    for before in stored.states:
+        after = lifecycle.state.get(before.name)
+        if after is None:
+            continue
+        phases = stored.unowned_phase(before.name), lifecycle.unowned_phase(before.name)
+        if phases[0] != phases[1]:
+            names = ("ready", "claimed", "resting", "finished", "waiting")
+            was, is_now = (names[phase] for phase in phases)
+            yield BrokenRule(
+                "U3",
+                f"jobs in {before.name} are {was}, and would have to be {is_now}: rows keep it",
+            )
+        for mark in ("holds_key", "exclusive"):
+            if getattr(before, mark) != getattr(after, mark):
+                said = "no longer" if getattr(before, mark) else "now"
+                yield BrokenRule("U3", f"{before.name} is {said} {mark}: rows keep what they had")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _count(jobs: int) -> str:
+    return "1 job" if jobs == 1 else f"{jobs} jobs"

@@ -1,0 +1,146 @@
+"""The versions of a queue's rules: one is written only if the jobs under the stored one fit it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from kesin.foundation.logs import Logger
+from kesin.lifecycle.codec import lifecycle_from_json, lifecycle_json, rules_fingerprint
+from kesin.lifecycle.declare import Lifecycle
+from kesin.lifecycle.proof.rules import BrokenRule, Proof
+from kesin.lifecycle.proof.upgrade import check_names, prove_upgrade
+from kesin.store.declarations import declared_moves
+from kesin.store.errors import StoreError
+from kesin.store.records import Definition, MoveCount, RulesVersion
+
+log = Logger("kesin.store")
+
+
+class UpgradeRefused(StoreError):
+    """The declared rules cannot follow the stored ones; the message lists why."""
+
+    def __init__(self, queue: str, broken: Sequence[BrokenRule]) -> None:
+        reasons = "\n".join(map(str, broken))
+        super().__init__(f"queue {queue!r}: its stored jobs do not fit the new rules:\n{reasons}")
+        self.broken = tuple(broken)
+
+
+def is_stored(
+    versions: Sequence[RulesVersion], lifecycle: Lifecycle, *, virtual_time: bool
+) -> bool:
+    """Whether these rules are stored; logs when they are an older version, as in a rollout."""
+    fingerprint = rules_fingerprint(lifecycle)
+    known = [version for version in versions if version.fingerprint == fingerprint]
+    if not known or (virtual_time and not any(version.virtual_time for version in versions)):
+        return False
+    if known[-1] != versions[-1] and versions[-1].fingerprint != fingerprint:
+        log.warning(
+            "older_rules_opened",
+            queue=known[-1].queue,
+            version=known[-1].version,
+            newest=versions[-1].version,
+        )
+    return True
+
+
+def require_upgrade(
+    queue: str,
+    lifecycle: Lifecycle,
+    stored: RulesVersion | None,
+    retired: frozenset[str],
+    counts: Iterable[MoveCount],
+) -> None:
+    """Raise UpgradeRefused unless the rules can follow the newest stored ones."""
+    if stored is not None and stored.fingerprint != rules_fingerprint(lifecycle):
+        proof = upgrade_proof(lifecycle, stored, retired, counts)
+        if not proof:
+            raise UpgradeRefused(queue, proof.broken)
+
+
+def upgrade_proof(
+    lifecycle: Lifecycle,
+    stored: RulesVersion,
+    retired: frozenset[str],
+    counts: Iterable[MoveCount],
+) -> Proof:
+    """Whether jobs under the stored rules fit these; ``counts`` say how many each state holds."""
+    jobs = jobs_by_state(counts)
+    if stored.version:
+        proof = _proof_between(stored.definition, lifecycle, retired)
+        before = lifecycle_from_json(stored.definition)
+        return proof or prove_upgrade(before, lifecycle, retired=retired, jobs=jobs)
+    names = Definition.parse(stored.definition)  # only names were stored then
+    broken = check_names(
+        lifecycle,
+        flags=names.flags,
+        stamps=names.stamps,
+        states=names.states,
+        retired=retired,
+        jobs=jobs,
+    )
+    return Proof(lifecycle.name, tuple(broken), 0, None)
+
+
+@lru_cache(maxsize=64)
+def _proof_between(definition: str, lifecycle: Lifecycle, retired: frozenset[str]) -> Proof:
+    """A proof takes up to a second, and a process may open the same rules in many stores."""
+    return prove_upgrade(lifecycle_from_json(definition), lifecycle, retired=retired)
+
+
+def known_states(version: RulesVersion) -> frozenset[str]:
+    """The names of the states that a version declares."""
+    if version.version:
+        return frozenset(lifecycle_from_json(version.definition).state)
+    return frozenset(Definition.parse(version.definition).states)
+
+
+def next_version(
+    queue: str, lifecycle: Lifecycle, stored: RulesVersion | None, *, virtual_time: bool, now: int
+) -> RulesVersion:
+    """The version of these rules that follows the stored one."""
+    number = 1 if stored is None else stored.version + 1
+    text = lifecycle_json(lifecycle)
+    return RulesVersion(queue, number, rules_fingerprint(lifecycle), text, virtual_time, now)
+
+
+def states_of(version: RulesVersion) -> list[tuple[str, int, bool]]:
+    """(name, phase of an unclaimed job, success) of its states; version 0 has only names."""
+    if not version.version:
+        return []
+    lifecycle = lifecycle_from_json(version.definition)
+    return [
+        (state.name, lifecycle.unowned_phase(state.name), state.success)
+        for state in lifecycle.states
+    ]
+
+
+def accounted_edges(versions: Sequence[RulesVersion]) -> set[tuple[str, str, str]]:
+    """(move, from, to) of every edge that some version of the rules declares."""
+    edges: set[tuple[str, str, str]] = set()
+    for version in versions:
+        if version.version == 0:
+            edges |= version.edges
+        else:
+            moves = declared_moves("", lifecycle_from_json(version.definition))
+            edges |= {edge[1:] for edge in moves}
+    return edges
+
+
+def jobs_by_state(counts: Iterable[MoveCount]) -> dict[str, int]:
+    """The number of jobs in each state, whatever rules are open."""
+    jobs: Counter[str] = Counter()
+    for count in counts:
+        jobs[count.from_state] -= count.n
+        jobs[count.to_state] += count.n
+    return {state: n for state, n in jobs.items() if state and n}
+
+
+def refuse_occupied(queue: str, state: str, jobs: int) -> None:
+    """Refuse to retire a state that holds jobs."""
+    if jobs:
+        raise StoreError(
+            f"the state {state} of {queue} holds {jobs} jobs: wait until they have left it, or move"
+            " them, and retire it then"
+        )

@@ -1,1 +1,0 @@
-SELECT DISTINCT unnest(%(tenants)s::text[]) AS tenant

@@ -1,1 +1,0 @@
-SELECT DISTINCT value FROM json_each(:tenants)

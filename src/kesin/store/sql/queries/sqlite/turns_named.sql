@@ -1,0 +1,1 @@
+SELECT DISTINCT value FROM json_each(:tenants) ORDER BY value <= :after, value

@@ -1,0 +1,177 @@
+"""The rules of a queue in both SQL stores: declare them, keep every version, retire states."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from kesin.foundation.clock import wall_clock_us
+from kesin.foundation.text import canonical_json
+from kesin.lifecycle.codec import rules_fingerprint
+from kesin.lifecycle.declare import Lifecycle
+from kesin.store.declarations import (
+    DeclaredMoves,
+    Effects,
+    check_compatible,
+    declared_moves,
+)
+from kesin.store.errors import StoreError
+from kesin.store.limits import QUEUE_NAME
+from kesin.store.records import Definition, RulesVersion
+from kesin.store.rules import (
+    is_stored,
+    jobs_by_state,
+    next_version,
+    refuse_occupied,
+    require_upgrade,
+    states_of,
+)
+from kesin.store.sql.inserter import SqlInserter
+from kesin.store.sql.statements import Statements
+
+
+class SqlRules(SqlInserter):
+    """The half of the SQL stores that declares; a subclass runs the statements."""
+
+    schema: str
+
+    # Implemented by the subclasses
+
+    @abstractmethod
+    def _write_declared(self, queue: str, moves: DeclaredMoves, definition: str) -> None:
+        """Store declared moves: new ones, and what may change of those that exist."""
+
+    @abstractmethod
+    def _write_rules(self, version: RulesVersion, states: Sequence[tuple[str, int, bool]]) -> None:
+        """Store a version of the rules, and those of its states that are not there yet."""
+
+    @abstractmethod
+    def _lock_rules(self, queue: str) -> None:
+        """Block other versions of the queue's rules until the transaction ends."""
+
+    @abstractmethod
+    def _lock_jobs(self) -> None:
+        """Block every move until the transaction ends; reading goes on."""
+
+    # Versions and moves
+
+    def open(self, queue: str, lifecycle: Lifecycle, *, virtual_time: bool = False) -> None:
+        if not QUEUE_NAME.fullmatch(queue):
+            raise StoreError(
+                f"{queue!r} is no queue name: lower-case letters, digits, - and _, at most 63"
+            )
+        moves: DeclaredMoves = declared_moves(queue, lifecycle)
+        declared_before = self.declared(queue)
+        for edge, effects in moves.items():
+            check_compatible(edge, effects, declared_before.get(edge))
+        versions = self.rules(queue)
+        stored = is_stored(versions, lifecycle, virtual_time=virtual_time)
+        if stored and versions[-1].fingerprint != rules_fingerprint(lifecycle):
+            moves = _without_raised_ages(moves, declared_before)
+        changed = {
+            edge: effects
+            for edge, effects in sorted(moves.items())
+            if _differs(effects, declared_before.get(edge))
+        }
+        if stored:
+            self._write_moves(queue, lifecycle, changed)
+        else:
+            self._declare_version(queue, lifecycle, versions, changed, virtual_time=virtual_time)
+        declared = (*declared_before.items(), *moves.items())
+        self._queues[queue] = Statements(
+            queue,
+            lifecycle,
+            self.dialect,
+            self.schema,
+            keeps_keys=all(effects.holds_key for edge, effects in declared if edge[-1]),
+            settable=reduce(or_, (effects.mask for _, effects in declared)),
+        )
+
+    def _write_moves(self, queue: str, lifecycle: Lifecycle, changed: DeclaredMoves) -> None:
+        if changed:
+            states = tuple(state.name for state in lifecycle.states)
+            names = Definition(lifecycle.name, states, lifecycle.stamps, lifecycle.flags)
+            self._write_declared(queue, changed, canonical_json(names._asdict()))
+
+    def _declare_version(
+        self,
+        queue: str,
+        lifecycle: Lifecycle,
+        versions: list[RulesVersion],
+        changed: DeclaredMoves,
+        *,
+        virtual_time: bool,
+    ) -> None:
+        """Store new rules if the stored jobs fit them; proved before others have to wait."""
+        while True:
+            newest = versions[-1] if versions else None
+            retired = self.retired_states(queue)
+            require_upgrade(queue, lifecycle, newest, retired, self.move_counts(queue))
+            with self.transaction():
+                self._lock_rules(queue)
+                versions = self.rules(queue)
+                unchanged = (versions[-1] if versions else None) == newest
+                if unchanged and self.retired_states(queue) == retired:
+                    now = wall_clock_us()
+                    version = next_version(
+                        queue, lifecycle, newest, virtual_time=virtual_time, now=now
+                    )
+                    self._write_rules(version, states_of(version))
+                    self._write_moves(queue, lifecycle, changed)
+                    return
+            if is_stored(versions, lifecycle, virtual_time=virtual_time):
+                self._write_moves(queue, lifecycle, changed)
+                return
+
+    def rules(self, queue: str) -> list[RulesVersion]:
+        sql = (
+            "SELECT queue, version, fingerprint, definition, virtual_time, declared_at"
+            f" FROM {self.dialect.table('rules')} WHERE queue = {self.dialect.param('queue')}"
+            " ORDER BY version"
+        )
+        rows = map(RulesVersion._make, self._read(sql, {"queue": queue}))
+        return [row._replace(virtual_time=bool(row.virtual_time)) for row in rows]
+
+    def retired_states(self, queue: str) -> frozenset[str]:
+        sql = (
+            f"SELECT name FROM {self.dialect.table('state')}"
+            f" WHERE queue = {self.dialect.param('queue')} AND retired_at IS NOT NULL"
+        )
+        return frozenset(row[0] for row in self._read(sql, {"queue": queue}))
+
+    def retire(self, queue: str, state: str, *, now: int | None = None) -> None:
+        param, table = self.dialect.param, self.dialect.table
+        params = {"queue": queue, "state": state, "at": wall_clock_us() if now is None else now}
+        with self.transaction():
+            self._lock_rules(queue)
+            self._lock_jobs()
+            jobs = jobs_by_state(self.move_counts(queue)).get(state, 0)
+            refuse_occupied(queue, state, jobs)
+            for name, column in (("state", "name"), ("declared", "to_state")):
+                self._rows(
+                    f"UPDATE {table(name)} SET retired_at = {param('at')}"
+                    f" WHERE queue = {param('queue')} AND {column} = {param('state')}"
+                    " AND retired_at IS NULL",
+                    params,
+                )
+
+
+def _without_raised_ages(moves: DeclaredMoves, stored: DeclaredMoves) -> DeclaredMoves:
+    """The moves of an older version, which must not stop what the newest one prunes."""
+    return {
+        edge: effects._replace(min_age_us=min(effects.min_age_us, stored[edge].min_age_us))
+        if edge in stored
+        else effects
+        for edge, effects in moves.items()
+    }
+
+
+def _differs(effects: Effects, stored: Effects | None) -> bool:
+    """Whether the store lacks a move, one of the columns it may set, or its age."""
+    return (
+        stored is None
+        or effects.mask | stored.mask != stored.mask
+        or effects.min_age_us != stored.min_age_us
+    )
